@@ -1,0 +1,39 @@
+"""Time as a parameter: nobody else in Kourou asks the machine what time it is.
+
+Lives here: the two clocks a process needs and the real implementation of both.
+May not live here: schedules, deadlines, sleeping.
+
+Wall time (`now_ms`) stamps what is stored and shown. Monotonic time (`monotonic_ms`) decides every
+timeout, lease and retry, so a clock step never delivers early or expires early.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a component needs to know about time; both figures are integers of milliseconds."""
+
+    def now_ms(self) -> int:
+        """Wall time: milliseconds since 1970-01-01 UTC; may step backwards or forwards."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds from an arbitrary start; never decreases."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        """Wall time in milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Monotonic time in milliseconds."""
+        return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""What a broker decides: pure, without sockets, files, clocks or chance."""

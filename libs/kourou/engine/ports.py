@@ -1,0 +1,80 @@
+"""What the engine may ask of the world while it decides: reads, and nothing else.
+
+The store implements this; tests give a fake that passes the same contract tests. Reads are answered
+from files already written, so a decision stays a function of the inputs and of what was appended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(slots=True)
+class QueueRead:
+    """What a read of one queue found.
+
+    `records` are whole encoded records, verified, in queue order. `next_offset` lies after the last
+    unit looked at, matched or not. `corrupt_offsets` are quarantined messages that were passed over;
+    a read stops before the second run of them. `last_position` is that of the last record returned.
+    """
+
+    records: list[memoryview] = field(default_factory=list)
+    next_offset: int = 0
+    min_offset: int = 0
+    max_offset: int = 0
+    size_bytes: int = 0
+    corrupt_offsets: list[int] = field(default_factory=list)
+    last_position: int = -1
+
+
+class StoreView(Protocol):
+    """Reads of the log and its projections. Positions and offsets are plain integers here."""
+
+    def log_range(self) -> tuple[int, int]:
+        """First readable position and the end of what was appended."""
+        ...
+
+    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Minimum offset and the next offset to be written; None for a queue never written."""
+        ...
+
+    def read_queue(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        codes: frozenset[int] | None,
+        below: int,
+    ) -> QueueRead:
+        """Read from `offset` (which must lie in [min, max]) what lies below position `below`.
+
+        `codes` are tag hash codes to keep, None keeps all. The first record is returned whatever its
+        size; otherwise the sum of sizes stays within `max_bytes`.
+        """
+        ...
+
+    def record_at(self, position: int) -> memoryview:
+        """The verified record that starts at `position`; Rejected if none does, Corrupt if it fails."""
+        ...
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first offset stored at or after `timestamp_ms`; the maximum if there is none."""
+        ...
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time in ms of the message at `offset`; -1 if there is none."""
+        ...
+
+    def find_by_key(
+        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+    ) -> list[memoryview]:
+        """Records whose key hash matches, newest first, stored within [begin, end]."""
+        ...
+
+    def is_recent(self, position: int) -> bool:
+        """True when the record is likely still in memory (RocketMQ's 40 % rule)."""
+        ...

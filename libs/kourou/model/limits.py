@@ -1,0 +1,68 @@
+"""Every limit of Kourou, with its reason. A limit used in two places lives here once.
+
+Units stand in the names. `[RMQ]` marks a value that RocketMQ 4.9's formats or clients fix; changing
+it breaks the promise that their broker opens our store and their clients connect.
+"""
+
+from __future__ import annotations
+
+# -- names ----------------------------------------------------------------------------------------
+TOPIC_LENGTH_MAX = 127  # [RMQ] the record stores the length in one signed byte
+GROUP_LENGTH_MAX = 120  # [RMQ] leaves room for the %RETRY% and %DLQ% prefixes within a topic
+CLIENT_ID_LENGTH_MAX = 255
+
+# -- messages -------------------------------------------------------------------------------------
+BODY_SIZE_BYTES_MAX = 4 * 1024 * 1024  # [RMQ] 4.9 maxMessageSize; the seed's 128 KiB breaks clients
+PROPERTIES_SIZE_BYTES_MAX = 32_767  # [RMQ] signed 16-bit length in the record
+RECORD_OVERHEAD_BYTES_MAX = 65_536  # [RMQ] a record is at most maxMessageSize + this
+RECORD_FIXED_BYTES = 91  # [RMQ] the fields of a record with IPv4 hosts and nothing variable
+CRC_PROPERTY_BYTES = 20  # "__CRC32#" 0x01 ten digits 0x02, as RocketMQ 5 appends it
+COMPRESS_OVER_BYTES = 4096  # [RMQ] producers compress bodies of this size and more
+DECOMPRESS_RATIO_MAX = 100  # a body that grows more is a bomb, not a message
+DECOMPRESS_FACTOR_MAX = 8  # and never above maxMessageSize times this
+BATCH_MESSAGES_MAX = 65_536  # lane numbers in a coalesced send are 16 bits wide
+
+# -- files ----------------------------------------------------------------------------------------
+SEGMENT_SIZE_BYTES = 1 << 30  # [RMQ] mappedFileSizeCommitLog
+SEGMENT_TAIL_BYTES = 8  # [RMQ] always left at a segment's end for the BLANK filler
+QUEUE_UNIT_BYTES = 20  # [RMQ]
+QUEUE_FILE_UNITS = 300_000  # [RMQ] 6,000,000 bytes a file
+INDEX_HEADER_BYTES = 40  # [RMQ]
+INDEX_SLOTS = 5_000_000  # [RMQ]
+INDEX_ENTRIES = 20_000_000  # [RMQ]
+INDEX_SLOT_BYTES = 4  # [RMQ] one seed says 20: that is the entry
+INDEX_ENTRY_BYTES = 20  # [RMQ]
+CHECKPOINT_BYTES = 4096  # [RMQ]
+DISK_RESERVE_BYTES = 16 * 1024 * 1024  # keeps offsets and the checkpoint writable on a full disk
+DISK_SIZE_WARN_BYTES = 4 << 30  # the seeds: a broker's disk should not be smaller
+
+# -- frames ---------------------------------------------------------------------------------------
+FRAME_SIZE_BYTES_MAX = 16 * 1024 * 1024  # [RMQ] com.rocketmq.remoting.frameMaxLength
+HEADER_SIZE_BYTES_MAX = 64 * 1024
+FRAME_PARTS_MAX = 8
+JSON_DEPTH_MAX = 8
+JSON_FIELDS_MAX = 256
+
+# -- requests -------------------------------------------------------------------------------------
+PULL_MESSAGES_MAX = 16_384  # one bulk pull of our own client
+PULL_SIZE_BYTES_MAX = 4 * 1024 * 1024
+QUERY_MESSAGES_MAX = 64  # [RMQ] maxMsgsNumBatch
+HOLDS_MAX = 100_000  # pulls kept waiting; beyond: POLLING_FULL
+DEADLINE_MS_MAX = 120_000
+RETRIED_KEYS_MAX = 1_000_000  # unique keys of retried sends that a broker remembers
+
+# -- peers ----------------------------------------------------------------------------------------
+SOCKET_HWM_MESSAGES = 1_000  # never 0: an unlimited queue to a stuck peer eats the memory
+PEER_QUEUE_BYTES_MAX = 64 * 1024 * 1024
+PEER_STUCK_MS_MAX = 5_000
+
+# Relations that must hold, whoever edits a number above.
+assert TOPIC_LENGTH_MAX <= 127
+assert len("%RETRY%") + GROUP_LENGTH_MAX <= TOPIC_LENGTH_MAX
+assert PROPERTIES_SIZE_BYTES_MAX <= 2**15 - 1
+assert BODY_SIZE_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX < FRAME_SIZE_BYTES_MAX
+assert BODY_SIZE_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX < SEGMENT_SIZE_BYTES
+assert PULL_SIZE_BYTES_MAX < FRAME_SIZE_BYTES_MAX
+assert RECORD_OVERHEAD_BYTES_MAX >= (
+    RECORD_FIXED_BYTES + 24 + TOPIC_LENGTH_MAX + PROPERTIES_SIZE_BYTES_MAX
+)

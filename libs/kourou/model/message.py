@@ -1,0 +1,157 @@
+"""What an application sends, what a broker stored, and what became of a send.
+
+Lives here: the nouns, as plain values. May not live here: their encoding (kourou.protocol.record).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from kourou.model.queue import MessageQueue
+
+
+class Property(StrEnum):
+    """Names that RocketMQ reserves among a message's properties (`MessageConst`)."""
+
+    KEYS = "KEYS"
+    TAGS = "TAGS"
+    UNIQ_KEY = "UNIQ_KEY"
+    WAIT = "WAIT"
+    DELAY = "DELAY"
+    RETRY_TOPIC = "RETRY_TOPIC"
+    REAL_TOPIC = "REAL_TOPIC"
+    REAL_QID = "REAL_QID"
+    RECONSUME_TIME = "RECONSUME_TIME"
+    MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+    ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+    TRAN_MSG = "TRAN_MSG"
+    PGROUP = "PGROUP"
+    TRANSACTION_ID = "__transactionId__"
+    TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+    TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+    CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+    CONSUME_START_TIME = "CONSUME_START_TIME"
+    MIN_OFFSET = "MIN_OFFSET"
+    MAX_OFFSET = "MAX_OFFSET"
+    MSG_REGION = "MSG_REGION"
+    TRACE_ON = "TRACE_ON"
+    INSTANCE_ID = "INSTANCE_ID"
+    BUYER_ID = "BUYER_ID"
+    TRANSFER_FLAG = "TRANSFER_FLAG"
+    CORRECTION_FLAG = "CORRECTION_FLAG"
+    MQ2_FLAG = "MQ2_FLAG"
+    CORRELATION_ID = "CORRELATION_ID"
+    REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+    TTL = "TTL"
+    ARRIVE_TIME = "ARRIVE_TIME"
+    PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+    MSG_TYPE = "MSG_TYPE"
+    CLUSTER = "CLUSTER"
+    INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+    INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+    CRC32 = "__CRC32#"
+    TRACE_CONTEXT = "TRACE_CONTEXT"
+    TRACEPARENT = "traceparent"
+
+
+RESERVED_PROPERTIES = frozenset(item.value for item in Property) - {
+    Property.TRACEPARENT.value,
+    Property.TRACE_CONTEXT.value,
+}
+"""Names an application may not use for a property of its own."""
+
+
+@dataclass(slots=True)
+class Message:
+    """A message as an application hands it over (F173).
+
+    `keys` are business keys, each indexed; `delay_level` 0 means at once; `wait_store_ok` False lets
+    the broker answer before flush and copies.
+    """
+
+    topic: str
+    body: bytes
+    tag: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    flag: int = 0
+    delay_level: int = 0
+    wait_store_ok: bool = True
+
+
+@dataclass(slots=True)
+class StoredMessage:
+    """A message as a broker stored it (RocketMQ `MessageExt`); body already decompressed.
+
+    `message_id` is the producer's unique key, stable over retries; `offset_message_id` names this
+    very copy by host and position.
+    """
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+    queue_id: int
+    offset: int
+    position: int
+    size: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: tuple[str, int]
+    store_timestamp: int
+    store_host: tuple[str, int]
+    body_crc: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    broker_name: str = ""
+
+    @property
+    def tag(self) -> str | None:
+        """The tag, or None."""
+        return self.properties.get(Property.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The business keys, in the producer's order."""
+        return tuple(self.properties.get(Property.KEYS, "").split())
+
+    @property
+    def message_id(self) -> str:
+        """The producer's unique key; empty for messages of producers that set none."""
+        return self.properties.get(Property.UNIQ_KEY, "")
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue it was read from."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+class SendStatus(StrEnum):
+    """The four answers after which a message is stored (F167); only SEND_OK is a promise."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where a message went and what is promised about it."""
+
+    status: SendStatus
+    message_id: str
+    queue: MessageQueue
+    offset: int
+    offset_message_id: str = ""
+    transaction_id: str = ""
+
+
+class PullStatus(IntEnum):
+    """What a pull came back with; the values are the response codes."""
+
+    FOUND = 0
+    NO_NEW_MESSAGE = 19
+    NO_MATCHED_MESSAGE = 20
+    OFFSET_ILLEGAL = 21

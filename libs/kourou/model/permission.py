@@ -1,0 +1,16 @@
+"""What may be done with a topic (RocketMQ `PermName`)."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+
+class Permission(IntFlag):
+    """Bits of a topic's or broker's `perm`; 6 = read and write, 4 = read only, 2 = write only."""
+
+    NONE = 0
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+    READ_WRITE = 6

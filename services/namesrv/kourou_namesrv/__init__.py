@@ -1,0 +1,1 @@
+"""The namesrv service."""
