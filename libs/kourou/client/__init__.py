@@ -1,1 +1,1 @@
-"""client."""
+"""What applications import: the Client facade over producer, consumers and administration."""

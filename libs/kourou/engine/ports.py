@@ -57,6 +57,10 @@ class StoreView(Protocol):
         """
         ...
 
+    def offset_position(self, topic: str, queue_id: int, offset: int) -> int:
+        """The log position of the message at `offset`; -1 if there is none."""
+        ...
+
     def record_at(self, position: int) -> memoryview:
         """The verified record that starts at `position`; Rejected if none does, Corrupt if it fails."""
         ...

@@ -51,10 +51,27 @@ HOLDS_MAX = 100_000  # pulls kept waiting; beyond: POLLING_FULL
 DEADLINE_MS_MAX = 120_000
 RETRIED_KEYS_MAX = 1_000_000  # unique keys of retried sends that a broker remembers
 
+# -- the control plane ----------------------------------------------------------------------------
+TOPIC_QUEUES_MAX = 16_384  # one topic may take all the 10,000 queues a machine is built for (F055)
+SUBSCRIPTION_TAGS_MAX = 1_024
+SUBSCRIPTION_EXPRESSION_LENGTH_MAX = 16_384
+CLIENTS_MAX = 100_000  # registered clients of one broker; sockets run out before
+CLIENT_GROUPS_MAX = 1_024  # groups that one heartbeat may name
+GROUP_SUBSCRIPTIONS_MAX = 1_024  # topics that one member may subscribe
+ACTOR_LENGTH_MAX = 256  # who did it, in a control event
+REASON_LENGTH_MAX = 1_024  # why, in a control event
+TRACE_ID_LENGTH_MAX = 64  # 32 hexadecimal digits today
+SETTING_LENGTH_MAX = 1_024
+PROGRESS_EVENT_ENTRIES_MAX = 10_000  # a progress event with more is cut into several
+
 # -- peers ----------------------------------------------------------------------------------------
 SOCKET_HWM_MESSAGES = 1_000  # never 0: an unlimited queue to a stuck peer eats the memory
 PEER_QUEUE_BYTES_MAX = 64 * 1024 * 1024
 PEER_STUCK_MS_MAX = 5_000
+PEERS_MAX = 16_384  # identities one socket knows; the machine's 20,000 file descriptors end first
+PEER_FAULTS_MAX = 16  # undecodable frames from one peer, then it is cut off
+FRAMES_PER_TURN_MAX = 1_024  # a busy socket yields the loop after so many frames ...
+FRAME_BYTES_PER_TURN_MAX = 16 * 1024 * 1024  # ... or so many bytes
 
 # Relations that must hold, whoever edits a number above.
 assert TOPIC_LENGTH_MAX <= 127
@@ -66,3 +83,5 @@ assert PULL_SIZE_BYTES_MAX < FRAME_SIZE_BYTES_MAX
 assert RECORD_OVERHEAD_BYTES_MAX >= (
     RECORD_FIXED_BYTES + 24 + TOPIC_LENGTH_MAX + PROPERTIES_SIZE_BYTES_MAX
 )
+assert PROGRESS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 64) < BODY_SIZE_BYTES_MAX
+assert TOPIC_QUEUES_MAX * 2 * 64 < BODY_SIZE_BYTES_MAX  # a reset names each queue twice

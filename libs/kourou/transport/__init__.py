@@ -1,1 +1,1 @@
-"""transport."""
+"""Hands on the wire: ZeroMQ sockets driven by an event loop. The only home of pyzmq."""

@@ -1,0 +1,71 @@
+"""What a run of the checks consists of, as data.
+
+Lives here: the stages in their order, which tests each runs, and the short list of skips that a run
+may have. May not live here: running them (kourou.cli.checks).
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+UNIT_WORKERS = 2
+"""Processes for the unit tests; the other groups start processes of their own."""
+
+SLOW_TEST_TIMEOUT_S = 3_600
+"""One fault test with all its rounds may take so long; a default run keeps pytest's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of the checks: commands to run, or a folder of tests."""
+
+    name: str
+    about: str
+    commands: tuple[tuple[str, ...], ...] = ()
+    tests: str = ""
+    workers: int = 0
+
+
+_PYTHON = (sys.executable, "-m")
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        "lint",
+        "ruff: rules and format",
+        commands=((*_PYTHON, "ruff", "check", "."), (*_PYTHON, "ruff", "format", "--check", ".")),
+    ),
+    Stage("types", "mypy --strict", commands=((*_PYTHON, "mypy"),)),
+    Stage(
+        "imports",
+        "import rules of pyproject.toml",
+        commands=(
+            (
+                sys.executable,
+                "-c",
+                "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            ),
+        ),
+    ),
+    Stage("unit", "each module by itself", tests="tests/unit", workers=UNIT_WORKERS),
+    Stage("contract", "the same tests on the fake and the real thing", tests="tests/contract"),
+    Stage("golden", "bytes that a real RocketMQ wrote", tests="tests/golden"),
+    Stage("simulation", "whole systems by seed", tests="tests/simulation"),
+    Stage("integration", "real processes, real sockets", tests="tests/integration"),
+    Stage("architecture", "layers, tidiness, pages kept current", tests="tests/architecture"),
+    Stage("spark", "the Spark pipeline", tests="tests/spark"),
+    Stage("interop", "clients that nobody here wrote", tests="tests/interop"),
+)
+
+ALLOWED_SKIPS: dict[str, str] = {
+    "needs root": "a test mounts, changes owners or lowers limits; run as root to include it",
+    "needs Java": "Spark and the real RocketMQ run on Java 17 or newer",
+    "needs strace": "system call faults are injected by strace",
+    "needs a second file system": "a full disk is played by a small tmpfs that must be mountable",
+}
+"""The beginnings of the reasons a test may give for a skip; any other skip fails the run."""
+
+
+def may_skip(reason: str) -> bool:
+    """Is this one of the reasons that docs/testing.md lists?"""
+    return any(reason.startswith(known) for known in ALLOWED_SKIPS)

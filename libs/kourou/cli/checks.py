@@ -1,0 +1,233 @@
+"""`kourou test`: every check of the project, stage by stage, with one closing line.
+
+Lives here: running the stages, adding up what they recorded, judging skips and proofs.
+May not live here: what the stages are (kourou.cli.check_stages), how a test run records itself
+(tests/conftest.py), how the feature list is made (docs/generate.py).
+
+State: soft, in `.kourou-test/`: a log and a record a stage, and what a slow run has passed so far.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kourou.cli.check_stages import SLOW_TEST_TIMEOUT_S, STAGES, Stage, may_skip
+from kourou.cli.checkout import find_checkout
+from kourou.errors import ConfigError
+
+NOTHING_COLLECTED = 5
+"""pytest's exit code when a selection matched no test."""
+
+LOG_LINES_SHOWN = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asked for."""
+
+    stages: Sequence[str] = ()
+    slow: bool = False
+    soak: bool = False
+    fresh: bool = False
+    simulation_seed: int | None = None
+    keyword: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Does this run say something about every feature?"""
+        return not self.stages and self.keyword is None and self.simulation_seed is None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one stage, or all of them together, came to."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    remarks: list[str] = field(default_factory=list)
+    features: dict[str, list[str]] = field(default_factory=dict)
+    rounds: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, other: Outcome) -> None:
+        """Count the other one in."""
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        for number, tests in other.features.items():
+            self.features[number] = sorted({*self.features.get(number, ()), *tests})
+        self.rounds.update(other.rounds)
+
+
+def run_checks(options: Options) -> int:
+    """Run the chosen stages and print one line for each; the exit code is 0 only if all is well."""
+    root = find_checkout()
+    stages = _chosen(options.stages)
+    folder = _prepare_folder(root, options)
+    total = Outcome()
+    began = time.monotonic()
+    for stage in stages:
+        print(f"{stage.name:<13} {stage.about:<46} ", end="", flush=True)
+        stage_began = time.monotonic()
+        outcome = _run_stage(root, folder, stage, options)
+        total.add(outcome)
+        _print_stage(stage, outcome, time.monotonic() - stage_began, folder)
+    _print_rounds(total)
+    if options.complete and not total.failed:
+        total.failed += _check_proofs(root, folder, total, options)
+    print(f"took {time.monotonic() - began:.0f} s")
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
+    return 1 if total.failed else 0
+
+
+def _chosen(names: Sequence[str]) -> list[Stage]:
+    known = [stage.name for stage in STAGES]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no stage {name!r}", hint=f"stages: {' '.join(known)}")
+    return [stage for stage in STAGES if not names or stage.name in names]
+
+
+def _prepare_folder(root: Path, options: Options) -> Path:
+    """Where logs and records go; a slow run finds there what it passed before on the same code."""
+    top = root / ".kourou-test"
+    if not (options.slow or options.soak):
+        folder = top / "last"
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        kind = "soak" if options.soak else "slow"
+        folder = top / f"{kind}-{_fingerprint(root)}"
+        for other in top.glob(f"{kind}-*"):
+            if options.fresh or other != folder:
+                shutil.rmtree(other)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _fingerprint(root: Path) -> str:
+    """Tells two states of the code apart, whether committed or not."""
+    digest = hashlib.sha256((root / "pyproject.toml").read_bytes())
+    for top in ("libs", "services", "tests"):
+        for path in sorted((root / top).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _run_stage(root: Path, folder: Path, stage: Stage, options: Options) -> Outcome:
+    log = folder / f"{stage.name}.log"
+    if not stage.tests:
+        failed = not _run_commands(root, log, stage.commands)
+        return Outcome(failed=int(failed))
+    if not any((root / stage.tests).rglob("test_*.py")):
+        return Outcome(remarks=["none yet"])
+    record = folder / f"{stage.name}.json"
+    command = _pytest_command(stage, record, options)
+    with log.open("wb") as out:
+        done = subprocess.run(command, cwd=root, stdout=out, stderr=subprocess.STDOUT, check=False)
+    if done.returncode == NOTHING_COLLECTED and (options.keyword or options.slow or options.soak):
+        outcome = _read_record(record)
+        if not outcome.passed:
+            outcome.remarks.append("nothing matched")
+        return outcome
+    outcome = _read_record(record)
+    if done.returncode and not outcome.failed:
+        outcome.failed = 1
+        outcome.remarks.append(f"pytest ended with {done.returncode}")
+    return outcome
+
+
+def _run_commands(root: Path, log: Path, commands: Sequence[Sequence[str]]) -> bool:
+    good = True
+    with log.open("wb") as out:
+        for command in commands:
+            done = subprocess.run(
+                command, cwd=root, stdout=out, stderr=subprocess.STDOUT, check=False
+            )
+            good = good and done.returncode == 0
+    return good
+
+
+def _pytest_command(stage: Stage, record: Path, options: Options) -> list[str]:
+    command = [sys.executable, "-m", "pytest", stage.tests, "-q", "--record", str(record)]
+    command += ["-p", "no:cacheprovider", "--durations=5"]
+    if stage.workers:
+        command += ["-n", str(stage.workers)]
+    if options.keyword is not None:
+        command += ["-k", options.keyword]
+    if options.simulation_seed is not None:
+        command += ["--sim", str(options.simulation_seed)]
+    if options.slow or options.soak:
+        command += ["--slow", "--resume", f"--timeout={SLOW_TEST_TIMEOUT_S}"]
+    if options.soak:
+        command += ["--soak"]
+    return command
+
+
+def _read_record(path: Path) -> Outcome:
+    """What a pytest run wrote about itself; nothing at all where it died too early."""
+    if not path.exists():
+        return Outcome(failed=1, remarks=["the run left no record"])
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    outcome = Outcome(
+        passed=len(record["passed"]),
+        failed=len(record["failed"]),
+        skipped=len(record["skipped"]),
+        features=record["features"],
+        rounds=record["rounds"],
+    )
+    for test, reason in record["skipped"].items():
+        if not may_skip(reason):
+            outcome.failed += 1
+            outcome.remarks.append(f"a skip that is not allowed: {test}: {reason}")
+    return outcome
+
+
+def _print_stage(stage: Stage, outcome: Outcome, seconds: float, folder: Path) -> None:
+    verdict = "FAILED" if outcome.failed else "ok"
+    if outcome.remarks == ["none yet"]:
+        verdict = "none yet"
+    counts = f"{outcome.passed:>5} passed" if outcome.passed else ""
+    if outcome.skipped:
+        counts += f", {outcome.skipped} skipped"
+    print(f"{verdict:<8} {seconds:6.1f} s {counts}", flush=True)
+    if not outcome.failed:
+        return
+    log = folder / f"{stage.name}.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    if len(lines) > LOG_LINES_SHOWN:
+        print(f"    … the last {LOG_LINES_SHOWN} of {len(lines)} lines of {log}")
+    for line in lines[-LOG_LINES_SHOWN:]:
+        print(f"    {line}")
+    for remark in outcome.remarks:
+        print(f"    {remark}")
+
+
+def _print_rounds(total: Outcome) -> None:
+    """Fault tests say how often they tried, since a count of one proves little."""
+    if not total.rounds:
+        return
+    print("\nfault tests: rounds done of rounds in a slow run")
+    for test, (done, full) in sorted(total.rounds.items()):
+        print(f"  {done:>8,} of {full:>8,}  {test.removeprefix('tests/')}")
+    print()
+
+
+def _check_proofs(root: Path, folder: Path, total: Outcome, options: Options) -> int:
+    """Does every test that docs/FEATURES.md names as a proof exist, and did it pass just now?"""
+    target = folder / "features.json"
+    target.write_text(
+        json.dumps({"slow": options.slow, "features": total.features}, indent=1) + "\n",
+        encoding="utf-8",
+    )
+    command = (sys.executable, str(root / "docs" / "generate.py"), "--proved", str(target))
+    done = subprocess.run(command, cwd=root, check=False)
+    return int(done.returncode != 0)

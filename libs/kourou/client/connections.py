@@ -1,0 +1,152 @@
+"""The connections of one client: one to each server it speaks with.
+
+Lives here: opening them when they are first needed, closing those that no route names any more,
+asking with errors raised as the class the server named, and handing notices to whoever listens.
+May not live here: which server to ask, retries.
+
+Each client has connections of its own although clients share a thread: a broker knows members of a
+group by their connections, and one connection must not carry two members.
+
+State: soft. Used on the I/O thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeVar
+
+from kourou.client.discovery import zmq_endpoint
+from kourou.clock import Clock
+from kourou.errors import Code, DecodeError, error_from_code
+from kourou.protocol.frames import Frame
+from kourou.protocol.request import Request, Response
+from kourou.transport.zmq_client import Outcome, Reply, ZmqConnection
+from kourou.transport.zmq_link import Buffer
+
+CONNECT_WAIT_MS = 3_000
+"""How long a request waits for a connection before another server is worth a try."""
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Wire(Protocol):
+    """What a connection can do; ZmqConnection is one."""
+
+    async def request(
+        self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int
+    ) -> Reply:
+        """Ask and wait; a reply with an error code is returned."""
+        ...
+
+    def oneway(self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int) -> None:
+        """Tell, without an answer."""
+        ...
+
+    def next_correlation(self) -> int:
+        """A number for one request."""
+        ...
+
+    def submit(
+        self,
+        parts: Sequence[Buffer],
+        correlation: int,
+        callback: Callable[[Outcome], None] | None,
+        deadline_ms: int,
+    ) -> None:
+        """Send an encoded request; the callback gets its outcome."""
+        ...
+
+    def close(self) -> None:
+        """Close it; what is in flight ends."""
+        ...
+
+
+Dial = Callable[[str, Callable[[Frame], None]], Wire]
+"""(address, on_notify) -> a connection; called on the I/O thread's loop."""
+
+
+def zmq_dial(clock: Clock) -> Dial:
+    """Connections by ZeroMQ."""
+
+    def dial(address: str, on_notify: Callable[[Frame], None]) -> Wire:
+        return ZmqConnection(
+            address, on_notify=on_notify, connect_wait_ms=CONNECT_WAIT_MS, clock=clock
+        )
+
+    return dial
+
+
+class Connections:
+    """Open connections by address. `on_notify(address, frame)` gets what servers say unasked."""
+
+    def __init__(self, dial: Dial, on_notify: Callable[[str, Frame], None]) -> None:
+        self._dial = dial
+        self._on_notify = on_notify
+        self._open: dict[str, Wire] = {}
+        self._closed = False
+
+    def to(self, address: str) -> Wire:
+        """The connection to a broker's address as a route gives it, opened if need be."""
+        wire = self._open.get(address)
+        if wire is None:
+            if self._closed:
+                raise error_from_code(Code.SERVICE_NOT_AVAILABLE, "the client is closing")
+
+            def notify(frame: Frame) -> None:
+                self._on_notify(address, frame)
+
+            wire = self._open[address] = self._dial(address, notify)
+        return wire
+
+    def to_name_server(self, address: str) -> Wire:
+        """The connection to a name server's address as users write it."""
+        return self.to(zmq_endpoint(address))
+
+    async def ask(
+        self,
+        address: str,
+        request: Request,
+        *,
+        body: bytes = b"",
+        timeout_ms: int,
+        also: Collection[int] = (),
+    ) -> Reply:
+        """Ask a broker; any code but SUCCESS and those in `also` is raised as its error."""
+        return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
+
+    def retain(self, addresses: Collection[str]) -> None:
+        """Close every connection but those to `addresses`."""
+        for address in [address for address in self._open if address not in addresses]:
+            self._open.pop(address).close()
+
+    def close(self) -> None:
+        """Close all, and open none any more."""
+        self._closed = True
+        self.retain(())
+
+
+async def asked(
+    wire: Wire,
+    request: Request,
+    *,
+    body: bytes = b"",
+    timeout_ms: int,
+    also: Collection[int] = (),
+) -> Reply:
+    """The reply of one server; any code but SUCCESS and those in `also` is raised as its error."""
+    reply = await wire.request(request, body=(body,) if body else (), timeout_ms=timeout_ms)
+    if reply.code != Code.SUCCESS and reply.code not in also:
+        raise error_from_code(reply.code, reply.remark)
+    return reply
+
+
+def header_of(reply: Reply, kind: type[ResponseT]) -> ResponseT:
+    """The reply's header as `kind`; DecodeError if the server left it out."""
+    if not isinstance(reply.header, kind):
+        raise DecodeError(f"an answer lacks its {kind.__name__}")
+    return reply.header
+
+
+def body_of(reply: Reply) -> memoryview:
+    """The reply's body, empty if there is none."""
+    return memoryview(reply.body[0]) if reply.body else memoryview(b"")

@@ -1,0 +1,124 @@
+"""Where the name servers are: four ways, the first that says something wins (F031).
+
+    1. the argument                      Client("10.0.0.1:9876;10.0.0.2:9876")
+    2. a process option                  python -X rocketmq.namesrv.addr=10.0.0.1:9876 app.py
+                                         (or `kourou.namesrv.addr`; Client(options=...) overrides
+                                         -X)
+    3. the environment                   NAMESRV_ADDR=10.0.0.1:9876
+    4. a list on an HTTP server          asked every two minutes; off unless a URL is set, for a
+                                         default URL would ask strangers where to send messages
+
+Lives here: the precedence, the syntax of lists, and the way from a RocketMQ address to the ZeroMQ
+endpoint beside it. May not live here: sockets, the HTTP request.
+
+Addresses are separated by `;`. Users bring RocketMQ's address along, so a port below 10,000 is
+taken for a remoting port and 10,000 is added when ZeroMQ is dialled (9876 becomes 19876); a port
+from 10,000 up, as routes and free test ports have it, is dialled as it stands. `tcp://host:port` is
+always dialled as it stands.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kourou.errors import ConfigError
+
+NAMESRV_PORT = 9876
+ZMQ_PORT_SHIFT = 10_000
+PORT_MAX = 65_535
+OPTION_NAMES = ("rocketmq.namesrv.addr", "kourou.namesrv.addr")
+LIST_URL_OPTION = "kourou.namesrv.list.url"
+ENVIRONMENT_NAME = "NAMESRV_ADDR"
+LIST_REFRESH_MS = 120_000
+ADDRESSES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NameServers:
+    """What discovery found: addresses as written, or the URL of a list; and where it was found."""
+
+    addresses: tuple[str, ...]
+    source: str
+    list_url: str = ""
+
+
+def discover(
+    argument: str | None,
+    *,
+    options: Mapping[str, str],
+    environment: Mapping[str, str],
+    list_url: str = "",
+) -> NameServers:
+    """The name servers by precedence; ConfigError when nobody says anything."""
+    if argument:
+        return NameServers(parse_addresses(argument), "argument")
+    for name in OPTION_NAMES:
+        if options.get(name):
+            return NameServers(parse_addresses(options[name]), f"option {name}")
+    if environment.get(ENVIRONMENT_NAME):
+        return NameServers(parse_addresses(environment[ENVIRONMENT_NAME]), ENVIRONMENT_NAME)
+    url = list_url or options.get(LIST_URL_OPTION, "")
+    if url:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"the name server list {url!r} is no http(s) address")
+        return NameServers((), "list", url)
+    raise ConfigError(
+        "no name server address is known",
+        hint=f"pass one to Client(), or set the option {OPTION_NAMES[0]} "
+        f"or the environment variable {ENVIRONMENT_NAME}",
+    )
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """The addresses of a `;` list, each checked, without repetitions, in their order."""
+    found: dict[str, None] = {}
+    for part in text.split(";"):
+        address = part.strip()
+        if address:
+            zmq_endpoint(address)
+            found[address] = None
+    if not found:
+        raise ConfigError(f"{text!r} names no address", hint="write host:port;host:port")
+    if len(found) > ADDRESSES_MAX:
+        raise ConfigError(f"{len(found)} addresses are given; at most {ADDRESSES_MAX} are allowed")
+    return tuple(found)
+
+
+def zmq_endpoint(address: str) -> str:
+    """The ZeroMQ endpoint `tcp://host:port` of an address as users and routes write it."""
+    literal = address.startswith("tcp://")
+    rest = address.removeprefix("tcp://")
+    host, port_text = _split(rest, address)
+    port = _port(port_text, address) if port_text else NAMESRV_PORT
+    if not literal and port < ZMQ_PORT_SHIFT:
+        port += ZMQ_PORT_SHIFT
+    return f"tcp://{host}:{port}"
+
+
+def _split(rest: str, address: str) -> tuple[str, str]:
+    if rest.startswith("["):
+        host, bracket, tail = rest.partition("]")
+        if not bracket or (tail and not tail.startswith(":")):
+            raise _bad(address)
+        host, port_text = host + "]", tail[1:]
+    else:
+        host, _, port_text = rest.partition(":")
+    if not host or any(character.isspace() or character in "/;" for character in rest):
+        raise _bad(address)
+    return host, port_text
+
+
+def _port(text: str, address: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 5:
+        raise _bad(address)
+    port = int(text)
+    if not 0 < port <= PORT_MAX:
+        raise _bad(address)
+    return port
+
+
+def _bad(address: str) -> ConfigError:
+    return ConfigError(f"{address!r} is no address", hint="write host:port, or [ipv6]:port")

@@ -1,0 +1,143 @@
+"""From what an application hands over to a record that is ready but for its place.
+
+Lives here: the checks a producer makes before anything travels, compression, the order of the
+properties, the draft's bytes. May not live here: which queue, when it is sent, what came of it.
+
+A draft is the whole record with placeholders where the broker writes (queue offset, position, store
+time, store host, record CRC), so the broker copies it once and never builds it again. Properties
+come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC: the broker's vectorised path
+finds the first ones without a search.
+
+State: none, but for the counter inside the unique keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kourou.client.settings import CompressionKind, ProducerSettings
+from kourou.errors import BadRequest, MessageIllegal
+from kourou.model.message import RESERVED_PROPERTIES, Property
+from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.protocol.compression import compress
+from kourou.protocol.properties import encode_properties
+from kourou.protocol.record import encode_draft
+
+_KINDS = {
+    CompressionKind.ZLIB: Compression.ZLIB,
+    CompressionKind.LZ4: Compression.LZ4,
+    CompressionKind.ZSTD: Compression.ZSTD,
+}
+_UNIQ_KEY = Property.UNIQ_KEY.value
+_TAGS = Property.TAGS.value
+_KEYS = Property.KEYS.value
+_CLUSTER = Property.CLUSTER.value
+QUEUE_ID_AT = 12
+"""Where a record keeps its queue id (fact sheet §4.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a draft goes: all that its bytes say of the queue and the broker."""
+
+    topic: bytes
+    queue_id: int
+    cluster: str
+    store_host_v6: bool = False
+
+
+class Drafting:
+    """Builds the drafts of one producer."""
+
+    __slots__ = ("_born_host", "_compress_over", "_kind", "_level", "_size_max", "_sys_flag")
+
+    def __init__(self, settings: ProducerSettings, born_host: bytes) -> None:
+        self._born_host = born_host
+        self._size_max = settings.message_size_bytes_max
+        self._compress_over = settings.compress_over_bytes
+        self._kind = _KINDS[settings.compression]
+        self._level = settings.compression_level
+        self._sys_flag = int(SysFlag.COMPRESSED) | int(self._kind) << COMPRESSION_SHIFT
+
+    def draft(
+        self,
+        place: Place,
+        body: bytes,
+        unique_key: str,
+        born_ms: int,
+        *,
+        tag: str | None = None,
+        keys: str = "",
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> bytes:
+        """The bytes of one draft; `keys` are already joined by spaces.
+
+        Raises MessageIllegal for a body above the limit or properties that cannot be stored, and
+        BadRequest for a reserved property name.
+        """
+        sys_flag = 0
+        if len(body) >= self._compress_over:
+            if len(body) > self._size_max:
+                raise MessageIllegal(
+                    f"the body has {len(body)} bytes; at most {self._size_max} are allowed",
+                    hint="maxMessageSize; store large content elsewhere and send its address",
+                )
+            squeezed = compress(self._kind, body, self._level)
+            if len(squeezed) < len(body):
+                body, sys_flag = squeezed, self._sys_flag
+        elif len(body) > self._size_max:
+            raise MessageIllegal(
+                f"the body has {len(body)} bytes; at most {self._size_max} are allowed"
+            )
+        named = {_UNIQ_KEY: unique_key}
+        if tag:
+            named[_TAGS] = tag
+        if keys:
+            named[_KEYS] = keys
+        if properties:
+            _refuse_reserved(properties)
+            named.update(properties)
+        if place.cluster:
+            named[_CLUSTER] = place.cluster
+        return encode_draft(
+            topic=place.topic,
+            queue_id=place.queue_id,
+            body=body,
+            properties=encode_properties(named),
+            flag=flag,
+            sys_flag=sys_flag,
+            born_timestamp=born_ms,
+            born_host=self._born_host,
+            store_host_v6=place.store_host_v6,
+        )
+
+
+def _refuse_reserved(properties: Mapping[str, str]) -> None:
+    reserved = RESERVED_PROPERTIES.intersection(properties)
+    if reserved:
+        raise BadRequest(
+            f"the property name {min(reserved)} is reserved",
+            hint="tags and keys have arguments of their own; choose another name for the rest",
+        )
+
+
+def joined_keys(keys: str | Iterable[str]) -> str:
+    """Business keys as the record keeps them: joined by single spaces.
+
+    A text may hold several keys between spaces; a member of a list may not, or it would be indexed
+    as something else than what was given.
+    """
+    if isinstance(keys, str):
+        return " ".join(keys.split())
+    given = list(keys)
+    for key in given:
+        if not key or any(character.isspace() for character in key):
+            raise BadRequest(f"the key {key!r} is empty or has a space in it")
+    return " ".join(given)
+
+
+def moved_to_queue(draft: bytes, queue_id: int) -> bytes:
+    """The same draft for another queue of its topic, for a retry elsewhere."""
+    return draft[:QUEUE_ID_AT] + queue_id.to_bytes(4, "big") + draft[QUEUE_ID_AT + 4 :]

@@ -1,0 +1,169 @@
+"""The thread on which a client speaks with brokers and name servers.
+
+Lives here: one thread with its own uvloop per process and set of name servers, shared by the
+clients of that set; how work gets there; what becomes of it at a fork and at exit. May not live
+here: any conversation.
+
+Because heartbeats, pulls and commits run here, a handler that blocks its own loop or thread never
+costs a group its queues.
+
+Fork: threads do not survive it. In the child every inherited `IoThread` is marked `orphaned`; its
+clients then raise `ForkedClient`, and a client opened in the child gets a fresh thread. The
+parent's sockets are left untouched in the child: nothing here closes or frees them.
+
+State: soft. `_threads` is this process's registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import logging
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+from kourou.errors import Rejected
+
+T = TypeVar("T")
+_log = logging.getLogger("kourou.client")
+JOIN_S_MAX = 10.0
+
+
+class ForkedClient(Rejected):
+    """This client was opened by the parent process; open a new one in this process."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this client was opened before the process forked",
+            hint="open a new Client in the child process",
+        )
+
+
+class ClientClosed(Rejected):
+    """The client is closed, or was never opened."""
+
+    def __init__(self, what: str = "client") -> None:
+        super().__init__(f"the {what} is not open", hint="use it inside `async with` or `with`")
+
+
+class IoThread:
+    """One thread, one loop. `acquire` gives a shared one, `release` gives it back."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.orphaned = False
+        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"kourou-io-{key}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        asyncio.set_event_loop(None)
+        self.loop.close()
+
+    def check(self) -> None:
+        """Raise ForkedClient in a process that did not start this thread."""
+        if self.orphaned:
+            raise ForkedClient
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine there; the future may be waited for in any thread."""
+        if self.orphaned or self.loop.is_closed():
+            work.close()
+            self.check()
+            raise ClientClosed("client's I/O thread")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and await its result here; cancelling here cancels there."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    def stop(self) -> None:
+        """Cancel what runs, close the loop, end the thread. Waits, unless called on that thread."""
+        if self.orphaned or self.loop.is_closed():
+            return
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(JOIN_S_MAX)
+            if self._thread.is_alive():
+                _log.warning("client thread %s did not end within %s s", self.key, JOIN_S_MAX)
+
+
+class _Registry:
+    """The shared threads of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.threads: dict[str, IoThread] = {}
+        self.users: dict[str, int] = {}
+
+    def acquire(self, key: str) -> IoThread:
+        with self.lock:
+            thread = self.threads.get(key)
+            if thread is None:
+                thread = self.threads[key] = IoThread(key)
+            self.users[key] = self.users.get(key, 0) + 1
+            return thread
+
+    def release(self, thread: IoThread) -> None:
+        with self.lock:
+            if self.threads.get(thread.key) is not thread:
+                return  # a parent's thread, or one that exit has stopped already
+            self.users[thread.key] -= 1
+            if self.users[thread.key]:
+                return
+            del self.users[thread.key]
+            del self.threads[thread.key]
+        thread.stop()
+
+    def stop_all(self) -> None:
+        with self.lock:
+            threads = list(self.threads.values())
+            self.threads.clear()
+            self.users.clear()
+        for thread in threads:
+            thread.stop()
+
+
+_registry = _Registry()
+_orphans: list[IoThread] = []
+"""Kept for ever in a forked child: freeing them would touch the parent's sockets."""
+
+
+def acquire(key: str) -> IoThread:
+    """The shared thread for this set of name servers; pair with `release`."""
+    return _registry.acquire(key)
+
+
+def release(thread: IoThread) -> None:
+    """Give a thread back; the last user ends it. In a forked child this does nothing."""
+    _registry.release(thread)
+
+
+def _forked() -> None:
+    for thread in _registry.threads.values():
+        thread.orphaned = True
+        _orphans.append(thread)
+    _registry.__init__()  # type: ignore[misc]  # a lock held by another thread stays locked here
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(_registry.stop_all)

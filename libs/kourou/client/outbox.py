@@ -1,0 +1,277 @@
+"""Messages on their way to the I/O thread, and their outcomes on the way back.
+
+Lives here: what is known of an unsent message, the lanes they gather in, and the ports by which they
+cross from the application's threads and loops. May not live here: frames, retries, sockets.
+
+Coalescing: all sends that become ready in one turn of an event loop cross together, and so travel
+together. A first send while nothing of its loop is under way crosses at once, so a single send in
+flight waits for no turn. Outcomes of one reply come back with one wakeup per loop.
+
+State: soft. What is here when the process dies was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from kourou.client.drafts import Place
+from kourou.client.handover import Handover
+from kourou.errors import KourouError
+from kourou.model.message import SendResult
+from kourou.model.queue import MessageQueue
+
+Outcome: TypeAlias = SendResult | KourouError
+Outcomes: TypeAlias = "list[tuple[Any, Outcome, int]]"
+"""(waiter, outcome, size in bytes of the draft) of messages that crossed by one port."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """What messages must have in common to share a frame. Compared by identity.
+
+    `attempts` is how often a message may be tried in all; `pinned` messages keep their queue and so
+    are tried once, as with RocketMQ's selectors. `batch` frames are never mixed with others.
+    """
+
+    timeout_ms: int
+    attempts: int
+    wait: bool = True
+    oneway: bool = False
+    pinned: bool = False
+    batch: bool = False
+
+
+class Lane:
+    """A queue at an address under some terms; unsent messages gather in `bucket` for one frame."""
+
+    __slots__ = ("address", "broker_name", "bucket", "place", "queue", "terms")
+
+    def __init__(self, queue: MessageQueue, address: str, place: Place, terms: Terms) -> None:
+        self.queue = queue
+        self.broker_name = queue.broker_name
+        self.address = address
+        self.place = place
+        self.terms = terms
+        self.bucket: list[Unsent] = []
+
+
+class Unsent(msgspec.Struct, eq=False):
+    """One message until its outcome is known. `attempt` counts from 1."""
+
+    draft: bytes
+    unique_key: str
+    lane: Lane
+    port: Port
+    waiter: Any
+    deadline_ms: int
+    keys: str = ""
+    attempt: int = 1
+
+
+class Port(Protocol):
+    """Where outcomes go back to; `deliver` is called on the I/O thread."""
+
+    def deliver(self, outcomes: Outcomes) -> None:
+        """Take the outcomes of some of the messages that crossed by this port."""
+        ...
+
+
+class Settler(Protocol):
+    """A waiter other than a future."""
+
+    def settle(self, outcome: Outcome) -> None:
+        """The outcome is known."""
+        ...
+
+
+class LoopPort:
+    """Crossing for one event loop of the application.
+
+    All methods but `deliver` are called on that loop. When more than the given numbers of messages
+    or bytes wait for their outcome, `full` is True and a sender awaits `room` first.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        outgoing: Handover[list[Unsent]],
+        *,
+        count_max: int,
+        size_bytes_max: int,
+    ) -> None:
+        self.loop = loop
+        self._outgoing = outgoing
+        self._count_max = count_max
+        self._size_max = size_bytes_max
+        self._turn: list[Unsent] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.count = 0
+        self.size_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Must a sender wait?"""
+        return self.count >= self._count_max or self.size_bytes >= self._size_max
+
+    async def room(self) -> None:
+        """Wait until a sender may go on; senders go on in the order they came."""
+        while self.full:
+            waiter = self.loop.create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake()  # the room given to us goes to the next
+                raise
+
+    def add(self, message: Unsent) -> None:
+        """Send this message with the others of this turn."""
+        self.size_bytes += len(message.draft)
+        self.count += 1
+        if self._turn:
+            self._turn.append(message)
+        elif self.count == 1:
+            self._outgoing.put([message])
+        else:
+            self._turn.append(message)
+            self.loop.call_soon(self._cross)
+
+    def add_all(self, messages: list[Unsent]) -> None:
+        """Send these messages with the others of this turn."""
+        if not messages:
+            return
+        self.size_bytes += sum(len(message.draft) for message in messages)
+        self.count += len(messages)
+        if not self._turn:
+            self.loop.call_soon(self._cross)
+        self._turn.extend(messages)
+
+    def _cross(self) -> None:
+        turn, self._turn = self._turn, []
+        self._outgoing.put(turn)
+
+    def deliver(self, outcomes: Outcomes) -> None:
+        """Bring outcomes to the loop; if it is closed, nobody waits for them any more."""
+        try:
+            self.loop.call_soon_threadsafe(self._settle, outcomes)
+        except RuntimeError:
+            self.count = self.size_bytes = 0
+
+    def _settle(self, outcomes: Outcomes) -> None:
+        settled_bytes = 0
+        for waiter, outcome, size in outcomes:
+            settled_bytes += size
+            if waiter is None:
+                continue
+            if not isinstance(waiter, asyncio.Future):
+                waiter.settle(outcome)
+            elif waiter.done():
+                continue  # whoever sent it stopped waiting
+            elif isinstance(outcome, SendResult):
+                waiter.set_result(outcome)
+            else:
+                waiter.set_exception(outcome)
+        self.count -= len(outcomes)
+        self.size_bytes -= settled_bytes
+        if self._waiting:
+            self._wake()
+
+    def _wake(self) -> None:
+        free = self._count_max - self.count
+        while free > 0 and self._waiting and self.size_bytes < self._size_max:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                free -= 1
+
+
+class ThreadPort:
+    """Crossing for threads that wait, or do not care; callable from any thread."""
+
+    def __init__(self, outgoing: Handover[list[Unsent]]) -> None:
+        self._outgoing = outgoing
+
+    def add_all(self, messages: list[Unsent]) -> None:
+        """Send these messages; what other threads send meanwhile travels with them."""
+        self._outgoing.put(messages)
+
+    def deliver(self, outcomes: Outcomes) -> None:
+        """Settle each waiter on the I/O thread; waiters only note the outcome and wake a thread."""
+        for waiter, outcome, _ in outcomes:
+            if waiter is not None:
+                waiter.settle(outcome)
+
+
+class CallbackPort:
+    """Crossing for sends with a callback; callbacks run in a small pool (F165, F286)."""
+
+    def __init__(self, outgoing: Handover[list[Unsent]], pool: Executor, count_max: int) -> None:
+        self._outgoing = outgoing
+        self._pool = pool
+        self._room = threading.BoundedSemaphore(count_max)
+
+    def add_all(self, messages: list[Unsent]) -> None:
+        """Send these messages; blocks while too many callbacks are still owed."""
+        for _ in messages:
+            self._room.acquire()
+        self._outgoing.put(messages)
+
+    def deliver(self, outcomes: Outcomes) -> None:
+        """Run the callbacks of these outcomes in the pool."""
+        try:
+            self._pool.submit(self._call_back, outcomes)
+        except RuntimeError:  # the pool is shut: the client is closed, outcomes were drained before
+            self._release(len(outcomes))
+
+    def _call_back(self, outcomes: Outcomes) -> None:
+        for waiter, outcome, _ in outcomes:
+            waiter.settle(outcome)
+            self._release(1)
+
+    def _release(self, count: int) -> None:
+        self._room.release(count)
+
+
+class Gathering:
+    """Waits for several messages; calls `complete` once with their outcomes in order."""
+
+    __slots__ = ("_complete", "_left", "outcomes")
+
+    def __init__(self, count: int, complete: Callable[[list[Outcome]], None]) -> None:
+        self.outcomes: list[Outcome] = [_MISSING] * count
+        self._left = count
+        self._complete = complete
+
+    def slot(self, index: int) -> Slot:
+        """The waiter of one of them."""
+        return Slot(self, index)
+
+    def settle_at(self, index: int, outcome: Outcome) -> None:
+        """The outcome of one of them."""
+        self.outcomes[index] = outcome
+        self._left -= 1
+        if not self._left:
+            self._complete(self.outcomes)
+
+
+class Slot(msgspec.Struct, eq=False):
+    """One place of a gathering."""
+
+    gathering: Gathering
+    index: int
+
+    def settle(self, outcome: Outcome) -> None:
+        """The outcome is known."""
+        self.gathering.settle_at(self.index, outcome)
+
+
+_MISSING = KourouError("no outcome yet")

@@ -1,0 +1,84 @@
+"""What a push consumer does after each answer to a pull (fact sheet §9.3).
+
+Lives here: the table from (answer, how far it led, how long it took) to the next step of one queue.
+May not live here: pulling, waiting, the window.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from kourou.errors import Code
+
+FULL_PAUSE_MS = 50
+"""Pause while a limit of the window is exceeded."""
+
+BUSY_PAUSE_MS = 20
+"""Pause after a broker said that it is doing too much."""
+
+STALE_PAUSE_MS = 200
+"""Pause after a broker did not know our subscription; a heartbeat is sent meanwhile."""
+
+SWIFT_MS = 10
+"""An empty answer faster than this was not held; asking again at once would be a busy loop."""
+
+
+class Action(Enum):
+    """What else is to be done before the next pull."""
+
+    NONE = auto()
+    CORRECT_OFFSET = auto()  # the offset lies outside the queue: go on at the broker's
+    SKIP_CORRUPT = auto()  # messages here are unreadable: the consumer's policy decides
+    HEARTBEAT = auto()  # the broker does not know our subscription (any more)
+    FIND_ROUTE = auto()  # the queue may live elsewhere by now
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Do `action`, wait `pause_ms`, pull again."""
+
+    action: Action = Action.NONE
+    pause_ms: int = 0
+
+
+_BUSY = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL, Code.POLLING_FULL})
+_STALE = frozenset(
+    {
+        Code.SUBSCRIPTION_NOT_EXIST,
+        Code.SUBSCRIPTION_NOT_LATEST,
+        Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+        Code.FILTER_DATA_NOT_EXIST,
+        Code.FILTER_DATA_NOT_LATEST,
+    }
+)
+
+
+def step_after(
+    code: int,
+    *,
+    progressed: bool,
+    elapsed_ms: int,
+    pull_interval_ms: int,
+    exception_pause_ms: int,
+) -> Step:
+    """The step after an answer with `code`.
+
+    `progressed`: the answer's next offset is beyond the asked one.
+    """
+    if code == Code.SUCCESS:
+        return Step(pause_ms=pull_interval_ms)
+    if code in (Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY):
+        idle = not progressed and elapsed_ms < SWIFT_MS
+        return Step(pause_ms=FULL_PAUSE_MS if idle else 0)
+    if code == Code.PULL_OFFSET_MOVED:
+        return Step(Action.CORRECT_OFFSET, 0 if progressed else FULL_PAUSE_MS)
+    if code == Code.MESSAGE_CORRUPT:
+        return Step(Action.SKIP_CORRUPT, 0 if progressed else exception_pause_ms)
+    if code in _BUSY:
+        return Step(pause_ms=BUSY_PAUSE_MS)
+    if code in _STALE:
+        return Step(Action.HEARTBEAT, STALE_PAUSE_MS)
+    return Step(Action.FIND_ROUTE, exception_pause_ms)

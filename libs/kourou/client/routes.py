@@ -1,0 +1,105 @@
+"""From a topic's route to the queues a client may write or read.
+
+Lives here: pure functions from a `TopicRoute` to sorted queues and broker addresses. May not live
+here: asking name servers, caching (kourou.client.route_table).
+
+Rules (fact sheet §9.1, §9.2, §9.8):
+  - writable queues are those of brokers whose leader (broker id 0) is registered and whose `perm`
+    has the write bit; readable queues need the read bit and any member at all
+  - queues come sorted by broker name and queue id, so every client sees one order
+  - a topic nobody knows borrows the route of TBW102, with at most `default_topic_queue_nums`
+    queues: the first send then creates it at the broker (F162, fact sheet §2.2 rule 3)
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from kourou.model.permission import Permission
+from kourou.model.queue import MessageQueue
+from kourou.model.route import BrokerData, TopicRoute
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMap:
+    """A route, ready to use; `borrowed` ones are TBW102's, for a topic not yet created."""
+
+    topic: str
+    route: TopicRoute
+    writable: tuple[MessageQueue, ...] = ()
+    readable: tuple[MessageQueue, ...] = ()
+    brokers: Mapping[str, BrokerData] = field(default_factory=dict)
+    borrowed: bool = False
+
+    def leader_address(self, broker_name: str) -> str | None:
+        """Address of the member that takes writes."""
+        broker = self.brokers.get(broker_name)
+        return None if broker is None else broker.master_addr()
+
+    def member_address(self, broker_name: str, broker_id: int) -> str | None:
+        """Address to read from: that very member; for a follower else the next one; else any."""
+        broker = self.brokers.get(broker_name)
+        if broker is None:
+            return None
+        addresses = broker.broker_addrs
+        exact = addresses.get(broker_id)
+        if exact is None and broker_id != 0:
+            exact = addresses.get(broker_id + 1)
+        return exact if exact is not None else broker.any_addr()
+
+    def addresses(self) -> list[str]:
+        """Every address in the route, leaders first, each once."""
+        found: dict[str, None] = {}
+        for broker in self.brokers.values():
+            leader = broker.master_addr()
+            if leader is not None:
+                found[leader] = None
+        for broker in self.brokers.values():
+            for member in sorted(broker.broker_addrs):
+                found[broker.broker_addrs[member]] = None
+        return list(found)
+
+
+def queue_map(topic: str, route: TopicRoute) -> QueueMap:
+    """The queues of `topic` as its own route gives them."""
+    brokers = {broker.broker_name: broker for broker in route.broker_datas}
+    writable: list[MessageQueue] = []
+    readable: list[MessageQueue] = []
+    for data in route.queue_datas:
+        broker = brokers.get(data.broker_name)
+        if broker is None:
+            continue
+        if data.perm & Permission.WRITE and broker.master_addr() is not None:
+            writable.extend(_queues(topic, data.broker_name, data.write_queue_nums))
+        if data.perm & Permission.READ and broker.broker_addrs:
+            readable.extend(_queues(topic, data.broker_name, data.read_queue_nums))
+    return QueueMap(
+        topic=topic,
+        route=route,
+        writable=tuple(sorted(writable)),
+        readable=tuple(sorted(readable)),
+        brokers=brokers,
+    )
+
+
+def borrowed_queue_map(
+    topic: str, default_route: TopicRoute, default_topic_queue_nums: int
+) -> QueueMap:
+    """The queues `topic` will have once a first send has created it from the default topic."""
+    capped = tuple(
+        replace(
+            data,
+            write_queue_nums=min(default_topic_queue_nums, data.read_queue_nums),
+            read_queue_nums=min(default_topic_queue_nums, data.read_queue_nums),
+        )
+        for data in default_route.queue_datas
+    )
+    own = queue_map(topic, replace(default_route, queue_datas=capped))
+    return replace(own, borrowed=True)
+
+
+def _queues(topic: str, broker_name: str, count: int) -> list[MessageQueue]:
+    return [MessageQueue(topic, broker_name, queue_id) for queue_id in range(count)]

@@ -1,0 +1,103 @@
+"""Which queue a message goes to.
+
+Lives here: round robin over the writable queues with the two ways to avoid a broker, the queue of
+an order key, and the shape of a selector of the application. May not live here: routes, sockets,
+chance (the start is handed in).
+
+Three ways to choose (F162, F163, F179):
+
+    round robin   spreads over all queues, hence over brokers; a retry leaves out the last broker
+    order key     the same key goes to the same queue while the number of queues stays the same
+    selector      a function of the application
+
+State: soft. Each selector counts for itself; after a restart it starts at a random queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from kourou.client.fault_latency import FaultLatency
+from kourou.errors import BadRequest, Unavailable
+from kourou.model.message import Message
+from kourou.model.queue import MessageQueue
+from kourou.protocol.hashing import java_hash
+
+Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
+"""(writable queues in order, message, argument of the call) -> one of the queues."""
+
+_COUNTER_MASK = 0x7FFFFFFF
+
+
+class RoundRobin:
+    """Takes the next queue each time; a random `start` keeps producers from marching in step.
+
+    Not thread-safe on purpose: two threads that race may pick the same queue, and nothing is lost.
+    """
+
+    __slots__ = ("_count",)
+
+    def __init__(self, start: int) -> None:
+        self._count = start & _COUNTER_MASK
+
+    def next(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        """The next of `queues`, which must not be empty."""
+        self._count = count = self._count + 1
+        return queues[count % len(queues)]
+
+    def next_elsewhere(
+        self, queues: Sequence[MessageQueue], last_broker_name: str | None
+    ) -> MessageQueue:
+        """The next queue that is not on `last_broker_name`; if there is none, simply the next."""
+        for _ in range(len(queues)):
+            queue = self.next(queues)
+            if queue.broker_name != last_broker_name:
+                return queue
+        return self.next(queues)
+
+    def next_available(
+        self,
+        queues: Sequence[MessageQueue],
+        faults: FaultLatency,
+        now_ms: int,
+        last_broker_name: str | None = None,
+    ) -> MessageQueue:
+        """The next queue on a broker that is not avoided; if all are, one of the better half."""
+        for _ in range(len(queues)):
+            queue = self.next(queues)
+            if queue.broker_name != last_broker_name and faults.available(
+                queue.broker_name, now_ms
+            ):
+                return queue
+        better = set(faults.least_bad((queue.broker_name for queue in queues), now_ms))
+        return self.next_elsewhere(
+            [queue for queue in queues if queue.broker_name in better], last_broker_name
+        )
+
+
+def queue_of_key(queues: Sequence[MessageQueue], order_key: str) -> MessageQueue:
+    """The queue of `order_key`: |java hash| modulo the number of queues, as RocketMQ's selector.
+
+    When queues are added or a broker leaves, keys move: order then breaks for a moment (F181).
+    """
+    return queues[abs(java_hash(order_key)) % len(queues)]
+
+
+def chosen_queue(
+    queues: Sequence[MessageQueue], selector: Selector, message: Message, argument: Any
+) -> MessageQueue:
+    """What the application's `selector` picks; BadRequest when it is not one of `queues`."""
+    queue = selector(queues, message, argument)
+    if queue not in queues:
+        raise BadRequest(f"the selector returned {queue!s}: no writable queue of the topic")
+    return queue
+
+
+def require_queues(queues: Sequence[MessageQueue], topic: str) -> None:
+    """Raise Unavailable when no broker takes writes for `topic` at the moment."""
+    if not queues:
+        raise Unavailable(
+            f"no broker takes writes for topic {topic!r} now",
+            hint="its queues are read-only, or no broker of it has a leader",
+        )

@@ -1,0 +1,213 @@
+"""Where does a record go, and which offset does it get?
+
+Lives here: numbering. Queue offsets, positions and store times are given here and nowhere else, and the
+records are stamped with them, so what is appended is final: disk, replica, filter and consumer read
+these very bytes.
+May not live here: who may send (engine.sending), when a sender is answered (engine.confirmations).
+
+State: projection. The next offset of a queue is the queue's length; it is read from the store when a
+queue is first used and then kept.
+
+Invariants:  positions and offsets are given once and never again
+             store times never decrease within the log
+             nothing is placed beyond what is allocated on disk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kourou.engine.effects import Append
+from kourou.engine.inputs import Buffer
+from kourou.engine.placement import Placement, place
+from kourou.engine.ports import StoreView
+from kourou.errors import DiskFull, StoreFaulted, Throttled
+from kourou.protocol.record import Host, encode_host, stamp
+from kourou.protocol.record_batch import RecordColumns, stamp_batch
+
+Lane = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where the log stands when the broker starts. `allocated_end`: disk space is sure below it."""
+
+    end: int
+    allocated_end: int
+    segment_size: int
+    store_ms: int
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of a batch: its bytes for the log, and the numbers its sender is told."""
+
+    append: Append
+    lane_offsets: list[int]
+    runs: list[tuple[int, int]]
+
+
+class Appends:
+    """Numbers and stamps records; one instance owns the end of one log."""
+
+    __slots__ = (
+        "_allocated_end",
+        "_end",
+        "_failed",
+        "_full",
+        "_next_offsets",
+        "_segment_size",
+        "_store_host",
+        "_store_ms",
+        "_view",
+    )
+
+    def __init__(self, view: StoreView, log: LogEnd, store_host: Host) -> None:
+        self._view = view
+        self._end = log.end
+        self._allocated_end = log.allocated_end
+        self._segment_size = log.segment_size
+        self._store_ms = log.store_ms
+        self._store_host = encode_host(store_host)
+        self._next_offsets: dict[Lane, int] = {}
+        self._full = False
+        self._failed: str | None = None
+
+    @property
+    def end(self) -> int:
+        """The position of the next record, fillers apart."""
+        return self._end
+
+    @property
+    def store_ms(self) -> int:
+        """The store time of the newest record."""
+        return self._store_ms
+
+    def space(self, allocated_end: int, *, full: bool) -> None:
+        """The store has more room, or cannot get any."""
+        self._allocated_end = max(self._allocated_end, allocated_end)
+        self._full = full
+
+    def fail(self, reason: str) -> None:
+        """The store failed; nothing is written any more."""
+        self._failed = reason
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted with its queues; a topic of that name starts again at 0."""
+        for lane in [lane for lane in self._next_offsets if lane[0] == topic]:
+            del self._next_offsets[lane]
+
+    def next_offset(self, lane: Lane) -> int:
+        """The offset that the next record of this queue gets."""
+        known = self._next_offsets.get(lane)
+        if known is None:
+            written = self._view.queue_range(*lane)
+            known = self._next_offsets[lane] = written[1] if written is not None else 0
+        return known
+
+    def write_one(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[Append, int, int]:
+        """Number and stamp one draft; return (append, queue offset, position).
+
+        Raises DiskFull, StoreFaulted, Throttled or MessageIllegal; then nothing has changed.
+        """
+        placement = self._reserve([len(draft)])
+        position = int(placement.positions[0])
+        offset = self.next_offset(lane)
+        record = bytearray(draft)
+        self._store_ms = max(self._store_ms, wall_ms)
+        stamp(
+            record,
+            0,
+            queue_offset=offset,
+            position=position,
+            store_timestamp=self._store_ms,
+            store_host=self._store_host,
+        )
+        self._next_offsets[lane] = offset + 1
+        self._end = placement.end
+        return Append([(position, record)], placement.blanks, placement.end), offset, position
+
+    def write(
+        self,
+        blob: Buffer,
+        drafts: RecordColumns,
+        lanes: Sequence[Lane],
+        lane_of: npt.NDArray[np.uint16] | None,
+        wall_ms: int,
+    ) -> Written:
+        """Number and stamp a checked batch whose drafts lie back to back in `blob`.
+
+        `lane_of[i]` is the lane of draft i; None means that all are of lane 0. Records of one lane get
+        consecutive offsets in batch order. Raises as `write_one`.
+        """
+        count = len(drafts.sizes)
+        placement = self._reserve(drafts.sizes)
+        first_offsets = [self.next_offset(lane) for lane in lanes]
+        if lane_of is None:
+            offsets = np.arange(first_offsets[0], first_offsets[0] + count, dtype=np.int64)
+            counts = [count]
+        else:
+            offsets, counts = _number(lane_of, first_offsets)
+        self._store_ms = max(self._store_ms, wall_ms)
+        records = bytearray(blob)
+        stamp_batch(
+            records, drafts, offsets, placement.positions, self._store_ms, self._store_host
+        )
+        for lane, first, number in zip(lanes, first_offsets, counts, strict=True):
+            self._next_offsets[lane] = first + number
+        self._end = placement.end
+        return Written(
+            Append(_pieces(records, drafts, placement), placement.blanks, placement.end),
+            first_offsets,
+            [(first, position) for first, _, position in placement.runs],
+        )
+
+    def _reserve(self, sizes: Sequence[int] | npt.NDArray[np.int64]) -> Placement:
+        if self._failed is not None:
+            raise StoreFaulted(f"this broker stores nothing more: {self._failed}")
+        placement = place(self._end, sizes, self._segment_size)
+        if placement.end > self._allocated_end:
+            if self._full:
+                raise DiskFull(
+                    "the disk is full; nothing was stored",
+                    hint="free space or add a broker; reads go on",
+                )
+            raise Throttled(
+                "the next log segment is still being allocated; nothing was stored",
+                hint="send again",
+                retry_after_ms=50,
+            )
+        return placement
+
+
+def _number(
+    lane_of: npt.NDArray[np.uint16], first_offsets: list[int]
+) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Offsets of each draft: its lane's first offset plus its rank within the lane."""
+    counts = np.bincount(lane_of, minlength=len(first_offsets))
+    order = np.argsort(lane_of, kind="stable")
+    starts = np.cumsum(counts) - counts
+    ranks = np.empty(len(lane_of), dtype=np.int64)
+    ranks[order] = np.arange(len(lane_of), dtype=np.int64) - np.repeat(starts, counts)
+    bases = np.asarray(first_offsets, dtype=np.int64)
+    return bases[lane_of] + ranks, [int(number) for number in counts]
+
+
+def _pieces(
+    records: bytearray, drafts: RecordColumns, placement: Placement
+) -> list[tuple[int, Buffer]]:
+    """The stamped bytes, cut where a segment ends."""
+    if len(placement.runs) == 1:
+        return [(int(placement.positions[0]), records)]
+    view = memoryview(records)
+    pieces: list[tuple[int, Buffer]] = []
+    for first, count, position in placement.runs:
+        start = int(drafts.starts[first])
+        last = first + count - 1
+        end = int(drafts.starts[last]) + int(drafts.sizes[last])
+        pieces.append((position, view[start:end]))
+    return pieces

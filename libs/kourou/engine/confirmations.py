@@ -1,0 +1,129 @@
+"""When may a sender be answered?
+
+Lives here: the replies owed, and the rule that releases them.
+May not live here: how records are copied or flushed.
+
+State: soft. A broker that restarts owes no replies; senders ask again with the same unique key.
+
+Invariants:  flushed <= appended      (positions)
+             confirmed never decreases
+             once the store has failed, nothing above the last flushed position is ever confirmed
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from kourou.engine.effects import Effect, Flush, Reply
+from kourou.errors import Code
+
+
+@dataclass(slots=True)
+class _Owed:
+    end: int
+    deadline_ms: int
+    reply: Reply
+
+
+class Confirmations:
+    """Replies that wait until enough has happened to their bytes.
+
+    `sync_flush` True: a position is confirmed when it is flushed; False: when it is appended.
+    `flush_timeout_ms`: after that a waiting reply goes out as FLUSH_DISK_TIMEOUT, which means
+    "stored, durability unknown".
+    """
+
+    __slots__ = (
+        "_failed",
+        "_flush_timeout_ms",
+        "_flush_wanted",
+        "_owed",
+        "appended",
+        "flushed",
+        "sync_flush",
+    )
+
+    def __init__(self, *, sync_flush: bool, flush_timeout_ms: int, end: int, flushed: int) -> None:
+        assert flushed <= end
+        self.sync_flush = sync_flush
+        self.appended = end
+        self.flushed = flushed
+        self._flush_timeout_ms = flush_timeout_ms
+        self._owed: deque[_Owed] = deque()
+        self._flush_wanted = False
+        self._failed: str | None = None
+
+    @property
+    def confirmed(self) -> int:
+        """Readers see what lies below this position."""
+        if self.sync_flush or self._failed is not None:
+            return self.flushed
+        return self.appended
+
+    @property
+    def failed(self) -> str | None:
+        """Why nothing more is stored; None while all is well."""
+        return self._failed
+
+    @property
+    def owed(self) -> int:
+        """How many replies wait."""
+        return len(self._owed)
+
+    def append(self, end: int) -> None:
+        """The log now ends at `end`."""
+        assert end >= self.appended, (end, self.appended)
+        self.appended = end
+
+    def owe(self, now_ms: int, end: int, reply: Reply, *, wait: bool = True) -> list[Effect]:
+        """Release `reply` once everything below `end` is confirmed; perhaps that is now.
+
+        `wait` False is the sender's WAIT=false: answered when appended, whatever the flush mode.
+        """
+        if end <= self.confirmed or not (self.sync_flush and wait):
+            return [reply]
+        self._owed.append(_Owed(end, now_ms + self._flush_timeout_ms, reply))
+        self._flush_wanted = True
+        return []
+
+    def want_flush(self) -> list[Effect]:
+        """At the end of a batch: one flush effect if a reply began to wait since the last one."""
+        if not self._flush_wanted:
+            return []
+        self._flush_wanted = False
+        return [Flush()]
+
+    def flushed_to(self, position: int) -> list[Effect]:
+        """The disk holds everything below `position`."""
+        if self._failed is not None:
+            return []
+        assert position <= self.appended, (position, self.appended)
+        self.flushed = max(self.flushed, position)
+        released: list[Effect] = []
+        while self._owed and self._owed[0].end <= self.flushed:
+            released.append(self._owed.popleft().reply)
+        return released
+
+    def fail(self, reason: str) -> list[Effect]:
+        """The store has failed: every waiting sender learns that the outcome is unknown."""
+        if self._failed is None:
+            self._failed = reason
+        answers: list[Effect] = []
+        while self._owed:
+            reply = self._owed.popleft().reply
+            answers.append(
+                Reply(reply.to, Code.STORE_FAULTED, f"the outcome is unknown: {reason}")
+            )
+        return answers
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Answer those who waited too long; their message is stored all the same."""
+        late: list[Effect] = []
+        while self._owed and self._owed[0].deadline_ms <= now_ms:
+            reply = self._owed.popleft().reply
+            if reply.code == Code.SUCCESS:
+                reply.code = Code.FLUSH_DISK_TIMEOUT
+                reply.remark = "stored; the flush takes longer than syncFlushTimeout"
+            late.append(reply)
+        return late

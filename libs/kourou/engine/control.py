@@ -1,0 +1,277 @@
+"""All that operators, clients and the cluster have decided, as one state.
+
+Lives here: the state of the control stream, how an event changes it, its snapshot, and the
+decisions that need more than one aggregate. May not live here: decisions about one aggregate alone
+(topics, groups, settings, progress), undo (kourou.engine.undo), who is connected (membership).
+
+State: projection of the control stream. Owned by whoever evolves it, and changed in place: an event
+costs the same with ten topics and with ten thousand (decision 0010). `copy` and a snapshot are
+independent of what comes after.
+
+Invariants:  `evolve` is total and deterministic: same events, equal state, live or replayed
+             `next_offset` counts the events applied; `at_ms` never decreases
+             equal states encode to the same snapshot bytes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kourou.engine import groups as group_rules
+from kourou.engine import progress as progress_rules
+from kourou.engine import settings as settings_rules
+from kourou.engine import topics as topic_rules
+from kourou.engine.events import (
+    Event,
+    GroupDeleted,
+    GroupPut,
+    OffsetsReset,
+    ProgressRecorded,
+    Recorded,
+    Scalar,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
+)
+from kourou.engine.groups import Groups, groups_of
+from kourou.engine.progress import Commits, Progress, TopicTable
+from kourou.engine.settings import Settings
+from kourou.engine.stream import StreamKind
+from kourou.engine.topics import TopicRules, Topics, topics_of
+from kourou.errors import DecodeError, GroupNotFound
+from kourou.model.group import GroupConfig
+from kourou.model.names import is_system_group
+from kourou.model.topic import DataVersion, TopicConfig
+
+SNAPSHOT_FORMAT = 1
+
+
+@dataclass(slots=True)
+class ControlState:
+    """The state after the first `next_offset` events of the control stream."""
+
+    topics: Topics = field(default_factory=Topics)
+    groups: Groups = field(default_factory=Groups)
+    settings: Settings = field(default_factory=Settings)
+    progress: Progress = field(default_factory=Progress)
+    next_offset: int = 0
+    at_ms: int = 0
+
+    def copy(self) -> ControlState:
+        """An independent copy. O(everything): for tests and tools, not for the loop."""
+        return ControlState(
+            self.topics.copy(),
+            self.groups.copy(),
+            self.settings.copy(),
+            self.progress.copy(),
+            self.next_offset,
+            self.at_ms,
+        )
+
+
+# -- evolve ---------------------------------------------------------------------------------------
+
+
+def evolve(state: ControlState, recorded: Recorded) -> ControlState:
+    """Apply one event in place and return the same object; events unknown here change nothing."""
+    event, at_ms = recorded.event, recorded.at_ms
+    match event:
+        case ProgressRecorded() | OffsetsReset():
+            progress_rules.evolve(state.progress, event)
+        case TopicPut():
+            topic_rules.evolve(state.topics, event, at_ms)
+        case TopicDeleted():
+            topic_rules.evolve(state.topics, event, at_ms)
+            progress_rules.evolve(state.progress, event)
+        case GroupPut():
+            group_rules.evolve(state.groups, event, at_ms)
+        case GroupDeleted():
+            group_rules.evolve(state.groups, event, at_ms)
+            progress_rules.evolve(state.progress, event)
+        case SettingChanged():
+            settings_rules.evolve(state.settings, event, at_ms)
+        case _:
+            pass
+    state.next_offset = recorded.offset + 1
+    state.at_ms = max(state.at_ms, at_ms)
+    return state
+
+
+def time_of_next(state: ControlState, wall_ms: int) -> int:
+    """`at_ms` for an event decided now: wall time, but never before the event before it."""
+    return max(state.at_ms, wall_ms)
+
+
+# -- decide: what needs more than one aggregate ---------------------------------------------------
+
+
+def decide_start(state: ControlState, rules: TopicRules) -> list[Event]:
+    """The topics and groups that a broker makes for itself, as far as they are missing."""
+    return [
+        *topic_rules.decide_start(state.topics, rules),
+        *group_rules.decide_start(state.groups),
+    ]
+
+
+def decide_consumer_group(state: ControlState, group: str, *, auto_create: bool) -> list[Event]:
+    """A consumer of this group sent a heartbeat: the group and its retry topic come to exist.
+
+    `auto_create` is autoCreateSubscriptionGroup. Raises GroupNotFound (26) or BadRequest.
+    """
+    config = state.groups.get(group)
+    made = group_rules.decide_auto_create(state.groups, group, enabled=auto_create)
+    queues = GroupConfig(group).retry_queue_nums if config is None else config.retry_queue_nums
+    return [*made, *topic_rules.decide_retry_topic(state.topics, group, queues)]
+
+
+def decide_retry_topic(state: ControlState, group: str) -> list[Event]:
+    """Somebody sends to `%RETRY%group`. Raises GroupNotFound (26)."""
+    config = state.groups.get(group)
+    if config is None:
+        raise GroupNotFound(f"the consumer group {group} does not exist here")
+    return topic_rules.decide_retry_topic(state.topics, group, config.retry_queue_nums)
+
+
+def decide_dlq_topic(state: ControlState, group: str) -> list[Event]:
+    """A message's attempts are used up and it goes to `%DLQ%group`. Raises GroupNotFound (26)."""
+    if group not in state.groups:
+        raise GroupNotFound(f"the consumer group {group} does not exist here")
+    return topic_rules.decide_dlq_topic(state.topics, group)
+
+
+def decide_delete_group(
+    state: ControlState, commits: Commits, group: str, *, remove_offset: bool
+) -> list[Event]:
+    """Delete a group and, if asked, its progress, which may outlive the group. Raises Rejected."""
+    deleted = group_rules.decide_delete(state.groups, group, remove_offset=remove_offset)
+    if deleted or not remove_offset:
+        return deleted
+    return [
+        event
+        for topic in commits.topics(group)
+        for event in progress_rules.decide_reset(
+            commits, group, topic, dict.fromkeys(commits.queues(group, topic))
+        )
+    ]
+
+
+def decide_import(
+    state: ControlState,
+    rules: TopicRules,
+    *,
+    topics: Mapping[str, TopicConfig],
+    groups: Mapping[str, GroupConfig],
+    offsets: Mapping[str, TopicTable],
+) -> list[Event]:
+    """Another broker wrote the configuration files: what it changed becomes events.
+
+    The tables are whole: what they lack was deleted, except topics and groups of the broker itself.
+    `offsets` is group -> topic -> queue id -> offset. Nothing is refused: it has already happened.
+    """
+    events: list[Event] = [
+        TopicPut(config, state.topics.get(name))
+        for name, config in topics.items()
+        if config != state.topics.get(name)
+    ]
+    events += [
+        TopicDeleted(config)
+        for config in state.topics
+        if config.name not in topics and not rules.owns(config.name)
+    ]
+    events += [
+        GroupPut(config, state.groups.get(name))
+        for name, config in groups.items()
+        if config != state.groups.get(name)
+    ]
+    events += [
+        GroupDeleted(config)
+        for config in state.groups
+        if config.name not in groups and not is_system_group(config.name)
+    ]
+    return events + _import_offsets(state.progress.table, offsets)
+
+
+def _import_offsets(
+    known: Mapping[str, TopicTable], offsets: Mapping[str, TopicTable]
+) -> list[Event]:
+    events: list[Event] = []
+    for group in sorted({*known, *offsets}):
+        old_topics, new_topics = known.get(group, {}), offsets.get(group, {})
+        for topic in sorted({*old_topics, *new_topics}):
+            old, new = old_topics.get(topic, {}), new_topics.get(topic, {})
+            changed = [queue for queue in sorted({*old, *new}) if old.get(queue) != new.get(queue)]
+            if changed:
+                after = {queue: new.get(queue) for queue in changed}
+                before = {queue: old.get(queue) for queue in changed}
+                events.append(OffsetsReset(group, topic, after, before))
+    return events
+
+
+# -- snapshot -------------------------------------------------------------------------------------
+
+
+class _Snapshot(msgspec.Struct):
+    format: int
+    next_offset: int
+    at_ms: int
+    topics: Sequence[TopicConfig]
+    topics_version: DataVersion
+    groups: Sequence[GroupConfig]
+    groups_version: DataVersion
+    settings: dict[str, Scalar]
+    settings_version: DataVersion
+    progress: dict[str, dict[str, dict[int, int]]]
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+_DECODER = msgspec.json.Decoder(_Snapshot)
+
+
+def encode_state(state: ControlState) -> bytes:
+    """The state as JSON; equal states give equal bytes."""
+    return _ENCODER.encode(
+        _Snapshot(
+            SNAPSHOT_FORMAT,
+            state.next_offset,
+            state.at_ms,
+            [state.topics.table[name] for name in sorted(state.topics.table)],
+            state.topics.version,
+            [state.groups.table[name] for name in sorted(state.groups.table)],
+            state.groups.version,
+            state.settings.values,
+            state.settings.version,
+            state.progress.table,
+        )
+    )
+
+
+def decode_state(snapshot: bytes) -> ControlState:
+    """The state that `encode_state` wrote. Raises DecodeError."""
+    try:
+        found = msgspec.json.decode(snapshot, type=_Format).format
+        if found != SNAPSHOT_FORMAT:
+            raise DecodeError(
+                f"the snapshot has format {found}; this version reads {SNAPSHOT_FORMAT}"
+            )
+        read = _DECODER.decode(snapshot)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(f"the snapshot cannot be read: {error}") from error
+    return ControlState(
+        topics_of(read.topics, read.topics_version),
+        groups_of(read.groups, read.groups_version),
+        Settings(read.settings, read.settings_version),
+        Progress(read.progress),
+        read.next_offset,
+        read.at_ms,
+    )
+
+
+CONTROL = StreamKind("control", ControlState, evolve, encode_state, decode_state)
+"""The control stream of a broker."""

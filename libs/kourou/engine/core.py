@@ -1,0 +1,184 @@
+"""The broker's mind: inputs in, effects out.
+
+Lives here: the switch from inputs to the desks that decide, and what has to happen in a batch as a whole.
+May not live here: any rule of any desk.
+
+State: owns the desks; each says what its state is.
+
+The order of effects is the order in which they must be done: an append comes before the reply that
+depends on it, and one flush at the end of a batch serves everybody who waits for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, assert_never
+
+from kourou.engine.desks import Desks
+from kourou.engine.effects import Append, Effect, Reply
+from kourou.engine.events import Cause, Event
+from kourou.engine.inputs import (
+    Disconnected,
+    Dispatched,
+    Flushed,
+    Input,
+    Received,
+    SpaceChanged,
+    StoreFailed,
+    Tick,
+)
+from kourou.errors import Code, KourouError
+from kourou.protocol import messages as m
+from kourou.protocol.request import Request
+
+Handler = Callable[[int, Received, Any], list[Effect]]
+
+
+class BrokerCore:
+    """Implements kourou.core.Core for a broker."""
+
+    def __init__(self, desks: Desks) -> None:
+        self.desks = desks
+        self._handlers = _handlers(desks)
+        self._unconfirmed: list[tuple[int, Sequence[tuple[str, int, int]]]] = []
+        self._wall_ms = 0
+
+    def handles(self, request: type[Request]) -> bool:
+        """True if this broker answers such requests."""
+        return request in self._handlers
+
+    def start(self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str) -> list[Effect]:
+        """Record what the broker decides for itself before it serves."""
+        self._wall_ms = wall_ms
+        effects = self.desks.recorder.record(events, Cause("broker", why), wall_ms)
+        return effects + self.desks.confirmations.want_flush()
+
+    def stop(self, wall_ms: int) -> list[Effect]:
+        """Record the progress that is not recorded yet; the last thing before the store closes."""
+        events = self.desks.commits.record()
+        return self.desks.recorder.record(events, Cause("broker", "stopping"), wall_ms)
+
+    def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
+        """Decide on everything that has arrived, in order."""
+        effects: list[Effect] = []
+        for item in inputs:
+            match item:
+                case Received():
+                    effects += self._received(now_ms, item)
+                case Dispatched(queues):
+                    effects += self._grown(now_ms, queues)
+                case Flushed(position):
+                    effects += self.desks.confirmations.flushed_to(position)
+                    effects += self._confirmed(now_ms)
+                case Tick(wall_ms):
+                    effects += self._tick(now_ms, wall_ms)
+                case Disconnected(peer):
+                    self.desks.pulls.drop_peer(peer)
+                    effects += self.desks.members.disconnected(peer)
+                case SpaceChanged(allocated_end, full):
+                    self.desks.appends.space(allocated_end, full=full)
+                case StoreFailed(reason):
+                    self.desks.appends.fail(reason)
+                    effects += self.desks.confirmations.fail(reason)
+                case _:
+                    assert_never(item)
+        effects += self.desks.confirmations.want_flush()
+        return effects
+
+    def _received(self, now_ms: int, received: Received) -> list[Effect]:
+        self._wall_ms = received.wall_ms
+        if received.deadline_ms and received.deadline_ms <= now_ms:
+            # Its sender has given up; doing it now would surprise everybody.
+            return [
+                Reply(received.to, Code.DEADLINE_PASSED, "the request's deadline had passed here")
+            ]
+        handler = self._handlers.get(type(received.request))
+        if handler is None:
+            return [
+                Reply(
+                    received.to,
+                    Code.REQUEST_CODE_NOT_SUPPORTED,
+                    f" request type {received.request.code} not supported",
+                )
+            ]
+        try:
+            return handler(now_ms, received, received.request)
+        except KourouError as error:
+            self.desks.traffic.refuse(error.wire_code)
+            return [Reply(received.to, error.wire_code, str(error))]
+
+    # -- waking readers -----------------------------------------------------------------------
+
+    def _grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+        confirmations = self.desks.confirmations
+        if confirmations.confirmed >= confirmations.appended and not self._unconfirmed:
+            return self.desks.pulls.grown(now_ms, queues)
+        self._unconfirmed.append((confirmations.appended, queues))
+        return self._confirmed(now_ms)
+
+    def _confirmed(self, now_ms: int) -> list[Effect]:
+        confirmed = self.desks.confirmations.confirmed
+        effects: list[Effect] = []
+        ready = 0
+        for end, queues in self._unconfirmed:
+            if end > confirmed:
+                break
+            ready += 1
+            effects += self.desks.pulls.grown(now_ms, queues)
+        if ready:
+            del self._unconfirmed[:ready]
+        return effects
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
+        self._wall_ms = wall_ms
+        desks = self.desks
+        effects = desks.confirmations.expire(now_ms)
+        effects += desks.pulls.expire(now_ms)
+        effects += desks.members.expire(now_ms)
+        desks.repeats.expire(now_ms)
+        due = desks.commits.due(now_ms)
+        if due:
+            effects += self._record_progress(due, wall_ms)
+        return effects
+
+    def _record_progress(self, events: Sequence[Event], wall_ms: int) -> list[Effect]:
+        try:
+            return self.desks.recorder.record(events, Cause("broker"), wall_ms)
+        except KourouError:
+            # No room in the log now: the offsets stay in force here and go to consumerOffset.json;
+            # they are recorded when there is room again.
+            self.desks.restore_commits(events)
+            return []
+
+
+def appended_bytes(effects: Sequence[Effect]) -> int:
+    """Bytes of records in these effects, for statistics."""
+    return sum(
+        len(data)
+        for effect in effects
+        if isinstance(effect, Append)
+        for _, data in effect.pieces
+    )
+
+
+def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
+    """Who answers what; a request that is not here is answered REQUEST_CODE_NOT_SUPPORTED."""
+    return {
+        m.SendRecords: desks.sending.records,
+        m.SendMessage: desks.single_sends.send,
+        m.PullMessage: desks.pulls.answer,
+        m.QueryConsumerOffset: desks.offsets.committed,
+        m.UpdateConsumerOffset: desks.offsets.commit,
+        m.GetMaxOffset: desks.offsets.maximum,
+        m.GetMinOffset: desks.offsets.minimum,
+        m.SearchOffsetByTimestamp: desks.offsets.by_time,
+        m.GetEarliestMsgStoreTime: desks.offsets.earliest,
+        m.QueryMessage: desks.queries.by_key,
+        m.ViewMessageById: desks.queries.view,
+        **desks.members.handlers(),
+        **desks.topic_desk.handlers(),
+        **desks.group_desk.handlers(),
+        **desks.broker_desk.handlers(),
+    }

@@ -1,0 +1,67 @@
+"""What a broker's core asks of the world, in the order in which it must be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kourou.engine.inputs import Buffer, ReplyTo
+from kourou.engine.peer import Peer
+from kourou.engine.placement import Blank
+from kourou.errors import Code
+from kourou.protocol.request import Request
+
+
+@dataclass(slots=True)
+class Append:
+    """Write these bytes at the log's end and project them.
+
+    `pieces` are (position, bytes) in log order, each inside one segment; `blanks` close the segments
+    that were left. `end` is the log's end afterwards.
+    """
+
+    pieces: list[tuple[int, Buffer]]
+    blanks: list[Blank]
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Somebody waits for the disk: flush now (one flush serves all that was appended before it)."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """Answer one request."""
+
+    to: ReplyTo
+    code: int = Code.SUCCESS
+    remark: str = ""
+    header: msgspec.Struct | None = None
+    body: Sequence[Buffer] = field(default=())
+
+
+@dataclass(slots=True)
+class Notify:
+    """Tell a client something it did not ask for; no answer is expected."""
+
+    peer: Peer
+    request: Request
+    body: Sequence[Buffer] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    """A table that `config/*.json` mirrors has changed: "topics", "groups", "offsets", "settings"."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Topics or permissions changed: register with every name server now."""
+
+
+Effect = Append | Flush | Reply | Notify | ConfigChanged | Announce

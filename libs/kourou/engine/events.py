@@ -1,0 +1,311 @@
+"""What operators, clients and the cluster decided, as facts that are kept for good.
+
+Lives here: every control event, who/when/why of one (`Recorded`), and both encodings.
+May not live here: when an event happens (`decide_*` of the aggregates), what it changes (`evolve`).
+
+Format: docs/formats/control-event.md. An event travels as the body of a record of the topic
+`rmq_sys_kourou_control` (tag = event type, key = aggregate). Actor, reason, trace id and time stand
+in that body and nowhere else; offset and position are those of the record.
+
+Invariants:  an event holds all that replaying it needs, and the value it replaced, to undo it
+             a type or an aggregate's name is never reused for something else
+             an event of an unknown type (a newer version wrote it) is kept byte for byte
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar, get_args
+
+import msgspec
+
+from kourou.errors import BadRequest, DecodeError
+from kourou.model.group import GroupConfig
+from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
+from kourou.model.message import Property
+from kourou.model.topic import TopicConfig
+
+Scalar = bool | int | str
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+QueueOffsets = dict[Count, Count]
+
+
+class _Event(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """JSON object whose `type` is the class's name."""
+
+    @property
+    def type(self) -> str:
+        """The event's type: its class's name, and the tag of its record."""
+        return type(self).__name__
+
+
+class TopicPut(_Event, frozen=True):
+    """A topic was created (`before` None) or changed."""
+
+    topic: TopicConfig
+    before: TopicConfig | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"topic/{self.topic.name}"
+
+
+class TopicDeleted(_Event, frozen=True):
+    """A topic is gone, with the progress of every group in it."""
+
+    before: TopicConfig
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"topic/{self.before.name}"
+
+
+class GroupPut(_Event, frozen=True):
+    """A consumer group was created (`before` None) or changed."""
+
+    group: GroupConfig
+    before: GroupConfig | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"group/{self.group.name}"
+
+
+class GroupDeleted(_Event, frozen=True):
+    """A consumer group is gone; its progress too, if `remove_offset`."""
+
+    before: GroupConfig
+    remove_offset: bool = False
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"group/{self.before.name}"
+
+
+class SettingChanged(_Event, frozen=True):
+    """A dynamic setting has a new value; None follows the configuration file again."""
+
+    name: str
+    value: Scalar | None
+    before: Scalar | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"setting/{self.name}"
+
+
+class ProgressRecorded(_Event, frozen=True):
+    """How far one group has come: topic -> queue id -> next offset, of the queues that moved."""
+
+    group: str
+    offsets: dict[str, QueueOffsets]
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"progress/{self.group}"
+
+
+class OffsetsReset(_Event, frozen=True):
+    """Somebody moved a group's progress in one topic; an empty offset (None) removes the entry."""
+
+    group: str
+    topic: str
+    offsets: dict[Count, Count | None]
+    before: dict[Count, Count | None] = {}
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"progress/{self.group}"
+
+
+class KeyValuePut(_Event, frozen=True):
+    """A name server's key has a value (services without a commit log write it to their store)."""
+
+    namespace: str
+    key: str
+    value: str
+    before: str | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"kv/{self.namespace}"
+
+
+class KeyValueDeleted(_Event, frozen=True):
+    """A name server's key is gone."""
+
+    namespace: str
+    key: str
+    before: str
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"kv/{self.namespace}"
+
+
+class EventLost(_Event, frozen=True):
+    """Stands where an event's record can no longer be read, so that the stream has no gap."""
+
+    reason: str
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed: nobody knows."""
+        return "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEvent:
+    """An event of a type this version does not know; `body` is its JSON, untouched."""
+
+    type: str
+    aggregate: str
+    body: bytes
+
+
+KnownEvent = (
+    TopicPut
+    | TopicDeleted
+    | GroupPut
+    | GroupDeleted
+    | SettingChanged
+    | ProgressRecorded
+    | OffsetsReset
+    | KeyValuePut
+    | KeyValueDeleted
+    | EventLost
+)
+Event = KnownEvent | UnknownEvent
+
+EVENT_TYPES: frozenset[str] = frozenset(kind.__name__ for kind in get_args(KnownEvent))
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Who did it, why, and under which trace (hexadecimal; empty when there is none)."""
+
+    actor: str
+    reason: str = ""
+    trace_id: str = ""
+
+    def __post_init__(self) -> None:
+        for what, text, length_max in (
+            ("actor", self.actor, ACTOR_LENGTH_MAX),
+            ("reason", self.reason, REASON_LENGTH_MAX),
+            ("trace id", self.trace_id, TRACE_ID_LENGTH_MAX),
+        ):
+            if len(text) > length_max:
+                raise BadRequest(
+                    f"the {what} is {len(text)} characters long; at most {length_max} are allowed"
+                )
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise BadRequest(f"the {what} has half a character (a lone surrogate) in it")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event where it stands in its stream.
+
+    `offset` counts events of the stream from 0; `position` is the record's place in the commit log,
+    -1 in a stream without one; `at_ms` is wall time and does not decrease within a stream.
+    """
+
+    offset: int
+    position: int
+    at_ms: int
+    actor: str
+    reason: str
+    trace_id: str
+    event: Event
+
+
+class _Tag(msgspec.Struct):
+    type: str
+
+
+class _Envelope(msgspec.Struct):
+    at_ms: Count
+    actor: str
+    reason: str
+    trace_id: str
+    aggregate: str
+    event: msgspec.Raw
+
+
+_ENCODER = msgspec.json.Encoder()
+_EVENT_DECODER: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
+_TAG_DECODER = msgspec.json.Decoder(_Tag)
+_ENVELOPE_DECODER = msgspec.json.Decoder(_Envelope)
+
+# What msgspec lets out of `decode` when bytes are not what they claim to be.
+_FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def encode_event(event: Event) -> bytes:
+    """The event alone as JSON: `{"type":…, …}`."""
+    if isinstance(event, UnknownEvent):
+        return event.body
+    return _ENCODER.encode(event)
+
+
+def decode_event(body: bytes | memoryview, aggregate: str) -> Event:
+    """The event in `body`; `aggregate` names what an unknown one changed. Raises DecodeError."""
+    try:
+        return _EVENT_DECODER.decode(body)
+    except _FOREIGN as error:
+        kind = _decode(_TAG_DECODER, body, "event").type
+        if kind in EVENT_TYPES:
+            raise DecodeError(f"a control event of type {kind} is malformed: {error}") from error
+        return UnknownEvent(kind, aggregate, bytes(body))
+
+
+def encode_record_body(event: Event, *, at_ms: int, cause: Cause) -> bytes:
+    """The body of the record that carries this event."""
+    return _ENCODER.encode(
+        _Envelope(
+            at_ms,
+            cause.actor,
+            cause.reason,
+            cause.trace_id,
+            event.aggregate,
+            msgspec.Raw(encode_event(event)),
+        )
+    )
+
+
+def decode_record_body(body: bytes | memoryview, *, offset: int, position: int) -> Recorded:
+    """The event whose record has this queue offset and position. Raises DecodeError."""
+    envelope = _decode(_ENVELOPE_DECODER, body, "record")
+    return Recorded(
+        offset,
+        position,
+        envelope.at_ms,
+        envelope.actor,
+        envelope.reason,
+        envelope.trace_id,
+        decode_event(bytes(envelope.event), envelope.aggregate),
+    )
+
+
+def record_properties(event: Event) -> dict[str, str]:
+    """The properties of the record that carries this event: found by type and by aggregate."""
+    return {Property.KEYS.value: event.aggregate, Property.TAGS.value: event.type}
+
+
+_T = TypeVar("_T")
+
+
+def _decode(decoder: msgspec.json.Decoder[_T], body: bytes | memoryview, what: str) -> _T:
+    try:
+        return decoder.decode(body)
+    except _FOREIGN as error:
+        raise DecodeError(f"the control {what} cannot be read: {error}") from error

@@ -1,0 +1,118 @@
+"""Pulls that wait for data, and what wakes them.
+
+Lives here: the bounded table of held pulls by queue, their deadlines, their owners.
+May not live here: what a pull is answered (engine.pulls).
+
+State: soft. A client whose hold is lost asks again when its own timeout fires.
+
+Invariants:  a hold is in the table exactly once, and in its peer's set
+             the table never holds more than limits.HOLDS_MAX
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from kourou.engine.peer import Peer
+from kourou.model.limits import HOLDS_MAX
+
+Pull = TypeVar("Pull")
+Lane = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Hold(Generic[Pull]):
+    """One waiting pull: wants to see `lane` grow beyond `offset` before `deadline_ms`."""
+
+    peer: Peer
+    lane: Lane
+    offset: int
+    deadline_ms: int
+    pull: Pull
+    live: bool = field(default=True)
+
+
+class Holds(Generic[Pull]):
+    """Held pulls by queue; all operations are O(holds touched), expiry O(log holds)."""
+
+    __slots__ = ("_by_deadline", "_by_lane", "_by_peer", "_count", "_sequence")
+
+    def __init__(self) -> None:
+        self._by_lane: dict[Lane, list[Hold[Pull]]] = {}
+        self._by_peer: dict[int, set[Hold[Pull]]] = {}
+        self._by_deadline: list[tuple[int, int, Hold[Pull]]] = []
+        self._sequence = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def full(self) -> bool:
+        """No further pull may wait."""
+        return self._count >= HOLDS_MAX
+
+    def add(self, hold: Hold[Pull]) -> None:
+        """Keep a pull waiting; the caller has checked `full`."""
+        assert not self.full
+        self._sequence += 1
+        self._count += 1
+        self._by_lane.setdefault(hold.lane, []).append(hold)
+        self._by_peer.setdefault(hold.peer.id, set()).add(hold)
+        heapq.heappush(self._by_deadline, (hold.deadline_ms, self._sequence, hold))
+
+    def take_grown(self, queues: Iterable[tuple[str, int, int]]) -> list[Hold[Pull]]:
+        """Remove and return what waits for a queue whose maximum offset now exceeds its own."""
+        taken: list[Hold[Pull]] = []
+        for topic, queue_id, max_offset in queues:
+            waiting = self._by_lane.get((topic, queue_id))
+            if not waiting:
+                continue
+            ready = [hold for hold in waiting if hold.offset < max_offset]
+            for hold in ready:
+                self._remove(hold)
+            taken += ready
+        return taken
+
+    def take_topic(self, topic: str) -> list[Hold[Pull]]:
+        """Remove and return everything that waits in a topic (deleted, or its permission changed)."""
+        lanes = [lane for lane in self._by_lane if lane[0] == topic]
+        taken = [hold for lane in lanes for hold in self._by_lane[lane]]
+        for hold in taken:
+            self._remove(hold)
+        return taken
+
+    def take_expired(self, now_ms: int) -> list[Hold[Pull]]:
+        """Remove and return what has waited long enough."""
+        taken: list[Hold[Pull]] = []
+        while self._by_deadline and self._by_deadline[0][0] <= now_ms:
+            hold = heapq.heappop(self._by_deadline)[2]
+            if hold.live:
+                self._remove(hold)
+                taken.append(hold)
+        return taken
+
+    def drop_peer(self, peer: Peer) -> None:
+        """The connection is gone; nobody waits for these answers."""
+        for hold in list(self._by_peer.get(peer.id, ())):
+            self._remove(hold)
+
+    def _remove(self, hold: Hold[Pull]) -> None:
+        assert hold.live
+        hold.live = False
+        self._count -= 1
+        waiting = self._by_lane[hold.lane]
+        waiting.remove(hold)
+        if not waiting:
+            del self._by_lane[hold.lane]
+        mine = self._by_peer[hold.peer.id]
+        mine.discard(hold)
+        if not mine:
+            del self._by_peer[hold.peer.id]
+        if len(self._by_deadline) > 64 and len(self._by_deadline) > 4 * self._count:
+            # Dead entries would otherwise stay until their deadline, 20 s each.
+            self._by_deadline = [entry for entry in self._by_deadline if entry[2].live]
+            heapq.heapify(self._by_deadline)

@@ -1,0 +1,109 @@
+"""The name server's settings for clients: namespace -> key -> value.
+
+Lives here: the state, the decisions and how an event changes it. May not live here: who asks.
+
+State: projection of KeyValuePut and KeyValueDeleted; a name server has no commit log, so its event
+store is where they are written first. Owned and changed in place by `evolve`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kourou.engine.events import Event, KeyValueDeleted, KeyValuePut, Recorded
+from kourou.engine.stream import StreamKind
+from kourou.errors import BadRequest, DecodeError
+from kourou.model.limits import SETTING_LENGTH_MAX
+
+SNAPSHOT_FORMAT = 1
+VALUE_LENGTH_MAX = 65_536
+"""An order topic's value names every broker (`broker-a:4;broker-b:4`), so values may be long."""
+
+
+@dataclass(slots=True)
+class KeyValues:
+    """The table after the first `next_offset` events. No empty namespace is kept."""
+
+    table: dict[str, dict[str, str]] = field(default_factory=dict)
+    next_offset: int = 0
+    at_ms: int = 0
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """The value, or None."""
+        return self.table.get(namespace, {}).get(key)
+
+    def copy(self) -> KeyValues:
+        """An independent copy."""
+        table = {namespace: dict(keys) for namespace, keys in self.table.items()}
+        return KeyValues(table, self.next_offset, self.at_ms)
+
+
+def evolve(state: KeyValues, recorded: Recorded) -> KeyValues:
+    """Apply one event in place and return the same object; other events change nothing."""
+    match recorded.event:
+        case KeyValuePut(namespace, key, value):
+            state.table.setdefault(namespace, {})[key] = value
+        case KeyValueDeleted(namespace, key):
+            keys = state.table.get(namespace, {})
+            keys.pop(key, None)
+            if not keys:
+                state.table.pop(namespace, None)
+        case _:
+            pass
+    state.next_offset = recorded.offset + 1
+    state.at_ms = max(state.at_ms, recorded.at_ms)
+    return state
+
+
+def decide_put(state: KeyValues, namespace: str, key: str, value: str) -> list[Event]:
+    """Give a key a value. Raises BadRequest."""
+    _check("namespace", namespace, SETTING_LENGTH_MAX)
+    _check("key", key, SETTING_LENGTH_MAX)
+    _check("value", value, VALUE_LENGTH_MAX)
+    before = state.get(namespace, key)
+    return [] if before == value else [KeyValuePut(namespace, key, value, before)]
+
+
+def decide_delete(state: KeyValues, namespace: str, key: str) -> list[Event]:
+    """Remove a key; one that does not exist is no error, as with RocketMQ."""
+    before = state.get(namespace, key)
+    return [] if before is None else [KeyValueDeleted(namespace, key, before)]
+
+
+def _check(what: str, text: str, length_max: int) -> None:
+    if not 0 < len(text) <= length_max or not text.isprintable():
+        raise BadRequest(f"the {what} must be 1 to {length_max} printable characters")
+
+
+class _Snapshot(msgspec.Struct):
+    format: int
+    next_offset: int
+    at_ms: int
+    table: dict[str, dict[str, str]]
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+def encode_state(state: KeyValues) -> bytes:
+    """The state as JSON; equal states give equal bytes."""
+    return _ENCODER.encode(_Snapshot(SNAPSHOT_FORMAT, state.next_offset, state.at_ms, state.table))
+
+
+def decode_state(snapshot: bytes) -> KeyValues:
+    """The state that `encode_state` wrote. Raises DecodeError."""
+    try:
+        read = msgspec.json.decode(snapshot, type=_Snapshot)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(f"the snapshot cannot be read: {error}") from error
+    if read.format != SNAPSHOT_FORMAT:
+        raise DecodeError(
+            f"the snapshot has format {read.format}; this version reads {SNAPSHOT_FORMAT}"
+        )
+    return KeyValues(read.table, read.next_offset, read.at_ms)
+
+
+KEY_VALUES = StreamKind("key-values", KeyValues, evolve, encode_state, decode_state)
+"""The key/value stream of a name server."""

@@ -1,0 +1,382 @@
+"""Who is here: clients, the groups they produce and consume in, and whom a change concerns.
+
+Lives here: registration by heartbeat, its end (unregister, lost connection, silence), the lists and
+tables that clients and operators ask for. May not live here: group configuration
+(kourou.engine.groups), what members want (kourou.engine.subscriptions), sending notices.
+
+State: soft. After a restart the next heartbeat of each client, at most 30 s later, brings it back.
+
+A membership is one client in one group over one connection. A client that reconnects has two until
+the old connection is gone; the list of ids names it once.
+
+Invariants:  memberships stand in the order of their last heartbeat, oldest first
+             a group is known exactly while it has a member
+             nothing here grows without a limit (model.limits)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kourou.engine.peer import Peer
+from kourou.engine.subscriptions import (
+    GroupSubscriptions,
+    MemberKey,
+    SubscriptionPolicy,
+    signature,
+)
+from kourou.errors import BadRequest, Throttled
+from kourou.model import names
+from kourou.model.limits import CLIENT_GROUPS_MAX, CLIENTS_MAX, GROUP_SUBSCRIPTIONS_MAX
+from kourou.model.subscription import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    Subscription,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPart:
+    """What a heartbeat says of one consumer group (fact sheet §3.3)."""
+
+    group: str
+    subscriptions: tuple[Subscription, ...] = ()
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A client is alive. `language` and `version` are those of the request's header."""
+
+    client_id: str
+    producer_groups: tuple[str, ...] = ()
+    consumers: tuple[ConsumerPart, ...] = ()
+    language: str = "PYTHON"
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group over one connection; times are monotonic ms."""
+
+    client_id: str
+    peer: Peer
+    language: str
+    version: int
+    first_ms: int
+    seen_ms: int
+
+    @property
+    def address(self) -> str:
+        """Where it connected from, as RocketMQ prints it."""
+        return f"{self.peer.address[0]}:{self.peer.address[1]}"
+
+
+class ConsumerGroup:
+    """A consumer group with at least one member."""
+
+    __slots__ = (
+        "_subscriptions",
+        "consume_from_where",
+        "consume_type",
+        "members",
+        "message_model",
+        "name",
+    )
+
+    def __init__(self, part: ConsumerPart) -> None:
+        self.name = part.group
+        self.members: dict[MemberKey, Member] = {}
+        self._subscriptions = GroupSubscriptions()
+        self.follow(part)
+
+    def follow(self, part: ConsumerPart) -> None:
+        """The latest member to speak says how the group consumes."""
+        self.consume_type = part.consume_type
+        self.message_model = part.message_model
+        self.consume_from_where = part.consume_from_where
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        """What the group wants, joined over its members: topic -> subscription."""
+        return self._subscriptions.joined
+
+    @property
+    def said(self) -> GroupSubscriptions:
+        """What each member wants."""
+        return self._subscriptions
+
+    def subscription(self, topic: str, peer: Peer) -> Subscription | None:
+        """What a pull over this connection wants of `topic`: its own word, else the group's."""
+        for key in self.members:
+            if key[1] == peer.id:
+                own = self._subscriptions.of(key).get(topic)
+                if own is not None:
+                    return own
+        return self._subscriptions.joined.get(topic)
+
+
+@dataclass(slots=True)
+class Change:
+    """What a call changed.
+
+    `notify`: consumer group -> connections of its members, who must rebalance (code 40, where the
+    group's configuration wants notices). `clashes`: sentences for the operator's log. `refused`:
+    sentences for the client whose groups were not registered. `expired`: connections to close.
+    """
+
+    notify: dict[str, tuple[Peer, ...]] = field(default_factory=dict)
+    clashes: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    expired: list[Peer] = field(default_factory=list)
+
+
+_Kind = Literal["consumer", "producer"]
+_Key = tuple[_Kind, str, MemberKey]
+
+
+class Membership:
+    """The table of everybody. All times are monotonic ms."""
+
+    __slots__ = ("_by_peer", "_consumers", "_order", "_producers", "expiry_ms", "policy")
+
+    def __init__(
+        self,
+        *,
+        expiry_ms: int = 120_000,
+        policy: SubscriptionPolicy = SubscriptionPolicy.WARN,
+    ) -> None:
+        assert expiry_ms > 0, expiry_ms
+        self.expiry_ms = expiry_ms
+        self.policy = policy
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[MemberKey, Member]] = {}
+        # Both tables are dicts and not sets, so that iteration is the same in every run.
+        self._order: dict[_Key, Member] = {}
+        self._by_peer: dict[int, dict[_Key, None]] = {}
+
+    # -- coming -------------------------------------------------------------------------------
+
+    def heartbeat(self, now_ms: int, peer: Peer, beat: Heartbeat) -> Change:
+        """Register or refresh everything that the heartbeat names.
+
+        Groups it does not name stay until they expire. Raises BadRequest or Throttled, and then
+        nothing has changed.
+        """
+        self._check(peer, beat)
+        change = Change()
+        member = (beat.client_id, peer.id)
+        for group in beat.producer_groups:
+            table = self._producers.setdefault(group, {})
+            self._register(now_ms, peer, beat, table, ("producer", group, member))
+        for part in beat.consumers:
+            self._consume(now_ms, peer, beat, part, change)
+        return change
+
+    def _consume(
+        self, now_ms: int, peer: Peer, beat: Heartbeat, part: ConsumerPart, change: Change
+    ) -> None:
+        member = (beat.client_id, peer.id)
+        said = signature(part.message_model, part.subscriptions)
+        group = self._consumers.get(part.group)
+        other = None if group is None else group.said.differing(member, said)
+        if other is not None:
+            text = (
+                f"in the consumer group {part.group} the clients {beat.client_id} and {other[0]} "
+                f"differ in topics, tags or message model; some messages may reach nobody"
+            )
+            if self.policy is SubscriptionPolicy.REFUSE:
+                change.refused.append(text)
+                return
+            change.clashes.append(text)
+        if group is None:
+            group = self._consumers[part.group] = ConsumerGroup(part)
+        group.follow(part)
+        key: _Key = ("consumer", part.group, member)
+        new = self._register(now_ms, peer, beat, group.members, key)
+        if not new:
+            self._note_shared_id(group, member, change)
+        if group.said.put(member, said, part.subscriptions) or new:
+            change.notify[part.group] = _peers(group)
+
+    def _register(
+        self,
+        now_ms: int,
+        peer: Peer,
+        beat: Heartbeat,
+        table: dict[MemberKey, Member],
+        key: _Key,
+    ) -> bool:
+        member = table.get(key[2])
+        new = member is None
+        if member is None:
+            member = Member(beat.client_id, peer, beat.language, beat.version, now_ms, now_ms)
+            table[key[2]] = member
+            self._by_peer.setdefault(peer.id, {})[key] = None
+        else:
+            del self._order[key]
+            member.language, member.version = beat.language, beat.version
+            member.seen_ms = now_ms
+        self._order[key] = member
+        return new
+
+    @staticmethod
+    def _note_shared_id(group: ConsumerGroup, member: MemberKey, change: Change) -> None:
+        """Two processes under one client id share queues without knowing: both keep beating."""
+        mine = group.members[member]
+        for key, other in group.members.items():
+            if key[0] == member[0] and key != member and other.seen_ms > mine.first_ms:
+                change.clashes.append(
+                    f"the client id {member[0]} is used in the consumer group {group.name} by "
+                    f"{mine.address} and {other.address} at once; give each its own instance name"
+                )
+
+    def _check(self, peer: Peer, beat: Heartbeat) -> None:
+        names.check_client_id(beat.client_id)
+        if len(beat.producer_groups) + len(beat.consumers) > CLIENT_GROUPS_MAX:
+            raise BadRequest(f"a client may be in at most {CLIENT_GROUPS_MAX} groups")
+        for group in beat.producer_groups:
+            names.check_group(group)
+        for part in beat.consumers:
+            names.check_group(part.group)
+            if len(part.subscriptions) > GROUP_SUBSCRIPTIONS_MAX:
+                raise BadRequest(
+                    f"the client {beat.client_id} subscribes {len(part.subscriptions)} topics in "
+                    f"{part.group}; at most {GROUP_SUBSCRIPTIONS_MAX} are allowed"
+                )
+            for subscription in part.subscriptions:
+                names.check_topic(subscription.topic)
+        if peer.id not in self._by_peer and len(self._by_peer) >= CLIENTS_MAX:
+            raise Throttled(f"this broker already has {CLIENTS_MAX} clients")
+
+    # -- going --------------------------------------------------------------------------------
+
+    def unregister(
+        self,
+        peer: Peer,
+        client_id: str,
+        *,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+    ) -> Change:
+        """A client leaves a group by itself (code 35); unknown ones are no error."""
+        member = (client_id, peer.id)
+        keys: list[_Key] = []
+        if producer_group:
+            keys.append(("producer", producer_group, member))
+        if consumer_group:
+            keys.append(("consumer", consumer_group, member))
+        return self._remove(key for key in keys if key in self._order)
+
+    def disconnect(self, peer: Peer) -> Change:
+        """The connection is gone, and with it every membership that hung on it."""
+        return self._remove(list(self._by_peer.get(peer.id, ())))
+
+    def expire(self, now_ms: int) -> Change:
+        """Forget who has been silent for `expiry_ms`; costs only what expires."""
+        silent: list[_Key] = []
+        peers: dict[int, Peer] = {}
+        for key, member in self._order.items():
+            if now_ms - member.seen_ms < self.expiry_ms:
+                break
+            silent.append(key)
+            peers[member.peer.id] = member.peer
+        change = self._remove(silent)
+        change.expired = [peer for peer in peers.values() if peer.id not in self._by_peer]
+        return change
+
+    def _remove(self, keys: Iterable[_Key]) -> Change:
+        touched: dict[str, None] = {}
+        for key in keys:
+            kind, name, member = key
+            del self._order[key]
+            hanging = self._by_peer[member[1]]
+            del hanging[key]
+            if not hanging:
+                del self._by_peer[member[1]]
+            if kind == "producer":
+                table = self._producers[name]
+                del table[member]
+                if not table:
+                    del self._producers[name]
+                continue
+            group = self._consumers[name]
+            del group.members[member]
+            group.said.remove(member)
+            touched[name] = None
+            if not group.members:
+                del self._consumers[name]
+        left = [self._consumers[name] for name in touched if name in self._consumers]
+        return Change(notify={group.name: _peers(group) for group in left})
+
+    # -- asked --------------------------------------------------------------------------------
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """The group with its members and subscriptions, or None while nobody is there."""
+        return self._consumers.get(group)
+
+    def consumer_groups(self) -> list[str]:
+        """The consumer groups with members, sorted."""
+        return sorted(self._consumers)
+
+    def consumer_ids(self, group: str) -> list[str]:
+        """The client ids of a consumer group, each once, sorted: what rebalancing starts from."""
+        known = self._consumers.get(group)
+        return [] if known is None else sorted({client_id for client_id, _ in known.members})
+
+    def producer_groups(self) -> list[str]:
+        """The producer groups with members, sorted."""
+        return sorted(self._producers)
+
+    def producers(self, group: str) -> list[Member]:
+        """The members of a producer group, the latest heartbeat last (F363)."""
+        return sorted(self._producers.get(group, {}).values(), key=_seen)
+
+    def consumers(self, group: str) -> list[Member]:
+        """The members of a consumer group, the latest heartbeat last."""
+        known = self._consumers.get(group)
+        return [] if known is None else sorted(known.members.values(), key=_seen)
+
+    def consumer_peer(self, group: str, client_id: str) -> Peer | None:
+        """The connection over which this member of a consumer group was last heard, or None."""
+        return _latest(self.consumers(group), client_id)
+
+    def producer_peer(self, client_id: str) -> Peer | None:
+        """The connection over which this producer was last heard in any group, or None."""
+        for key in reversed(self._order):
+            if key[0] == "producer" and key[2][0] == client_id:
+                return self._order[key].peer
+        return None
+
+    def statistics(self) -> dict[str, int]:
+        """How many connections, memberships and groups there are."""
+        return {
+            "connections": len(self._by_peer),
+            "memberships": len(self._order),
+            "consumer_groups": len(self._consumers),
+            "producer_groups": len(self._producers),
+        }
+
+    def __iter__(self) -> Iterator[Member]:
+        """Every membership, the longest silent first."""
+        return iter(self._order.values())
+
+
+def _peers(group: ConsumerGroup) -> tuple[Peer, ...]:
+    return tuple({member.peer.id: member.peer for member in group.members.values()}.values())
+
+
+def _seen(member: Member) -> int:
+    return member.seen_ms
+
+
+def _latest(members: list[Member], client_id: str) -> Peer | None:
+    for member in reversed(members):
+        if member.client_id == client_id:
+            return member.peer
+    return None

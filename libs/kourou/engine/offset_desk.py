@@ -1,0 +1,111 @@
+"""Where a queue begins and ends, where a group stands, and which offset a time means.
+
+Lives here: the answers of fact sheet §2.3 about offsets, and the rule for groups without progress.
+May not live here: the table of progress (engine.progress), resets (engine.administration).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.inputs import Received
+from kourou.engine.ports import StoreView
+from kourou.engine.progress import Commits
+from kourou.errors import BadRequest, Code, GroupNotFound, TopicNotFound
+from kourou.protocol.messages.offsets import (
+    GetEarliestMsgStoreTime,
+    GetEarliestMsgStoreTimeResponse,
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    GetMinOffset,
+    GetMinOffsetResponse,
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    SearchOffsetByTimestamp,
+    SearchOffsetByTimestampResponse,
+    UpdateConsumerOffset,
+)
+
+
+class OffsetDesk:
+    """Answers questions about offsets and takes commits."""
+
+    def __init__(self, view: StoreView, control: ControlState, commits: Commits) -> None:
+        self._view = view
+        self._control = control
+        self._commits = commits
+
+    def committed(
+        self, _now_ms: int, received: Received, request: QueryConsumerOffset
+    ) -> list[Effect]:
+        """How far has the group come (14)?
+
+        A group without progress gets 0 while the queue still begins at 0 and message 0 is recent: a
+        young queue is read from its start. Otherwise QUERY_NOT_FOUND, and the client decides by its
+        consumeFromWhere.
+        """
+        offset = self._commits.offset(request.consumer_group, request.topic, request.queue_id)
+        if offset is None:
+            low, _ = self._view.queue_range(request.topic, request.queue_id) or (0, 0)
+            first = self._view.offset_position(request.topic, request.queue_id, 0)
+            if low > 0 or (first >= 0 and not self._view.is_recent(first)):
+                return [
+                    Reply(
+                        received.to,
+                        Code.QUERY_NOT_FOUND,
+                        f"the group {request.consumer_group} has no offset in queue "
+                        f"{request.queue_id} of {request.topic}",
+                    )
+                ]
+            offset = 0
+        return [Reply(received.to, header=QueryConsumerOffsetResponse(offset=offset))]
+
+    def commit(
+        self, _now_ms: int, received: Received, request: UpdateConsumerOffset
+    ) -> list[Effect]:
+        """A group commits its progress (15); recorded with the next ProgressRecorded event."""
+        if request.topic not in self._control.topics:
+            raise TopicNotFound(f"the topic {request.topic} does not exist here")
+        if request.consumer_group not in self._control.groups:
+            raise GroupNotFound(f"the consumer group {request.consumer_group} does not exist here")
+        self._commits.commit(
+            request.consumer_group, request.topic, request.queue_id, request.commit_offset
+        )
+        return [Reply(received.to)]
+
+    def maximum(self, _now_ms: int, received: Received, request: GetMaxOffset) -> list[Effect]:
+        """The offset of the next message (30); 0 for a queue never written."""
+        span = self._view.queue_range(request.topic, _queue(request.queue_id))
+        return [Reply(received.to, header=GetMaxOffsetResponse(offset=span[1] if span else 0))]
+
+    def minimum(self, _now_ms: int, received: Received, request: GetMinOffset) -> list[Effect]:
+        """The first offset still kept (31); 0 for a queue never written."""
+        span = self._view.queue_range(request.topic, _queue(request.queue_id))
+        return [Reply(received.to, header=GetMinOffsetResponse(offset=span[0] if span else 0))]
+
+    def by_time(
+        self, _now_ms: int, received: Received, request: SearchOffsetByTimestamp
+    ) -> list[Effect]:
+        """The first offset stored at or after a time (29)."""
+        offset = self._view.offset_by_time(
+            request.topic, _queue(request.queue_id), request.timestamp
+        )
+        return [Reply(received.to, header=SearchOffsetByTimestampResponse(offset=offset))]
+
+    def earliest(
+        self, _now_ms: int, received: Received, request: GetEarliestMsgStoreTime
+    ) -> list[Effect]:
+        """When the queue's first kept message was stored (32); -1 for an empty queue."""
+        span = self._view.queue_range(request.topic, _queue(request.queue_id))
+        at_ms = (
+            self._view.store_time(request.topic, request.queue_id, span[0]) if span else -1
+        )
+        return [Reply(received.to, header=GetEarliestMsgStoreTimeResponse(timestamp=at_ms))]
+
+
+def _queue(queue_id: int) -> int:
+    if queue_id < 0:
+        raise BadRequest(f"the queue id {queue_id} is negative")
+    return queue_id

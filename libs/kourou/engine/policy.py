@@ -1,0 +1,36 @@
+"""The broker's settings as its decisions need them: plain, typed, replaced as a whole when one changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class BrokerPolicy:
+    """What the operator wants. Names of keys in `broker.conf` stand in the comments.
+
+    Dynamic keys are assigned anew by engine.administration when their event is applied.
+    """
+
+    cluster_name: str  # brokerClusterName
+    broker_name: str  # brokerName
+    broker_id: int = 0  # brokerId
+    permission: int = 6  # brokerPermission
+    body_size_max: int = 4 * 1024 * 1024  # maxMessageSize
+    auto_create_topic: bool = True  # autoCreateTopicEnable
+    auto_create_group: bool = True  # autoCreateSubscriptionGroup
+    transfer_count_in_memory: int = 32  # maxTransferCountOnMessageInMemory
+    transfer_bytes_in_memory: int = 262_144  # maxTransferBytesOnMessageInMemory
+    transfer_count_on_disk: int = 8  # maxTransferCountOnMessageInDisk
+    transfer_bytes_on_disk: int = 65_536  # maxTransferBytesOnMessageInDisk
+    query_max: int = 32  # defaultQueryMaxNum
+    progress_interval_ms: int = 5_000  # flushConsumerOffsetInterval
+    client_expiry_ms: int = 120_000  # a client silent for so long is forgotten
+    hold_ms_max: int = 30_000  # longest hold, whatever the client asks
+    notify_consumer_ids_changed: bool = True  # notifyConsumerIdsChangedEnable
+    reject_transactions: bool = False  # rejectTransactionMessage
+    long_polling: bool = True  # longPollingEnable
+    region_id: str = "DefaultRegion"  # regionId
+    trace_on: bool = True  # traceOn
+    group_subscription_policy: str = "warn"  # groupSubscriptionPolicy
+    deduplicate_retried_sends: bool = True  # deduplicateRetriedSends

@@ -1,0 +1,330 @@
+"""What is a pull answered, and when?
+
+Lives here: the order of the checks, the status rules of fact sheet §2.3, holding and waking.
+May not live here: reading files (the store does, behind engine.ports), the table of holds.
+
+State: soft (the holds). Every answer is a function of the request, the configuration and the log.
+
+A pull that finds nothing new and may wait is held; it is answered again from the top when its queue
+grows, when its time is up, or when its topic changes. Readers see what is confirmed, never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.holds import Hold, Holds
+from kourou.engine.inputs import Received
+from kourou.engine.membership import Membership
+from kourou.engine.peer import Peer
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import QueueRead, StoreView
+from kourou.engine.progress import Commits
+from kourou.engine.traffic import Traffic
+from kourou.errors import (
+    BadRequest,
+    Code,
+    GroupNotFound,
+    KourouError,
+    NoPermission,
+    Rejected,
+    TopicNotFound,
+)
+from kourou.filtering.tags import parse_tags
+from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
+from kourou.model.permission import Permission
+from kourou.model.subscription import SQL92, TAG, MessageModel, Subscription
+from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What a hold needs to be answered later."""
+
+    received: Received
+    request: PullMessage
+
+
+class Pulls:
+    """Answers pulls, now or when there is something to say."""
+
+    def __init__(
+        self,
+        view: StoreView,
+        control: ControlState,
+        members: Membership,
+        commits: Commits,
+        confirmations: Confirmations,
+        policy: BrokerPolicy,
+        traffic: Traffic,
+    ) -> None:
+        self._view = view
+        self._control = control
+        self._members = members
+        self._commits = commits
+        self._confirmations = confirmations
+        self._policy = policy
+        self._traffic = traffic
+        self._holds: Holds[_Waiting] = Holds()
+
+    @property
+    def held(self) -> int:
+        """How many pulls wait."""
+        return len(self._holds)
+
+    def answer(self, now_ms: int, received: Received, request: PullMessage) -> list[Effect]:
+        """A pull arrived: answer it, or hold it."""
+        may_hold = (
+            bool(request.sys_flag & PullFlag.SUSPEND)
+            and request.suspend_timeout_millis > 0
+            and not received.to.oneway
+        )
+        effects = self._attempt(now_ms, received, request, may_hold=may_hold)
+        if request.sys_flag & PullFlag.COMMIT_OFFSET and request.commit_offset >= 0:
+            # Only for a pull that was let through: a refused one must not leave progress behind.
+            if not effects or _is_answer(effects[0]):
+                self._commits.commit(
+                    request.consumer_group, request.topic, request.queue_id, request.commit_offset
+                )
+        return effects
+
+    def grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+        """These queues have confirmed messages up to the given maxima: wake who waits for them."""
+        return self._answer_again(now_ms, self._holds.take_grown(queues))
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Answer those whose time is up."""
+        effects: list[Effect] = []
+        for hold in self._holds.take_expired(now_ms):
+            effects += self._attempt(
+                now_ms, hold.pull.received, hold.pull.request, may_hold=False
+            )
+        return effects
+
+    def topic_changed(self, now_ms: int, topic: str) -> list[Effect]:
+        """A topic was deleted or its permission changed: nobody waits for it unawares."""
+        return self._answer_again(now_ms, self._holds.take_topic(topic))
+
+    def drop_peer(self, peer: Peer) -> None:
+        """The connection is gone."""
+        self._holds.drop_peer(peer)
+
+    def _answer_again(self, now_ms: int, holds: list[Hold[_Waiting]]) -> list[Effect]:
+        effects: list[Effect] = []
+        for hold in holds:
+            effects += self._attempt(
+                now_ms,
+                hold.pull.received,
+                hold.pull.request,
+                may_hold=True,
+                deadline_ms=hold.deadline_ms,
+            )
+        return effects
+
+    def _attempt(
+        self,
+        now_ms: int,
+        received: Received,
+        request: PullMessage,
+        *,
+        may_hold: bool,
+        deadline_ms: int = 0,
+    ) -> list[Effect]:
+        try:
+            subscription = self._check(request)
+            code, read = self._read(request, subscription)
+        except KourouError as error:
+            return [Reply(received.to, error.wire_code, str(error), self._header(0, 0, 0))]
+        if code == Code.PULL_NOT_FOUND and may_hold:
+            if self._holds.full:
+                code = Code.POLLING_FULL if request.max_msg_bytes else code
+            else:
+                self._hold(now_ms, received, request, deadline_ms)
+                return []
+        return [self._reply(received, request, code, read)]
+
+    def _hold(
+        self, now_ms: int, received: Received, request: PullMessage, deadline_ms: int
+    ) -> None:
+        wait_ms = min(request.suspend_timeout_millis, self._policy.hold_ms_max)
+        self._holds.add(
+            Hold(
+                received.to.peer,
+                (request.topic, request.queue_id),
+                request.queue_offset,
+                deadline_ms or now_ms + wait_ms,
+                _Waiting(received, request),
+            )
+        )
+
+    # -- the checks, in RocketMQ's order ------------------------------------------------------
+
+    def _check(self, request: PullMessage) -> Subscription:
+        if not self._policy.permission & Permission.READ:
+            raise NoPermission(f"broker {self._policy.broker_name} is not readable")
+        group = self._control.groups.get(request.consumer_group)
+        if group is None:
+            raise GroupNotFound(
+                f"the consumer group {request.consumer_group} does not exist here",
+                hint="create it, or send a heartbeat first",
+            )
+        if not group.consume_enable:
+            raise NoPermission(f"the consumer group {request.consumer_group} may not consume")
+        topic = self._control.topics.get(request.topic)
+        if topic is None:
+            raise TopicNotFound(f"the topic {request.topic} does not exist here")
+        if not topic.readable:
+            raise NoPermission(f"the topic {request.topic} is not readable (perm {topic.perm})")
+        if not 0 <= request.queue_id < topic.read_queue_nums:
+            raise BadRequest(
+                f"the queue id {request.queue_id} is not one of the {topic.read_queue_nums} "
+                f"read queues of {request.topic}"
+            )
+        if request.max_msg_nums <= 0:
+            raise BadRequest(f"maxMsgNums is {request.max_msg_nums}; at least 1 is needed")
+        if request.sys_flag & PullFlag.SUBSCRIPTION:
+            return self._subscription_of(request)
+        consuming = self._members.consumer_group(request.consumer_group)
+        if consuming is None:
+            raise Rejected(
+                f"the consumer group {request.consumer_group} is not known from any heartbeat",
+                code=Code.SUBSCRIPTION_NOT_EXIST,
+            )
+        if (
+            consuming.message_model == MessageModel.BROADCASTING
+            and not group.consume_broadcast_enable
+        ):
+            raise NoPermission(f"the group {request.consumer_group} may not broadcast")
+        known = consuming.subscriptions.get(request.topic)
+        if known is None:
+            raise Rejected(
+                f"the group {request.consumer_group} has not subscribed {request.topic}",
+                code=Code.SUBSCRIPTION_NOT_EXIST,
+            )
+        if known.version < request.sub_version:
+            raise Rejected(
+                "the broker's subscription is older than the consumer's",
+                hint="a heartbeat is on its way",
+                code=Code.SUBSCRIPTION_NOT_LATEST,
+            )
+        return known
+
+    def _subscription_of(self, request: PullMessage) -> Subscription:
+        expression_type = request.expression_type or TAG
+        if expression_type == SQL92:
+            raise Rejected(
+                "SQL92 filters are not available at this broker yet",
+                hint="subscribe by tag",
+                code=Code.SUBSCRIPTION_PARSE_FAILED,
+            )
+        return parse_tags(request.topic, request.subscription or "*", version=request.sub_version)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _read(
+        self, request: PullMessage, subscription: Subscription
+    ) -> tuple[Code, QueueRead]:
+        offset = request.queue_offset
+        span = self._view.queue_range(request.topic, request.queue_id)
+        low, high = span if span is not None else (0, 0)
+        if high == 0:
+            code = Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
+            return code, QueueRead(next_offset=0)
+        if offset < low:
+            return Code.PULL_OFFSET_MOVED, QueueRead(
+                next_offset=low, min_offset=low, max_offset=high
+            )
+        if offset > high:
+            return Code.PULL_OFFSET_MOVED, QueueRead(
+                next_offset=high, min_offset=low, max_offset=high
+            )
+        if offset == high:
+            return Code.PULL_NOT_FOUND, QueueRead(
+                next_offset=high, min_offset=low, max_offset=high
+            )
+        messages, size = self._limits(request)
+        read = self._view.read_queue(
+            request.topic,
+            request.queue_id,
+            offset,
+            max_messages=messages,
+            max_bytes=size,
+            codes=subscription.codes or None,
+            below=self._confirmations.confirmed,
+        )
+        if read.records:
+            return Code.SUCCESS, read
+        if read.corrupt_offsets:
+            # Our client is told and decides; a RocketMQ client can only be led past the hole.
+            told = request.max_msg_bytes is not None
+            return Code.MESSAGE_CORRUPT if told else Code.PULL_RETRY_IMMEDIATELY, read
+        if read.next_offset > offset:
+            return Code.PULL_RETRY_IMMEDIATELY, read
+        return Code.PULL_NOT_FOUND, read
+
+    def _limits(self, request: PullMessage) -> tuple[int, int]:
+        """How many messages and bytes this pull may carry away.
+
+        Our own client states its byte budget and gets what it asks for within the protocol's limits;
+        for others the seeds' limits hold, one pair for recent data and one for data on disk.
+        """
+        if request.max_msg_bytes is not None:
+            return (
+                min(request.max_msg_nums, PULL_MESSAGES_MAX),
+                max(1, min(request.max_msg_bytes, PULL_SIZE_BYTES_MAX)),
+            )
+        policy = self._policy
+        at = self._view.offset_position(request.topic, request.queue_id, request.queue_offset)
+        if at < 0 or self._view.is_recent(at):
+            return (
+                min(request.max_msg_nums, policy.transfer_count_in_memory),
+                policy.transfer_bytes_in_memory,
+            )
+        return (
+            min(request.max_msg_nums, policy.transfer_count_on_disk),
+            policy.transfer_bytes_on_disk,
+        )
+
+    # -- the answer ---------------------------------------------------------------------------
+
+    def _reply(
+        self, received: Received, request: PullMessage, code: Code, read: QueueRead
+    ) -> Reply:
+        body: Sequence[bytes | memoryview] = ()
+        if read.records:
+            records = read.records
+            body = (records[0] if len(records) == 1 else b"".join(records),)
+            self._traffic.out(
+                request.topic, request.consumer_group, len(records), read.size_bytes
+            )
+        remark = _REMARKS.get(code, "")
+        if read.corrupt_offsets:
+            remark = f"unreadable offsets: {', '.join(map(str, read.corrupt_offsets))}"
+        header = self._header(read.next_offset, read.min_offset, read.max_offset)
+        return Reply(received.to, code, remark, header, body)
+
+    @staticmethod
+    def _header(next_offset: int, min_offset: int, max_offset: int) -> PullResponse:
+        return PullResponse(
+            suggest_which_broker_id=0,
+            next_begin_offset=next_offset,
+            min_offset=min_offset,
+            max_offset=max_offset,
+        )
+
+
+def _is_answer(effect: Effect) -> bool:
+    """True for one of the answers that a pull gets whose checks all passed."""
+    return isinstance(effect, Reply) and effect.code in _REMARKS
+
+
+_REMARKS: dict[int, str] = {
+    Code.SUCCESS: "FOUND",
+    Code.PULL_NOT_FOUND: "NO_NEW_MESSAGE",
+    Code.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MESSAGE",
+    Code.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
+}

@@ -1,0 +1,103 @@
+"""How a decision becomes a fact: decided events are appended to the log, then change the state.
+
+Lives here: the one place where control events are written, live.
+May not live here: deciding (the aggregates), reading them back (replay at start, in the service).
+
+State: none of its own; it owns the order "append, then evolve", which replay repeats.
+
+The reply to whoever caused an event is owed like the reply to a send: it waits until the log is
+confirmed beyond the event's record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kourou.engine.appends import Appends
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState, evolve, time_of_next
+from kourou.engine.effects import Announce, ConfigChanged, Effect
+from kourou.engine.events import (
+    Cause,
+    Event,
+    GroupDeleted,
+    GroupPut,
+    OffsetsReset,
+    ProgressRecorded,
+    Recorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
+    encode_record_body,
+    record_properties,
+)
+from kourou.engine.progress import Commits
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.properties import encode_properties
+from kourou.protocol.record import encode_draft
+
+_TABLES: dict[type, tuple[str, ...]] = {
+    TopicPut: ("topics",),
+    TopicDeleted: ("topics", "offsets"),
+    GroupPut: ("groups",),
+    GroupDeleted: ("groups", "offsets"),
+    SettingChanged: ("settings",),
+    ProgressRecorded: ("offsets",),
+    OffsetsReset: ("offsets",),
+}
+
+
+class Recorder:
+    """Appends control events and evolves the state with them."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        commits: Commits,
+        appends: Appends,
+        confirmations: Confirmations,
+        host: bytes,
+    ) -> None:
+        self._control = control
+        self._commits = commits
+        self._appends = appends
+        self._confirmations = confirmations
+        self._host = host
+
+    def record(self, events: Sequence[Event], cause: Cause, wall_ms: int) -> list[Effect]:
+        """Write `events` in order; returns the appends and what they entail.
+
+        Raises DiskFull, Throttled or StoreFaulted for the first one that cannot be written; those
+        before it have happened.
+        """
+        effects: list[Effect] = []
+        tables: dict[str, None] = {}
+        announce = False
+        for event in events:
+            at_ms = max(self._appends.store_ms, time_of_next(self._control, wall_ms))
+            draft = encode_draft(
+                topic=CONTROL_TOPIC.encode(),
+                queue_id=0,
+                body=encode_record_body(event, at_ms=at_ms, cause=cause),
+                properties=encode_properties(record_properties(event)),
+                born_timestamp=at_ms,
+                born_host=self._host,
+            )
+            append, offset, position = self._appends.write_one(draft, (CONTROL_TOPIC, 0), at_ms)
+            self._confirmations.append(append.end)
+            effects.append(append)
+            evolve(
+                self._control,
+                Recorded(
+                    offset, position, at_ms, cause.actor, cause.reason, cause.trace_id, event
+                ),
+            )
+            self._commits.observe(event)
+            if isinstance(event, TopicDeleted):
+                self._appends.forget(event.before.name)
+            announce |= isinstance(event, TopicPut | TopicDeleted)
+            tables.update(dict.fromkeys(_TABLES.get(type(event), ())))
+        effects += [ConfigChanged(table) for table in tables]
+        if announce:
+            effects.append(Announce())
+        return effects

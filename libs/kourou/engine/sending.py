@@ -1,0 +1,324 @@
+"""May this message be stored, and what is its sender told?
+
+Lives here: the checks of a send in RocketMQ's order (fact sheet §2.2), for coalesced batches of our own
+client and for single and batch requests of any client; one path stores them all.
+May not live here: numbering (engine.appends), releasing answers (engine.confirmations).
+
+A coalesced send may span topics and queues. Each lane (topic, queue) is accepted or refused by itself;
+the records of refused lanes are left out, those of the others are stored together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kourou.engine.appends import Appends, Lane
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.inputs import Buffer, Received
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.repeats import Original, Repeats
+from kourou.engine.traffic import Traffic
+from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission
+from kourou.model.limits import BATCH_MESSAGES_MAX
+from kourou.model.message import Property
+from kourou.model.names import NOT_FOR_CLIENTS, check_topic
+from kourou.model.permission import Permission
+from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
+from kourou.protocol.properties import find_property
+from kourou.protocol.record_batch import RecordColumns, check_drafts, columns
+
+Ensure = Callable[[str, str, int, Received], tuple[TopicConfig, list[Effect]]]
+"""(topic, default topic, default queue numbers, request) -> the topic, created if it may be."""
+
+
+class Sending:
+    """Accepts sends."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        appends: Appends,
+        confirmations: Confirmations,
+        repeats: Repeats,
+        policy: BrokerPolicy,
+        traffic: Traffic,
+        ensure_topic: Ensure,
+    ) -> None:
+        self._control = control
+        self._appends = appends
+        self._confirmations = confirmations
+        self._repeats = repeats
+        self._policy = policy
+        self._traffic = traffic
+        self._ensure_topic = ensure_topic
+
+    def topic_for_send(
+        self, name: str, default_topic: str, default_nums: int, received: Received
+    ) -> tuple[TopicConfig, list[Effect]]:
+        """The topic a client may send to, created if the broker allows it; raises Rejected."""
+        if not self._policy.permission & Permission.WRITE:
+            raise NoPermission(
+                f"broker {self._policy.broker_name} takes no writes now",
+                hint="its write permission was taken away; send to another broker",
+            )
+        topic = self._control.topics.get(name)
+        effects: list[Effect] = []
+        if topic is None or name in NOT_FOR_CLIENTS:
+            check_topic(name)
+            if name in NOT_FOR_CLIENTS:
+                raise NoPermission(f"the topic {name} is the broker's own; nobody may send to it")
+            topic, effects = self._ensure_topic(name, default_topic, default_nums, received)
+        if not topic.writable:
+            raise NoPermission(f"the topic {name} is not writable (perm {topic.perm})")
+        return topic, effects
+
+    # -- coalesced sends of our own client ----------------------------------------------------
+
+    def records(self, now_ms: int, received: Received, request: SendRecords) -> list[Effect]:
+        """Store a coalesced send and answer each lane."""
+        blob, drafts, lane_of = self._open(received, request)
+        effects, codes, remarks, lanes = self._check_lanes(received, request)
+        _check_lane_bytes(drafts, lanes, lane_of)
+        retried = request.attempt > 1
+        if self._policy.deduplicate_retried_sends and (retried or self._repeats.watching):
+            return effects + self._records_once(
+                now_ms, received, request, blob, drafts, lane_of, (codes, remarks, lanes)
+            )
+        if any(codes):
+            blob, drafts, lane_of, kept = _without_refused(blob, drafts, lane_of, codes)
+            if kept == 0:
+                header = SendRecordsResponse(
+                    lane_codes=codes,
+                    lane_remarks=remarks,
+                    lane_offsets=[-1] * len(lanes),
+                    runs=[],
+                )
+                return [*effects, Reply(received.to, Code.SUCCESS, "", header)]
+        written = self._appends.write(blob, drafts, lanes, lane_of, received.wall_ms)
+        self._confirmations.append(written.append.end)
+        self._count(lanes, lane_of, drafts)
+        header = SendRecordsResponse(
+            lane_codes=codes,
+            lane_remarks=remarks,
+            lane_offsets=written.lane_offsets,
+            runs=written.runs,
+        )
+        effects.append(written.append)
+        effects += self._confirmations.owe(
+            now_ms,
+            written.append.end,
+            Reply(received.to, Code.SUCCESS, "", header),
+            wait=request.wait,
+        )
+        return effects
+
+    def _open(
+        self, received: Received, request: SendRecords
+    ) -> tuple[Buffer, RecordColumns, npt.NDArray[np.uint16] | None]:
+        if len(received.body) != 1:
+            raise BadRequest(f"a send has one body part, this one has {len(received.body)}")
+        if not request.lanes:
+            raise BadRequest("a send names at least one lane")
+        sizes = _numbers(request.sizes, np.dtype("<u4"), "sizes").astype(np.int64)
+        count = len(sizes)
+        if not 0 < count <= BATCH_MESSAGES_MAX:
+            raise BadRequest(f"a send has 1 to {BATCH_MESSAGES_MAX} records, this one has {count}")
+        lane_of: npt.NDArray[np.uint16] | None = None
+        if request.lane_of:
+            lane_of = _numbers(request.lane_of, np.dtype("<u2"), "lane_of")
+            if len(lane_of) != count or int(lane_of.max()) >= len(request.lanes):
+                raise BadRequest("lane_of does not name one of the lanes for every record")
+        elif len(request.lanes) != 1:
+            raise BadRequest("a send of several lanes says which record is of which lane")
+        blob = received.body[0]
+        return blob, check_drafts(blob, sizes, self._policy.body_size_max), lane_of
+
+    def _check_lanes(
+        self, received: Received, request: SendRecords
+    ) -> tuple[list[Effect], list[int], list[str], list[Lane]]:
+        effects: list[Effect] = []
+        codes: list[int] = []
+        remarks: list[str] = []
+        lanes: list[Lane] = []
+        for lane in request.lanes:
+            code, remark = int(Code.SUCCESS), ""
+            try:
+                topic, created = self.topic_for_send(
+                    lane.topic, request.default_topic, request.default_topic_queue_nums, received
+                )
+                effects += created
+                _check_queue(topic, lane.queue_id)
+            except KourouError as error:
+                code, remark = int(error.wire_code), str(error)
+                self._traffic.refuse(code)
+            codes.append(code)
+            remarks.append(remark)
+            lanes.append((lane.topic, lane.queue_id))
+        return effects, codes, remarks, lanes
+
+    def _count(
+        self,
+        lanes: Sequence[Lane],
+        lane_of: npt.NDArray[np.uint16] | None,
+        drafts: RecordColumns,
+    ) -> None:
+        if lane_of is None:
+            self._traffic.taken(lanes[0][0], len(drafts.sizes), int(drafts.sizes.sum()))
+            return
+        counts = np.bincount(lane_of, minlength=len(lanes))
+        sizes = np.bincount(lane_of, weights=drafts.sizes, minlength=len(lanes))
+        for lane, count, size in zip(lanes, counts, sizes, strict=True):
+            if count:
+                self._traffic.taken(lane[0], int(count), int(size))
+
+    # -- sends that may be repeats ------------------------------------------------------------
+
+    def _records_once(
+        self,
+        now_ms: int,
+        received: Received,
+        request: SendRecords,
+        blob: Buffer,
+        drafts: RecordColumns,
+        lane_of: npt.NDArray[np.uint16] | None,
+        checked: tuple[list[int], list[str], list[Lane]],
+    ) -> list[Effect]:
+        """As `records`, message by message: a repeat is answered with its original's place."""
+        codes, remarks, lanes = checked
+        view = memoryview(blob)
+        effects: list[Effect] = []
+        offsets: list[int] = []
+        positions: list[int] = []
+        queue_ids: list[int] = []
+        for index in range(len(drafts.sizes)):
+            number = 0 if lane_of is None else int(lane_of[index])
+            if codes[number]:
+                offsets.append(-1)
+                positions.append(-1)
+                queue_ids.append(-1)
+                continue
+            start, size = int(drafts.starts[index]), int(drafts.sizes[index])
+            found, stored = self._store_once(
+                now_ms, received, request, view[start : start + size], lanes[number]
+            )
+            effects += stored
+            offsets.append(found.offset)
+            positions.append(found.position)
+            queue_ids.append(found.queue_id)
+        header = SendRecordsResponse(
+            lane_codes=codes,
+            lane_remarks=remarks,
+            lane_offsets=[-1] * len(lanes),
+            runs=[],
+            offsets=offsets,
+            positions=positions,
+            queue_ids=queue_ids,
+        )
+        reply = Reply(received.to, Code.SUCCESS, "", header)
+        # A repeat may be answered only when its original is confirmed; the log's end covers both.
+        return effects + self._confirmations.owe(
+            now_ms, self._confirmations.appended, reply, wait=request.wait
+        )
+
+    def _store_once(
+        self,
+        now_ms: int,
+        received: Received,
+        request: SendRecords,
+        draft: memoryview,
+        lane: Lane,
+    ) -> tuple[Original, list[Effect]]:
+        key, body_crc = _identity(draft)
+        retried = request.attempt > 1
+        original = self._repeats.find(lane[0], key, body_crc, received.wall_ms, retried=retried)
+        if original is not None:
+            self._traffic.repeats_removed += 1
+            return original, []
+        append, offset, position = self._appends.write_one(draft, lane, received.wall_ms)
+        self._confirmations.append(append.end)
+        self._traffic.taken(lane[0], 1, len(draft))
+        placed = Original(lane[1], offset, position, len(draft))
+        if retried:
+            self._repeats.remember(now_ms, lane[0], key, body_crc, placed)
+        return placed, [append]
+
+
+def _check_queue(topic: TopicConfig, queue_id: int) -> None:
+    queues = topic.write_queue_nums
+    if not 0 <= queue_id < queues:
+        raise BadRequest(
+            f"the queue id {queue_id} is not one of the {queues} write queues of {topic.name}"
+        )
+
+
+def _numbers(raw: bytes, dtype: np.dtype[np.generic], name: str) -> npt.NDArray[np.uint16]:
+    if len(raw) % dtype.itemsize:
+        raise BadRequest(f"{name} is not a whole number of {dtype.itemsize}-byte integers")
+    return np.frombuffer(raw, dtype=dtype)
+
+
+def _check_lane_bytes(
+    drafts: RecordColumns, lanes: Sequence[Lane], lane_of: npt.NDArray[np.uint16] | None
+) -> None:
+    """Each record must carry the topic and queue id of the lane it claims."""
+    queue_ids = np.fromiter((lane[1] for lane in lanes), dtype=np.int64, count=len(lanes))
+    wanted = queue_ids[0] if lane_of is None else queue_ids[lane_of]
+    if not bool(np.all(drafts.queue_ids == wanted)):
+        raise MessageIllegal("a record's queue id is not that of its lane; nothing was stored")
+    blob = drafts.blob
+    for number, lane in enumerate(lanes):
+        name = lane[0].encode()
+        mine = slice(None) if lane_of is None else np.flatnonzero(lane_of == number)
+        lengths = drafts.topic_len[mine]
+        if not bool(np.all(lengths == len(name))):
+            raise MessageIllegal("a record's topic is not that of its lane; nothing was stored")
+        at = drafts.topic_at[mine]
+        if not len(at):
+            continue
+        want = np.frombuffer(name, dtype=np.uint8)
+        if not bool(np.all(blob[at[:, None] + np.arange(len(name))] == want)):
+            raise MessageIllegal("a record's topic is not that of its lane; nothing was stored")
+
+
+def _without_refused(
+    blob: Buffer,
+    drafts: RecordColumns,
+    lane_of: npt.NDArray[np.uint16] | None,
+    codes: list[int],
+) -> tuple[Buffer, RecordColumns, npt.NDArray[np.uint16] | None, int]:
+    """Only the records of accepted lanes, back to back again."""
+    if lane_of is None:
+        return blob, drafts, lane_of, 0
+    accepted = np.asarray([code == 0 for code in codes])[lane_of]
+    view = memoryview(blob)
+    kept = np.flatnonzero(accepted)
+    if len(kept) == 0:
+        return blob, drafts, lane_of, 0
+    pieces = [
+        view[int(drafts.starts[i]) : int(drafts.starts[i]) + int(drafts.sizes[i])] for i in kept
+    ]
+    joined = b"".join(pieces)
+    sizes = drafts.sizes[kept]
+    starts = np.cumsum(sizes) - sizes
+    return joined, columns(joined, starts, sizes), lane_of[kept], len(kept)
+
+
+def _identity(draft: memoryview) -> tuple[str, int]:
+    """A draft's unique key and body checksum."""
+    body_at = 88 if not int.from_bytes(draft[36:40], "big") & 48 else -1
+    if body_at < 0:
+        from_record = columns(draft, np.zeros(1, np.int64), np.asarray([len(draft)], np.int64))
+        at, length = int(from_record.props_at[0]), int(from_record.props_len[0])
+    else:
+        body = int.from_bytes(draft[84:88], "big")
+        topic_at = body_at + body
+        at = topic_at + 1 + draft[topic_at] + 2
+        length = int.from_bytes(draft[at - 2 : at], "big")
+    key = find_property(draft[at : at + length], Property.UNIQ_KEY.value.encode())
+    return (key or b"").decode("ascii", "replace"), int.from_bytes(draft[8:12], "big")

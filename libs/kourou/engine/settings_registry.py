@@ -1,0 +1,183 @@
+"""Which settings may be changed while the broker runs, and to what?
+
+Lives here: the allow-list (given by the service, one `SettingSpec` a key), the rules for keys that
+are never set from afar, and the check of a value. May not live here: the values
+(kourou.engine.settings), where a key comes from (kourou.service), what a new value does.
+
+State: none; a registry is made once at start and does not change.
+
+An allow-list and not a block-list: a key that nobody thought of is refused. And a rule above the
+list: keys that say where files lie, whom to connect to, what to run or who may do what cannot be
+put on it by mistake, since building the registry asserts it. RocketMQ's CVE-2023-33246 is why.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kourou.engine.events import Scalar
+from kourou.errors import ConfigError, NoPermission
+from kourou.model.limits import SETTING_LENGTH_MAX
+
+SETTING_NAME_LENGTH_MAX = 128
+
+_NEVER_REMOTE_WORDS: dict[str, str] = {
+    **dict.fromkeys(
+        ("path", "paths", "dir", "directory", "home", "root", "folder"), "where files lie"
+    ),
+    **dict.fromkeys(
+        ("addr", "addrs", "address", "addresses", "host", "ip", "url", "endpoint", "namesrv"),
+        "whom to connect to",
+    ),
+    **dict.fromkeys(
+        ("port", "ports", "listen", "listener", "listeners", "bind"), "who may connect"
+    ),
+    **dict.fromkeys(
+        (
+            "command",
+            "interpreter",
+            "script",
+            "exec",
+            "env",
+            "environment",
+            "class",
+            "plugin",
+            "jar",
+        ),
+        "what is run",
+    ),
+    **dict.fromkeys(
+        ("acl", "auth", "tls", "ssl", "curve", "secret", "password", "credential", "token", "key"),
+        "who may do what",
+    ),
+    **dict.fromkeys(("sandbox", "jail"), "how filters are confined"),
+}
+_NEVER_REMOTE_NAMES: dict[str, str] = {
+    "flushDiskType": "what an acknowledgement promises",
+    "brokerRole": "who takes writes",
+    "brokerId": "who takes writes",
+    "cleanFileForciblyEnable": "whether unread messages may be deleted",
+    "configBlackList": "what may be set",
+}
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingSpec:
+    """One key: its type is that of `configured`, the value it has from the file or by default.
+
+    `minimum` and `maximum` bound integers (both included); `choices`, when given, are all the texts
+    that are allowed. `dynamic` False: read at start only.
+    """
+
+    name: str
+    configured: Scalar
+    dynamic: bool = False
+    minimum: int = -(2**63)
+    maximum: int = 2**63 - 1
+    choices: tuple[str, ...] = ()
+
+
+def never_remote(name: str) -> str | None:
+    """What a key decides that nobody may decide from afar; None for an ordinary key."""
+    reason = _NEVER_REMOTE_NAMES.get(name)
+    if reason is not None:
+        return reason
+    for word in _WORD.findall(name):
+        reason = _NEVER_REMOTE_WORDS.get(word.lower())
+        if reason is not None:
+            return reason
+    return None
+
+
+class SettingsRegistry:
+    """The keys that this service knows, by name."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, specs: Iterable[SettingSpec]) -> None:
+        self._by_name: dict[str, SettingSpec] = {}
+        for spec in specs:
+            assert spec.name not in self._by_name, f"{spec.name} is listed twice"
+            assert not spec.dynamic or never_remote(spec.name) is None, (
+                f"{spec.name} decides {never_remote(spec.name)} and cannot be dynamic"
+            )
+            self._by_name[spec.name] = spec
+
+    def __iter__(self) -> Iterator[SettingSpec]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> SettingSpec | None:
+        """The key's specification, or None."""
+        return self._by_name.get(name)
+
+    def dynamic(self, name: str) -> SettingSpec:
+        """The specification of a key that may be changed now.
+
+        Raises NoPermission (16) for what is never set from afar, ConfigError for the rest; the text
+        says why and names the nearest key that can be changed.
+        """
+        shown = name if len(name) <= SETTING_NAME_LENGTH_MAX else name[:SETTING_NAME_LENGTH_MAX]
+        reason = never_remote(shown)
+        if reason is not None:
+            raise NoPermission(
+                f"{shown!r} decides {reason} and is never set from afar",
+                hint="change the configuration file and restart" + self._nearest(shown),
+            )
+        spec = self._by_name.get(name)
+        if spec is None:
+            raise ConfigError(
+                f"there is no setting {shown!r}", hint="check the spelling" + self._nearest(shown)
+            )
+        if not spec.dynamic:
+            raise ConfigError(
+                f"{name} is read at start only",
+                hint="change the configuration file and restart" + self._nearest(name),
+            )
+        return spec
+
+    def _nearest(self, name: str) -> str:
+        by_form = {spec.name.lower(): spec.name for spec in self if spec.dynamic}
+        found = difflib.get_close_matches(name.lower(), by_form, n=1, cutoff=0.0)
+        return f"; the nearest dynamic setting is {by_form[found[0]]}" if found else ""
+
+
+def parse_value(spec: SettingSpec, text: str) -> Scalar:
+    """`text` as a value of this key. Raises ConfigError that says what is allowed."""
+    if len(text) > SETTING_LENGTH_MAX:
+        raise ConfigError(
+            f"the value of {spec.name} is {len(text)} characters long; "
+            f"at most {SETTING_LENGTH_MAX} are allowed"
+        )
+    if not text.isprintable():
+        raise ConfigError(f"the value of {spec.name} has a line break or control character in it")
+    if isinstance(spec.configured, bool):
+        return _parse_bool(spec, text)
+    if isinstance(spec.configured, int):
+        return _parse_int(spec, text)
+    if spec.choices and text not in spec.choices:
+        raise ConfigError(f"{spec.name} is {text!r}", hint=f"one of {', '.join(spec.choices)}")
+    return text
+
+
+def _parse_bool(spec: SettingSpec, text: str) -> bool:
+    form = text.strip().lower()
+    if form not in ("true", "false"):
+        raise ConfigError(f"{spec.name} is {text!r}", hint="true or false")
+    return form == "true"
+
+
+def _parse_int(spec: SettingSpec, text: str) -> int:
+    form = text.strip()
+    if not _INTEGER.fullmatch(form):
+        raise ConfigError(f"{spec.name} is {text!r}", hint="a whole number")
+    value = int(form)
+    if not spec.minimum <= value <= spec.maximum:
+        raise ConfigError(f"{spec.name} is {value}", hint=f"{spec.minimum} to {spec.maximum}")
+    if spec.choices and form not in spec.choices:
+        raise ConfigError(f"{spec.name} is {value}", hint=f"one of {', '.join(spec.choices)}")
+    return value

@@ -1,0 +1,29 @@
+"""What a stream of events adds up to: the four functions an event store needs of a state.
+
+Lives here: that contract. May not live here: any state (kourou.engine.control, .key_values), SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kourou.engine.events import Recorded
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKind(Generic[State]):
+    """A named stream and its state.
+
+    `evolve` may change the state it is given, and returns the state to go on with. `decode` raises
+    DecodeError for bytes that `encode` did not make, or a newer version made.
+    """
+
+    name: str
+    initial: Callable[[], State]
+    evolve: Callable[[State, Recorded], State]
+    encode: Callable[[State], bytes]
+    decode: Callable[[bytes], State]

@@ -1,0 +1,157 @@
+"""What does a consumer group want, when each of its members says so for itself?
+
+Lives here: the members' subscriptions joined into the group's, whether they agree, and which one a
+pull uses. May not live here: who is connected (kourou.engine.membership), parsing an expression
+(kourou.filtering), matching messages (the store reads by tag code).
+
+State: soft. Members repeat their subscriptions with every heartbeat.
+
+RocketMQ keeps one table a group and lets the last heartbeat win, so members that disagree overwrite
+each other every 30 s and their pulls fail in turn. Here a member's pull uses what that member said;
+the joined table answers for the others (decision 0013).
+
+Invariants:  the joined table has a topic exactly while some member subscribes it
+             its entry is one with the highest version among the members'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from kourou.errors import Code, NoPermission, Rejected
+from kourou.model.names import RETRY_PREFIX
+from kourou.model.subscription import TAG, MessageModel, Subscription
+
+MemberKey = tuple[str, int]
+"""Client id and peer id: a client that reconnects is two members until the old connection is gone."""
+
+Signature = tuple[str, frozenset[tuple[str, str, frozenset[str] | str]]]
+
+
+class SubscriptionPolicy(StrEnum):
+    """What happens to a member whose subscriptions differ from the others' (F-number O group)."""
+
+    WARN = "warn"
+    REFUSE = "refuse"
+
+
+def signature(model: MessageModel, subscriptions: Iterable[Subscription]) -> Signature:
+    """What members of one group must agree on; order of tags and versions do not matter.
+
+    The retry topic is left out: the client library adds it by itself, and not in every version.
+    """
+    return model, frozenset(
+        (
+            each.topic,
+            each.expression_type,
+            each.tags if each.expression_type == TAG else each.expression,
+        )
+        for each in subscriptions
+        if not each.topic.startswith(RETRY_PREFIX)
+    )
+
+
+class GroupSubscriptions:
+    """The subscriptions of one group, by member and joined."""
+
+    __slots__ = ("_by_member", "_signatures", "joined")
+
+    def __init__(self) -> None:
+        self._by_member: dict[MemberKey, dict[str, Subscription]] = {}
+        self._signatures: dict[MemberKey, Signature] = {}
+        self.joined: dict[str, Subscription] = {}
+
+    def of(self, member: MemberKey) -> Mapping[str, Subscription]:
+        """What this member subscribes: topic -> subscription."""
+        return self._by_member.get(member, {})
+
+    def differing(self, member: MemberKey, wanted: Signature) -> MemberKey | None:
+        """Another client of the group that would disagree with `member` saying `wanted`, or None.
+
+        A client's own other connections do not count: they are its past.
+        """
+        for other, said in self._signatures.items():
+            if other[0] != member[0] and said != wanted:
+                return other
+        return None
+
+    def put(
+        self, member: MemberKey, said: Signature, subscriptions: Iterable[Subscription]
+    ) -> bool:
+        """This member subscribes exactly these; True when its set of topics is new."""
+        wanted = {each.topic: each for each in subscriptions}
+        before = self._by_member.get(member, {})
+        self._by_member[member] = wanted
+        self._signatures[member] = said
+        for topic, each in wanted.items():
+            self._improve(topic, before.get(topic), each)
+        for topic in before.keys() - wanted.keys():
+            self._rejoin(topic)
+        return before.keys() != wanted.keys()
+
+    def remove(self, member: MemberKey) -> None:
+        """This member is gone."""
+        self._signatures.pop(member, None)
+        for topic in self._by_member.pop(member, {}):
+            self._rejoin(topic)
+
+    def _improve(self, topic: str, old: Subscription | None, new: Subscription) -> None:
+        joined = self.joined.get(topic)
+        if joined is None or new.version >= joined.version:
+            self.joined[topic] = new
+        elif joined is old:
+            # The member that gave the joined entry went back in time: another may be newer now.
+            self._rejoin(topic)
+
+    def _rejoin(self, topic: str) -> None:
+        found = [table[topic] for table in self._by_member.values() if topic in table]
+        if found:
+            self.joined[topic] = max(found, key=_version)
+        else:
+            self.joined.pop(topic, None)
+
+
+def _version(subscription: Subscription) -> int:
+    return subscription.version
+
+
+def check_pull(
+    group: str,
+    topic: str,
+    known: Subscription | None,
+    *,
+    wanted_version: int,
+    model: MessageModel,
+    broadcast_enabled: bool,
+) -> Subscription:
+    """The subscription that a pull without one of its own uses (fact sheet §2.3).
+
+    `known` is what heartbeats said of this topic. Raises NoPermission (16) for a group that may not
+    broadcast, Rejected with 24 for a topic nobody subscribed, 25 when the consumer has changed its
+    mind and its heartbeat is still on the way, and what `check_expression_type` raises.
+    """
+    if model == MessageModel.BROADCASTING and not broadcast_enabled:
+        raise NoPermission(f"the group {group} may not broadcast")
+    if known is None:
+        raise Rejected(
+            f"the group {group} has not subscribed {topic}",
+            hint="a heartbeat with the subscription comes first",
+            code=Code.SUBSCRIPTION_NOT_EXIST,
+        )
+    if known.version < wanted_version:
+        raise Rejected(
+            f"the subscription of {group} to {topic} is older here than at the consumer",
+            hint="a heartbeat is on its way",
+            code=Code.SUBSCRIPTION_NOT_LATEST,
+        )
+    check_expression_type(known.expression_type)
+    return known
+
+
+def check_expression_type(expression_type: str) -> None:
+    """Refuse filters that this broker cannot evaluate. Raises Rejected with code 1, as 4.9 does."""
+    if expression_type != TAG:
+        raise Rejected(
+            f"this broker does not filter by {expression_type}", hint="subscribe by tags"
+        )

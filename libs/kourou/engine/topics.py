@@ -1,0 +1,341 @@
+"""Which topics exist here, with how many queues, and who may use them.
+
+Lives here: the state, every decision about topics alone, and how topic events change the state.
+May not live here: what needs other aggregates too (kourou.engine.control).
+
+State: projection of TopicPut and TopicDeleted. `Topics` is owned by whoever evolves it: `evolve`
+changes it in place and costs the same with ten topics and with ten thousand (decision 0010).
+
+Invariants:  `version.counter` grows by one with every event that changes the table
+             no command makes two topics whose names differ only in case (an import may)
+             no command makes write queues that nobody can read, unless forced
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from kourou.engine.events import Event, TopicDeleted, TopicPut
+from kourou.engine.folded_names import FoldedNames
+from kourou.errors import BadRequest, Rejected, TopicNotFound
+from kourou.model import names
+from kourou.model.limits import TOPIC_QUEUES_MAX
+from kourou.model.permission import Permission
+from kourou.model.topic import DataVersion, TopicConfig
+
+SCHEDULE_QUEUES = 18
+CLUSTER_TOPIC_QUEUES = 16
+BENCHMARK_QUEUES = 1024
+FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
+PERM_MAX = Permission.READ_WRITE | Permission.INHERIT
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """What the broker's configuration says about topics; keys of broker.conf in the comments."""
+
+    cluster_name: str = "DefaultCluster"  # brokerClusterName
+    broker_name: str = "broker-a"  # brokerName
+    auto_create: bool = True  # autoCreateTopicEnable
+    default_queue_nums: int = 8  # defaultTopicQueueNums
+    cluster_topic: bool = True  # clusterTopicEnable
+    broker_topic: bool = True  # brokerTopicEnable
+    trace_topic: bool = False  # traceTopicEnable
+    trace_topic_name: str = names.TRACE_TOPIC  # msgTraceTopicName
+
+    def owns(self, topic: str) -> bool:
+        """True for topics that the broker itself made: clients neither change nor delete them."""
+        return names.is_system_topic(topic) or topic in (
+            self.cluster_name,
+            self.broker_name,
+            f"{self.cluster_name}_REPLY_TOPIC",
+            self.trace_topic_name,
+        )
+
+
+@dataclass(slots=True)
+class Topics:
+    """The table. `folded` is derived from it."""
+
+    table: dict[str, TopicConfig] = field(default_factory=dict)
+    version: DataVersion = field(default_factory=DataVersion)
+    folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
+
+    def get(self, name: str) -> TopicConfig | None:
+        """The topic's configuration, or None."""
+        return self.table.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self.table.values())
+
+    def copy(self) -> Topics:
+        """An independent copy: what evolves the one leaves the other alone. O(topics)."""
+        return Topics(dict(self.table), self.version, self.folded.copy())
+
+
+def topics_of(table: Collection[TopicConfig], version: DataVersion) -> Topics:
+    """The state with these topics, as read from a snapshot."""
+    topics = Topics(version=version)
+    for config in table:
+        _place(topics, config)
+    return topics
+
+
+# -- evolve ---------------------------------------------------------------------------------------
+
+
+def evolve(topics: Topics, event: TopicPut | TopicDeleted, at_ms: int) -> None:
+    """Apply one event, in place."""
+    if isinstance(event, TopicPut):
+        _place(topics, event.topic)
+    else:
+        _remove(topics, event.before.name)
+    topics.version = DataVersion(at_ms, topics.version.counter + 1)
+
+
+def _place(topics: Topics, config: TopicConfig) -> None:
+    if config.name not in topics.table:
+        topics.folded.add(config.name)
+    topics.table[config.name] = config
+
+
+def _remove(topics: Topics, name: str) -> None:
+    if topics.table.pop(name, None) is not None:
+        topics.folded.remove(name)
+
+
+# -- decide: what administrators ask --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Messages of a read queue that one group has yet to consume."""
+
+    group: str
+    queue_id: int
+    count: int
+
+
+def decide_put(
+    topics: Topics,
+    rules: TopicRules,
+    wanted: TopicConfig,
+    *,
+    forced: bool = False,
+    unread: Sequence[Unread] = (),
+) -> list[Event]:
+    """Create or change a topic.
+
+    `forced` accepts what loses messages: more write than read queues (F048), or read queues taken
+    away while `unread` names groups that are not through with them (F051). `order` keeps its value:
+    it belongs to the name server's order configuration (fact sheet §2.5). Raises Rejected.
+    """
+    name = names.check_topic(wanted.name)
+    if rules.owns(name):
+        raise Rejected(f"the topic {name} belongs to the broker and cannot be changed")
+    _check_perm(wanted.perm)
+    _check_queues("readQueueNums", wanted.read_queue_nums)
+    _check_queues("writeQueueNums", wanted.write_queue_nums)
+    if wanted.topic_filter_type not in FILTER_TYPES:
+        raise BadRequest(
+            f"topicFilterType is {wanted.topic_filter_type!r}", hint="SINGLE_TAG or MULTI_TAG"
+        )
+    before = topics.get(name)
+    if before is None:
+        _check_case(topics, name)
+    else:
+        wanted = replace(wanted, order=before.order)
+    if wanted == before:
+        return []
+    if not forced:
+        _check_readable(before, wanted)
+        _check_shrink(before, wanted, unread)
+    return [TopicPut(wanted, before)]
+
+
+def decide_delete(topics: Topics, rules: TopicRules, name: str) -> list[Event]:
+    """Delete a topic; one that does not exist is no error, as with RocketMQ. Raises Rejected."""
+    names.check_topic(name)
+    if rules.owns(name):
+        raise Rejected(f"the topic {name} belongs to the broker and cannot be deleted")
+    before = topics.get(name)
+    return [] if before is None else [TopicDeleted(before)]
+
+
+def decide_order(topics: Topics, ordered: Collection[str]) -> list[Event]:
+    """Follow the name server's list of order topics (fact sheet §3.6): `order` true for these."""
+    return [
+        TopicPut(replace(config, order=config.name in ordered), config)
+        for config in topics
+        if config.order != (config.name in ordered)
+    ]
+
+
+def _check_perm(perm: int) -> None:
+    if not 0 <= perm <= PERM_MAX:
+        raise BadRequest(
+            f"perm is {perm}",
+            hint="2 = write, 4 = read, 6 = both, 0 = neither; plus 1 to let others inherit from it",
+        )
+
+
+def _check_queues(what: str, count: int) -> None:
+    if not 1 <= count <= TOPIC_QUEUES_MAX:
+        raise BadRequest(f"{what} is {count}; 1 to {TOPIC_QUEUES_MAX} are allowed")
+
+
+def _check_case(topics: Topics, name: str) -> None:
+    other = topics.folded.clash(name)
+    if other is not None:
+        raise Rejected(
+            f"the topic {name} differs from the existing {other} only in upper and lower case",
+            hint="choose another name",
+        )
+
+
+def _check_readable(before: TopicConfig | None, wanted: TopicConfig) -> None:
+    """F048: what is written to a queue that is no read queue can never be read."""
+    if wanted.write_queue_nums <= wanted.read_queue_nums:
+        return
+    if before is not None and (before.read_queue_nums, before.write_queue_nums) == (
+        wanted.read_queue_nums,
+        wanted.write_queue_nums,
+    ):
+        return
+    raise Rejected(
+        f"the topic {wanted.name} would have {wanted.write_queue_nums} write queues and only "
+        f"{wanted.read_queue_nums} read queues: messages in the others would be lost to consumers",
+        hint="raise readQueueNums first; to shrink, lower writeQueueNums first",
+    )
+
+
+def _check_shrink(
+    before: TopicConfig | None, wanted: TopicConfig, unread: Sequence[Unread]
+) -> None:
+    """F051: a read queue goes only when everybody has read it."""
+    if before is None or wanted.read_queue_nums >= before.read_queue_nums:
+        return
+    for left in unread:
+        if left.queue_id >= wanted.read_queue_nums and left.count > 0:
+            raise Rejected(
+                f"the group {left.group} has {left.count} messages to consume in queue "
+                f"{left.queue_id} of {wanted.name}, which would no longer be readable",
+                hint="wait until it is consumed, then lower readQueueNums",
+            )
+
+
+# -- decide: what happens by itself ---------------------------------------------------------------
+
+
+def decide_auto_create(
+    topics: Topics,
+    rules: TopicRules,
+    name: str,
+    *,
+    default_topic: str,
+    default_queue_nums: int,
+    topic_sys_flag: int = 0,
+) -> list[Event]:
+    """A producer sends to a topic that may not exist: fact sheet §2.2 rule 3 (F053).
+
+    Queues = min(the producer's default, the default topic's write queues), perm = the default
+    topic's without INHERIT. Raises TopicNotFound (17) where nothing may be created.
+    """
+    if name in topics:
+        return []
+    names.check_topic(name)
+    missing = f"the topic {name} does not exist here"
+    if rules.owns(name) or name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX)):
+        raise TopicNotFound(missing, hint="topics of this name are not made by sending")
+    if not rules.auto_create:
+        raise TopicNotFound(missing, hint="create it; autoCreateTopicEnable is false")
+    template = topics.get(default_topic)
+    if template is None or not template.perm & Permission.INHERIT:
+        raise TopicNotFound(missing, hint=f"and {default_topic} is no topic to inherit from")
+    queues = min(default_queue_nums, template.write_queue_nums)
+    _check_queues("defaultTopicQueueNums", queues)
+    _check_case(topics, name)
+    created = TopicConfig(
+        name=name,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=template.perm & ~Permission.INHERIT,
+        topic_filter_type=template.topic_filter_type,
+        topic_sys_flag=topic_sys_flag,
+    )
+    return [TopicPut(created)]
+
+
+def decide_retry_topic(topics: Topics, group: str, retry_queue_nums: int) -> list[Event]:
+    """The topic in which a group's failed messages wait, made when it is first needed."""
+    return _decide_own(topics, names.retry_topic(names.check_group(group)), retry_queue_nums)
+
+
+def decide_dlq_topic(topics: Topics, group: str) -> list[Event]:
+    """The topic of a group's dead letters: one queue, readable and writable as in 4.9.8."""
+    return _decide_own(topics, names.dlq_topic(names.check_group(group)), 1)
+
+
+def decide_transaction_topics(topics: Topics) -> list[Event]:
+    """The topics of transactions, made on first use (fact sheet §3.8)."""
+    return [
+        event
+        for name in (names.HALF_TOPIC, names.OP_TOPIC, names.CHECK_GIVEN_UP_TOPIC)
+        for event in _decide_own(topics, name, 1)
+    ]
+
+
+def _decide_own(topics: Topics, name: str, queues: int) -> list[Event]:
+    if name in topics:
+        return []
+    # A group that wants no retries still subscribes its retry topic, so one queue must exist.
+    queues = min(max(queues, 1), TOPIC_QUEUES_MAX)
+    return [TopicPut(TopicConfig(name, queues, queues))]
+
+
+def decide_start(topics: Topics, rules: TopicRules) -> list[Event]:
+    """The topics that a broker makes for itself at start, unless it has them (fact sheet §3.8)."""
+    return [TopicPut(config) for config in start_topics(rules) if config.name not in topics]
+
+
+def start_topics(rules: TopicRules) -> list[TopicConfig]:
+    """Every topic of `decide_start`; a broker name that cannot name a topic (dots) is left out."""
+    inherit = Permission.READ_WRITE | Permission.INHERIT
+    cluster_perm = inherit if rules.cluster_topic else Permission.INHERIT
+    broker_perm = inherit if rules.broker_topic else Permission.INHERIT
+    both = int(Permission.READ_WRITE)
+    wanted: list[tuple[str, int, int]] = []
+    if rules.auto_create:
+        wanted.append((names.AUTO_CREATE_TOPIC, rules.default_queue_nums, int(inherit)))
+    wanted += [
+        (rules.cluster_name, CLUSTER_TOPIC_QUEUES, int(cluster_perm)),
+        (rules.broker_name, 1, int(broker_perm)),
+        (names.SELF_TEST_TOPIC, 1, both),
+        (names.OFFSET_MOVED_TOPIC, 1, both),
+        (f"{rules.cluster_name}_REPLY_TOPIC", 1, both),
+        (names.BENCHMARK_TOPIC, BENCHMARK_QUEUES, both),
+        (names.SCHEDULE_TOPIC, SCHEDULE_QUEUES, both),
+        (names.CONTROL_TOPIC, 1, both),
+    ]
+    if rules.trace_topic:
+        wanted.append((rules.trace_topic_name, 1, both))
+    by_name: dict[str, TopicConfig] = {}
+    for name, queues, perm in wanted:
+        if _can_be_topic(name):
+            by_name.setdefault(name, TopicConfig(name, queues, queues, perm))
+    return list(by_name.values())
+
+
+def _can_be_topic(name: str) -> bool:
+    try:
+        names.check_topic(name)
+    except BadRequest:
+        return False
+    return True

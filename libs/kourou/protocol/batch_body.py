@@ -1,0 +1,52 @@
+"""The body of a batch send: several messages of one topic, encoded back to back (fact sheet §4.3).
+
+    item = size(4) magic(4, 0) crc(4, 0) flag(4) bodyLength(4) body propertiesLength(2) properties
+
+Big-endian; `size` counts itself and everything behind it: 22 + body + properties.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from kourou.errors import MessageIllegal
+
+_HEAD = struct.Struct(">iiiii")
+_FIXED = 22
+
+
+def encode_batch(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
+    """(flag, body, properties) of each message -> the body of a batch send."""
+    parts: list[bytes] = []
+    for flag, body, properties in items:
+        parts += (
+            _HEAD.pack(_FIXED + len(body) + len(properties), 0, 0, flag, len(body)),
+            body,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+    return b"".join(parts)
+
+
+def split_batch(encoded: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield (flag, body, properties) of each message; raises MessageIllegal naming the item."""
+    at, number = 0, 0
+    while at < len(encoded):
+        if len(encoded) - at < _FIXED:
+            raise MessageIllegal(f"message {number} of the batch is cut off after byte {at}")
+        size, _, _, flag, body_length = _HEAD.unpack_from(encoded, at)
+        body_at = at + _HEAD.size
+        properties_at = body_at + body_length + 2
+        if not 0 <= body_length <= size - _FIXED or at + size > len(encoded):
+            raise MessageIllegal(f"message {number} of the batch has lengths that do not agree")
+        length = int.from_bytes(encoded[properties_at - 2 : properties_at], "big")
+        if size != _FIXED + body_length + length:
+            raise MessageIllegal(f"message {number} of the batch has lengths that do not agree")
+        yield (
+            flag,
+            encoded[body_at : body_at + body_length],
+            encoded[properties_at : properties_at + length],
+        )
+        at += size
+        number += 1

@@ -1,0 +1,57 @@
+"""Headers of running a broker: settings, figures, cleaning (fact sheet §2.5)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kourou.protocol.request import Request, Response
+
+
+class UpdateBrokerConfig(Request):
+    """UPDATE_BROKER_CONFIG (25); the body is properties text."""
+
+    code: ClassVar[int] = 25
+
+
+class GetBrokerConfig(Request):
+    """GET_BROKER_CONFIG (26); answered with properties text."""
+
+    code: ClassVar[int] = 26
+
+
+class GetBrokerConfigResponse(Response):
+    """The settings' data version, as JSON."""
+
+    version: str | None = None
+
+
+class GetBrokerRuntimeInfo(Request):
+    """GET_BROKER_RUNTIME_INFO (28): rates, bounds and sizes as a table of texts."""
+
+    code: ClassVar[int] = 28
+
+
+class CleanExpiredConsumeQueue(Request):
+    """CLEAN_EXPIRED_CONSUMEQUEUE (306)."""
+
+    code: ClassVar[int] = 306
+
+
+class CleanUnusedTopic(Request):
+    """CLEAN_UNUSED_TOPIC (316)."""
+
+    code: ClassVar[int] = 316
+
+
+class DeleteExpiredCommitLog(Request):
+    """DELETE_EXPIRED_COMMITLOG (329)."""
+
+    code: ClassVar[int] = 329
+
+
+class ViewBrokerStatsData(Request):
+    """VIEW_BROKER_STATS_DATA (315): sums and rates of one counter."""
+
+    code: ClassVar[int] = 315
+    stats_name: str
+    stats_key: str

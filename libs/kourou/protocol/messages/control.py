@@ -1,0 +1,22 @@
+"""Headers of Kourou's control plane, which RocketMQ does not have."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kourou.protocol.request import Int32, Int64, Request, Response
+
+
+class GetControlEvents(Request):
+    """GET_CONTROL_EVENTS (30010): control events from an offset of the control topic on."""
+
+    code: ClassVar[int] = 30010
+    from_offset: Int64
+    max_count: Int32
+
+
+class GetControlEventsResponse(Response):
+    """Where to go on, and the end of the control topic; the body is a JSON array of the events."""
+
+    next_offset: Int64
+    max_offset: Int64

@@ -1,0 +1,50 @@
+"""Headers of consumer groups at a broker (fact sheet §2.5)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kourou.protocol.request import Request
+
+
+class UpdateAndCreateSubscriptionGroup(Request):
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200); the body is the group's configuration."""
+
+    code: ClassVar[int] = 200
+
+
+class GetAllSubscriptionGroupConfig(Request):
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): every group's configuration."""
+
+    code: ClassVar[int] = 201
+
+
+class DeleteSubscriptionGroup(Request):
+    """DELETE_SUBSCRIPTIONGROUP (207): forget a group, and its progress if `remove_offset`."""
+
+    code: ClassVar[int] = 207
+    group_name: str
+    remove_offset: bool = False
+
+
+class GetConsumeStats(Request):
+    """GET_CONSUME_STATS (208): a group's progress beside the queues' ends."""
+
+    code: ClassVar[int] = 208
+    consumer_group: str
+    topic: str | None = None
+
+
+class QueryConsumeTimeSpan(Request):
+    """QUERY_CONSUME_TIME_SPAN (303): first, last and consumed store times by queue."""
+
+    code: ClassVar[int] = 303
+    topic: str
+    group: str
+
+
+class GetBrokerConsumeStats(Request):
+    """GET_BROKER_CONSUME_STATS (317): GET_CONSUME_STATS of all groups at once."""
+
+    code: ClassVar[int] = 317
+    is_order: bool = False

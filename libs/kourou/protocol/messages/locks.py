@@ -1,0 +1,19 @@
+"""Headers of queue locks for orderly consumption (fact sheet §2.4); all is said in the bodies."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kourou.protocol.request import Request
+
+
+class LockBatchMq(Request):
+    """LOCK_BATCH_MQ (41): lock queues for one client; answered with those it got."""
+
+    code: ClassVar[int] = 41
+
+
+class UnlockBatchMq(Request):
+    """UNLOCK_BATCH_MQ (42)."""
+
+    code: ClassVar[int] = 42

@@ -1,0 +1,112 @@
+"""Headers of clients and their groups: heartbeats, who is there, what members tell of themselves.
+
+Fact sheet §2.4 and §2.5.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from kourou.protocol.request import Int32, Request
+
+
+class HeartBeat(Request):
+    """HEART_BEAT (34): a client is alive; the body names its groups and subscriptions."""
+
+    code: ClassVar[int] = 34
+
+
+class UnregisterClient(Request):
+    """UNREGISTER_CLIENT (35): a client leaves a producer or a consumer group."""
+
+    code: ClassVar[int] = 35
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+    bname: str | None = None
+
+
+class GetConsumerListByGroup(Request):
+    """GET_CONSUMER_LIST_BY_GROUP (38): the client ids of a group, for rebalancing."""
+
+    code: ClassVar[int] = 38
+    consumer_group: str
+    bname: str | None = None
+
+
+class NotifyConsumerIdsChanged(Request):
+    """NOTIFY_CONSUMER_IDS_CHANGED (40, broker to client, oneway): rebalance now."""
+
+    code: ClassVar[int] = 40
+    consumer_group: str
+
+
+class CheckClientConfig(Request):
+    """CHECK_CLIENT_CONFIG (46): does this broker take the subscription in the body?"""
+
+    code: ClassVar[int] = 46
+
+
+class GetConsumerConnectionList(Request):
+    """GET_CONSUMER_CONNECTION_LIST (203): a consumer group's connections and subscriptions."""
+
+    code: ClassVar[int] = 203
+    consumer_group: str
+
+
+class GetProducerConnectionList(Request):
+    """GET_PRODUCER_CONNECTION_LIST (204): a producer group's connections."""
+
+    code: ClassVar[int] = 204
+    producer_group: str
+
+
+class GetAllProducerInfo(Request):
+    """GET_ALL_PRODUCER_INFO (328): every producer group's connections."""
+
+    code: ClassVar[int] = 328
+
+
+class GetConsumerStatusFromClient(Request):
+    """GET_CONSUMER_STATUS_FROM_CLIENT (221, broker to client): where do you stand?"""
+
+    code: ClassVar[int] = 221
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class InvokeBrokerToGetConsumerStatus(Request):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): ask a group's members where they stand."""
+
+    code: ClassVar[int] = 223
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class GetConsumerRunningInfo(Request):
+    """GET_CONSUMER_RUNNING_INFO (307): a member's queues, rates and settings; forwarded to it."""
+
+    code: ClassVar[int] = 307
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeMessageDirectly(Request):
+    """CONSUME_MESSAGE_DIRECTLY (309): let one member consume one message now; forwarded to it.
+
+    Towards the broker `msg_id` names the message; towards the client the body is its record.
+    """
+
+    code: ClassVar[int] = 309
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None

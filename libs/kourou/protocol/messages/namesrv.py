@@ -1,0 +1,193 @@
+"""Headers of the name server: routes, registrations, key/value settings (fact sheet §2.7)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kourou.protocol.request import Int32, Int64, Request, Response
+
+
+class PutKvConfig(Request):
+    """PUT_KV_CONFIG (100)."""
+
+    code: ClassVar[int] = 100
+    namespace: str
+    key: str
+    value: str
+
+
+class GetKvConfig(Request):
+    """GET_KV_CONFIG (101)."""
+
+    code: ClassVar[int] = 101
+    namespace: str
+    key: str
+
+
+class GetKvConfigResponse(Response):
+    """The value, absent if there is none."""
+
+    value: str | None = None
+
+
+class DeleteKvConfig(Request):
+    """DELETE_KV_CONFIG (102)."""
+
+    code: ClassVar[int] = 102
+    namespace: str
+    key: str
+
+
+class RegisterBroker(Request):
+    """REGISTER_BROKER (103); the body has the broker's topics.
+
+    `body_crc32` is the body's CRC-32 without its top bit, 0 to skip the check. Ours: `listeners`
+    has one `host:port` for each named listener, among them those a RocketMQ client must dial.
+    """
+
+    code: ClassVar[int] = 103
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str | None = None
+    broker_id: Int64
+    compressed: bool = False
+    body_crc32: Int32 = 0
+    listeners: dict[str, str] | None = None
+
+
+class RegisterBrokerResponse(Response):
+    """For a follower: its leader's addresses."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class UnregisterBroker(Request):
+    """UNREGISTER_BROKER (104)."""
+
+    code: ClassVar[int] = 104
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class GetRouteInfoByTopic(Request):
+    """GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    code: ClassVar[int] = 105
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class GetBrokerClusterInfo(Request):
+    """GET_BROKER_CLUSTER_INFO (106): all clusters, broker names and addresses."""
+
+    code: ClassVar[int] = 106
+
+
+class WipeWritePermOfBroker(Request):
+    """WIPE_WRITE_PERM_OF_BROKER (205): routes stop offering a broker's topics for writing."""
+
+    code: ClassVar[int] = 205
+    broker_name: str
+
+
+class WipeWritePermOfBrokerResponse(Response):
+    """How many topics changed."""
+
+    wipe_topic_count: Int32
+
+
+class AddWritePermOfBroker(Request):
+    """ADD_WRITE_PERM_OF_BROKER (327): undo WIPE_WRITE_PERM_OF_BROKER."""
+
+    code: ClassVar[int] = 327
+    broker_name: str
+
+
+class AddWritePermOfBrokerResponse(Response):
+    """How many topics changed."""
+
+    add_topic_count: Int32
+
+
+class GetAllTopicListFromNamesrv(Request):
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
+
+    code: ClassVar[int] = 206
+
+
+class DeleteTopicInNamesrv(Request):
+    """DELETE_TOPIC_IN_NAMESRV (216); with `cluster_name` only that cluster's brokers lose it."""
+
+    code: ClassVar[int] = 216
+    topic: str
+    cluster_name: str | None = None
+
+
+class GetKvListByNamespace(Request):
+    """GET_KVLIST_BY_NAMESPACE (219)."""
+
+    code: ClassVar[int] = 219
+    namespace: str
+
+
+class GetTopicsByCluster(Request):
+    """GET_TOPICS_BY_CLUSTER (224)."""
+
+    code: ClassVar[int] = 224
+    cluster: str
+
+
+class GetSystemTopicListFromNamesrv(Request):
+    """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): cluster and broker names, which are topics too."""
+
+    code: ClassVar[int] = 304
+
+
+class GetUnitTopicList(Request):
+    """GET_UNIT_TOPIC_LIST (311)."""
+
+    code: ClassVar[int] = 311
+
+
+class GetHasUnitSubTopicList(Request):
+    """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
+
+    code: ClassVar[int] = 312
+
+
+class GetHasUnitSubUnunitTopicList(Request):
+    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
+
+    code: ClassVar[int] = 313
+
+
+class UpdateNamesrvConfig(Request):
+    """UPDATE_NAMESRV_CONFIG (318); the body is properties text."""
+
+    code: ClassVar[int] = 318
+
+
+class GetNamesrvConfig(Request):
+    """GET_NAMESRV_CONFIG (319)."""
+
+    code: ClassVar[int] = 319
+
+
+class QueryDataVersion(Request):
+    """QUERY_DATA_VERSION (322): did my topics change since I registered? The body has my version."""
+
+    code: ClassVar[int] = 322
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class QueryDataVersionResponse(Response):
+    """True: register again with all topics."""
+
+    changed: bool

@@ -1,0 +1,152 @@
+"""Headers of offsets: a group's progress, a queue's bounds, search by time, resets.
+
+Fact sheet §2.3 and §2.5.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kourou.protocol.request import Int32, Int64, Request, Response
+
+
+class QueryConsumerOffset(Request):
+    """QUERY_CONSUMER_OFFSET (14): how far has a group come in a queue?"""
+
+    code: ClassVar[int] = 14
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    bname: str | None = None
+
+
+class QueryConsumerOffsetResponse(Response):
+    """The next offset the group will read."""
+
+    offset: Int64
+
+
+class UpdateConsumerOffset(Request):
+    """UPDATE_CONSUMER_OFFSET (15): a group commits its progress; stored even if lower."""
+
+    code: ClassVar[int] = 15
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+    bname: str | None = None
+
+
+class SearchOffsetByTimestamp(Request):
+    """SEARCH_OFFSET_BY_TIMESTAMP (29): the offset nearest to a store time in ms."""
+
+    code: ClassVar[int] = 29
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+    bname: str | None = None
+
+
+class SearchOffsetByTimestampResponse(Response):
+    """The offset found."""
+
+    offset: Int64
+
+
+class GetMaxOffset(Request):
+    """GET_MAX_OFFSET (30): the offset that the queue's next message will get."""
+
+    code: ClassVar[int] = 30
+    topic: str
+    queue_id: Int32
+    bname: str | None = None
+
+
+class GetMaxOffsetResponse(Response):
+    """The end of the queue."""
+
+    offset: Int64
+
+
+class GetMinOffset(Request):
+    """GET_MIN_OFFSET (31): the first offset still kept."""
+
+    code: ClassVar[int] = 31
+    topic: str
+    queue_id: Int32
+    bname: str | None = None
+
+
+class GetMinOffsetResponse(Response):
+    """The start of the queue."""
+
+    offset: Int64
+
+
+class GetEarliestMsgStoreTime(Request):
+    """GET_EARLIEST_MSG_STORETIME (32): when was the queue's first kept message stored?"""
+
+    code: ClassVar[int] = 32
+    topic: str
+    queue_id: Int32
+    bname: str | None = None
+
+
+class GetEarliestMsgStoreTimeResponse(Response):
+    """Epoch ms; -1 when the queue is empty."""
+
+    timestamp: Int64
+
+
+class GetAllConsumerOffset(Request):
+    """GET_ALL_CONSUMER_OFFSET (43): every group's progress, as `consumerOffset.json` has it."""
+
+    code: ClassVar[int] = 43
+
+
+class GetAllDelayOffset(Request):
+    """GET_ALL_DELAY_OFFSET (45): the delay levels' progress, as `delayOffset.json` has it."""
+
+    code: ClassVar[int] = 45
+
+
+class CloneGroupOffset(Request):
+    """CLONE_GROUP_OFFSET (314): one group begins where another stands."""
+
+    code: ClassVar[int] = 314
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class InvokeBrokerToResetOffset(Request):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222): move a group to a store time (-1: to the end).
+
+    Without `is_force` the group is only ever moved back.
+    """
+
+    code: ClassVar[int] = 222
+    topic: str
+    group: str
+    timestamp: Int64
+    is_force: bool = False
+
+
+class ResetConsumerClientOffset(Request):
+    """RESET_CONSUMER_CLIENT_OFFSET (220, broker to client, oneway): take these offsets from now on."""
+
+    code: ClassVar[int] = 220
+    topic: str
+    group: str
+    timestamp: Int64 = 0
+    is_force: bool = False
+
+
+class QueryCorrectionOffset(Request):
+    """QUERY_CORRECTION_OFFSET (308): the lowest progress of a topic over groups, by queue."""
+
+    code: ClassVar[int] = 308
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str

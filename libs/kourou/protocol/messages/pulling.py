@@ -1,0 +1,50 @@
+"""Headers of pulling messages (fact sheet §2.3)."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import ClassVar
+
+from kourou.protocol.request import Int32, Int64, Request, Response
+
+
+class PullFlag(IntFlag):
+    """Bits of a pull's `sys_flag`."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
+
+
+class PullMessage(Request):
+    """PULL_MESSAGE (11): messages of one queue from an offset on.
+
+    `max_msg_bytes` is ours: a client that sets it states its own budget, and then the broker's
+    per-pull limits of RocketMQ do not apply, only those of the protocol.
+    """
+
+    code: ClassVar[int] = 11
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32 = 0
+    commit_offset: Int64 = 0
+    suspend_timeout_millis: Int64 = 0
+    subscription: str | None = None
+    sub_version: Int64 = 0
+    expression_type: str | None = None
+    bname: str | None = None
+    max_msg_bytes: Int32 | None = None
+
+
+class PullResponse(Response):
+    """Where to go on, and what the queue holds; goes with codes 0, 19, 20 and 21."""
+
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64

@@ -1,0 +1,143 @@
+"""Headers of sending: single, batch and coalesced sends, and a consumer's send-back.
+
+Fact sheet §2.2. Codes 10, 310 and 320 share one header; 310 and 320 spell its fields in letters.
+Whether a body is a batch is told by `batch`, not by code 320: RocketMQ stores a 320 without it as a
+single message.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from kourou.protocol.request import Int32, Int64, Request, Response
+
+
+class SendFields(Request):
+    """The fields that sends and replies (kourou.protocol.messages.reply) share."""
+
+    producer_group: str
+    topic: str
+    default_topic: str = ""
+    default_topic_queue_nums: Int32 = 0
+    queue_id: Int32
+    sys_flag: Int32 = 0
+    born_timestamp: Int64
+    flag: Int32 = 0
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool = False
+    batch: bool = False
+    max_reconsume_times: Int32 | None = None
+    bname: str | None = None
+
+
+SEND_LETTERS = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+    "n": "bname",
+}
+"""Extension fields of the V2 sends (310, 320, 325) and what they stand for."""
+
+
+class SendMessage(SendFields):
+    """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320); body: the message's."""
+
+    code: ClassVar[int] = 10
+
+
+class SendResponse(Response):
+    """Where the message went. A batch has its ids joined by commas and its first queue offset.
+
+    Java clients break on an answer without region and trace switch, so both are always there.
+    """
+
+    msg_id: str
+    queue_id: Int32
+    queue_offset: Int64
+    transaction_id: str | None = None
+    region_id: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
+    trace_on: str = msgspec.field(default="true", name="TRACE_ON")
+
+
+class SendRefusal(Response):
+    """The fields that even a refused send answers with, for the same Java clients."""
+
+    region_id: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
+    trace_on: str = msgspec.field(default="true", name="TRACE_ON")
+
+
+class ConsumerSendMsgBack(Request):
+    """CONSUMER_SEND_MSG_BACK (36): a consumer could not process the message at `offset`.
+
+    `offset` is the byte position in the commit log. `delay_level` 0 lets the broker choose, below 0
+    sends the message to the dead-letter queue at once.
+    """
+
+    code: ClassVar[int] = 36
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+    bname: str | None = None
+
+
+class Lane(msgspec.Struct, frozen=True, array_like=True):
+    """One queue that a coalesced send writes to; `queue_id` -1 lets the broker choose."""
+
+    topic: str
+    queue_id: Int32
+
+
+class SendRecords(Request):
+    """SEND_RECORDS (30001, Kourou's own): many messages of many queues in one frame.
+
+    The body is one part: draft records back to back. `sizes` holds each draft's size in bytes as
+    u32, `lane_of` each draft's lane as u16, both little-endian; an empty `lane_of` puts all into
+    lane 0. `attempt` counts from 1; from 2 on the broker looks for an earlier copy. `wait` False
+    asks for the answer before flush and copies.
+    """
+
+    code: ClassVar[int] = 30001
+    lanes: list[Lane]
+    lane_of: bytes = b""
+    sizes: bytes
+    producer_group: str
+    default_topic: str = ""
+    default_topic_queue_nums: Int32 = 0
+    attempt: Int32 = 1
+    wait: bool = True
+
+
+class SendRecordsResponse(Response):
+    """What became of each lane of a coalesced send.
+
+    `lane_offsets` are the first queue offsets (-1 for a refused lane); a lane's records follow each
+    other. `runs` are (index of the first accepted record in a run, its log position), a run being
+    contiguous in the log. Where the broker looked for repeats, records are placed one by one instead:
+    then `runs` is empty and `offsets`, `positions` and `queue_ids` have one entry a record, -1 where
+    its lane was refused.
+    """
+
+    lane_codes: list[Int32]
+    lane_remarks: list[str]
+    lane_offsets: list[Int64]
+    runs: list[tuple[Int64, Int64]]
+    offsets: list[Int64] | None = None
+    positions: list[Int64] | None = None
+    queue_ids: list[Int32] | None = None

@@ -1,0 +1,54 @@
+"""Headers of topics at a broker (fact sheet §2.5)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kourou.protocol.request import Int32, Request
+
+
+class UpdateAndCreateTopic(Request):
+    """UPDATE_AND_CREATE_TOPIC (17). RocketMQ ignores `order` when it stores the topic."""
+
+    code: ClassVar[int] = 17
+    topic: str
+    default_topic: str = ""
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: Int32 = 0
+    order: bool = False
+
+
+class DeleteTopicInBroker(Request):
+    """DELETE_TOPIC_IN_BROKER (215): forget the topic and its queues; its name server entry stays."""
+
+    code: ClassVar[int] = 215
+    topic: str
+
+
+class GetAllTopicConfig(Request):
+    """GET_ALL_TOPIC_CONFIG (21): every topic's configuration."""
+
+    code: ClassVar[int] = 21
+
+
+class GetTopicStatsInfo(Request):
+    """GET_TOPIC_STATS_INFO (202): bounds and last store time of a topic's queues."""
+
+    code: ClassVar[int] = 202
+    topic: str
+
+
+class QueryTopicConsumeByWho(Request):
+    """QUERY_TOPIC_CONSUME_BY_WHO (300): the groups that consume a topic."""
+
+    code: ClassVar[int] = 300
+    topic: str
+
+
+class GetSystemTopicListFromBroker(Request):
+    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): the topics that the broker itself owns."""
+
+    code: ClassVar[int] = 305

@@ -1,0 +1,59 @@
+"""RocketMQ's checkpoint file: three store times, for a RocketMQ broker that opens our store.
+
+Lives here: the 4,096 bytes of fact sheet §5.7.
+May not live here: our own recovery, which goes by position and never by time
+(kourou.store.recovery_point).
+
+    0   8   store time of the newest record in the flushed commit log, ms
+    8   8   store time of the newest record in the flushed consume queues, ms
+    16  8   store time of the last record of the last full index file, ms; 0 before one is full
+    24      zeros
+
+State: projection.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from kourou.model.limits import CHECKPOINT_BYTES
+from kourou.store.disk import Disk
+
+_TIMES = struct.Struct(">3q")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Store times in milliseconds."""
+
+    log_ms: int = 0
+    queues_ms: int = 0
+    index_ms: int = 0
+
+
+def load_checkpoint(disk: Disk, path: Path) -> Checkpoint:
+    """The checkpoint of a store; zeros if there is none or it is too short to be one."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return Checkpoint()
+    try:
+        data = file.pread(_TIMES.size, 0)
+    finally:
+        file.close()
+    return Checkpoint(*_TIMES.unpack(data)) if len(data) == _TIMES.size else Checkpoint()
+
+
+def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
+    """Write the three times in place and sync them. Raises OSError."""
+    created = not disk.exists(path)
+    file = disk.open(path, create_size=CHECKPOINT_BYTES, allocate=True)
+    try:
+        file.pwrite(_TIMES.pack(checkpoint.log_ms, checkpoint.queues_ms, checkpoint.index_ms), 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    if created:
+        disk.sync_dir(path.parent)

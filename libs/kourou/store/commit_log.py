@@ -1,0 +1,310 @@
+"""The commit log: every record of every topic, in one sequence of bytes.
+
+Lives here: the segments, where the log starts and ends, appending, flushing, and the fence that falls
+when a flush fails. Its bytes are described in docs/formats/commit-log.md.
+May not live here: numbering of records (kourou.engine.appends), what a record looks like
+(kourou.protocol.record), where a log ends after a crash (kourou.store.survey).
+
+State: log.
+
+Invariants:  start <= flushed <= end <= allocated_end     (positions)
+             segments are of one size, adjacent, and fully reserved on disk before they are used
+             after the first failed write or sync nothing is written or acknowledged any more, and
+             readers see what lies below `flushed`; a failed fdatasync is never repeated, because
+             Linux would then report success for data that the disk never got
+
+One thread appends. `flush` and `allocate_next` may run in other threads at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
+from kourou.store.disk import FULL, Buffer, Disk
+from kourou.store.paths import StorePaths, start_of
+from kourou.store.segment import Segment
+
+
+class CommitLog:
+    """Opened read-only in effect: nothing changes on disk before `allocate_next` or `append`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: StorePaths,
+        segment_size: int,
+        segments: Iterable[Segment],
+        *,
+        mapped: bool,
+    ) -> None:
+        self._disk = disk
+        self._paths = paths
+        self._mapped = mapped
+        self._segments = {segment.start: segment for segment in segments}
+        self.segment_size = segment_size
+        self.start = min(self._segments, default=0)
+        self.allocated_end = max(self._segments, default=-segment_size) + segment_size
+        self.end = self.start
+        self.flushed = self.start
+        self._dirty: dict[int, Segment] = {}
+        self._fault: str | None = None
+        self._state_lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self._allocate_lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls, disk: Disk, paths: StorePaths, segment_size: int, *, mapped: bool = True
+    ) -> CommitLog:
+        """Open the segments that exist; `end` is set later, by recovery.
+
+        `mapped`: read through memory mappings (False: by pread). Raises ConfigError if a file has
+        another length than `segment_size`, Corrupt if one is missing in the middle.
+        """
+        segments: list[Segment] = []
+        for name in disk.list_dir(paths.commit_log):
+            start = start_of(name)
+            if start is None:
+                continue
+            file = disk.open(paths.commit_log / name)
+            size = file.size()
+            if size != segment_size or start % segment_size:
+                raise ConfigError(
+                    f"log segment {paths.commit_log / name} has {size} bytes, "
+                    f"but mappedFileSizeCommitLog is {segment_size}",
+                    hint="set the size with which this store was written",
+                )
+            if segments and segments[-1].end != start:
+                raise Corrupt(
+                    f"the commit log has a hole: no segment starts at {segments[-1].end}, "
+                    f"the next is {name}",
+                    hint="restore the missing file",
+                )
+            segments.append(Segment(file, start, segment_size, mapped=mapped))
+        return cls(disk, paths, segment_size, segments, mapped=mapped)
+
+    # -- where it stands --------------------------------------------------------------------------
+
+    @property
+    def fault(self) -> str | None:
+        """Why this log takes nothing more; None while all is well."""
+        return self._fault
+
+    @property
+    def readable_end(self) -> int:
+        """Readers may see what lies below: all that was appended, or flushed once the log failed."""
+        return self.end if self._fault is None else self.flushed
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes appended and not yet flushed."""
+        return self.end - self.flushed
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, oldest first, spare ones included."""
+        return [self._segments[start] for start in sorted(self._segments)]
+
+    @property
+    def spare_wanted(self) -> bool:
+        """True while no whole segment lies ready behind the one that is being written."""
+        return self.allocated_end - self.end < self.segment_size
+
+    def adopt_end(self, end: int, flushed: int) -> None:
+        """Recovery found the end. What lies above `flushed` is written again to disk by `flush`."""
+        assert self.start <= flushed <= end <= self.allocated_end
+        self.end = end
+        self.flushed = flushed
+        first = flushed - flushed % self.segment_size
+        for segment in self.segments:
+            if first <= segment.start < end:
+                self._dirty[segment.start] = segment
+
+    def start_at(self, position: int) -> None:
+        """Begin an empty log at the segment that holds `position`."""
+        assert not self._segments
+        self.start = self.allocated_end = position - position % self.segment_size
+        self.end = self.flushed = self.start
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def allocate_next(self) -> int:
+        """Reserve one more segment behind the last and return the new `allocated_end`.
+
+        Thread-safe. Raises DiskFull when there is no space (try again later), StoreFaulted when the
+        disk fails.
+        """
+        with self._allocate_lock:
+            self._check_fault()
+            start = self.allocated_end
+            path = self._paths.segment(start)
+            try:
+                file = self._disk.open(path, create_size=self.segment_size, allocate=True)
+                self._disk.sync_dir(self._paths.commit_log)
+            except OSError as error:
+                if error.errno in FULL:
+                    raise DiskFull(
+                        f"no space for the next log segment of {self.segment_size} bytes",
+                        hint="free space; reads go on",
+                    ) from error
+                raise self._fail(f"creating {path} failed: {error}") from error
+            self._segments[start] = Segment(file, start, self.segment_size, mapped=self._mapped)
+            self.allocated_end = start + self.segment_size
+            return self.allocated_end
+
+    def append(self, data: Buffer, at: int) -> None:
+        """Write bytes at the end of the log; they must not cross the end of a segment.
+
+        Raises DiskFull if the segment is not there yet (nothing was written) and StoreFaulted if the
+        write fails, after which nothing is written any more.
+        """
+        self._check_fault()
+        assert at == self.end, (at, self.end)
+        segment = self._segments.get(at - at % self.segment_size)
+        if segment is None:
+            raise DiskFull(f"no log segment is reserved at position {at}")
+        try:
+            segment.write(data, at)
+        except OSError as error:
+            raise self._fail(f"writing the log at {at} failed: {error}") from error
+        self._advance(segment, at + len(data))
+
+    def close_segment(self, header: Buffer, at: int) -> None:
+        """Write a filler's header at the end of the log, which then goes on at the next segment."""
+        self.append(header, at)
+        self.end = at - at % self.segment_size + self.segment_size
+
+    def _advance(self, segment: Segment, end: int) -> None:
+        # Together and after the write: a flush that runs meanwhile either covers these bytes and
+        # syncs the segment, or does neither.
+        with self._state_lock:
+            self._dirty[segment.start] = segment
+            self.end = end
+
+    def flush(self) -> int:
+        """Sync all that was appended before the call and return the position up to which it holds.
+
+        Thread-safe; concurrent callers take turns. The first failure fences the log for good: it
+        raises StoreFaulted, now and ever after.
+        """
+        with self._flush_lock:
+            self._check_fault()
+            with self._state_lock:
+                end = self.end
+                dirty, self._dirty = self._dirty, {}
+            for start in sorted(dirty):
+                try:
+                    dirty[start].fdatasync()
+                except OSError as error:
+                    raise self._fail(f"flushing log segment {start} failed: {error}") from error
+            self._check_fault()
+            self.flushed = max(self.flushed, end)
+            return self.flushed
+
+    def fail(self, reason: str) -> None:
+        """Another part of the store failed: take nothing more."""
+        self._fail(reason)
+
+    def truncate(self, position: int) -> None:
+        """Forget everything from `position` on, so that it can never come back.
+
+        Later segments that were written to are removed, the rest of this one becomes zeros, and both
+        are durable on return. For a tail without a readable record: cut short by a power loss half
+        way, it is found torn again and truncated again.
+        """
+        assert self.start <= position <= self.allocated_end
+        self._check_fault()
+        try:
+            later = [segment for segment in self.segments if segment.start >= position]
+            while later and later[-1].next_data(later[-1].start) is None:
+                later.pop()  # nothing was written to it: it stays as the spare one
+            if later:
+                self._drop([segment for segment in self.segments if segment.start >= position])
+            last = self._segments.get(position - position % self.segment_size)
+            if last is not None and last.wipe(position):
+                last.fdatasync()
+        except OSError as error:
+            raise self._fail(f"truncating the log at {position} failed: {error}") from error
+        self.allocated_end = max(self._segments, default=position - self.segment_size)
+        self.allocated_end += self.segment_size
+        self.end = position
+        self.flushed = min(self.flushed, position)
+
+    def delete_segments_before(self, position: int) -> int:
+        """Remove segments that lie wholly below `position`, never the last used; return how many."""
+        doomed = [
+            segment
+            for segment in self.segments
+            if segment.end <= position and segment.end <= self.flushed
+        ]
+        if doomed:
+            self.start = doomed[-1].end
+            self._drop(doomed, oldest_first=True)
+        return len(doomed)
+
+    def drop_spare(self) -> None:
+        """Remove reserved segments that nothing was written to, as RocketMQ does at a clean stop."""
+        self._drop([segment for segment in self.segments if segment.start >= self.end])
+        self.allocated_end = max(self._segments, default=self.start - self.segment_size)
+        self.allocated_end += self.segment_size
+
+    def _drop(self, segments: list[Segment], *, oldest_first: bool = False) -> None:
+        """Remove segments from one end of the log, durably one by one: a crash leaves no hole."""
+        for segment in segments if oldest_first else reversed(segments):
+            self._segments.pop(segment.start, None)
+            self._dirty.pop(segment.start, None)
+            segment.close()
+            self._disk.unlink(self._paths.segment(segment.start))
+            self._disk.sync_dir(self._paths.commit_log)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def view(self, position: int, size: int) -> memoryview:
+        """`size` bytes from `position` on, inside one segment and below the readable end.
+
+        Raises Rejected if they do not lie there.
+        """
+        segment = self._segments.get(position - position % self.segment_size)
+        if (
+            segment is None
+            or size < 0
+            or position < self.start
+            or position + size > min(segment.end, self.readable_end)
+        ):
+            raise Rejected(
+                f"positions {position} to {position + size} are not in the log "
+                f"({self.start} to {self.readable_end})"
+            )
+        return segment.view(position, size)
+
+    def view_segment(self, position: int) -> memoryview:
+        """From `position` to the end of its segment or of the log, whichever comes first."""
+        end = position - position % self.segment_size + self.segment_size
+        return self.view(position, min(end, self.readable_end) - position)
+
+    def raw_view(self, position: int) -> memoryview | None:
+        """From `position` to the end of its segment, whatever is there; None without a segment."""
+        segment = self._segments.get(position - position % self.segment_size)
+        return None if segment is None else segment.view(position, segment.end - position)
+
+    def segment_at(self, position: int) -> Segment | None:
+        """The segment that holds `position`, spare ones included."""
+        return self._segments.get(position - position % self.segment_size)
+
+    def close(self) -> None:
+        """Give the files back; what was handed out stays readable."""
+        for segment in self._segments.values():
+            segment.close()
+        self._segments = {}
+
+    def _check_fault(self) -> None:
+        if self._fault is not None:
+            raise StoreFaulted(self._fault, hint="restart the broker; it recovers from the log")
+
+    def _fail(self, reason: str) -> StoreFaulted:
+        with self._state_lock:
+            if self._fault is None:
+                self._fault = reason
+        return StoreFaulted(self._fault, hint="restart the broker; it recovers from the log")

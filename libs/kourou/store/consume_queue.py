@@ -1,0 +1,256 @@
+"""One queue of one topic: the ordinal of a message leads to its place in the log.
+
+Lives here: minimum and maximum offset of a queue, and what happens to gaps, cuts and repeats.
+May not live here: which file holds which unit (kourou.store.queue_files), which records make which
+units (kourou.store.dispatch), the table of all queues (kourou.store.queue_table), reading records.
+
+State: projection. Every unit follows from one record of the commit log; all files can be deleted and
+come back byte for byte.
+
+Invariants:  first_offset <= min_offset <= max_offset
+             the real units of a queue ascend in position and do not overlap
+             end_position is the end of the record that the last real unit names
+             bytes of a unit below max_offset never change, except that a filler may become real
+             bytes above max_offset in the last file are zero, or belong to an append that failed
+
+Format: docs/formats/consume-queue.md (fact sheet §5.3). A file is created sparse at its full length,
+since RocketMQ refuses files of another length; it is written with pwrite, because ten thousand mapped
+files would cost milliseconds each, and a full disk would be a signal instead of an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kourou.errors import Corrupt
+from kourou.model.limits import QUEUE_UNIT_BYTES, RECORD_FIXED_BYTES, SEGMENT_SIZE_BYTES
+from kourou.store.open_files import OpenFiles
+from kourou.store.queue_files import FILLER_SIZE, UNIT, QueueFiles, Units, fillers
+from kourou.store.unit_search import data_end, first_at_or_above, last_real, next_real
+
+TAIL_BYTES_MAX = 4_096
+"""The last run appended is kept in memory if it is no longer, so that tailing readers need no file."""
+
+GAP_UNITS_MAX = SEGMENT_SIZE_BYTES // RECORD_FIXED_BYTES
+"""More records than this cannot be missing in a row: a larger gap is a damaged queue offset."""
+
+_CHUNK_UNITS = 4_096
+
+
+class ConsumeQueue:
+    """The units of one queue. One thread appends; any thread may read."""
+
+    __slots__ = (
+        "_files",
+        "_tail",
+        "end_position",
+        "max_offset",
+        "min_offset",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, queue_id: int, root: Path, pool: OpenFiles, file_units: int
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.min_offset = 0
+        self.max_offset = 0
+        self.end_position = 0
+        self._files = QueueFiles(root / topic / str(queue_id), root, pool, file_units)
+        self._tail: tuple[int, bytes] = (0, b"")
+
+    def __repr__(self) -> str:
+        return f"ConsumeQueue({self.topic}/{self.queue_id} [{self.min_offset}, {self.max_offset}))"
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset for which there is a unit; those below `min_offset` are expired."""
+        return self._files.first
+
+    @property
+    def file_count(self) -> int:
+        """How many files the queue has."""
+        return len(self._files)
+
+    def units(self, offset: int, count: int) -> Units:
+        """Up to `count` units from `offset` on, as a read-only array of `UNIT`.
+
+        Empty if `offset` is not there; shorter at the end of the queue. Fillers are included: their
+        size is FILLER_SIZE.
+        """
+        end = min(offset + count, self.max_offset)
+        if offset < self._files.first or end <= offset:
+            return np.empty(0, UNIT)
+        tail_first, tail = self._tail
+        if offset >= tail_first and (end - tail_first) * QUEUE_UNIT_BYTES <= len(tail):
+            at = (offset - tail_first) * QUEUE_UNIT_BYTES
+            return np.frombuffer(tail, UNIT, count=end - offset, offset=at)
+        try:
+            return self._files.read(offset, end)
+        except FileNotFoundError:
+            if offset < self._files.first:  # deleted by age while a thread was reading
+                return np.empty(0, UNIT)
+            raise
+
+    # -- growing ----------------------------------------------------------------------------------
+
+    def append(self, first_offset: int, data: bytes, end_position: int) -> int:
+        """Append whole units, the first for `first_offset`; the last record ends at `end_position`.
+
+        A gap before them is filled with fillers, whose number is returned; an empty queue begins at
+        `first_offset` instead. OSError if the disk refuses: then nothing counts as appended, and the
+        same call may be repeated.
+        """
+        filled = 0
+        if first_offset != self.max_offset or not len(self._files):
+            filled = self._lead_up_to(first_offset)
+        self._files.write(first_offset, data)
+        end = first_offset + len(data) // QUEUE_UNIT_BYTES
+        self._tail = (first_offset, data) if len(data) <= TAIL_BYTES_MAX else (end, b"")
+        self.end_position = end_position
+        self.max_offset = end
+        return filled
+
+    def append_units(self, units: Units, first_offset: int) -> int:
+        """Append an array of real units; see `append`."""
+        last = units[-1]
+        return self.append(first_offset, units.tobytes(), int(last["position"]) + int(last["size"]))
+
+    def append_again(self, units: Units, first_offset: int) -> tuple[int, int]:
+        """Units for offsets below `max_offset`: a filler becomes real, anything else stays.
+
+        Returns how many fillers were replaced, and how many units disagreed with what stands there.
+        """
+        expired = max(0, self._files.first - first_offset)
+        units, first = units[expired:], first_offset + expired
+        there = self.units(first, len(units))
+        vacant = there["size"] == FILLER_SIZE
+        for index in np.flatnonzero(vacant).tolist():
+            self._files.write(first + index, units[index].tobytes())
+        replaced = int(np.count_nonzero(vacant))
+        if replaced:
+            self._tail = (self.max_offset, b"")
+            self.end_position = self._last_end()
+        differ = ~vacant & (there["position"] != units["position"])
+        return replaced, int(np.count_nonzero(differ))
+
+    def keep_offset(self, offset: int) -> int:
+        """Make sure that `offset` is taken, by fillers up to and including it; returns how many.
+
+        For a record whose bytes are damaged: its offset must never be given to another one.
+        """
+        if offset < self.max_offset:
+            return 0
+        filled = self._lead_up_to(offset)
+        self._files.write(offset, fillers(1))
+        self.max_offset = offset + 1
+        return filled + 1
+
+    def _lead_up_to(self, offset: int) -> int:
+        """Make `offset` the next one to be written. Returns how many offsets in between were filled."""
+        if self.max_offset == self._files.first:
+            self._start(offset)
+            return 0
+        gap = offset - self.max_offset
+        assert gap >= 0, (self, offset)
+        if gap > GAP_UNITS_MAX:
+            raise Corrupt(
+                f"queue {self.topic}/{self.queue_id} ends at offset {self.max_offset}, yet a record "
+                f"claims offset {offset}",
+                hint="delete the consumequeue directory; it is rebuilt from the log",
+            )
+        self._fill(self.max_offset, offset)
+        self.max_offset = offset
+        return gap
+
+    def _start(self, offset: int) -> None:
+        """The first unit of an empty queue: in its file fillers lead up to it, as RocketMQ has it."""
+        self._files.remove_all()
+        self._files.start(offset)
+        self._fill(self._files.first, offset)
+        self.max_offset = offset
+        self.min_offset = offset
+
+    def _fill(self, first: int, end: int) -> None:
+        for offset in range(first, end, _CHUNK_UNITS):
+            self._files.write(offset, fillers(min(_CHUNK_UNITS, end - offset)))
+
+    # -- shrinking --------------------------------------------------------------------------------
+
+    def truncate(self, position: int) -> int:
+        """Forget the units of records at or above `position`; returns how many.
+
+        Fillers before them stay, for an offset that was given out is never given out again.
+        """
+        if self.end_position <= position:
+            return 0
+        cut = first_at_or_above(self._files, position, self._files.first, self.max_offset)
+        found = next_real(self._files, cut, self.max_offset)
+        end = self.max_offset if found is None else found[0]
+        count = self.max_offset - end
+        self._cut(end)
+        return count
+
+    def _cut(self, end: int) -> None:
+        self.max_offset = end
+        self.min_offset = min(self.min_offset, end)
+        self._tail = (end, b"")
+        self._files.cut(end)
+        self.end_position = self._last_end()
+
+    def _last_end(self) -> int:
+        """Where the record of the last real unit ends; 0 if there is none."""
+        found = last_real(self._files, self._files.first, self.max_offset)
+        return 0 if found is None else found[1] + found[2]
+
+    def correct_min_offset(self, log_start: int) -> None:
+        """Raise the minimum to the first message that the log, beginning at `log_start`, still has."""
+        cut = first_at_or_above(self._files, log_start, self.min_offset, self.max_offset)
+        found = next_real(self._files, cut, self.max_offset)
+        self.min_offset = self.max_offset if found is None else found[0]
+
+    def delete_before(self, log_start: int) -> int:
+        """Delete the files all of whose records lie below `log_start`, never the last one."""
+        count = 0
+        while len(self._files) > 1:
+            first = self._files.first
+            found = last_real(self._files, first, first + self._files.file_units)
+            if found is not None and found[1] >= log_start:
+                break
+            self._files.remove_first()
+            self.min_offset = max(self.min_offset, self._files.first)
+            count += 1
+        return count
+
+    def remove(self) -> None:
+        """Delete all files: the queue is empty afterwards."""
+        self._files.remove_all()
+        self.min_offset = self.max_offset = self.end_position = 0
+        self._tail = (0, b"")
+
+    # -- loading ----------------------------------------------------------------------------------
+
+    def load(self, names: Sequence[str], trusted_below: int | None) -> str:
+        """Take over the files found on disk; returns what is wrong with them, "" if nothing.
+
+        `trusted_below` None: the store was closed cleanly, all units count. Otherwise a power loss may
+        have left anything in the units of records at or above that position: they are wiped, and their
+        records must be dispatched again. ConfigError if the files have another length.
+        """
+        problem = self._files.adopt(names)
+        if problem:
+            return problem
+        self.max_offset, problem = data_end(self._files, trusted_below)
+        self.min_offset = self._files.first
+        if problem:
+            return f"queue {self.topic}/{self.queue_id}: {problem}"
+        if trusted_below is None:
+            self.end_position = self._last_end()
+        else:
+            self._cut(self.max_offset)
+        return ""

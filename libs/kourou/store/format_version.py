@@ -1,0 +1,50 @@
+"""Which version of our own files a store has, so that an older program leaves a newer store alone.
+
+Lives here: `<root>/kourou/format.json`: `{"format": 1}`.
+May not live here: the versions of RocketMQ's files; those do not change.
+
+A store without the file is RocketMQ's, or empty: it is opened by RocketMQ's rules and gets the file.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kourou.errors import ConfigError, Corrupt
+from kourou.store.disk import Disk, read_whole, write_atomically
+from kourou.store.paths import StorePaths
+
+FORMAT = 1
+_SIZE_MAX = 64 * 1024
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def check_format(disk: Disk, paths: StorePaths) -> bool:
+    """True if the file is there and its version is known; False if there is none.
+
+    Raises ConfigError for a newer version and Corrupt for a file that says nothing; changes nothing.
+    """
+    data = read_whole(disk, paths.format_version, _SIZE_MAX)
+    if data is None:
+        return False
+    try:
+        found = msgspec.json.decode(data, type=_Format).format
+    except msgspec.DecodeError as error:
+        raise Corrupt(
+            f"{paths.format_version} does not say which version this store has: {error}",
+            hint="remove it to open the store by RocketMQ's rules",
+        ) from error
+    if found > FORMAT:
+        raise ConfigError(
+            f"the store {paths.root} has format {found}, and this program knows up to {FORMAT}",
+            hint="use the newer program; nothing was changed",
+        )
+    return True
+
+
+def write_format(disk: Disk, paths: StorePaths) -> None:
+    """Mark the store with our version. Raises OSError."""
+    write_atomically(disk, paths.format_version, msgspec.json.encode(_Format(FORMAT)) + b"\n")

@@ -1,0 +1,105 @@
+"""The only place that knows what files of a store are called (RocketMQ 4.9's names; fact sheet §5.1).
+
+Lives here: the directory tree and the names of segments, queue files and our own files.
+May not live here: what is in them.
+
+    <root>/commitlog/00000000000000000000     records; the name is the position of the first byte
+    <root>/consumequeue/<topic>/<queue id>/   units; the name is the byte offset in the queue
+    <root>/index/yyyyMMddHHmmssSSS            the key index
+    <root>/config/*.json                      tables that RocketMQ reads and writes
+    <root>/checkpoint  abort  lock            RocketMQ's, as it has them
+    <root>/kourou/                            ours; RocketMQ never looks into it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kourou.errors import BadRequest
+from kourou.model.names import check_topic
+
+NAME_DIGITS = 20
+
+
+def file_name(start: int) -> str:
+    """The name of a log segment or queue file that starts at byte `start`."""
+    return f"{start:0{NAME_DIGITS}d}"
+
+
+def start_of(name: str) -> int | None:
+    """The byte at which a file of this name starts; None if it is no such name."""
+    if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
+        return int(name)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """Where everything of one store lies."""
+
+    root: Path
+    commit_log: Path
+    consume_queue: Path
+    index: Path
+    config: Path
+    checkpoint: Path
+    abort: Path
+    lock: Path
+    kourou: Path
+
+    @classmethod
+    def under(cls, root: Path, commit_log: Path | None = None) -> StorePaths:
+        """The usual layout below `root` (storePathRootDir); `commit_log` may lie elsewhere."""
+        return cls(
+            root=root,
+            commit_log=commit_log or root / "commitlog",
+            consume_queue=root / "consumequeue",
+            index=root / "index",
+            config=root / "config",
+            checkpoint=root / "checkpoint",
+            abort=root / "abort",
+            lock=root / "lock",
+            kourou=root / "kourou",
+        )
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Every directory that a store needs, parents first."""
+        return (
+            self.root,
+            self.commit_log,
+            self.consume_queue,
+            self.index,
+            self.config,
+            self.kourou,
+        )
+
+    @property
+    def format_version(self) -> Path:
+        """Which version of our own files this is."""
+        return self.kourou / "format.json"
+
+    @property
+    def recovery_point(self) -> Path:
+        """How far the log is flushed and projected."""
+        return self.kourou / "recovery"
+
+    @property
+    def quarantine(self) -> Path:
+        """Regions of the log that hold no readable record."""
+        return self.kourou / "quarantine.json"
+
+    def segment(self, start: int) -> Path:
+        """The log segment that starts at position `start`."""
+        return self.commit_log / file_name(start)
+
+    def queue(self, topic: str, queue_id: int) -> Path:
+        """The directory of one queue; raises BadRequest for a name that may not become a path."""
+        check_topic(topic)
+        if queue_id < 0:
+            raise BadRequest(f"queue id {queue_id} is negative")
+        directory = self.consume_queue / topic / str(queue_id)
+        # The characters allowed in a topic cannot leave the directory; this says so a second time.
+        assert directory.is_relative_to(self.consume_queue)
+        return directory

@@ -1,0 +1,96 @@
+"""Regions of the log that hold no readable record, remembered so that nobody stumbles twice.
+
+Lives here: `<root>/kourou/quarantine.json` and the questions asked of it.
+May not live here: finding such regions (kourou.store.survey).
+
+State: projection. Lost, the regions are found again when they are read.
+
+The bytes of a region stay as they are, for whoever wants to repair them. Offsets in it are never given
+again: a unit of the consume queue keeps each one, and reading it says that the message is corrupt.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import msgspec
+
+from kourou.errors import Corrupt
+from kourou.store.disk import Disk, read_whole, write_atomically
+from kourou.store.paths import StorePaths
+
+_SIZE_MAX = 64 * 1024 * 1024
+
+
+class Region(msgspec.Struct, frozen=True, order=True):
+    """Positions from `start` up to, not including, `end`; `reason` is for the operator."""
+
+    start: int
+    end: int
+    reason: str = ""
+
+
+class _File(msgspec.Struct):
+    regions: list[Region]
+
+
+class Quarantine:
+    """The known regions, sorted and disjoint."""
+
+    __slots__ = ("_starts", "regions")
+
+    def __init__(self, regions: list[Region]) -> None:
+        self.regions: list[Region] = []
+        self._starts: list[int] = []
+        self.add(regions)
+
+    def __len__(self) -> int:
+        return len(self.regions)
+
+    def add(self, regions: list[Region]) -> None:
+        """Remember these regions too; one that lies in a known region changes nothing."""
+        merged: list[Region] = []
+        for region in sorted(self.regions + regions):
+            if merged and region.start < merged[-1].end:
+                last = merged[-1]
+                merged[-1] = Region(last.start, max(last.end, region.end), last.reason)
+            else:
+                merged.append(region)
+        self.regions = merged
+        self._starts = [region.start for region in merged]
+
+    def at(self, position: int) -> Region | None:
+        """The region that holds `position`."""
+        index = bisect_right(self._starts, position) - 1
+        if index >= 0 and position < self.regions[index].end:
+            return self.regions[index]
+        return None
+
+    def next_start(self, position: int) -> int | None:
+        """Where the first region that starts at or behind `position` starts."""
+        index = bisect_right(self._starts, position - 1)
+        return self._starts[index] if index < len(self._starts) else None
+
+    def forget_below(self, position: int) -> None:
+        """The log now starts at `position`."""
+        self.regions = [region for region in self.regions if region.end > position]
+        self._starts = [region.start for region in self.regions]
+
+
+def load_quarantine(disk: Disk, paths: StorePaths) -> Quarantine:
+    """The regions known so far. Raises Corrupt if the file cannot be understood."""
+    data = read_whole(disk, paths.quarantine, _SIZE_MAX)
+    if data is None:
+        return Quarantine([])
+    try:
+        return Quarantine(msgspec.json.decode(data, type=_File).regions)
+    except msgspec.DecodeError as error:
+        raise Corrupt(
+            f"{paths.quarantine} cannot be read: {error}",
+            hint="remove it; damaged regions are found again",
+        ) from error
+
+
+def save_quarantine(disk: Disk, paths: StorePaths, quarantine: Quarantine) -> None:
+    """Write the regions down, durably. Raises OSError."""
+    write_atomically(disk, paths.quarantine, msgspec.json.encode(_File(quarantine.regions)) + b"\n")

@@ -1,0 +1,168 @@
+"""All queues of a broker's log, and the files they share a bound of descriptors for.
+
+Lives here: finding queues on disk, making new ones, and what is done to all of them at once.
+May not live here: what happens inside one queue (kourou.store.consume_queue).
+
+State: projection. The whole directory can be deleted and is rebuilt from the commit log.
+
+Loading, appending and cutting belong to the one thread that writes; `flush_all` may be called from
+any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kourou.errors import Corrupt
+from kourou.model.limits import QUEUE_FILE_UNITS
+from kourou.model.names import check_topic
+from kourou.store.consume_queue import ConsumeQueue
+from kourou.store.disk import Disk
+from kourou.store.open_files import OPEN_FILES_MAX, OpenFiles
+
+
+class ConsumeQueues:
+    """The queues below one `consumequeue` directory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        *,
+        file_units: int = QUEUE_FILE_UNITS,
+        open_files_max: int = OPEN_FILES_MAX,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file_units = file_units
+        self._pool = OpenFiles(disk, open_files_max)
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(queues) for queues in self._topics.values())
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in self._topics.values():
+            yield from queues.values()
+
+    # -- one queue --------------------------------------------------------------------------------
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None if nothing was ever written to it."""
+        queues = self._topics.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made if need be; its first file comes with its first unit.
+
+        BadRequest if `topic` or `queue_id` cannot name a directory.
+        """
+        queues = self._topics.get(topic)
+        if queues is not None:
+            queue = queues.get(queue_id)
+            if queue is not None:
+                return queue
+        if queue_id < 0:
+            raise Corrupt(f"a record of topic {topic} claims queue {queue_id}")
+        queue = self._new(check_topic(topic), queue_id)
+        self._topics.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return ConsumeQueue(topic, queue_id, self._directory, self._pool, self._file_units)
+
+    def topics(self) -> list[str]:
+        """The topics that have queues."""
+        return list(self._topics)
+
+    def queues_of(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of a topic."""
+        return list(self._topics.get(topic, {}).values())
+
+    def range_of(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Minimum offset and the next one to be written; None for a queue never written."""
+        queue = self.get(topic, queue_id)
+        return None if queue is None else (queue.min_offset, queue.max_offset)
+
+    # -- all queues -------------------------------------------------------------------------------
+
+    def load(self, trusted_below: int | None = None) -> list[str]:
+        """Take over what lies on disk; returns what is wrong, one sentence a queue.
+
+        `trusted_below` None: closed cleanly. Otherwise every unit of a record at or above that log
+        position is wiped, and those records must be dispatched again. If anything is wrong, `wipe` and
+        dispatch the whole log. ConfigError if the files were written with another length.
+        """
+        problems: list[str] = []
+        self._topics = {}
+        for topic in self._disk.list_dir(self._directory):
+            for name in self._disk.list_dir(self._directory / topic):
+                if not (name.isdecimal() and name.isascii()):
+                    continue
+                queue = self._new(topic, int(name))
+                files = self._disk.list_dir(self._directory / topic / name)
+                problem = queue.load(files, trusted_below)
+                if problem:
+                    problems.append(problem)
+                if queue.file_count:
+                    self._topics.setdefault(topic, {})[queue.queue_id] = queue
+        return problems
+
+    def wipe(self) -> None:
+        """Delete every file of every queue, to build them again from the log."""
+        self._topics = {}
+        self._pool.close()
+        self._pool = OpenFiles(self._disk, self._pool.count_max)
+        self._disk.remove_tree(self._directory)
+
+    def end_position(self) -> int:
+        """The end of the last record that any queue names; 0 if there is none."""
+        return max((queue.end_position for queue in self), default=0)
+
+    def truncate(self, position: int) -> int:
+        """Forget the units of records at or above `position`; returns how many."""
+        return sum(queue.truncate(position) for queue in self)
+
+    def correct_min_offsets(self, log_start: int) -> None:
+        """Raise every minimum to what a log beginning at `log_start` still has."""
+        for queue in self:
+            queue.correct_min_offset(log_start)
+
+    def delete_before(self, log_start: int) -> int:
+        """Delete files that name only records below `log_start`; returns how many files."""
+        return sum(queue.delete_before(log_start) for queue in self)
+
+    def remove_topic(self, topic: str) -> int:
+        """Delete the queues of a topic that was deleted; returns how many.
+
+        The log still has its records until they expire: whoever rebuilds must know that it is gone.
+        """
+        queues = self._topics.pop(topic, {})
+        for queue in queues.values():
+            queue.remove()
+        self._disk.remove_tree(self._directory / topic)
+        return len(queues)
+
+    def flush_all(self) -> int:
+        """Make all that was appended survive a power loss; returns the number of files synced.
+
+        Thread-safe. StoreFaulted if the disk fails, and ever after.
+        """
+        return self._pool.flush()
+
+    def close(self) -> None:
+        """Close every file; nothing is flushed."""
+        self._pool.close()
+
+    def statistics(self) -> dict[str, int]:
+        """A snapshot for people and metrics."""
+        return {
+            "topics": len(self._topics),
+            "queues": len(self),
+            "files": sum(queue.file_count for queue in self),
+            "open_files": self._pool.open_count,
+            "dirty_files": self._pool.dirty_count,
+            "files_opened": self._pool.opened,
+            "files_evicted": self._pool.evicted,
+        }

@@ -1,0 +1,216 @@
+"""The machine's own file system, behind the protocols of kourou.store.disk.
+
+Lives here: every call of `os`, `mmap` and `fcntl` that the store makes.
+May not live here: what the files mean.
+
+A new file gets its length under a hidden name and is renamed when it is complete, so nobody ever sees
+a file of a wrong length, not even after a power loss. A file is mapped read-only and never shortened:
+touching a mapping beyond the end of its file would kill the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from kourou.store.disk import Buffer
+
+_UNFINISHED = ".creating"
+_PIECES_MAX = 512  # below IOV_MAX, which is 1024 on Linux
+_LOCK_BYTES = 1  # RocketMQ locks the first byte of the file
+
+
+class RealFile:
+    """An open file of the machine."""
+
+    __slots__ = ("_fd", "_mapping", "_path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+        self._mapping: memoryview | None = None
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Up to `size` bytes from byte `at`; fewer only at the end of the file."""
+        data = os.pread(self._fd, size, at)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < size and (data := os.pread(self._fd, size - done, at + done)):
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: Buffer, at: int) -> None:
+        """Write all of `data` at byte `at`."""
+        written = os.pwrite(self._fd, data, at)
+        if written == len(data):
+            return
+        rest = memoryview(data)[written:]
+        while rest:
+            at += written
+            written = os.pwrite(self._fd, rest, at)
+            rest = rest[written:]
+
+    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
+        """Write the pieces back to back at byte `at`."""
+        for first in range(0, len(pieces), _PIECES_MAX):
+            some = pieces[first : first + _PIECES_MAX]
+            size = sum(len(piece) for piece in some)
+            written = os.pwritev(self._fd, some, at)
+            if written != size:
+                self.pwrite(memoryview(b"".join(some))[written:], at + written)
+            at += size
+
+    def fdatasync(self) -> None:
+        """Return when all that was written survives a power loss."""
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def next_data(self, at: int) -> int | None:
+        """The first byte from `at` on that may differ from zero; None if all the rest is zero."""
+        try:
+            return os.lseek(self._fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but holes and reserved space up to the end
+                return None
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system without holes
+                return at if at < self.size() else None
+            raise
+
+    def mapped(self) -> memoryview:
+        """The whole file, read-only; the mapping lives as long as a view of it."""
+        if self._mapping is None:
+            self._mapping = memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
+        return self._mapping
+
+    def forget_cached(self) -> None:
+        """Drop clean cached pages, so that the next reads come from the device."""
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def modified_ms(self) -> int:
+        """When it was last written, wall clock."""
+        return os.fstat(self._fd).st_mtime_ns // 1_000_000
+
+    def close(self) -> None:
+        """Give the descriptor back. Views handed out keep their mapping; the last one unmaps it."""
+        self._mapping = None
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class RealLock:
+    """An open-file-description lock: it binds other processes (POSIX locks included) and this one."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class RealDisk:
+    """The file system of the machine."""
+
+    __slots__ = ()
+
+    def open(
+        self, path: Path, *, create_size: int | None = None, allocate: bool = False
+    ) -> RealFile:
+        """Open for reading and writing, created first if missing and `create_size` is given."""
+        try:
+            return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except FileNotFoundError:
+            if create_size is None:
+                raise
+        return self._create(path, create_size, allocate=allocate)
+
+    def _create(self, path: Path, size: int, *, allocate: bool) -> RealFile:
+        unfinished = path.with_name(path.name + _UNFINISHED)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd = os.open(unfinished, flags, 0o644)
+        try:
+            if allocate and size:
+                # Reserving the blocks now turns a full disk into an error here, where storing into a
+                # sparse mapping would be a signal later.
+                os.posix_fallocate(fd, 0, size)
+                os.fdatasync(fd)
+            elif size:
+                os.ftruncate(fd, size)
+            unfinished.rename(path)
+        except BaseException:
+            os.close(fd)
+            unfinished.unlink(missing_ok=True)
+            raise
+        return RealFile(path, fd)
+
+    def exists(self, path: Path) -> bool:
+        """True if there is a file or directory."""
+        return path.exists()
+
+    def list_dir(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; files whose creation was cut short are not there yet."""
+        try:
+            names = os.listdir(path)
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if not name.endswith(_UNFINISHED))
+
+    def make_dirs(self, path: Path) -> None:
+        """Make a directory and its parents."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Put `source` in the place of `target`, atomically."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file if it is there."""
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with all below it."""
+        if path.exists():
+            shutil.rmtree(path)
+
+    def sync_dir(self, path: Path) -> None:
+        """Return when the names in this directory survive a power loss."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        """(total, free) bytes; free is what an unprivileged process may use."""
+        stat = os.statvfs(path)
+        return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail
+
+    def lock(self, path: Path) -> RealLock:
+        """Take the exclusive lock on the first byte, as RocketMQ does; BlockingIOError if taken."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, _LOCK_BYTES, 0)
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise BlockingIOError(error.errno, "another process holds it", str(path)) from None
+            raise
+        return RealLock(fd)

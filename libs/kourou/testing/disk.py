@@ -1,0 +1,363 @@
+"""A file system in memory that loses power, fails and fills up by seed.
+
+Lives here: `SimDisk`, the adversary of the store's crash tests. It passes the same contract tests as
+the real disk (tests/contract/test_disk.py).
+May not live here: knowledge of what is stored.
+
+State: soft. Everything is a function of the seed and of the calls made.
+
+What a power loss leaves (`crash`): of every 512-byte sector written since the file's last fdatasync
+some earlier version, perhaps with a part of the next one (torn) or with noise in what was being written
+(garbled); of every name made, moved or removed since the directory's last sync either the old state
+or the new one, each by its own coin. What was synced stays. Bytes of a sector that nobody was writing
+stay too: disks promise that a sector is written whole or not at all, and the torn and garbled ones
+here already go beyond what they do.
+
+A failing fdatasync behaves as Linux does: the pages count as clean afterwards, so the next fdatasync
+succeeds while the disk never got the data.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from kourou.store.disk import Buffer
+
+SECTOR = 512
+BLOCK = 4096
+
+
+class _Inode:
+    """Content of a file: as programs see it, as the platter has it, and what lies between."""
+
+    __slots__ = ("blocks", "data", "durable", "modified_ms", "pending", "reserved")
+
+    def __init__(self, size: int, *, reserved: bool) -> None:
+        self.data = bytearray(size)
+        self.durable = bytearray(size)
+        self.pending: list[tuple[int, bytes]] = []
+        self.reserved = reserved
+        self.blocks: set[int] = set()
+        self.modified_ms = 0
+
+    def space(self) -> int:
+        """Bytes it takes on the disk."""
+        return len(self.data) if self.reserved else BLOCK * len(self.blocks)
+
+
+class SimFile:
+    """An open file of a SimDisk."""
+
+    __slots__ = ("_disk", "_inode")
+
+    def __init__(self, disk: SimDisk, inode: _Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Up to `size` bytes from byte `at`; fewer only at the end of the file."""
+        return bytes(self._inode.data[at : at + size])
+
+    def pwrite(self, data: Buffer, at: int) -> None:
+        """Write all of `data` at byte `at`."""
+        self._disk.write(self._inode, bytes(data), at)
+
+    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
+        """Write the pieces back to back at byte `at`."""
+        self._disk.write(self._inode, b"".join(pieces), at)
+
+    def fdatasync(self) -> None:
+        """Make everything written durable, or fail as it was told to."""
+        self._disk.sync(self._inode)
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return len(self._inode.data)
+
+    def next_data(self, at: int) -> int | None:
+        """The start of the first block at or behind `at` that has a non-zero byte."""
+        data = self._inode.data
+        while at < len(data):
+            end = (at // BLOCK + 1) * BLOCK
+            if data[at:end].strip(b"\0"):
+                return at
+            at = end
+        return None
+
+    def mapped(self) -> memoryview:
+        """The whole file, read-only."""
+        return memoryview(self._inode.data).toreadonly()
+
+    def forget_cached(self) -> None:
+        """Show what the platter has, with what is still to be written to it."""
+        inode = self._inode
+        inode.data[: len(inode.durable)] = inode.durable
+        for at, data in inode.pending:
+            _put(inode.data, at, data)
+
+    def modified_ms(self) -> int:
+        """What the test set with `SimDisk.set_modified_ms`, else 0."""
+        return self._inode.modified_ms
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class SimLock:
+    """A lock of a SimDisk."""
+
+    __slots__ = ("_held", "_path")
+
+    def __init__(self, held: set[Path], path: Path) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._held.discard(self._path)
+
+
+class SimDisk:
+    """A disk whose fate is decided by `seed`; `capacity_bytes` bounds what it takes."""
+
+    def __init__(self, seed: int = 0, *, capacity_bytes: int = 1 << 40) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.syncs = 0
+        self._rng = random.Random(seed)
+        self._fail_sync_at = 0
+        self._names: dict[Path, _Inode | None] = {Path("/"): None}
+        self._durable: dict[Path, _Inode | None] = {Path("/"): None}
+        self._children: dict[Path, set[Path]] = {Path("/"): set()}
+        self._changed: dict[Path, set[Path]] = {}
+        self._locked: set[Path] = set()
+        self._used = 0
+
+    # -- faults -----------------------------------------------------------------------------------
+
+    def fail_sync(self, nth: int) -> None:
+        """Let the nth fdatasync or sync_dir from now on fail with EIO, once."""
+        self._fail_sync_at = self.syncs + nth
+
+    def crash(self) -> SimDisk:
+        """Cut the power now; return the disk that is found afterwards, with its locks free."""
+        after = SimDisk(self._rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
+        keep = self._rng.choice((0.0, 0.3, 0.7, 0.95, 1.0))
+        names = dict(self._names)
+        for changed in self._changed.values():
+            for path in changed:
+                if self._rng.random() < keep:
+                    continue
+                if path in self._durable:
+                    names[path] = self._durable[path]
+                else:
+                    names.pop(path, None)
+        moved: dict[int, _Inode] = {}
+        for path in sorted(names):
+            if path.parent in after._children:
+                inode = names[path]
+                if inode is not None and id(inode) not in moved:
+                    moved[id(inode)] = self._survivor(inode, keep)
+                after._link(path, None if inode is None else moved[id(inode)])
+        after._durable = dict(after._names)
+        after._changed.clear()
+        after._used = sum(inode.space() for inode in moved.values())
+        return after
+
+    def _survivor(self, inode: _Inode, keep: float) -> _Inode:
+        left = _Inode(0, reserved=inode.reserved)
+        left.modified_ms = inode.modified_ms
+        left.blocks = set(inode.blocks)
+        left.durable = bytearray(inode.durable)
+        sectors: dict[int, list[tuple[int, bytes]]] = {}
+        for at, data in inode.pending:
+            end = at + len(data)
+            for sector in range(at // SECTOR, (end - 1) // SECTOR + 1):
+                first = max(at, sector * SECTOR)
+                last = min(end, (sector + 1) * SECTOR)
+                sectors.setdefault(sector, []).append((first, data[first - at : last - at]))
+        for versions in sectors.values():
+            self._settle(left.durable, versions, keep)
+        left.data = bytearray(left.durable)
+        return left
+
+    def _settle(self, data: bytearray, versions: list[tuple[int, bytes]], keep: float) -> None:
+        """Decide which of the versions of one sector is found on the platter."""
+        rng = self._rng
+        kept = len(versions) if rng.random() < keep else rng.randrange(len(versions) + 1)
+        for at, piece in versions[:kept]:
+            _put(data, at, piece)
+        if keep == 1.0:
+            return
+        fate = rng.random()
+        if kept < len(versions) and fate < 0.15:
+            at, piece = versions[kept]
+            _put(data, at, piece[: rng.randrange(len(piece) + 1)])
+        elif fate > 0.95:
+            at, piece = versions[-1]
+            _put(data, at, rng.randbytes(len(piece)))
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Set a file's modification time."""
+        self._inode(path).modified_ms = modified_ms
+
+    def read(self, path: Path) -> bytes:
+        """The content of a file as programs see it."""
+        return bytes(self._inode(path).data)
+
+    def overwrite(self, path: Path, data: bytes, at: int) -> None:
+        """Change bytes behind everybody's back, durably: a rotten or foreign disk."""
+        inode = self._inode(path)
+        inode.data[at : at + len(data)] = data
+        inode.durable[at : at + len(data)] = data
+
+    def files(self) -> list[Path]:
+        """Every file, sorted."""
+        return sorted(path for path, inode in self._names.items() if inode is not None)
+
+    # -- what files call --------------------------------------------------------------------------
+
+    def write(self, inode: _Inode, data: bytes, at: int) -> None:
+        """Take a write into the page cache, if there is space."""
+        if not data:
+            return
+        end = at + len(data)
+        if not inode.reserved or end > len(inode.data):
+            blocks = set(range(at // BLOCK, (end - 1) // BLOCK + 1)) - inode.blocks
+            self._take(BLOCK * len(blocks))
+            inode.blocks |= blocks
+        _put(inode.data, at, data)
+        inode.pending.append((at, data))
+
+    def sync(self, inode: _Inode) -> None:
+        """Make the pending writes durable; when told to fail, forget them instead."""
+        pending, inode.pending = inode.pending, []
+        self._count_sync()
+        for at, data in pending:
+            _put(inode.durable, at, data)
+
+    def _count_sync(self) -> None:
+        self.syncs += 1
+        if self.syncs == self._fail_sync_at:
+            raise OSError(errno.EIO, "Input/output error")
+
+    def _take(self, space: int) -> None:
+        if self._used + space > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._used += space
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def open(
+        self, path: Path, *, create_size: int | None = None, allocate: bool = False
+    ) -> SimFile:
+        """Open for reading and writing, created first if missing and `create_size` is given."""
+        inode = self._names.get(path)
+        if inode is None:
+            if path in self._names:
+                raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
+            if create_size is None or path.parent not in self._children:
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+            if allocate:
+                self._take(create_size)
+            inode = _Inode(create_size, reserved=allocate)
+            self._link(path, inode)
+        return SimFile(self, inode)
+
+    def exists(self, path: Path) -> bool:
+        """True if there is a file or directory."""
+        return path in self._names
+
+    def list_dir(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; empty if there is no such directory."""
+        if self._names.get(path) is not None:
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path))
+        return sorted(child.name for child in self._children.get(path, ()))
+
+    def make_dirs(self, path: Path) -> None:
+        """Make a directory and its parents."""
+        if path in self._children:
+            return
+        if path in self._names:
+            raise FileExistsError(errno.EEXIST, "File exists", str(path))
+        self.make_dirs(path.parent)
+        self._link(path, None)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Put `source` in the place of `target`, atomically."""
+        inode = self._inode(source)
+        replaced = self._names.get(target)
+        if replaced is not None:
+            self._used -= replaced.space()
+        self._unlink(source)
+        self._link(target, inode)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file if it is there."""
+        inode = self._names.get(path)
+        if inode is not None:
+            self._used -= inode.space()
+            self._unlink(path)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with all below it."""
+        for child in list(self._children.get(path, ())):
+            if child in self._children:
+                self.remove_tree(child)
+            else:
+                self.unlink(child)
+        if path in self._children:
+            self._unlink(path)
+            del self._children[path]
+
+    def sync_dir(self, path: Path) -> None:
+        """Make the names in this directory durable."""
+        if path not in self._children:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        changed = self._changed.pop(path, set())
+        self._count_sync()
+        for name in changed:
+            if name in self._names:
+                self._durable[name] = self._names[name]
+            else:
+                self._durable.pop(name, None)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        """(total, free) bytes."""
+        del path  # there is one file system
+        return self.capacity_bytes, self.capacity_bytes - self._used
+
+    def lock(self, path: Path) -> SimLock:
+        """Take the exclusive lock; BlockingIOError if it is taken."""
+        if path in self._locked:
+            raise BlockingIOError(errno.EAGAIN, "another process holds it", str(path))
+        self.open(path, create_size=0)
+        self._locked.add(path)
+        return SimLock(self._locked, path)
+
+    def _inode(self, path: Path) -> _Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        return inode
+
+    def _link(self, path: Path, inode: _Inode | None) -> None:
+        self._names[path] = inode
+        if inode is None:
+            self._children.setdefault(path, set())
+        if path.parent != path:
+            self._children[path.parent].add(path)
+            self._changed.setdefault(path.parent, set()).add(path)
+
+    def _unlink(self, path: Path) -> None:
+        del self._names[path]
+        self._children[path.parent].discard(path)
+        self._changed.setdefault(path.parent, set()).add(path)
+
+
+def _put(target: bytearray, at: int, data: bytes) -> None:
+    if at > len(target):
+        target.extend(bytes(at - len(target)))
+    target[at : at + len(data)] = data

@@ -1,0 +1,46 @@
+"""Log lines that a hostile or broken peer cannot turn into a flood.
+
+Lives here: at most so many lines a kind and interval, and the count of those left out.
+May not live here: what is worth a line.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kourou.clock import Clock
+
+INTERVAL_MS = 10_000
+KINDS_MAX = 1_024
+
+
+class RateLimitedLog:
+    """One line per `kind` every `interval_ms`; the next one says how many were left out."""
+
+    __slots__ = ("_clock", "_interval_ms", "_last_ms", "_left_out", "_log")
+
+    def __init__(self, log: logging.Logger, clock: Clock, interval_ms: int = INTERVAL_MS) -> None:
+        self._log = log
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._last_ms: dict[str, int] = {}
+        self._left_out: dict[str, int] = {}
+
+    def warning(self, kind: str, text: str, *values: object) -> None:
+        """Log `text % values` unless a line of this kind stands within the interval."""
+        now_ms = self._clock.monotonic_ms()
+        last_ms = self._last_ms.get(kind)
+        if last_ms is not None and now_ms - last_ms < self._interval_ms:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return
+        if last_ms is None and len(self._last_ms) >= KINDS_MAX:
+            self._last_ms.clear()
+            self._left_out.clear()
+        self._last_ms[kind] = now_ms
+        left_out = self._left_out.pop(kind, 0)
+        if left_out:
+            text += " (and %d more like this since)"
+            values = (*values, left_out)
+        self._log.warning(text, *values)

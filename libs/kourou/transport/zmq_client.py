@@ -1,0 +1,486 @@
+"""One connection to one server: requests out, answers matched, deadlines kept.
+
+Lives here: a DEALER socket, the requests in flight on it, and when it is thrown away.
+May not live here: which server to ask, retries, what requests mean.
+
+A request ends in exactly one of these:
+- an answer arrives: a reply, whatever its code;
+- it never left (no connection, or a full pipe, until the deadline): Unavailable. It surely did not
+  happen;
+- it left and its deadline passed: TimedOut. It may have happened;
+- it left and the connection ended under it: UnknownOutcome. It may have happened.
+
+Zombies: what lies in a pipe or a socket buffer during a cut would be delivered after it, long after
+its sender gave up. So a request that times out closes the socket and opens a new one, which drops
+its queue; every other request in flight then ends as UnknownOutcome. Only when a *later* request of
+this socket was answered does it live on: the peer reads in order, so the late one was delivered and
+merely waits (a held pull, a slow disk).
+
+The library's own reconnecting is used only until a connection stands; when one is lost the socket is
+thrown away, so answers of one connection are never taken for those of another.
+
+State: soft. All calls belong on the thread of the loop on which the connection was opened, and in
+the process that opened it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import msgspec
+import zmq
+
+from kourou.clock import Clock, SystemClock
+from kourou.errors import BadRequest, DecodeError, KourouError, TimedOut, Unavailable, UnknownOutcome
+from kourou.model import limits
+from kourou.protocol.frames import (
+    NO_TRACE,
+    Frame,
+    Kind,
+    decode_frame,
+    decode_reply,
+    encode_request,
+    patch_deadline,
+)
+from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS
+from kourou.transport.edge_reader import EdgeReader
+from kourou.transport.rate_limited_log import RateLimitedLog
+from kourou.transport.zmq_link import Buffer
+from kourou.transport.zmq_monitor import Happening, ZmqMonitor
+from kourou.transport.zmq_server import COPY_BELOW_BYTES
+from kourou.transport.zmq_socket import endpoint_of, open_dealer
+
+_log = logging.getLogger("kourou.transport")
+
+Outcome = Frame | KourouError
+"""What a request ends with; a KourouError is one of Unavailable, TimedOut, UnknownOutcome."""
+
+NEVER_MS = 1 << 62
+FULL_PIPE_RETRY_MS = 50  # besides the socket's own signal, which another call may swallow
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer. `header` is decoded as the request table says; None if it has none."""
+
+    code: int
+    remark: str
+    header: msgspec.Struct | None
+    body: list[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class ZmqClientStatistics:
+    """Counters since the connection object was made, and what stands now."""
+
+    connected: bool
+    in_flight: int
+    waiting: int
+    sent: int
+    answered: int
+    timed_out: int
+    late_answers: int
+    reopened: int
+
+
+class _Pending:
+    """A request that is not answered yet. `parts` is None once it has left."""
+
+    __slots__ = ("callback", "deadline_ms", "give_up_ms", "parts", "size")
+
+    def __init__(
+        self,
+        callback: Callable[[Outcome], None] | None,
+        deadline_ms: int,
+        give_up_ms: int,
+        parts: Sequence[Buffer],
+    ) -> None:
+        self.callback = callback
+        self.deadline_ms = deadline_ms
+        self.give_up_ms = give_up_ms  # as long as it has not left
+        self.parts: Sequence[Buffer] | None = parts
+        self.size = sum(map(len, parts))
+
+
+class ZmqConnection:
+    """A DEALER to `address` (`host:port`). Connects by itself, again and again, until closed.
+
+    `on_notify` gets every frame that answers nothing: notifications and requests of the server.
+    `connect_wait_ms` bounds how long a request waits for a connection; None waits up to its deadline.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        on_notify: Callable[[Frame], None] | None = None,
+        connect_wait_ms: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.address = address
+        self._endpoint = endpoint_of(address)
+        self._on_notify = on_notify
+        self._connect_wait_ms = connect_wait_ms
+        self._clock: Clock = clock or SystemClock()
+        self._complaints = RateLimitedLog(_log, self._clock)
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self._correlations = count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._waiting: deque[int] = deque()
+        self._waiting_bytes = 0
+        self._answered_through = 0
+        self._next_check_ms = NEVER_MS
+        self._timer: asyncio.TimerHandle | None = None
+        self._sent = self._answered = self._timed_out = self._late = self._reopened = 0
+        self._closed = False
+        self._open()
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._connected = False
+        self._last_trouble = "no connection yet"
+        self._socket = open_dealer()
+        self._send_part = self._socket.send
+        self._monitor = ZmqMonitor(self._socket)
+        self._socket.connect(self._endpoint)
+        self._reader = EdgeReader(self._loop, self._socket, self._receive)
+        self._monitor_reader = EdgeReader(self._loop, self._monitor.socket, self._watch)
+        self._reader.start()
+        self._monitor_reader.start()
+
+    def _shut(self) -> None:
+        self._reader.stop()
+        self._monitor_reader.stop()
+        self._monitor.close()
+        self._socket.close(linger=0)
+
+    def _reopen(self, reason: str) -> None:
+        """Throw the socket away with all it holds. What had left ends; what waits goes on waiting."""
+        self._shut()
+        self._reopened += 1
+        left = {key: one for key, one in self._pending.items() if one.parts is None}
+        for correlation in left:
+            del self._pending[correlation]
+        self._open()
+        error = UnknownOutcome(f"{self.address}: {reason}")
+        for one in left.values():
+            _end(one, error)
+
+    def close(self) -> None:
+        """Close the connection. Requests in flight end as UnknownOutcome, waiting ones as Unavailable."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if os.getpid() == self._pid:
+            self._shut()
+        pending = list(self._pending.values())
+        self._pending.clear()
+        self._waiting.clear()
+        for one in pending:
+            text = f"the connection to {self.address} was closed"
+            _end(one, UnknownOutcome(text) if one.parts is None else Unavailable(text))
+
+    @property
+    def connected(self) -> bool:
+        """Does a connection stand, as far as is known?"""
+        return self._connected
+
+    def statistics(self) -> ZmqClientStatistics:
+        """What this connection has done so far."""
+        return ZmqClientStatistics(
+            connected=self._connected,
+            in_flight=len(self._pending) - len(self._waiting),
+            waiting=len(self._waiting),
+            sent=self._sent,
+            answered=self._answered,
+            timed_out=self._timed_out,
+            late_answers=self._late,
+            reopened=self._reopened,
+        )
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        request: Request,
+        *,
+        body: Sequence[Buffer] = (),
+        timeout_ms: int,
+        trace: bytes = NO_TRACE,
+    ) -> Reply:
+        """Ask and wait for the answer. Raises Unavailable, TimedOut, UnknownOutcome or DecodeError.
+
+        A reply with an error code is returned and not raised: the caller knows which codes it expects.
+        """
+        correlation = self.next_correlation()
+        head = encode_request(
+            request, correlation=correlation, deadline_ms=timeout_ms, trace=trace
+        )
+        future: asyncio.Future[Frame] = self._loop.create_future()
+
+        def ended(outcome: Outcome) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, KourouError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        self.submit([head, *body], correlation, ended, deadline_ms)
+        frame = await future
+        code, remark, header = decode_reply(frame, REQUESTS[request.code].response)
+        return Reply(code, remark, header, frame.body)
+
+    def oneway(
+        self,
+        request: Request,
+        *,
+        body: Sequence[Buffer] = (),
+        timeout_ms: int = 3_000,
+        trace: bytes = NO_TRACE,
+    ) -> None:
+        """Send without an answer. It waits for a connection up to the timeout, then is dropped."""
+        correlation = self.next_correlation()
+        head = encode_request(
+            request, correlation=correlation, deadline_ms=timeout_ms, trace=trace, kind=Kind.ONEWAY
+        )
+        self.submit([head, *body], correlation, None, self._clock.monotonic_ms() + timeout_ms)
+
+    def next_correlation(self) -> int:
+        """A number for one request; they grow, and `submit` wants them in that order."""
+        return next(self._correlations)
+
+    def submit(
+        self,
+        parts: Sequence[Buffer],
+        correlation: int,
+        callback: Callable[[Outcome], None] | None,
+        deadline_ms: int,
+    ) -> None:
+        """Send an encoded request; `callback` is called once with its outcome, on the loop.
+
+        `deadline_ms` is monotonic and absolute. Without a callback the request is oneway. The callback
+        may run before this returns. Buffers of 8 KiB and more are not copied. Raises Unavailable when
+        the connection is closed or was opened by another process.
+        """
+        self._check_usable()
+        give_up_ms = deadline_ms
+        if self._connect_wait_ms is not None:
+            give_up_ms = min(deadline_ms, self._clock.monotonic_ms() + self._connect_wait_ms)
+        one = _Pending(callback, deadline_ms, give_up_ms, parts)
+        if self._waiting or not self._try_send(one):
+            if (
+                len(self._waiting) >= limits.SOCKET_HWM_MESSAGES
+                or self._waiting_bytes + one.size > limits.PEER_QUEUE_BYTES_MAX
+            ):
+                _end(one, Unavailable(f"too many requests wait for {self.address}"))
+                return
+            self._waiting.append(correlation)
+            self._waiting_bytes += one.size
+            self._pending[correlation] = one
+            self._check_by(give_up_ms)
+            self._retry_if_full()
+        elif callback is not None:
+            self._pending[correlation] = one
+            self._check_by(deadline_ms)
+
+    def send_parts(self, parts: Sequence[Buffer]) -> bool:
+        """Send an answer to a request of the server; False if there is no connection to send it on."""
+        self._check_usable()
+        one = _Pending(None, NEVER_MS, NEVER_MS, parts)
+        return self._try_send(one)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Unavailable(f"the connection to {self.address} is closed")
+        if os.getpid() != self._pid:
+            raise Unavailable(
+                f"the connection to {self.address} was opened before this process forked",
+                hint="open a new one in the child",
+            )
+
+    def _try_send(self, one: _Pending) -> bool:
+        if not self._connected:
+            return False
+        parts = one.parts
+        assert parts is not None
+        send = self._send_part
+        last = len(parts) - 1
+        try:
+            for index, part in enumerate(parts):
+                flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
+                send(part, flags, len(part) < COPY_BELOW_BYTES)
+        except zmq.Again:
+            return False
+        one.parts = None
+        self._sent += 1
+        self._reader.touched()
+        return True
+
+    def _send_waiting(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        waiting = self._waiting
+        while waiting:
+            correlation = waiting[0]
+            one = self._pending[correlation]
+            assert one.parts is not None
+            size = one.size
+            head = patch_deadline(one.parts[0], max(1, one.deadline_ms - now_ms))
+            one.parts = [head, *one.parts[1:]]
+            if not self._try_send(one):
+                return
+            waiting.popleft()
+            self._waiting_bytes -= size
+            if one.callback is None:
+                del self._pending[correlation]
+            else:
+                self._check_by(one.deadline_ms)
+
+    def _retry_if_full(self) -> None:
+        """Requests wait although a connection stands: the pipe is full, so try again soon."""
+        if self._waiting and self._connected:
+            self._check_by(self._clock.monotonic_ms() + FULL_PIPE_RETRY_MS)
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _receive(self) -> bool:
+        receive = self._socket.recv
+        socket = self._socket
+        budget = limits.FRAME_BYTES_PER_TURN_MAX
+        try:
+            for _ in range(limits.FRAMES_PER_TURN_MAX):
+                part: zmq.Frame = receive(zmq.NOBLOCK, False)
+                parts: list[Buffer] = [part.bytes]
+                budget -= len(part)
+                while part.more:
+                    part = receive(zmq.NOBLOCK, False)
+                    budget -= len(part)
+                    if len(parts) <= limits.FRAME_PARTS_MAX:
+                        parts.append(part.buffer)
+                self._take(parts)
+                if self._socket is not socket:  # a callback closed or reopened this connection
+                    return False
+                if budget < 0:
+                    return True
+        except zmq.Again:
+            if self._waiting:
+                self._send_waiting()
+            return False
+        return True
+
+    def _take(self, parts: list[Buffer]) -> None:
+        try:
+            frame = decode_frame(parts)
+        except (DecodeError, BadRequest) as error:
+            self._complaints.warning("bad", "dropping a frame from %s: %s", self.address, error)
+            return
+        if frame.kind != Kind.REPLY:
+            if self._on_notify is not None:
+                self._on_notify(frame)
+            return
+        correlation = frame.correlation
+        if correlation > self._answered_through:
+            self._answered_through = correlation
+        one = self._pending.get(correlation)
+        if one is None or one.parts is not None:  # given up, never asked, or not even sent yet
+            self._late += 1
+            return
+        del self._pending[correlation]
+        self._answered += 1
+        if one.callback is not None:
+            one.callback(frame)
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def _watch(self) -> bool:
+        for event in self._monitor.read():
+            if event.kind is Happening.READY:
+                self._connected = True
+                self._send_waiting()
+            elif event.kind is Happening.LOST:
+                self._receive_rest()
+                if not self._closed:
+                    self._reopen("the connection was lost")
+                return False
+            elif event.kind is Happening.REFUSED:
+                self._last_trouble = "connection refused or unreachable"
+            elif event.kind is Happening.BAD_GREETING:
+                self._last_trouble = "the other side does not speak ZeroMQ, or refused this client"
+        return False
+
+    def _receive_rest(self) -> None:
+        """Take the answers that came before the connection ended."""
+        socket = self._socket
+        while not self._closed and self._socket is socket and self._receive():
+            pass
+
+    # -- deadlines --------------------------------------------------------------------------------
+
+    def _check_by(self, at_ms: int) -> None:
+        """Look at the deadlines no later than `at_ms`.
+
+        One timer stands at the earliest deadline known when it was set; when it rings, all that is in
+        flight is looked at. Answers do not touch it, so a request costs no timer of its own.
+        """
+        if at_ms >= self._next_check_ms:
+            return
+        self._next_check_ms = at_ms
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ms = max(0, at_ms - self._clock.monotonic_ms())
+        self._timer = self._loop.call_later(delay_ms / 1_000, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._next_check_ms = NEVER_MS
+        now_ms = self._clock.monotonic_ms()
+        expired: list[_Pending] = []
+        zombie = False
+        earliest = NEVER_MS
+        for correlation, one in list(self._pending.items()):
+            due_ms = one.deadline_ms if one.parts is None else one.give_up_ms
+            if due_ms > now_ms:
+                earliest = min(earliest, due_ms)
+                continue
+            del self._pending[correlation]
+            expired.append(one)
+            if one.parts is None:
+                zombie = zombie or correlation > self._answered_through
+            else:
+                self._waiting_bytes -= one.size
+        if expired:
+            self._waiting = deque(key for key in self._waiting if key in self._pending)
+            self._timed_out += len(expired)
+        if earliest != NEVER_MS:
+            self._check_by(earliest)
+        if zombie:
+            self._reopen("the connection was reset, because a request got no answer")
+        elif self._waiting:
+            self._send_waiting()
+            self._retry_if_full()
+        for one in expired:
+            _end(one, self._expiry(one))
+
+    def _expiry(self, one: _Pending) -> KourouError:
+        if one.parts is None:
+            return TimedOut(f"{self.address} did not answer in time")
+        if self._connected:
+            return Unavailable(f"{self.address} takes no more requests: its queue is full")
+        return Unavailable(f"cannot reach {self.address}", hint=self._last_trouble)
+
+
+def _end(one: _Pending, error: KourouError) -> None:
+    if one.callback is not None:
+        one.callback(error)

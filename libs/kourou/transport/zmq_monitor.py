@@ -1,0 +1,76 @@
+"""What happens to the connections under a socket: made, ready, refused, lost.
+
+Lives here: the reading of a socket's monitor and the names of what it tells.
+May not live here: what to do about it.
+
+The library reconnects, greets and gives up on its own; this is the only way to hear of it. Events
+carry the descriptor of the connection, by which a server tells whose connection ended.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+
+class Happening(enum.Enum):
+    """The events that matter here; everything else is left out of the subscription."""
+
+    ACCEPTED = enum.auto()
+    READY = enum.auto()
+    REFUSED = enum.auto()
+    BAD_GREETING = enum.auto()
+    LOST = enum.auto()
+
+
+_HAPPENINGS: dict[int, Happening] = {
+    zmq.EVENT_ACCEPTED: Happening.ACCEPTED,
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: Happening.READY,
+    zmq.EVENT_CONNECT_RETRIED: Happening.REFUSED,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: Happening.BAD_GREETING,
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: Happening.BAD_GREETING,
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: Happening.BAD_GREETING,
+    zmq.EVENT_DISCONNECTED: Happening.LOST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEvent:
+    """`descriptor` is the connection's file descriptor; meaningless for REFUSED."""
+
+    kind: Happening
+    descriptor: int
+
+
+class ZmqMonitor:
+    """The event stream of one socket; `socket` is readable when there is something to read."""
+
+    def __init__(self, watched: zmq.Socket[bytes]) -> None:
+        mask = 0
+        for event in _HAPPENINGS:
+            mask |= event
+        self._watched = watched
+        self.socket: zmq.Socket[bytes] = watched.get_monitor_socket(mask)
+
+    def read(self) -> list[ConnectionEvent]:
+        """All that has happened since the last call, oldest first; never waits."""
+        found: list[ConnectionEvent] = []
+        while True:
+            try:
+                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return found
+            event = parse_monitor_message(parts)
+            kind = _HAPPENINGS.get(int(event["event"]))
+            if kind is not None:
+                found.append(ConnectionEvent(kind, int(event["value"])))
+
+    def close(self) -> None:
+        """Stop listening; to be called before the watched socket is closed."""
+        self._watched.disable_monitor()
+        self.socket.close(linger=0)

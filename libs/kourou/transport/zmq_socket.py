@@ -1,0 +1,101 @@
+"""The two kinds of socket Kourou uses, with the options that keep them honest under load.
+
+Lives here: making and configuring ROUTER and DEALER sockets; addresses.
+May not live here: reading, writing, waiting.
+
+ZeroMQ's defaults lie: a full ROUTER drops silently, frames are unlimited, a request queued during a
+cut is delivered long after its sender gave up. Each option below removes one of these.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket as socketlib
+
+import zmq
+
+from kourou.errors import ConfigError
+from kourou.model import limits
+from kourou.transport.zmq_context import process_context
+
+HANDSHAKE_MS_MAX = 3_000  # a connection that does not greet is dropped
+HEARTBEAT_INTERVAL_MS = 2_000
+HEARTBEAT_TIMEOUT_MS = 6_000
+LINGER_MS = 1_000  # what was handed over may still leave when a socket is closed in peace
+RECONNECT_MS_MIN = 50
+RECONNECT_MS_MAX = 2_000
+BACKLOG = 1_024
+
+
+def open_router() -> zmq.Socket[bytes]:
+    """A server's socket: refuses (EAGAIN, EHOSTUNREACH) instead of dropping what it cannot send."""
+    socket = process_context().socket(zmq.ROUTER)
+    socket.set(zmq.ROUTER_MANDATORY, 1)
+    socket.set(zmq.ROUTER_HANDOVER, 0)
+    socket.set(zmq.BACKLOG, BACKLOG)
+    _limit(socket)
+    return socket
+
+
+def open_dealer() -> zmq.Socket[bytes]:
+    """A client's socket: queues nothing for a connection that does not stand."""
+    socket = process_context().socket(zmq.DEALER)
+    socket.set(zmq.IMMEDIATE, 1)
+    socket.set(zmq.IPV6, 1)
+    socket.set(zmq.RECONNECT_IVL, RECONNECT_MS_MIN)
+    socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
+    _limit(socket)
+    return socket
+
+
+def _limit(socket: zmq.Socket[bytes]) -> None:
+    socket.set(zmq.SNDHWM, limits.SOCKET_HWM_MESSAGES)
+    socket.set(zmq.RCVHWM, limits.SOCKET_HWM_MESSAGES)
+    socket.set(zmq.MAXMSGSIZE, limits.FRAME_SIZE_BYTES_MAX)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS_MAX)
+    socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.set(zmq.LINGER, LINGER_MS)
+
+
+def endpoint_of(address: str) -> str:
+    """`host:port`, `[v6]:port` or `tcp://host:port` as a ZeroMQ endpoint; ConfigError if neither."""
+    host, port = split_address(address)
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of an address as people write it; ConfigError naming what is wrong."""
+    bare = address.removeprefix("tcp://")
+    host, colon, digits = bare.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not colon or not host or not digits.isascii() or not digits.isdigit():
+        raise ConfigError(f"{address!r} is not an address", hint="write host:port")
+    port = int(digits)
+    if port > 65_535:
+        raise ConfigError(f"{address!r}: port {port} is above 65535")
+    return host, port
+
+
+def bindable(host: str) -> str:
+    """A literal IP address for `host`, since ZeroMQ takes no names where it binds."""
+    if host == "*":
+        return "0.0.0.0"
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        found = socketlib.getaddrinfo(host, None, type=socketlib.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host!r}: {error.strerror or error}") from error
+    families = {family: str(where[0]) for family, _, _, _, where in reversed(found)}
+    return families.get(socketlib.AF_INET) or families[socketlib.AF_INET6]
+
+
+def is_loopback(host: str) -> bool:
+    """Does this literal address reach this machine only?"""
+    return ipaddress.ip_address(host).is_loopback

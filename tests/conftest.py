@@ -1,0 +1,178 @@
+"""What every test may rely on, and what a run writes down about itself.
+
+Lives here: the options of a run, the number of rounds of a fault test, the record of a run
+(`--record FILE`: outcomes, skips with their reasons, rounds, and which F-numbers passed).
+May not live here: fixtures of a single layer; they stand in that layer's own conftest.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+FAST_SHARE = 10
+"""A default run does one in so many rounds of a fault test; --slow does all of them."""
+
+SAVE_INTERVAL_S = 2.0
+"""How often a resumable run writes down what has passed so far."""
+
+_FEATURE = re.compile(r"F\d{3}")
+_CURRENT = pytest.StashKey[pytest.Item]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kourou")
+    group.addoption("--slow", action="store_true", help="all rounds of fault tests, slow tests too")
+    group.addoption("--soak", action="store_true", help="tests marked soak: hours, on purpose")
+    group.addoption("--sim", type=int, metavar="SEED", help="run simulations with this seed only")
+    group.addoption("--record", type=Path, metavar="FILE", help="write the outcomes as JSON")
+    group.addoption("--resume", action="store_true", help="leave out what passed in --record FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    target: Path | None = config.getoption("--record")
+    if target is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RunRecord(target, config.getoption("--resume")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Check the feature marks, hand them to the reports, and leave out what was not asked for.
+
+    Slow and soak tests are deselected and not skipped: a skip means that something is missing.
+    """
+    unwanted = [name for name in ("slow", "soak") if not config.getoption(f"--{name}")]
+    before = _passed_before(config)
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        for mark in item.iter_markers("feature"):
+            for number in mark.args:
+                if not isinstance(number, str) or not _FEATURE.fullmatch(number):
+                    raise pytest.UsageError(f"{item.nodeid}: {number!r} is no F-number")
+                item.user_properties.append(("feature", number))
+        drop = item.nodeid in before or any(item.get_closest_marker(name) for name in unwanted)
+        (dropped if drop else kept).append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[_CURRENT] = item
+
+
+@pytest.fixture(scope="session")
+def rounds(request: pytest.FixtureRequest) -> Callable[[int], int]:
+    """`rounds(full)`: how many rounds a fault test does; all with --slow, else one in ten.
+
+    What was asked for goes into the run's record, so that the counts can be printed at the end.
+    """
+    config = request.config
+    slow: bool = config.getoption("--slow")
+
+    def count(full: int) -> int:
+        done = full if slow else max(1, full // FAST_SHARE)
+        config.stash[_CURRENT].user_properties.append(("rounds", [done, full]))
+        return done
+
+    return count
+
+
+@pytest.fixture(scope="session")
+def simulation_seeds(
+    request: pytest.FixtureRequest, rounds: Callable[[int], int]
+) -> Callable[[int], Iterator[int]]:
+    """`simulation_seeds(full)`: the seeds a simulation runs; `--sim SEED` narrows it to one."""
+    only: int | None = request.config.getoption("--sim")
+
+    def seeds(full: int) -> Iterator[int]:
+        return iter(range(rounds(full))) if only is None else iter([only])
+
+    return seeds
+
+
+class RunRecord:
+    """Gathers what happened to every test and writes it at the end, for `./kourou test`."""
+
+    def __init__(self, target: Path, resume: bool) -> None:
+        self.target = target
+        self.resume = resume
+        self.passed: set[str] = set()
+        self.failed: set[str] = set()
+        self.skipped: dict[str, str] = {}
+        self.features: dict[str, set[str]] = {}
+        self.rounds: dict[str, list[int]] = {}
+        self.saved_at = time.monotonic()
+        if resume and target.exists():
+            earlier = json.loads(target.read_text(encoding="utf-8"))
+            self.passed.update(earlier["passed"])
+            self.rounds.update(earlier["rounds"])
+            self.features.update({key: set(tests) for key, tests in earlier["features"].items()})
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        elif report.skipped:
+            self.skipped[report.nodeid] = _reason(report)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        elif report.skipped:
+            self.skipped[report.nodeid] = _reason(report)
+        elif report.when == "call":
+            self.passed.add(report.nodeid)
+            for name, value in report.user_properties:
+                if name == "feature":
+                    self.features.setdefault(str(value), set()).add(_test_id(report.nodeid))
+                elif name == "rounds" and isinstance(value, list):
+                    before = self.rounds.get(_test_id(report.nodeid), [0, 0])
+                    self.rounds[_test_id(report.nodeid)] = [
+                        before[0] + value[0],
+                        before[1] + value[1],
+                    ]
+        if self.resume and time.monotonic() - self.saved_at > SAVE_INTERVAL_S:
+            self.save()
+
+    def pytest_sessionfinish(self) -> None:
+        self.save()
+
+    def save(self) -> None:
+        bad = {_test_id(node) for node in self.failed}
+        proved = {number: sorted(tests - bad) for number, tests in sorted(self.features.items())}
+        outcome = {
+            "passed": sorted(self.passed - self.failed),
+            "failed": sorted(self.failed),
+            "skipped": dict(sorted(self.skipped.items())),
+            "features": {number: tests for number, tests in proved.items() if tests},
+            "rounds": dict(sorted(self.rounds.items())),
+        }
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.target.with_suffix(".new")
+        draft.write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
+        draft.replace(self.target)
+        self.saved_at = time.monotonic()
+
+
+def _passed_before(config: pytest.Config) -> frozenset[str]:
+    target: Path | None = config.getoption("--record")
+    if not config.getoption("--resume") or target is None or not target.exists():
+        return frozenset()
+    return frozenset(json.loads(target.read_text(encoding="utf-8"))["passed"])
+
+
+def _reason(report: pytest.CollectReport | pytest.TestReport) -> str:
+    """Why it was skipped, as pytest keeps it: (file, line, 'Skipped: reason')."""
+    detail = report.longrepr
+    text = detail[2] if isinstance(detail, tuple) else str(detail)
+    return text.removeprefix("Skipped: ")
+
+
+def _test_id(nodeid: str) -> str:
+    """The test without its parameters: one line in a page, whatever it was run with."""
+    return nodeid.split("[", 1)[0]

@@ -1,0 +1,214 @@
+"""Runners call the handler and report once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from kourou.client.handlers import CoroutineRunner, ThreadRunner
+
+
+class Reports:
+    """Collects reports and says when enough have come; thread-safe by the GIL's appends."""
+
+    def __init__(self, expected: int) -> None:
+        self.done: list = []
+        self.errors: list = []
+        self.unwanted: set = set()
+        self.expected = expected
+        self.complete = threading.Event()
+
+    def finished(self, item):
+        self.done.append(item)
+        self._count()
+
+    def failed(self, item, error):
+        self.errors.append((item, str(error)))
+        self._count()
+
+    def wanted(self, item):
+        return item not in self.unwanted
+
+    def _count(self):
+        if len(self.done) + len(self.errors) == self.expected:
+            self.complete.set()
+
+    async def wait(self):
+        assert await asyncio.get_running_loop().run_in_executor(None, self.complete.wait, 10)
+
+
+async def coroutine_runner(handler, reports, concurrency=4):
+    return CoroutineRunner(asyncio.get_running_loop(), handler, reports, concurrency=concurrency)
+
+
+def thread_runner(handler, reports, threads_min=1, threads_max=3):
+    return ThreadRunner(
+        handler, reports, threads_min=threads_min, threads_max=threads_max, name="test"
+    )
+
+
+@pytest.mark.feature("F306", "F186")
+async def test_coroutines_are_awaited_on_the_applications_loop():
+    loops = set()
+
+    async def handler(item):
+        loops.add(asyncio.get_running_loop())
+        if item % 3 == 0:
+            raise ValueError(f"no {item}")
+
+    reports = Reports(200)
+    runner = await coroutine_runner(handler, reports)
+    threading.Thread(target=runner.hand, args=(list(range(200)),)).start()
+    await reports.wait()
+    assert loops == {asyncio.get_running_loop()}
+    assert sorted(reports.done) == [n for n in range(200) if n % 3]
+    assert (0, "no 0") in reports.errors
+    assert await runner.close(1000)
+
+
+async def test_not_more_coroutines_than_allowed_run_at_once():
+    running, most = 0, 0
+    gate = asyncio.Event()
+
+    async def handler(_item):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if most == 3:
+            gate.set()
+        await gate.wait()
+        running -= 1
+
+    reports = Reports(10)
+    runner = await coroutine_runner(handler, reports, concurrency=3)
+    runner.hand(range(10))
+    await reports.wait()
+    assert most == 3
+    await runner.close(1000)
+
+
+async def test_a_handler_that_never_waits_leaves_the_loop_to_others():
+    seen_at_turn = []
+    done = 0
+
+    async def handler(_item):
+        nonlocal done
+        done += 1
+
+    async def other():
+        while done < 1000:
+            seen_at_turn.append(done)
+            await asyncio.sleep(0)
+
+    reports = Reports(1000)
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand(range(1000))
+    await other()
+    await reports.wait()
+    assert len(seen_at_turn) > 5
+    await runner.close(1000)
+
+
+async def test_closing_waits_for_running_coroutines_and_starts_no_more():
+    started, gate = asyncio.Event(), asyncio.Event()
+    calls = []
+
+    async def handler(item):
+        calls.append(item)
+        started.set()
+        await gate.wait()
+
+    reports = Reports(1)
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand([1, 2, 3])
+    await started.wait()
+    closing = asyncio.ensure_future(runner.close(10_000))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await closing is True
+    assert calls == [1]
+    assert reports.done == [1]
+
+
+async def test_closing_gives_up_on_a_stuck_coroutine():
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(_item):
+        started.set()
+        await gate.wait()
+
+    reports = Reports(1)
+    runner = await coroutine_runner(handler, reports)
+    runner.hand([1])
+    await started.wait()
+    assert await runner.close(1) is False
+    gate.set()
+    await reports.wait()
+
+
+async def test_items_of_lost_queues_are_passed_over():
+    calls = []
+
+    async def handler(item):
+        calls.append(item)
+
+    reports = Reports(2)
+    reports.unwanted = {2}
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand([1, 2, 3])
+    await reports.wait()
+    assert calls == [1, 3]
+    await runner.close(1000)
+
+
+@pytest.mark.feature("F308", "F309")
+async def test_functions_run_in_threads_between_the_two_numbers():
+    gate, all_in = threading.Event(), threading.Barrier(4)
+
+    def handler(_item):
+        if not gate.is_set():
+            all_in.wait(10)
+
+    reports = Reports(30)
+    runner = thread_runner(handler, reports, threads_min=1, threads_max=3)
+    assert runner.threads == 1
+    for number in range(3):
+        runner.hand(range(number * 10, number * 10 + 10))
+    assert runner.threads == 3
+    gate.set()
+    all_in.abort()
+    await reports.wait()
+    assert runner.threads == 3
+    assert await runner.close(5000)
+
+
+async def test_a_function_that_raises_is_reported():
+    def handler(item):
+        raise RuntimeError(f"bad {item}")
+
+    reports = Reports(1)
+    runner = thread_runner(handler, reports)
+    runner.hand([7])
+    await reports.wait()
+    assert reports.errors == [(7, "bad 7")]
+    assert await runner.close(5000)
+
+
+async def test_closing_threads_waits_for_the_running_call():
+    started, gate = threading.Event(), threading.Event()
+    calls = []
+
+    def handler(item):
+        calls.append(item)
+        started.set()
+        gate.wait(10)
+
+    reports = Reports(1)
+    runner = thread_runner(handler, reports, threads_max=1)
+    runner.hand([1, 2])
+    await asyncio.get_running_loop().run_in_executor(None, started.wait, 10)
+    assert await runner.close(1) is False
+    gate.set()
+    assert await runner.close(5000) is True
+    assert calls == [1]

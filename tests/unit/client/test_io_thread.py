@@ -1,0 +1,112 @@
+"""The client's thread: shared, counted, and safe after a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+from kourou.client import io_thread
+from kourou.client.io_thread import ClientClosed, ForkedClient
+
+
+async def where() -> str:
+    return threading.current_thread().name
+
+
+@pytest.fixture
+def thread():
+    thread = io_thread.acquire("test:1")
+    yield thread
+    io_thread.release(thread)
+
+
+async def test_work_runs_there_and_its_result_comes_back(thread):
+    assert await thread.run(where()) == "kourou-io-test:1"
+    assert thread.submit(where()).result(5) == "kourou-io-test:1"
+
+
+async def test_errors_come_back(thread):
+    async def fail():
+        raise ValueError("there")
+
+    with pytest.raises(ValueError, match="there"):
+        await thread.run(fail())
+
+
+async def test_cancelling_here_cancels_there(thread):
+    started, cancelled = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def endless():
+        loop.call_soon_threadsafe(started.set)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    task = asyncio.ensure_future(thread.run(endless()))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await loop.run_in_executor(None, cancelled.wait, 5)
+
+
+@pytest.mark.feature("F285")
+def test_one_thread_for_one_set_of_name_servers(thread):
+    again = io_thread.acquire("test:1")
+    other = io_thread.acquire("test:2")
+    assert again is thread
+    assert other is not thread
+    io_thread.release(other)
+    io_thread.release(again)
+    assert other.loop.is_closed()
+    assert not thread.loop.is_closed(), "its first user still has it"
+
+
+async def test_after_the_last_user_it_is_closed():
+    thread = io_thread.acquire("test:3")
+    ended = threading.Event()
+
+    async def endless():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    thread.submit(endless())
+    await thread.run(where())
+    io_thread.release(thread)
+    assert ended.is_set(), "what still ran was cancelled"
+    with pytest.raises(ClientClosed):
+        await thread.run(where())
+
+
+@pytest.mark.fault
+def test_a_forked_child_is_told_and_gets_a_fresh_thread(thread):
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - the child reports by the pipe
+        verdict = b"nothing"
+        try:
+            try:
+                thread.submit(where())
+            except ForkedClient:
+                verdict = b"told"
+            io_thread.release(thread)
+            fresh = io_thread.acquire("test:1")
+            if fresh is not thread and fresh.submit(where()).result(5):
+                verdict += b" and fresh"
+            io_thread.release(fresh)
+        finally:
+            os.write(write_end, verdict)
+            os._exit(0)
+    os.close(write_end)
+    verdict = os.read(read_end, 100)
+    os.close(read_end)
+    os.waitpid(child, 0)
+    assert verdict == b"told and fresh"
+    assert thread.submit(where()).result(5) == "kourou-io-test:1", "the parent goes on"
