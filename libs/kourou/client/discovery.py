@@ -98,6 +98,12 @@ def zmq_endpoint(address: str) -> str:
     return f"tcp://{host}:{port}"
 
 
+def host_of(address: str) -> tuple[str, int]:
+    """Host, without brackets, and port of an address as routes have it."""
+    host, port_text = _split(address.removeprefix("tcp://"), address)
+    return host.strip("[]"), _port(port_text, address)
+
+
 def _split(rest: str, address: str) -> tuple[str, str]:
     if rest.startswith("["):
         host, bracket, tail = rest.partition("]")

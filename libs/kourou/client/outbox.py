@@ -29,8 +29,10 @@ from kourou.model.message import SendResult
 from kourou.model.queue import MessageQueue
 
 Outcome: TypeAlias = SendResult | KourouError
-Outcomes: TypeAlias = "list[tuple[Any, Outcome, int]]"
-"""(waiter, outcome, size in bytes of the draft) of messages that crossed by one port."""
+Outcomes: TypeAlias = "list[tuple[Any, Outcome | None, int]]"
+"""(waiter, outcome, size in bytes of the draft) of messages that crossed by one port.
+
+A oneway message has no outcome (None) once it is handed to its connection, and usually no waiter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,19 +54,31 @@ class Terms:
 class Lane:
     """A queue at an address under some terms; unsent messages gather in `bucket` for one frame."""
 
-    __slots__ = ("address", "broker_name", "bucket", "place", "queue", "terms")
+    __slots__ = ("address", "borrowed", "broker_name", "bucket", "place", "queue", "terms")
 
-    def __init__(self, queue: MessageQueue, address: str, place: Place, terms: Terms) -> None:
+    def __init__(
+        self,
+        queue: MessageQueue,
+        address: str,
+        place: Place,
+        terms: Terms,
+        *,
+        borrowed: bool = False,
+    ) -> None:
         self.queue = queue
         self.broker_name = queue.broker_name
         self.address = address
         self.place = place
         self.terms = terms
+        self.borrowed = borrowed
         self.bucket: list[Unsent] = []
 
 
 class Unsent(msgspec.Struct, eq=False):
-    """One message until its outcome is known. `attempt` counts from 1."""
+    """One message until its outcome is known.
+
+    `stored` is set when a broker has it without the promise asked for, and it is sent once more.
+    """
 
     draft: bytes
     unique_key: str
@@ -73,7 +87,7 @@ class Unsent(msgspec.Struct, eq=False):
     waiter: Any
     deadline_ms: int
     keys: str = ""
-    attempt: int = 1
+    stored: SendResult | None = None
 
 
 class Port(Protocol):
@@ -179,7 +193,7 @@ class LoopPort:
             elif isinstance(outcome, SendResult):
                 waiter.set_result(outcome)
             else:
-                waiter.set_exception(outcome)
+                waiter.set_exception(outcome or KourouError("a oneway send has no outcome"))
         self.count -= len(outcomes)
         self.size_bytes -= settled_bytes
         if self._waiting:

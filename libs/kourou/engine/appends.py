@@ -154,9 +154,7 @@ class Appends:
             offsets, counts = _number(lane_of, first_offsets)
         self._store_ms = max(self._store_ms, wall_ms)
         records = bytearray(blob)
-        stamp_batch(
-            records, drafts, offsets, placement.positions, self._store_ms, self._store_host
-        )
+        stamp_batch(records, drafts, offsets, placement.positions, self._store_ms, self._store_host)
         for lane, first, number in zip(lanes, first_offsets, counts, strict=True):
             self._next_offsets[lane] = first + number
         self._end = placement.end

@@ -112,9 +112,7 @@ class Confirmations:
         answers: list[Effect] = []
         while self._owed:
             reply = self._owed.popleft().reply
-            answers.append(
-                Reply(reply.to, Code.STORE_FAULTED, f"the outcome is unknown: {reason}")
-            )
+            answers.append(Reply(reply.to, Code.STORE_FAULTED, f"the outcome is unknown: {reason}"))
         return answers
 
     def expire(self, now_ms: int) -> list[Effect]:

@@ -156,10 +156,7 @@ class BrokerCore:
 def appended_bytes(effects: Sequence[Effect]) -> int:
     """Bytes of records in these effects, for statistics."""
     return sum(
-        len(data)
-        for effect in effects
-        if isinstance(effect, Append)
-        for _, data in effect.pieces
+        len(data) for effect in effects if isinstance(effect, Append) for _, data in effect.pieces
     )
 
 

@@ -207,8 +207,8 @@ class Cause:
                 raise BadRequest(
                     f"the {what} is {len(text)} characters long; at most {length_max} are allowed"
                 )
-            if any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise BadRequest(f"the {what} has half a character (a lone surrogate) in it")
+            if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
+                raise BadRequest(f"the {what} has a NUL or half a character in it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ def decode_event(body: bytes | memoryview, aggregate: str) -> Event:
         return _EVENT_DECODER.decode(body)
     except _FOREIGN as error:
         kind = _decode(_TAG_DECODER, body, "event").type
-        if kind in EVENT_TYPES:
+        if kind in EVENT_TYPES or not _is_text(body):
             raise DecodeError(f"a control event of type {kind} is malformed: {error}") from error
         return UnknownEvent(kind, aggregate, bytes(body))
 
@@ -299,6 +299,14 @@ def decode_record_body(body: bytes | memoryview, *, offset: int, position: int) 
 def record_properties(event: Event) -> dict[str, str]:
     """The properties of the record that carries this event: found by type and by aggregate."""
     return {Property.KEYS.value: event.aggregate, Property.TAGS.value: event.type}
+
+
+def _is_text(body: bytes | memoryview) -> bool:
+    try:
+        bytes(body).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 _T = TypeVar("_T")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from kourou.engine.peer import Peer
 from kourou.engine.subscriptions import (
@@ -70,6 +70,7 @@ class Member:
     version: int
     first_ms: int
     seen_ms: int
+    shares_id: bool = False
 
     @property
     def address(self) -> str:
@@ -111,15 +112,6 @@ class ConsumerGroup:
         """What each member wants."""
         return self._subscriptions
 
-    def subscription(self, topic: str, peer: Peer) -> Subscription | None:
-        """What a pull over this connection wants of `topic`: its own word, else the group's."""
-        for key in self.members:
-            if key[1] == peer.id:
-                own = self._subscriptions.of(key).get(topic)
-                if own is not None:
-                    return own
-        return self._subscriptions.joined.get(topic)
-
 
 @dataclass(slots=True)
 class Change:
@@ -136,6 +128,9 @@ class Change:
     expired: list[Peer] = field(default_factory=list)
 
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_W = TypeVar("_W")
 _Kind = Literal["consumer", "producer"]
 _Key = tuple[_Kind, str, MemberKey]
 
@@ -143,7 +138,15 @@ _Key = tuple[_Kind, str, MemberKey]
 class Membership:
     """The table of everybody. All times are monotonic ms."""
 
-    __slots__ = ("_by_peer", "_consumers", "_order", "_producers", "expiry_ms", "policy")
+    __slots__ = (
+        "_by_client",
+        "_by_peer",
+        "_consumers",
+        "_order",
+        "_producers",
+        "expiry_ms",
+        "policy",
+    )
 
     def __init__(
         self,
@@ -156,9 +159,11 @@ class Membership:
         self.policy = policy
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[MemberKey, Member]] = {}
-        # Both tables are dicts and not sets, so that iteration is the same in every run.
+        # Dicts and not sets, so that iteration is the same in every run. `_by_client` keeps its
+        # keys, like `_order`, from the longest silent to the one heard last.
         self._order: dict[_Key, Member] = {}
         self._by_peer: dict[int, dict[_Key, None]] = {}
+        self._by_client: dict[str, dict[_Key, None]] = {}
 
     # -- coming -------------------------------------------------------------------------------
 
@@ -193,7 +198,8 @@ class Membership:
             if self.policy is SubscriptionPolicy.REFUSE:
                 change.refused.append(text)
                 return
-            change.clashes.append(text)
+            if group is not None and group.said.signature(member) != said:
+                change.clashes.append(text)  # once, not with every heartbeat
         if group is None:
             group = self._consumers[part.group] = ConsumerGroup(part)
         group.follow(part)
@@ -220,17 +226,24 @@ class Membership:
             self._by_peer.setdefault(peer.id, {})[key] = None
         else:
             del self._order[key]
+            del self._by_client[beat.client_id][key]
             member.language, member.version = beat.language, beat.version
             member.seen_ms = now_ms
         self._order[key] = member
+        self._by_client.setdefault(beat.client_id, {})[key] = None
         return new
 
-    @staticmethod
-    def _note_shared_id(group: ConsumerGroup, member: MemberKey, change: Change) -> None:
-        """Two processes under one client id share queues without knowing: both keep beating."""
+    def _note_shared_id(self, group: ConsumerGroup, member: MemberKey, change: Change) -> None:
+        """Two processes under one client id take the same queues; both keep beating. Said once."""
         mine = group.members[member]
-        for key, other in group.members.items():
-            if key[0] == member[0] and key != member and other.seen_ms > mine.first_ms:
+        if mine.shares_id:
+            return
+        for kind, name, key in self._by_client[member[0]]:
+            if kind != "consumer" or name != group.name or key == member:
+                continue
+            other = group.members[key]
+            if other.seen_ms > mine.first_ms:
+                mine.shares_id = other.shares_id = True
                 change.clashes.append(
                     f"the client id {member[0]} is used in the consumer group {group.name} by "
                     f"{mine.address} and {other.address} at once; give each its own instance name"
@@ -295,15 +308,10 @@ class Membership:
         for key in keys:
             kind, name, member = key
             del self._order[key]
-            hanging = self._by_peer[member[1]]
-            del hanging[key]
-            if not hanging:
-                del self._by_peer[member[1]]
+            _drop(self._by_peer, member[1], key)
+            _drop(self._by_client, member[0], key)
             if kind == "producer":
-                table = self._producers[name]
-                del table[member]
-                if not table:
-                    del self._producers[name]
+                _drop(self._producers, name, member)
                 continue
             group = self._consumers[name]
             del group.members[member]
@@ -344,14 +352,29 @@ class Membership:
 
     def consumer_peer(self, group: str, client_id: str) -> Peer | None:
         """The connection over which this member of a consumer group was last heard, or None."""
-        return _latest(self.consumers(group), client_id)
+        for kind, name, member in reversed(self._by_client.get(client_id, {})):
+            if kind == "consumer" and name == group:
+                return self._order[kind, name, member].peer
+        return None
 
     def producer_peer(self, client_id: str) -> Peer | None:
         """The connection over which this producer was last heard in any group, or None."""
-        for key in reversed(self._order):
-            if key[0] == "producer" and key[2][0] == client_id:
+        for key in reversed(self._by_client.get(client_id, {})):
+            if key[0] == "producer":
                 return self._order[key].peer
         return None
+
+    def subscription(self, group: str, topic: str, peer: Peer) -> Subscription | None:
+        """What a pull over this connection wants of `topic`: its own word, else the group's."""
+        known = self._consumers.get(group)
+        if known is None:
+            return None
+        for kind, name, member in self._by_peer.get(peer.id, ()):
+            if kind == "consumer" and name == group:
+                own = known.said.of(member).get(topic)
+                if own is not None:
+                    return own
+        return known.subscriptions.get(topic)
 
     def statistics(self) -> dict[str, int]:
         """How many connections, memberships and groups there are."""
@@ -375,8 +398,9 @@ def _seen(member: Member) -> int:
     return member.seen_ms
 
 
-def _latest(members: list[Member], client_id: str) -> Peer | None:
-    for member in reversed(members):
-        if member.client_id == client_id:
-            return member.peer
-    return None
+def _drop(table: dict[_K, dict[_V, _W]], outer: _K, inner: _V) -> None:
+    """Remove an entry, and its table when that is empty."""
+    entries = table[outer]
+    del entries[inner]
+    if not entries:
+        del table[outer]

@@ -99,9 +99,7 @@ class OffsetDesk:
     ) -> list[Effect]:
         """When the queue's first kept message was stored (32); -1 for an empty queue."""
         span = self._view.queue_range(request.topic, _queue(request.queue_id))
-        at_ms = (
-            self._view.store_time(request.topic, request.queue_id, span[0]) if span else -1
-        )
+        at_ms = self._view.store_time(request.topic, request.queue_id, span[0]) if span else -1
         return [Reply(received.to, header=GetEarliestMsgStoreTimeResponse(timestamp=at_ms))]
 
 

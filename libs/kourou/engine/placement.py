@@ -49,9 +49,7 @@ class Placement:
     end: int
 
 
-def place(
-    end: int, sizes: Sequence[int] | npt.NDArray[np.int64], segment_size: int
-) -> Placement:
+def place(end: int, sizes: Sequence[int] | npt.NDArray[np.int64], segment_size: int) -> Placement:
     """Place records of `sizes` bytes behind `end`; all in bytes.
 
     Raises MessageIllegal if a record cannot fit into any segment; then nothing was decided.

@@ -24,6 +24,7 @@ from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import QueueRead, StoreView
 from kourou.engine.progress import Commits
+from kourou.engine.subscriptions import check_pull
 from kourou.engine.traffic import Traffic
 from kourou.errors import (
     BadRequest,
@@ -34,10 +35,10 @@ from kourou.errors import (
     Rejected,
     TopicNotFound,
 )
-from kourou.filtering.tags import parse_tags
+from kourou.filtering.tags import parse_subscription, wanted_codes
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.permission import Permission
-from kourou.model.subscription import SQL92, TAG, MessageModel, Subscription
+from kourou.model.subscription import Subscription
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 
 
@@ -100,9 +101,7 @@ class Pulls:
         """Answer those whose time is up."""
         effects: list[Effect] = []
         for hold in self._holds.take_expired(now_ms):
-            effects += self._attempt(
-                now_ms, hold.pull.received, hold.pull.request, may_hold=False
-            )
+            effects += self._attempt(now_ms, hold.pull.received, hold.pull.request, may_hold=False)
         return effects
 
     def topic_changed(self, now_ms: int, topic: str) -> list[Effect]:
@@ -135,7 +134,7 @@ class Pulls:
         deadline_ms: int = 0,
     ) -> list[Effect]:
         try:
-            subscription = self._check(request)
+            subscription = self._check(request, received.to.peer)
             code, read = self._read(request, subscription)
         except KourouError as error:
             return [Reply(received.to, error.wire_code, str(error), self._header(0, 0, 0))]
@@ -163,7 +162,7 @@ class Pulls:
 
     # -- the checks, in RocketMQ's order ------------------------------------------------------
 
-    def _check(self, request: PullMessage) -> Subscription:
+    def _check(self, request: PullMessage, peer: Peer) -> Subscription:
         if not self._policy.permission & Permission.READ:
             raise NoPermission(f"broker {self._policy.broker_name} is not readable")
         group = self._control.groups.get(request.consumer_group)
@@ -187,47 +186,30 @@ class Pulls:
         if request.max_msg_nums <= 0:
             raise BadRequest(f"maxMsgNums is {request.max_msg_nums}; at least 1 is needed")
         if request.sys_flag & PullFlag.SUBSCRIPTION:
-            return self._subscription_of(request)
+            return parse_subscription(
+                request.topic,
+                request.subscription,
+                request.expression_type,
+                version=request.sub_version,
+            )
         consuming = self._members.consumer_group(request.consumer_group)
         if consuming is None:
             raise Rejected(
                 f"the consumer group {request.consumer_group} is not known from any heartbeat",
                 code=Code.SUBSCRIPTION_NOT_EXIST,
             )
-        if (
-            consuming.message_model == MessageModel.BROADCASTING
-            and not group.consume_broadcast_enable
-        ):
-            raise NoPermission(f"the group {request.consumer_group} may not broadcast")
-        known = consuming.subscriptions.get(request.topic)
-        if known is None:
-            raise Rejected(
-                f"the group {request.consumer_group} has not subscribed {request.topic}",
-                code=Code.SUBSCRIPTION_NOT_EXIST,
-            )
-        if known.version < request.sub_version:
-            raise Rejected(
-                "the broker's subscription is older than the consumer's",
-                hint="a heartbeat is on its way",
-                code=Code.SUBSCRIPTION_NOT_LATEST,
-            )
-        return known
-
-    def _subscription_of(self, request: PullMessage) -> Subscription:
-        expression_type = request.expression_type or TAG
-        if expression_type == SQL92:
-            raise Rejected(
-                "SQL92 filters are not available at this broker yet",
-                hint="subscribe by tag",
-                code=Code.SUBSCRIPTION_PARSE_FAILED,
-            )
-        return parse_tags(request.topic, request.subscription or "*", version=request.sub_version)
+        return check_pull(
+            request.consumer_group,
+            request.topic,
+            consuming.subscription(request.topic, peer),
+            wanted_version=request.sub_version,
+            model=consuming.message_model,
+            broadcast_enabled=group.consume_broadcast_enable,
+        )
 
     # -- reading ------------------------------------------------------------------------------
 
-    def _read(
-        self, request: PullMessage, subscription: Subscription
-    ) -> tuple[Code, QueueRead]:
+    def _read(self, request: PullMessage, subscription: Subscription) -> tuple[Code, QueueRead]:
         offset = request.queue_offset
         span = self._view.queue_range(request.topic, request.queue_id)
         low, high = span if span is not None else (0, 0)
@@ -243,9 +225,7 @@ class Pulls:
                 next_offset=high, min_offset=low, max_offset=high
             )
         if offset == high:
-            return Code.PULL_NOT_FOUND, QueueRead(
-                next_offset=high, min_offset=low, max_offset=high
-            )
+            return Code.PULL_NOT_FOUND, QueueRead(next_offset=high, min_offset=low, max_offset=high)
         messages, size = self._limits(request)
         read = self._view.read_queue(
             request.topic,
@@ -253,7 +233,7 @@ class Pulls:
             offset,
             max_messages=messages,
             max_bytes=size,
-            codes=subscription.codes or None,
+            codes=wanted_codes(subscription),
             below=self._confirmations.confirmed,
         )
         if read.records:
@@ -298,9 +278,7 @@ class Pulls:
         if read.records:
             records = read.records
             body = (records[0] if len(records) == 1 else b"".join(records),)
-            self._traffic.out(
-                request.topic, request.consumer_group, len(records), read.size_bytes
-            )
+            self._traffic.out(request.topic, request.consumer_group, len(records), read.size_bytes)
         remark = _REMARKS.get(code, "")
         if read.corrupt_offsets:
             remark = f"unreadable offsets: {', '.join(map(str, read.corrupt_offsets))}"

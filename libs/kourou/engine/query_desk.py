@@ -22,9 +22,7 @@ from kourou.protocol.record import decode_record
 class QueryDesk:
     """Answers searches."""
 
-    def __init__(
-        self, view: StoreView, confirmations: Confirmations, policy: BrokerPolicy
-    ) -> None:
+    def __init__(self, view: StoreView, confirmations: Confirmations, policy: BrokerPolicy) -> None:
         self._view = view
         self._confirmations = confirmations
         self._policy = policy

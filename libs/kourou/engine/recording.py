@@ -88,9 +88,7 @@ class Recorder:
             effects.append(append)
             evolve(
                 self._control,
-                Recorded(
-                    offset, position, at_ms, cause.actor, cause.reason, cause.trace_id, event
-                ),
+                Recorded(offset, position, at_ms, cause.actor, cause.reason, cause.trace_id, event),
             )
             self._commits.observe(event)
             if isinstance(event, TopicDeleted):

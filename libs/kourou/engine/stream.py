@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kourou.engine.events import Recorded
 
-State = TypeVar("State")
+
+class StreamState(Protocol):
+    """What every state knows of its stream."""
+
+    next_offset: int
+    """How many events of the stream it has applied."""
+    at_ms: int
+    """Wall time of the latest of them; 0 before the first."""
+
+
+State = TypeVar("State", bound=StreamState)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,13 @@ from kourou.model.names import RETRY_PREFIX
 from kourou.model.subscription import TAG, MessageModel, Subscription
 
 MemberKey = tuple[str, int]
-"""Client id and peer id: a client that reconnects is two members until the old connection is gone."""
+"""Client id and peer id: a client that reconnects is two members until its old connection goes."""
 
 Signature = tuple[str, frozenset[tuple[str, str, frozenset[str] | str]]]
 
 
 class SubscriptionPolicy(StrEnum):
-    """What happens to a member whose subscriptions differ from the others' (F-number O group)."""
+    """What happens to a member whose subscriptions differ from the others'."""
 
     WARN = "warn"
     REFUSE = "refuse"
@@ -55,25 +55,33 @@ def signature(model: MessageModel, subscriptions: Iterable[Subscription]) -> Sig
 class GroupSubscriptions:
     """The subscriptions of one group, by member and joined."""
 
-    __slots__ = ("_by_member", "_signatures", "joined")
+    __slots__ = ("_agreeing", "_by_member", "_signatures", "joined")
 
     def __init__(self) -> None:
         self._by_member: dict[MemberKey, dict[str, Subscription]] = {}
         self._signatures: dict[MemberKey, Signature] = {}
+        self._agreeing: dict[Signature, dict[MemberKey, None]] = {}
         self.joined: dict[str, Subscription] = {}
 
     def of(self, member: MemberKey) -> Mapping[str, Subscription]:
         """What this member subscribes: topic -> subscription."""
         return self._by_member.get(member, {})
 
+    def signature(self, member: MemberKey) -> Signature | None:
+        """What this member said last, or None for a newcomer."""
+        return self._signatures.get(member)
+
     def differing(self, member: MemberKey, wanted: Signature) -> MemberKey | None:
         """Another client of the group that would disagree with `member` saying `wanted`, or None.
 
-        A client's own other connections do not count: they are its past.
+        A client's own other connections do not count: they are its past. While all agree, this
+        costs the same however many they are.
         """
-        for other, said in self._signatures.items():
-            if other[0] != member[0] and said != wanted:
-                return other
+        for said, members in self._agreeing.items():
+            if said != wanted:
+                for other in members:
+                    if other[0] != member[0]:
+                        return other
         return None
 
     def put(
@@ -83,7 +91,7 @@ class GroupSubscriptions:
         wanted = {each.topic: each for each in subscriptions}
         before = self._by_member.get(member, {})
         self._by_member[member] = wanted
-        self._signatures[member] = said
+        self._say(member, said)
         for topic, each in wanted.items():
             self._improve(topic, before.get(topic), each)
         for topic in before.keys() - wanted.keys():
@@ -92,9 +100,20 @@ class GroupSubscriptions:
 
     def remove(self, member: MemberKey) -> None:
         """This member is gone."""
-        self._signatures.pop(member, None)
+        self._say(member, None)
         for topic in self._by_member.pop(member, {}):
             self._rejoin(topic)
+
+    def _say(self, member: MemberKey, said: Signature | None) -> None:
+        before = self._signatures.pop(member, None)
+        if before is not None:
+            agreeing = self._agreeing[before]
+            del agreeing[member]
+            if not agreeing:
+                del self._agreeing[before]
+        if said is not None:
+            self._signatures[member] = said
+            self._agreeing.setdefault(said, {})[member] = None
 
     def _improve(self, topic: str, old: Subscription | None, new: Subscription) -> None:
         joined = self.joined.get(topic)

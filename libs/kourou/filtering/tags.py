@@ -51,7 +51,7 @@ def parse_tags(topic: str, expression: str | None, *, version: int = 0) -> Subsc
         raise _unparsable(f"the tag expression {text!r} names no tag")
     if len(tags) > SUBSCRIPTION_TAGS_MAX:
         raise _unparsable(
-            f"the tag expression names {len(tags)} tags; at most {SUBSCRIPTION_TAGS_MAX} are allowed"
+            f"the tag expression names {len(tags)} tags; {SUBSCRIPTION_TAGS_MAX} are allowed"
         )
     codes = frozenset(java_hash(tag) for tag in tags)
     return Subscription(topic, text, TAG, tags, codes, version)

@@ -4,8 +4,8 @@ Lives here: minimum and maximum offset of a queue, and what happens to gaps, cut
 May not live here: which file holds which unit (kourou.store.queue_files), which records make which
 units (kourou.store.dispatch), the table of all queues (kourou.store.queue_table), reading records.
 
-State: projection. Every unit follows from one record of the commit log; all files can be deleted and
-come back byte for byte.
+State: projection. Every unit follows from one record of the commit log; all files can be deleted
+and come back byte for byte.
 
 Invariants:  first_offset <= min_offset <= max_offset
              the real units of a queue ascend in position and do not overlap
@@ -13,26 +13,32 @@ Invariants:  first_offset <= min_offset <= max_offset
              bytes of a unit below max_offset never change, except that a filler may become real
              bytes above max_offset in the last file are zero, or belong to an append that failed
 
-Format: docs/formats/consume-queue.md (fact sheet §5.3). A file is created sparse at its full length,
-since RocketMQ refuses files of another length; it is written with pwrite, because ten thousand mapped
-files would cost milliseconds each, and a full disk would be a signal instead of an error.
+Format: docs/formats/consume-queue.md (fact sheet §5.3). A file is created sparse at its full
+length, since RocketMQ refuses files of another length; it is written with pwrite, because ten
+thousand mapped files would cost milliseconds each, and a full disk would be a signal instead of an
+error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from kourou.errors import Corrupt
-from kourou.model.limits import QUEUE_UNIT_BYTES, RECORD_FIXED_BYTES, SEGMENT_SIZE_BYTES
+from kourou.model.limits import (
+    QUEUE_FILE_UNITS,
+    QUEUE_UNIT_BYTES,
+    RECORD_FIXED_BYTES,
+    SEGMENT_SIZE_BYTES,
+)
 from kourou.store.open_files import OpenFiles
+from kourou.store.paths import StorePaths
 from kourou.store.queue_files import FILLER_SIZE, UNIT, QueueFiles, Units, fillers
 from kourou.store.unit_search import data_end, first_at_or_above, last_real, next_real
 
 TAIL_BYTES_MAX = 4_096
-"""The last run appended is kept in memory if it is no longer, so that tailing readers need no file."""
+"""The last run appended is kept in memory if no longer than this: tailing readers need no file."""
 
 GAP_UNITS_MAX = SEGMENT_SIZE_BYTES // RECORD_FIXED_BYTES
 """More records than this cannot be missing in a row: a larger gap is a damaged queue offset."""
@@ -54,14 +60,20 @@ class ConsumeQueue:
     )
 
     def __init__(
-        self, topic: str, queue_id: int, root: Path, pool: OpenFiles, file_units: int
+        self,
+        topic: str,
+        queue_id: int,
+        paths: StorePaths,
+        pool: OpenFiles,
+        file_units: int = QUEUE_FILE_UNITS,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.min_offset = 0
         self.max_offset = 0
         self.end_position = 0
-        self._files = QueueFiles(root / topic / str(queue_id), root, pool, file_units)
+        directory = paths.queue(topic, queue_id)
+        self._files = QueueFiles(directory, paths.consume_queue, pool, file_units)
         self._tail: tuple[int, bytes] = (0, b"")
 
     def __repr__(self) -> str:
@@ -103,8 +115,8 @@ class ConsumeQueue:
         """Append whole units, the first for `first_offset`; the last record ends at `end_position`.
 
         A gap before them is filled with fillers, whose number is returned; an empty queue begins at
-        `first_offset` instead. OSError if the disk refuses: then nothing counts as appended, and the
-        same call may be repeated.
+        `first_offset` instead. OSError if the disk refuses: then nothing counts as appended, and
+        the same call may be repeated.
         """
         filled = 0
         if first_offset != self.max_offset or not len(self._files):
@@ -152,7 +164,7 @@ class ConsumeQueue:
         return filled + 1
 
     def _lead_up_to(self, offset: int) -> int:
-        """Make `offset` the next one to be written. Returns how many offsets in between were filled."""
+        """Make `offset` the next one to be written; returns how many before it were filled."""
         if self.max_offset == self._files.first:
             self._start(offset)
             return 0
@@ -160,8 +172,8 @@ class ConsumeQueue:
         assert gap >= 0, (self, offset)
         if gap > GAP_UNITS_MAX:
             raise Corrupt(
-                f"queue {self.topic}/{self.queue_id} ends at offset {self.max_offset}, yet a record "
-                f"claims offset {offset}",
+                f"queue {self.topic}/{self.queue_id} ends at offset {self.max_offset}, yet a "
+                f"record claims offset {offset}",
                 hint="delete the consumequeue directory; it is rebuilt from the log",
             )
         self._fill(self.max_offset, offset)
@@ -169,7 +181,7 @@ class ConsumeQueue:
         return gap
 
     def _start(self, offset: int) -> None:
-        """The first unit of an empty queue: in its file fillers lead up to it, as RocketMQ has it."""
+        """Begin an empty queue: in the first file fillers lead up to `offset`, as in RocketMQ."""
         self._files.remove_all()
         self._files.start(offset)
         self._fill(self._files.first, offset)
@@ -209,7 +221,12 @@ class ConsumeQueue:
         return 0 if found is None else found[1] + found[2]
 
     def correct_min_offset(self, log_start: int) -> None:
-        """Raise the minimum to the first message that the log, beginning at `log_start`, still has."""
+        """Raise the minimum to the first message that a log beginning at `log_start` still has."""
+        if self.min_offset == self.max_offset:
+            return
+        position, size, _ = self._files.unit(self.min_offset)
+        if size != FILLER_SIZE and position >= log_start:
+            return  # as it was: the usual case, ten thousand times every ten seconds
         cut = first_at_or_above(self._files, log_start, self.min_offset, self.max_offset)
         found = next_real(self._files, cut, self.max_offset)
         self.min_offset = self.max_offset if found is None else found[0]
@@ -238,9 +255,9 @@ class ConsumeQueue:
     def load(self, names: Sequence[str], trusted_below: int | None) -> str:
         """Take over the files found on disk; returns what is wrong with them, "" if nothing.
 
-        `trusted_below` None: the store was closed cleanly, all units count. Otherwise a power loss may
-        have left anything in the units of records at or above that position: they are wiped, and their
-        records must be dispatched again. ConfigError if the files have another length.
+        `trusted_below` None: the store was closed cleanly, all units count. Otherwise a power loss
+        may have left anything in the units of records at or above that position: they are wiped,
+        and their records must be dispatched again. ConfigError if the files have another length.
         """
         problem = self._files.adopt(names)
         if problem:

@@ -6,10 +6,10 @@ May not live here: what the files contain.
 
 State: soft. Which files are open, and which are dirty; both are rebuilt by use.
 
-One thread writes; any thread may read, and any thread may call `flush`. A file that somebody works on
-is *pinned* and not closed under his hands, so the bound may be passed by as many files as there are
-threads at work. A file is noted as dirty after its write has returned, hence a `flush` covers every
-write that returned before it began.
+One thread writes; any thread may read, and any thread may call `flush`. A file that somebody works
+on is *pinned* and not closed under his hands, so the bound may be passed by as many files as there
+are threads at work. A file is noted as dirty after its write has returned, hence a `flush` covers
+every write that returned before it began.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class OpenFiles:
                     self._close(file)
 
     def make_dirs(self, directory: Path, root: Path) -> None:
-        """Make a directory below `root`; the next flush makes its name, and those above, durable."""
+        """Make a directory below `root`; the next flush makes the names down to it durable."""
         self._disk.make_dirs(directory)
         with self._lock:
             while directory != root:

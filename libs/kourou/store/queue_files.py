@@ -5,8 +5,8 @@ May not live here: what an offset means, how far a queue goes (kourou.store.cons
 
 State: projection, see kourou.store.consume_queue. Format: docs/formats/consume-queue.md.
 
-File n holds the units of offsets [n * file_units, (n + 1) * file_units); its name is the byte offset of
-its first unit. The files of a queue follow one another without a hole.
+File n holds the units of offsets [n * file_units, (n + 1) * file_units); its name is the byte
+offset of its first unit. The files of a queue follow one another without a hole.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import numpy.typing as npt
 from kourou.errors import ConfigError, Corrupt
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.store.open_files import OpenFiles, PooledFile
+from kourou.store.paths import file_name, start_of
 
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
-"""A unit as it lies in the file; `code` is the tag hash, or the delivery time of a delayed message."""
+"""A unit as it lies in the file; `code` is a tag hash, or when to deliver a delayed message."""
 
 FILLER_SIZE = 0x7FFF_FFFF
 """The size of a unit that keeps an offset and names no record; its other fields are 0."""
 
 Units = npt.NDArray[np.void]
 
-NAME_DIGITS = 20
-WIPE_BYTES = 65_536
+WIPE_BYTES = 4_096  # a block: holes are found a block at a time
 
 _UNIT = struct.Struct(">qiq")
 
@@ -83,16 +83,17 @@ class QueueFiles:
     def adopt(self, names: Sequence[str]) -> str:
         """Take over the files found on disk, given their sorted names.
 
-        Returns what is wrong with them, "" if nothing. ConfigError if they were written with another
-        file length: then they are sound and must not be touched.
+        Returns what is wrong with them, "" if nothing. ConfigError if they were written with
+        another file length: then they are sound and must not be touched.
         """
         size = self._file_units * QUEUE_UNIT_BYTES
         numbers: list[int] = []
         files: list[PooledFile] = []
         for name in names:
-            if not (len(name) == NAME_DIGITS and name.isdecimal() and name.isascii()):
+            start = start_of(name)
+            if start is None:
                 continue  # not a queue's file: an editor's or an operator's copy
-            number, rest = divmod(int(name), size)
+            number, rest = divmod(start, size)
             file = self._file(number)
             if rest or self._pool.length(file) != size:
                 raise ConfigError(
@@ -137,7 +138,7 @@ class QueueFiles:
         return np.frombuffer(data, UNIT)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write whole units from `offset` on, adding files as needed; OSError if the disk refuses."""
+        """Write whole units from `offset` on, in new files if need be; OSError as the disk says."""
         number, unit = divmod(offset, self._file_units)
         base, files = self._span
         at = unit * QUEUE_UNIT_BYTES
@@ -154,7 +155,7 @@ class QueueFiles:
             self._pool.write(file, view[start : start + (last - first) * QUEUE_UNIT_BYTES], at)
 
     def _pieces(self, offset: int, end: int) -> Iterator[tuple[PooledFile, int, int, int]]:
-        """(file, first offset, end offset, byte in the file) of each file that [offset, end) meets."""
+        """(file, first offset, end offset, byte in it) of each file that [offset, end) meets."""
         base, files = self._span
         while offset < end:
             number, unit = divmod(offset, self._file_units)
@@ -166,7 +167,7 @@ class QueueFiles:
 
     def _file(self, number: int) -> PooledFile:
         size = self._file_units * QUEUE_UNIT_BYTES
-        return PooledFile(self._directory / f"{number * size:0{NAME_DIGITS}d}", size)
+        return PooledFile(self._directory / file_name(number * size), size)
 
     def cut(self, end: int) -> None:
         """Remove the files from offset `end` on; in the file before, zero what lies above it."""

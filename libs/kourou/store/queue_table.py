@@ -12,14 +12,13 @@ any other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from kourou.errors import Corrupt
+from kourou.errors import BadRequest
 from kourou.model.limits import QUEUE_FILE_UNITS
-from kourou.model.names import check_topic
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk
 from kourou.store.open_files import OPEN_FILES_MAX, OpenFiles
+from kourou.store.paths import StorePaths
 
 
 class ConsumeQueues:
@@ -28,13 +27,13 @@ class ConsumeQueues:
     def __init__(
         self,
         disk: Disk,
-        directory: Path,
+        paths: StorePaths,
         *,
         file_units: int = QUEUE_FILE_UNITS,
         open_files_max: int = OPEN_FILES_MAX,
     ) -> None:
         self._disk = disk
-        self._directory = directory
+        self._paths = paths
         self._file_units = file_units
         self._pool = OpenFiles(disk, open_files_max)
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
@@ -63,14 +62,12 @@ class ConsumeQueues:
             queue = queues.get(queue_id)
             if queue is not None:
                 return queue
-        if queue_id < 0:
-            raise Corrupt(f"a record of topic {topic} claims queue {queue_id}")
-        queue = self._new(check_topic(topic), queue_id)
+        queue = self._new(topic, queue_id)
         self._topics.setdefault(topic, {})[queue_id] = queue
         return queue
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
-        return ConsumeQueue(topic, queue_id, self._directory, self._pool, self._file_units)
+        return ConsumeQueue(topic, queue_id, self._paths, self._pool, self._file_units)
 
     def topics(self) -> list[str]:
         """The topics that have queues."""
@@ -91,22 +88,29 @@ class ConsumeQueues:
         """Take over what lies on disk; returns what is wrong, one sentence a queue.
 
         `trusted_below` None: closed cleanly. Otherwise every unit of a record at or above that log
-        position is wiped, and those records must be dispatched again. If anything is wrong, `wipe` and
-        dispatch the whole log. ConfigError if the files were written with another length.
+        position is wiped, and those records must be dispatched again. If anything is wrong, `wipe`
+        and dispatch the whole log. ConfigError if the files were written with another length.
         """
         problems: list[str] = []
         self._topics = {}
-        for topic in self._disk.list_dir(self._directory):
-            for name in self._disk.list_dir(self._directory / topic):
+        root = self._paths.consume_queue
+        for topic in self._disk.list_dir(root):
+            queues: dict[int, ConsumeQueue] = {}
+            for name in self._disk.list_dir(root / topic):
                 if not (name.isdecimal() and name.isascii()):
                     continue
-                queue = self._new(topic, int(name))
-                files = self._disk.list_dir(self._directory / topic / name)
-                problem = queue.load(files, trusted_below)
+                try:
+                    queue = self._new(topic, int(name))
+                except BadRequest as error:
+                    problems.append(f"{root / topic}: {error}")
+                    continue
+                problem = queue.load(self._disk.list_dir(root / topic / name), trusted_below)
                 if problem:
                     problems.append(problem)
                 if queue.file_count:
-                    self._topics.setdefault(topic, {})[queue.queue_id] = queue
+                    queues[queue.queue_id] = queue
+            if queues:
+                self._topics[topic] = queues
         return problems
 
     def wipe(self) -> None:
@@ -114,7 +118,16 @@ class ConsumeQueues:
         self._topics = {}
         self._pool.close()
         self._pool = OpenFiles(self._disk, self._pool.count_max)
-        self._disk.remove_tree(self._directory)
+        root = self._paths.consume_queue
+        self._disk.remove_tree(root)
+        self._disk.sync_dir(
+            root.parent
+        )  # or a power loss could bring old units back among new ones
+        self._disk.make_dirs(root)
+
+    def offset_total(self) -> int:
+        """The sum of all maximum offsets: a store that lost a queue's files has a smaller one."""
+        return sum(queue.max_offset for queue in self)
 
     def end_position(self) -> int:
         """The end of the last record that any queue names; 0 if there is none."""
@@ -141,7 +154,7 @@ class ConsumeQueues:
         queues = self._topics.pop(topic, {})
         for queue in queues.values():
             queue.remove()
-        self._disk.remove_tree(self._directory / topic)
+        self._disk.remove_tree(self._paths.consume_queue / topic)
         return len(queues)
 
     def flush_all(self) -> int:

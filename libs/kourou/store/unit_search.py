@@ -1,13 +1,13 @@
 """Finding the way in a queue's units: where they end, and which is the first at a position.
 
-Lives here: searches over `QueueFiles`, all of them by halving, since ten thousand queues are searched
-when a broker starts.
+Lives here: searches over `QueueFiles`, all of them by halving, since ten thousand queues are
+searched when a broker starts.
 May not live here: any change of a file.
 
 State: none.
 
-A *real* unit names a record; a *filler* keeps an offset. Real units ascend in position. Fillers have
-position 0 and may stand anywhere, so a search that meets one goes on to the next real unit.
+A *real* unit names a record; a *filler* keeps an offset. Real units ascend in position. Fillers
+have position 0 and may stand anywhere, so a search that meets one goes on to the next real unit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def last_real(files: QueueFiles, first: int, end: int) -> tuple[int, int, int] |
 
 
 def first_at_or_above(files: QueueFiles, position: int, first: int, end: int) -> int:
-    """The first offset in [first, end) after all real units below `position`; `end` if none is left."""
+    """The first offset in [first, end) behind all real units below `position`; else `end`."""
     while first < end:
         middle = (first + end) // 2
         found = next_real(files, middle, end)
@@ -75,8 +75,9 @@ def first_at_or_above(files: QueueFiles, position: int, first: int, end: int) ->
 def data_end(files: QueueFiles, below: int | None) -> tuple[int, str]:
     """Where the units of a queue end, and what is wrong with them ("" if nothing).
 
-    `below` None: the files were closed cleanly, and units end at the first one that is zero. Otherwise
-    only units of records below that position are known to be on the disk; the rest may be anything.
+    `below` None: the files were closed cleanly, and units end at the first one that is zero.
+    Otherwise only units of records below that position are known to be on the disk; the rest may be
+    anything.
     """
     # In whole files first: the last one that begins with data holds the end.
     low, high = 0, len(files)
@@ -137,7 +138,7 @@ def _disorder_before(files: QueueFiles, end: int, below: int | None) -> str:
 
 
 def _scan(files: QueueFiles, below: int) -> int:
-    """The end of the unbroken, ascending run of units from the first one on, looked at one by one."""
+    """The end of the unbroken, ascending run of units from the first one on, seen one by one."""
     reached = 0
     for first in range(files.first, files.end, _STEP_UNITS_MAX):
         units = files.read(first, min(files.end, first + _STEP_UNITS_MAX))

@@ -7,49 +7,49 @@ from typing import ClassVar
 from kourou.protocol.request import Request, Response
 
 
-class UpdateBrokerConfig(Request):
+class UpdateBrokerConfig(Request, kw_only=True):
     """UPDATE_BROKER_CONFIG (25); the body is properties text."""
 
     code: ClassVar[int] = 25
 
 
-class GetBrokerConfig(Request):
+class GetBrokerConfig(Request, kw_only=True):
     """GET_BROKER_CONFIG (26); answered with properties text."""
 
     code: ClassVar[int] = 26
 
 
-class GetBrokerConfigResponse(Response):
+class GetBrokerConfigResponse(Response, kw_only=True):
     """The settings' data version, as JSON."""
 
     version: str | None = None
 
 
-class GetBrokerRuntimeInfo(Request):
+class GetBrokerRuntimeInfo(Request, kw_only=True):
     """GET_BROKER_RUNTIME_INFO (28): rates, bounds and sizes as a table of texts."""
 
     code: ClassVar[int] = 28
 
 
-class CleanExpiredConsumeQueue(Request):
+class CleanExpiredConsumeQueue(Request, kw_only=True):
     """CLEAN_EXPIRED_CONSUMEQUEUE (306)."""
 
     code: ClassVar[int] = 306
 
 
-class CleanUnusedTopic(Request):
+class CleanUnusedTopic(Request, kw_only=True):
     """CLEAN_UNUSED_TOPIC (316)."""
 
     code: ClassVar[int] = 316
 
 
-class DeleteExpiredCommitLog(Request):
+class DeleteExpiredCommitLog(Request, kw_only=True):
     """DELETE_EXPIRED_COMMITLOG (329)."""
 
     code: ClassVar[int] = 329
 
 
-class ViewBrokerStatsData(Request):
+class ViewBrokerStatsData(Request, kw_only=True):
     """VIEW_BROKER_STATS_DATA (315): sums and rates of one counter."""
 
     code: ClassVar[int] = 315

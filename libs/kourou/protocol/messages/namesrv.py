@@ -7,7 +7,7 @@ from typing import ClassVar
 from kourou.protocol.request import Int32, Int64, Request, Response
 
 
-class PutKvConfig(Request):
+class PutKvConfig(Request, kw_only=True):
     """PUT_KV_CONFIG (100)."""
 
     code: ClassVar[int] = 100
@@ -16,7 +16,7 @@ class PutKvConfig(Request):
     value: str
 
 
-class GetKvConfig(Request):
+class GetKvConfig(Request, kw_only=True):
     """GET_KV_CONFIG (101)."""
 
     code: ClassVar[int] = 101
@@ -24,13 +24,13 @@ class GetKvConfig(Request):
     key: str
 
 
-class GetKvConfigResponse(Response):
+class GetKvConfigResponse(Response, kw_only=True):
     """The value, absent if there is none."""
 
     value: str | None = None
 
 
-class DeleteKvConfig(Request):
+class DeleteKvConfig(Request, kw_only=True):
     """DELETE_KV_CONFIG (102)."""
 
     code: ClassVar[int] = 102
@@ -38,7 +38,7 @@ class DeleteKvConfig(Request):
     key: str
 
 
-class RegisterBroker(Request):
+class RegisterBroker(Request, kw_only=True):
     """REGISTER_BROKER (103); the body has the broker's topics.
 
     `body_crc32` is the body's CRC-32 without its top bit, 0 to skip the check. Ours: `listeners`
@@ -56,14 +56,14 @@ class RegisterBroker(Request):
     listeners: dict[str, str] | None = None
 
 
-class RegisterBrokerResponse(Response):
+class RegisterBrokerResponse(Response, kw_only=True):
     """For a follower: its leader's addresses."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
-class UnregisterBroker(Request):
+class UnregisterBroker(Request, kw_only=True):
     """UNREGISTER_BROKER (104)."""
 
     code: ClassVar[int] = 104
@@ -73,7 +73,7 @@ class UnregisterBroker(Request):
     broker_id: Int64
 
 
-class GetRouteInfoByTopic(Request):
+class GetRouteInfoByTopic(Request, kw_only=True):
     """GET_ROUTEINFO_BY_TOPIC (105)."""
 
     code: ClassVar[int] = 105
@@ -81,45 +81,45 @@ class GetRouteInfoByTopic(Request):
     accept_standard_json_only: bool | None = None
 
 
-class GetBrokerClusterInfo(Request):
+class GetBrokerClusterInfo(Request, kw_only=True):
     """GET_BROKER_CLUSTER_INFO (106): all clusters, broker names and addresses."""
 
     code: ClassVar[int] = 106
 
 
-class WipeWritePermOfBroker(Request):
+class WipeWritePermOfBroker(Request, kw_only=True):
     """WIPE_WRITE_PERM_OF_BROKER (205): routes stop offering a broker's topics for writing."""
 
     code: ClassVar[int] = 205
     broker_name: str
 
 
-class WipeWritePermOfBrokerResponse(Response):
+class WipeWritePermOfBrokerResponse(Response, kw_only=True):
     """How many topics changed."""
 
     wipe_topic_count: Int32
 
 
-class AddWritePermOfBroker(Request):
+class AddWritePermOfBroker(Request, kw_only=True):
     """ADD_WRITE_PERM_OF_BROKER (327): undo WIPE_WRITE_PERM_OF_BROKER."""
 
     code: ClassVar[int] = 327
     broker_name: str
 
 
-class AddWritePermOfBrokerResponse(Response):
+class AddWritePermOfBrokerResponse(Response, kw_only=True):
     """How many topics changed."""
 
     add_topic_count: Int32
 
 
-class GetAllTopicListFromNamesrv(Request):
+class GetAllTopicListFromNamesrv(Request, kw_only=True):
     """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
 
     code: ClassVar[int] = 206
 
 
-class DeleteTopicInNamesrv(Request):
+class DeleteTopicInNamesrv(Request, kw_only=True):
     """DELETE_TOPIC_IN_NAMESRV (216); with `cluster_name` only that cluster's brokers lose it."""
 
     code: ClassVar[int] = 216
@@ -127,57 +127,57 @@ class DeleteTopicInNamesrv(Request):
     cluster_name: str | None = None
 
 
-class GetKvListByNamespace(Request):
+class GetKvListByNamespace(Request, kw_only=True):
     """GET_KVLIST_BY_NAMESPACE (219)."""
 
     code: ClassVar[int] = 219
     namespace: str
 
 
-class GetTopicsByCluster(Request):
+class GetTopicsByCluster(Request, kw_only=True):
     """GET_TOPICS_BY_CLUSTER (224)."""
 
     code: ClassVar[int] = 224
     cluster: str
 
 
-class GetSystemTopicListFromNamesrv(Request):
+class GetSystemTopicListFromNamesrv(Request, kw_only=True):
     """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): cluster and broker names, which are topics too."""
 
     code: ClassVar[int] = 304
 
 
-class GetUnitTopicList(Request):
+class GetUnitTopicList(Request, kw_only=True):
     """GET_UNIT_TOPIC_LIST (311)."""
 
     code: ClassVar[int] = 311
 
 
-class GetHasUnitSubTopicList(Request):
+class GetHasUnitSubTopicList(Request, kw_only=True):
     """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
 
     code: ClassVar[int] = 312
 
 
-class GetHasUnitSubUnunitTopicList(Request):
+class GetHasUnitSubUnunitTopicList(Request, kw_only=True):
     """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
 
     code: ClassVar[int] = 313
 
 
-class UpdateNamesrvConfig(Request):
+class UpdateNamesrvConfig(Request, kw_only=True):
     """UPDATE_NAMESRV_CONFIG (318); the body is properties text."""
 
     code: ClassVar[int] = 318
 
 
-class GetNamesrvConfig(Request):
+class GetNamesrvConfig(Request, kw_only=True):
     """GET_NAMESRV_CONFIG (319)."""
 
     code: ClassVar[int] = 319
 
 
-class QueryDataVersion(Request):
+class QueryDataVersion(Request, kw_only=True):
     """QUERY_DATA_VERSION (322): did my topics change since I registered? The body has my version."""
 
     code: ClassVar[int] = 322
@@ -187,7 +187,7 @@ class QueryDataVersion(Request):
     broker_id: Int64
 
 
-class QueryDataVersionResponse(Response):
+class QueryDataVersionResponse(Response, kw_only=True):
     """True: register again with all topics."""
 
     changed: bool

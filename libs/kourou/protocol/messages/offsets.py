@@ -10,7 +10,7 @@ from typing import ClassVar
 from kourou.protocol.request import Int32, Int64, Request, Response
 
 
-class QueryConsumerOffset(Request):
+class QueryConsumerOffset(Request, kw_only=True):
     """QUERY_CONSUMER_OFFSET (14): how far has a group come in a queue?"""
 
     code: ClassVar[int] = 14
@@ -20,13 +20,13 @@ class QueryConsumerOffset(Request):
     bname: str | None = None
 
 
-class QueryConsumerOffsetResponse(Response):
+class QueryConsumerOffsetResponse(Response, kw_only=True):
     """The next offset the group will read."""
 
     offset: Int64
 
 
-class UpdateConsumerOffset(Request):
+class UpdateConsumerOffset(Request, kw_only=True):
     """UPDATE_CONSUMER_OFFSET (15): a group commits its progress; stored even if lower."""
 
     code: ClassVar[int] = 15
@@ -37,7 +37,7 @@ class UpdateConsumerOffset(Request):
     bname: str | None = None
 
 
-class SearchOffsetByTimestamp(Request):
+class SearchOffsetByTimestamp(Request, kw_only=True):
     """SEARCH_OFFSET_BY_TIMESTAMP (29): the offset nearest to a store time in ms."""
 
     code: ClassVar[int] = 29
@@ -47,13 +47,13 @@ class SearchOffsetByTimestamp(Request):
     bname: str | None = None
 
 
-class SearchOffsetByTimestampResponse(Response):
+class SearchOffsetByTimestampResponse(Response, kw_only=True):
     """The offset found."""
 
     offset: Int64
 
 
-class GetMaxOffset(Request):
+class GetMaxOffset(Request, kw_only=True):
     """GET_MAX_OFFSET (30): the offset that the queue's next message will get."""
 
     code: ClassVar[int] = 30
@@ -62,13 +62,13 @@ class GetMaxOffset(Request):
     bname: str | None = None
 
 
-class GetMaxOffsetResponse(Response):
+class GetMaxOffsetResponse(Response, kw_only=True):
     """The end of the queue."""
 
     offset: Int64
 
 
-class GetMinOffset(Request):
+class GetMinOffset(Request, kw_only=True):
     """GET_MIN_OFFSET (31): the first offset still kept."""
 
     code: ClassVar[int] = 31
@@ -77,13 +77,13 @@ class GetMinOffset(Request):
     bname: str | None = None
 
 
-class GetMinOffsetResponse(Response):
+class GetMinOffsetResponse(Response, kw_only=True):
     """The start of the queue."""
 
     offset: Int64
 
 
-class GetEarliestMsgStoreTime(Request):
+class GetEarliestMsgStoreTime(Request, kw_only=True):
     """GET_EARLIEST_MSG_STORETIME (32): when was the queue's first kept message stored?"""
 
     code: ClassVar[int] = 32
@@ -92,25 +92,25 @@ class GetEarliestMsgStoreTime(Request):
     bname: str | None = None
 
 
-class GetEarliestMsgStoreTimeResponse(Response):
+class GetEarliestMsgStoreTimeResponse(Response, kw_only=True):
     """Epoch ms; -1 when the queue is empty."""
 
     timestamp: Int64
 
 
-class GetAllConsumerOffset(Request):
+class GetAllConsumerOffset(Request, kw_only=True):
     """GET_ALL_CONSUMER_OFFSET (43): every group's progress, as `consumerOffset.json` has it."""
 
     code: ClassVar[int] = 43
 
 
-class GetAllDelayOffset(Request):
+class GetAllDelayOffset(Request, kw_only=True):
     """GET_ALL_DELAY_OFFSET (45): the delay levels' progress, as `delayOffset.json` has it."""
 
     code: ClassVar[int] = 45
 
 
-class CloneGroupOffset(Request):
+class CloneGroupOffset(Request, kw_only=True):
     """CLONE_GROUP_OFFSET (314): one group begins where another stands."""
 
     code: ClassVar[int] = 314
@@ -120,7 +120,7 @@ class CloneGroupOffset(Request):
     offline: bool = False
 
 
-class InvokeBrokerToResetOffset(Request):
+class InvokeBrokerToResetOffset(Request, kw_only=True):
     """INVOKE_BROKER_TO_RESET_OFFSET (222): move a group to a store time (-1: to the end).
 
     Without `is_force` the group is only ever moved back.
@@ -133,7 +133,7 @@ class InvokeBrokerToResetOffset(Request):
     is_force: bool = False
 
 
-class ResetConsumerClientOffset(Request):
+class ResetConsumerClientOffset(Request, kw_only=True):
     """RESET_CONSUMER_CLIENT_OFFSET (220, broker to client, oneway): take these offsets from now on."""
 
     code: ClassVar[int] = 220
@@ -143,7 +143,7 @@ class ResetConsumerClientOffset(Request):
     is_force: bool = False
 
 
-class QueryCorrectionOffset(Request):
+class QueryCorrectionOffset(Request, kw_only=True):
     """QUERY_CORRECTION_OFFSET (308): the lowest progress of a topic over groups, by queue."""
 
     code: ClassVar[int] = 308

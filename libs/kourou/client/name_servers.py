@@ -1,0 +1,114 @@
+"""Which name server is asked, and what happens when it does not answer.
+
+Lives here: the choice of one name server at random (F026, F027), staying with it, going to the next
+when it fails, and refreshing the list from an HTTP server when that way of discovery is on (F033).
+May not live here: what is asked.
+
+Name servers do not know of each other, and a client needs only one that answers.
+
+State: soft. Used on the I/O thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import urllib.request
+from collections.abc import Callable, Collection
+
+from kourou.client.connections import Connections, asked
+from kourou.client.discovery import NameServers, parse_addresses
+from kourou.errors import ConfigError, Unavailable, UnknownOutcome
+from kourou.protocol.request import Request
+from kourou.transport.zmq_client import Reply
+
+LIST_SIZE_BYTES_MAX = 16_384
+LIST_TIMEOUT_S = 3.0
+_log = logging.getLogger("kourou.client")
+
+
+class NameServerChoice:
+    """Asks one name server, the same while it answers."""
+
+    def __init__(
+        self,
+        found: NameServers,
+        connections: Connections,
+        *,
+        timeout_ms: int,
+        list_interval_ms: int,
+        chance: random.Random,
+        fetch: Callable[[str], str] | None = None,
+    ) -> None:
+        self._connections = connections
+        self._timeout_ms = timeout_ms
+        self._list_url = found.list_url
+        self._list_interval_ms = list_interval_ms
+        self._fetch = fetch or fetch_list
+        self._chance = chance
+        self._addresses: list[str] = list(found.addresses)
+        chance.shuffle(self._addresses)
+        self._refreshing: asyncio.Task[None] | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The known name servers; the first one is asked first."""
+        return tuple(self._addresses)
+
+    async def start(self) -> None:
+        """Get the list, if that is how name servers are found, and keep it fresh."""
+        if self._list_url:
+            await self._refresh()
+            self._refreshing = asyncio.ensure_future(self._keep_fresh())
+
+    async def ask(self, request: Request, *, also: Collection[int] = ()) -> Reply:
+        """The first answer of any name server; raises the last failure when none answers."""
+        failure: Unavailable | UnknownOutcome | None = None
+        for address in list(self._addresses):
+            try:
+                return await asked(
+                    self._connections.to_name_server(address),
+                    request,
+                    timeout_ms=self._timeout_ms,
+                    also=also,
+                )
+            except (Unavailable, UnknownOutcome) as error:
+                failure = error
+                _log.warning("name server %s does not answer: %s", address, error)
+                self._ask_last(address)
+        raise failure or Unavailable("no name server is known", hint=self._list_url)
+
+    def close(self) -> None:
+        """Refresh no more."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+    def _ask_last(self, address: str) -> None:
+        if address in self._addresses:
+            self._addresses.remove(address)
+            self._addresses.append(address)
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(self._list_interval_ms / 1000)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            text = await loop.run_in_executor(None, self._fetch, self._list_url)
+            fresh = list(parse_addresses(text.strip()))
+        except (OSError, UnicodeDecodeError, ConfigError) as error:
+            _log.warning("the name server list %s cannot be read: %s", self._list_url, error)
+            return
+        if set(fresh) != set(self._addresses):
+            self._chance.shuffle(fresh)
+            self._addresses = fresh
+
+
+def fetch_list(url: str) -> str:
+    """The list at `url`; OSError when it cannot be had. Blocks: run it in a thread."""
+    with urllib.request.urlopen(url, timeout=LIST_TIMEOUT_S) as answer:
+        body: bytes = answer.read(LIST_SIZE_BYTES_MAX)
+    return body.decode()

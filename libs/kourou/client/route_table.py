@@ -1,0 +1,187 @@
+"""The routes a client knows, and how they stay true.
+
+Lives here: one `QueueMap` a topic, found at its first use, refreshed every 30 s and when a broker's
+answer shows that a route is stale. May not live here: choosing among queues.
+
+A client keeps the last route it heard without limit: brokers go on when name servers are down, and
+so does it. `known` may be read from any thread, because maps are replaced and never changed.
+
+State: soft. A projection of what name servers know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from kourou.client.name_servers import NameServerChoice
+from kourou.client.routes import QueueMap, borrowed_queue_map, queue_map
+from kourou.errors import Code, KourouError, TopicNotFound
+from kourou.model.route import TopicRoute
+from kourou.protocol.bodies import decode_topic_route
+from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
+
+STALE_REFRESH_MS_MIN = 200
+"""However often a stale route is reported, the name server is asked no more often than this."""
+
+_TOPIC_UNKNOWN = frozenset({int(Code.TOPIC_NOT_EXIST)})
+_log = logging.getLogger("kourou.client")
+
+
+class RouteTable:
+    """Routes by topic. `on_change(topic)` is called on the I/O thread after a route changed."""
+
+    def __init__(
+        self,
+        name_servers: NameServerChoice,
+        *,
+        interval_ms: int,
+        chance: random.Random,
+    ) -> None:
+        self._name_servers = name_servers
+        self._interval_ms = interval_ms
+        self._chance = chance
+        self._maps: dict[str, QueueMap] = {}
+        self._borrowing: dict[str, tuple[str, int]] = {}
+        self._watched: set[str] = set()
+        self._finding: dict[str, asyncio.Task[QueueMap]] = {}
+        self._stale: dict[str, asyncio.TimerHandle] = {}
+        self._listeners: list[Callable[[str], None]] = []
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Refresh from now on."""
+        self._refreshing = asyncio.ensure_future(self._keep_fresh())
+
+    def close(self) -> None:
+        """Refresh no more."""
+        for task in (self._refreshing, *self._finding.values()):
+            if task is not None:
+                task.cancel()
+        for timer in self._stale.values():
+            timer.cancel()
+        self._stale.clear()
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """Call `on_change(topic)` after a topic's queues or addresses changed."""
+        self._listeners.append(on_change)
+
+    def known(self, topic: str) -> QueueMap | None:
+        """The map as last heard; any thread may ask."""
+        return self._maps.get(topic)
+
+    def addresses(self) -> set[str]:
+        """Every broker address in any known route."""
+        return {address for known in self._maps.values() for address in known.addresses()}
+
+    def watch(self, topic: str) -> None:
+        """Keep looking for this topic even while no name server knows it."""
+        self._watched.add(topic)
+
+    async def find(
+        self, topic: str, *, default_topic: str = "", default_queue_nums: int = 0
+    ) -> QueueMap:
+        """The topic's map, asked for if unknown; concurrent callers share one question.
+
+        With a `default_topic` an unknown topic borrows that one's route. Raises TopicNotFound when
+        neither is known, and Unavailable or UnknownOutcome when no name server answers.
+        """
+        if default_topic:
+            self._borrowing.setdefault(topic, (default_topic, default_queue_nums))
+        known = self._maps.get(topic)
+        if known is not None and (default_topic or not known.borrowed):
+            return known
+        fresh = await self._ask_once(topic)
+        if fresh.borrowed and not default_topic:
+            raise _unknown(topic)
+        return fresh
+
+    async def refresh(self, topic: str) -> QueueMap:
+        """Ask for the topic's route now."""
+        return await self._ask_once(topic)
+
+    def stale(self, topic: str) -> None:
+        """A broker's answer does not fit the route: refresh soon."""
+        if topic not in self._stale:
+            loop = asyncio.get_running_loop()
+            self._stale[topic] = loop.call_later(
+                STALE_REFRESH_MS_MIN / 1000, self._refresh_stale, topic
+            )
+
+    def _refresh_stale(self, topic: str) -> None:
+        del self._stale[topic]
+        self._ask_quietly(topic)
+
+    def _ask_quietly(self, topic: str) -> None:
+        def done(task: asyncio.Task[QueueMap]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                _log.info("the route of %s is not renewed: %s", topic, task.exception())
+
+        self._ask_task(topic).add_done_callback(done)
+
+    def _ask_task(self, topic: str) -> asyncio.Task[QueueMap]:
+        task = self._finding.get(topic)
+        if task is None:
+            task = self._finding[topic] = asyncio.ensure_future(self._ask(topic))
+            task.add_done_callback(lambda done: self._asked(topic, done))
+        return task
+
+    def _asked(self, topic: str, task: asyncio.Task[QueueMap]) -> None:
+        del self._finding[topic]
+        if not task.cancelled():
+            task.exception()  # seen, even when everybody who waited for it has gone
+
+    async def _ask_once(self, topic: str) -> QueueMap:
+        # Shielded, because another caller may wait for the same answer.
+        return await asyncio.shield(self._ask_task(topic))
+
+    async def _ask(self, topic: str) -> QueueMap:
+        route = await self._route_of(topic)
+        if route is not None:
+            return self._learn(queue_map(topic, route))
+        if topic not in self._borrowing:
+            raise _unknown(topic)
+        default_topic, queue_nums = self._borrowing[topic]
+        default_route = await self._route_of(default_topic)
+        if default_route is None:
+            raise TopicNotFound(
+                f"the topic {topic!r} does not exist, and no broker creates topics on demand"
+            )
+        return self._learn(borrowed_queue_map(topic, default_route, queue_nums))
+
+    async def _route_of(self, topic: str) -> TopicRoute | None:
+        reply = await self._name_servers.ask(GetRouteInfoByTopic(topic=topic), also=_TOPIC_UNKNOWN)
+        if reply.code == Code.TOPIC_NOT_EXIST:
+            return None
+        return decode_topic_route(reply.body[0] if reply.body else b"")
+
+    def _learn(self, fresh: QueueMap) -> QueueMap:
+        known = self._maps.get(fresh.topic)
+        if known == fresh:
+            return known
+        self._maps[fresh.topic] = fresh
+        for on_change in list(self._listeners):
+            on_change(fresh.topic)
+        return fresh
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            # A jitter of a tenth keeps a thousand clients from asking in the same moment.
+            jitter = 0.9 + 0.2 * self._chance.random()
+            await asyncio.sleep(self._interval_ms * jitter / 1000)
+            for topic in [*self._maps, *(self._watched - self._maps.keys())]:
+                try:
+                    await self._ask_once(topic)
+                except TopicNotFound:
+                    continue  # keep the last route; a deleted topic's brokers will say so
+                except KourouError as error:
+                    _log.info("routes are not renewed: %s", error)
+                    break
+
+
+def _unknown(topic: str) -> TopicNotFound:
+    return TopicNotFound(
+        f"no name server knows the topic {topic!r}", hint="create it, or check its name"
+    )

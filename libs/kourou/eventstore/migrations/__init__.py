@@ -1,0 +1,1 @@
+"""How the tables came to be as they are: Alembic revisions, applied when a store is opened."""

@@ -1,0 +1,18 @@
+"""Alembic's door: runs the wanted revisions on the connection that kourou.eventstore.schema holds.
+
+Executed by Alembic and by nobody else. The caller holds the write lock and the transaction.
+"""
+
+from __future__ import annotations
+
+from alembic import context
+
+from kourou.eventstore.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,76 @@
+"""Bring a database's tables up to date, or say clearly why that cannot be.
+
+Lives here: running the migrations when a store is opened. May not live here: the migrations.
+
+All revisions are applied in one transaction under the database's write lock, so two processes that
+open a store at once do not collide and a failed upgrade leaves the tables as they were.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from kourou.errors import MetadataUnavailable
+from kourou.eventstore.database import Database, first_line
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+HEAD = "0001"
+"""The newest revision, so that a store that has it opens without loading Alembic (a test compares)."""
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+_UPGRADE_LOCK = 0x6B6F75726F75
+"""PostgreSQL's advisory lock of an upgrade: the letters "kourou"."""
+
+
+def bring_up_to_date(database: Database) -> None:
+    """Apply the revisions that are missing. Raises MetadataUnavailable, and nothing is changed."""
+    with database.reading() as connection:
+        if current_revision(connection) == HEAD:
+            return
+    with database.writing() as connection:
+        if not database.is_sqlite:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+        upgrade(connection, "head", database.shown)
+
+
+def upgrade(connection: sa.Connection, revision: str, shown: str) -> None:
+    """Apply the revisions up to `revision` in the connection's transaction."""
+    from alembic import command
+    from alembic.util.exc import CommandError
+
+    found = current_revision(connection)
+    config = alembic_config()
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, revision)
+    except CommandError as error:
+        raise MetadataUnavailable(
+            f"the event store {shown} cannot be upgraded from revision {found}: "
+            f"{first_line(error)}",
+            hint="a newer version of Kourou may have written it; use that one, or another store",
+        ) from error
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration for our migrations; needs no file."""
+    from alembic.config import Config
+
+    config = Config()
+    # The option is a template in which a percent sign must be doubled.
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def current_revision(connection: sa.Connection) -> str | None:
+    """The revision of the tables; None for an empty database."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.execute(
+        sa.text("SELECT version_num FROM alembic_version")
+    ).scalar()
+    return found

@@ -1,0 +1,75 @@
+"""The arguments all services share.
+
+Lives here: `-c`, `-n`, `-p`/`-m`, `--set`, `--ready-file` and what becomes of a wrong argument.
+May not live here: settings; every key can be given as `--set key=value`.
+
+The letters are those of RocketMQ's `mqnamesrv` and `mqbroker`.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from kourou.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """`settings` are the keys given on the command line, with their texts."""
+
+    file: Path | None
+    settings: dict[str, str]
+    print_settings: bool
+    print_explained: bool
+    ready_file: Path | None
+
+
+class _Parser(argparse.ArgumentParser):
+    """One clear sentence instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, hint=f"see {self.prog} --help")
+
+
+def parse_arguments(program: str, about: str, argv: Sequence[str]) -> Arguments:
+    """Read a service's arguments; ConfigError if they make no sense. `--help` prints and exits."""
+    parser = _Parser(prog=program, description=about, allow_abbrev=False)
+    parser.add_argument("-c", metavar="FILE", type=Path, help="settings in properties format")
+    parser.add_argument("-n", metavar="ADDR", help="name servers: host:port;host:port")
+    parser.add_argument(
+        "-m", action="store_true", help="print every setting with what it means, and exit"
+    )
+    parser.add_argument("-p", action="store_true", help="print every setting, and exit")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="set one key; may be given several times, and goes before the file",
+    )
+    parser.add_argument(
+        "--ready-file", metavar="FILE", type=Path, help="written when ready: addresses as JSON"
+    )
+    parser.add_argument(
+        "--insecure-network",
+        action="store_true",
+        help="allow addresses open to the network, in clear text and without authentication",
+    )
+    found = parser.parse_args(list(argv))
+    settings: dict[str, str] = {}
+    for entry in found.set:
+        key, equals, text = entry.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {entry!r} has no '='", hint="write --set key=value")
+        settings[key.strip()] = text
+    if found.n is not None:
+        settings["namesrvAddr"] = found.n
+    if found.insecure_network:
+        settings["insecureNetwork"] = "true"
+    return Arguments(found.c, settings, found.m or found.p, found.m, found.ready_file)

@@ -1,0 +1,229 @@
+"""The life every service has: load, recover, serve, drain, stop.
+
+Lives here: the order of these, signals, exit codes, the line and the file that say it is ready.
+May not live here: what a service does in any of them.
+
+    load     settings are read and the parts are made; nothing is touched
+    recover  what the last run left on disk becomes state
+    serve    sockets are bound; from here on it answers
+    drain    no new work is taken, what is under way is finished
+    stop     everything is flushed and closed
+
+The first SIGTERM or SIGINT drains and stops; a second one ends the process at once, which is safe
+because recovery assumes nothing else. A failure while serving skips drain and stop: the state in
+memory is suspect, the log is not.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from kourou.errors import ConfigError, KourouError, StoreFaulted, Unavailable
+
+_log = logging.getLogger("kourou.service")
+
+DRAIN_S_MAX = 20.0
+STOP_S_MAX = 10.0
+
+
+class ExitCode(IntEnum):
+    """How a service's process ends. 70 and 75 are those of BSD's sysexits."""
+
+    OK = 0
+    USAGE = 2  # bad arguments or settings, a taken port, a store that may not be opened
+    CRASHED = 70  # a broken invariant: start it again, it recovers
+    FAULTED = 75  # the disk failed or is full: start it again once that is mended
+
+
+class Service(Protocol):
+    """What the life is made of. Each step may raise KourouError, which ends it."""
+
+    name: str
+
+    async def recover(self, fail: Callable[[BaseException], None]) -> None:
+        """Turn what is on disk into state; `fail` is to be called if serving breaks later on."""
+        ...
+
+    async def serve(self) -> Mapping[str, str]:
+        """Bind and answer; returns what listens where, by a short name ("zmq", "admin")."""
+        ...
+
+    async def drain(self) -> None:
+        """Finish what is under way."""
+        ...
+
+    async def stop(self) -> None:
+        """Flush and close everything; also called when recover or serve did not get through."""
+        ...
+
+
+def run_service(
+    make: Callable[[], Service],
+    *,
+    ready_file: Path | None = None,
+    stop_when: Callable[[Callable[[], None]], None] | None = None,
+) -> int:
+    """Live one service's life; returns the exit code. One clear sentence on stderr if it fails.
+
+    `stop_when` is given a thread-safe function that stops the service as SIGTERM does: for running
+    one inside another program, where signals belong to somebody else.
+    """
+    try:
+        service = make()
+    except KourouError as error:
+        complain("kourou", error)
+        return _exit_code(error)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return int(runner.run(_Life(service, ready_file, stop_when).live()))
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's if it can be had, else the standard one."""
+    try:
+        import uvloop
+    except ImportError:  # not built for this platform; everything works, more slowly
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def leave(code: int) -> NoReturn:
+    """End the process. After a crash or a fault at once: a thread may hang on the broken disk."""
+    if code in (ExitCode.CRASHED, ExitCode.FAULTED):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def complain(who: str, error: KourouError) -> None:
+    """One sentence on stderr."""
+    sys.stderr.write(f"{who}: {_printable(str(error))}\n")
+    sys.stderr.flush()
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def _exit_code(error: BaseException) -> ExitCode:
+    if isinstance(error, StoreFaulted | Unavailable):
+        return ExitCode.FAULTED
+    if isinstance(error, KourouError):
+        return ExitCode.USAGE
+    return ExitCode.CRASHED
+
+
+class _Life:
+    """One run of one service."""
+
+    def __init__(
+        self,
+        service: Service,
+        ready_file: Path | None,
+        stop_when: Callable[[Callable[[], None]], None] | None,
+    ) -> None:
+        self._service = service
+        self._ready_file = ready_file
+        self._stop_when = stop_when
+        self._signals = 0
+        self._failure: BaseException | None = None
+
+    async def live(self) -> ExitCode:
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._catch_signals()
+        if self._stop_when is not None:
+            self._stop_when(self._end_threadsafe)
+        try:
+            await self._service.recover(self.fail)
+            listening = await self._service.serve()
+        except KourouError as error:
+            complain(f"kourou {self._service.name}", error)
+            await self._stop()
+            return _exit_code(error)
+        self._announce(listening)
+        await self._ended.wait()
+        if self._failure is None:
+            await self._leave_in_peace()
+        if self._failure is not None:  # which may also come while it drains
+            return self._report_failure(self._failure)
+        return ExitCode.OK
+
+    def fail(self, error: BaseException) -> None:
+        """Serving broke: end now."""
+        if self._failure is None:
+            self._failure = error
+        self._ended.set()
+
+    def _end_threadsafe(self) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _catch_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # signals are the main thread's; whoever runs a service elsewhere stops it
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signalled, number)
+
+    def _signalled(self, number: int) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            _log.warning("%s again: ending at once", signal.Signals(number).name)
+            leave(ExitCode.CRASHED)
+        _log.info("%s: draining", signal.Signals(number).name)
+        self._ended.set()
+
+    def _announce(self, listening: Mapping[str, str]) -> None:
+        if self._ready_file is not None:
+            facts = {"service": self._service.name, "pid": os.getpid(), **listening}
+            temporary = self._ready_file.with_name(self._ready_file.name + ".tmp")
+            temporary.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+            temporary.rename(self._ready_file)
+        places = ", ".join(f"{name} {where}" for name, where in listening.items())
+        sys.stdout.write(f"kourou {self._service.name} is ready: {places}\n")
+        sys.stdout.flush()
+
+    async def _leave_in_peace(self) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_S_MAX):
+                await self._service.drain()
+        except TimeoutError:
+            _log.warning("draining took more than %.0f s: stopping anyway", DRAIN_S_MAX)
+        except KourouError as error:
+            self.fail(error)
+            return
+        await self._stop()
+
+    async def _stop(self) -> None:
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await self._service.stop()
+        except TimeoutError as error:
+            _log.error("stopping took more than %.0f s", STOP_S_MAX)
+            self.fail(error)
+        except KourouError as error:
+            self.fail(error)
+
+    def _report_failure(self, error: BaseException) -> ExitCode:
+        code = _exit_code(error)
+        if code is ExitCode.CRASHED:
+            complain(
+                f"kourou {self._service.name}",
+                ConfigError(f"stopped by a bug: {type(error).__name__}: {error}"),
+            )
+        else:
+            assert isinstance(error, KourouError)
+            complain(f"kourou {self._service.name}", error)
+        return ExitCode.FAULTED if code is ExitCode.USAGE else code

@@ -1,0 +1,210 @@
+"""One writer per service: what has arrived goes through the core once, then its effects are done.
+
+Lives here: the inbox, when a turn runs, ticks, admission, and what a broken invariant leads to.
+May not live here: any decision (a core), any hand (the performers of effects).
+
+    inputs  = everything in the inbox
+    effects = core.handle(now, inputs)          one call, so a batch is the unit of work
+    perform each effect, in order               so "append, then answer" needs no lock
+
+An exception from the core or from a performer is a bug or a dead disk: the state in memory can no
+longer be trusted. The loop logs which inputs led there, handles nothing more, and tells the service's
+life, which ends the process; the log is what the next start recovers from.
+
+State: soft. Inputs still in the inbox at a stop are lost, and so are their senders' answers: they
+learn by their deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from kourou.clock import Clock
+from kourou.core import Core
+
+Input = TypeVar("Input")
+Effect = TypeVar("Effect")
+
+_log = logging.getLogger("kourou.service")
+
+INBOX_INPUTS_MAX = 10_000
+"""RocketMQ's sendThreadPoolQueueCapacity: who comes when so many wait is told that it is busy."""
+
+Performer = Mapping[type[Any], Callable[[Any], None]]
+"""For each type of effect, what does it."""
+
+
+class SingleWriterLoop(Generic[Input, Effect]):
+    """Feeds one core. Everything but `post_threadsafe` belongs on the loop's thread.
+
+    `refuse` answers an input that `offer` does not admit; `on_failure` is called once, with what the
+    core or a performer raised.
+    """
+
+    def __init__(
+        self,
+        core: Core[Input, Effect],
+        performer: Performer,
+        clock: Clock,
+        *,
+        on_failure: Callable[[BaseException], None],
+        refuse: Callable[[Input], None] | None = None,
+        inbox_inputs_max: int = INBOX_INPUTS_MAX,
+    ) -> None:
+        self._core = core
+        self._performer = dict(performer)
+        self._clock = clock
+        self._on_failure = on_failure
+        self._refuse = refuse
+        self._inbox_inputs_max = inbox_inputs_max
+        self._inbox: list[Input] = []
+        self._from_threads: deque[Input] = deque()
+        self._ringing = False
+        self._scheduled = False
+        self._running = False
+        self._in_turn = False
+        self._tick: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.turns = 0
+        self.inputs = 0
+        self.refused = 0
+        self.largest_batch = 0
+
+    def start(self, tick: Callable[[], Input] | None = None, interval_ms: int = 100) -> None:
+        """Begin to handle, on the running loop; `tick` makes the input that tells time passed."""
+        self._loop = asyncio.get_running_loop()
+        self._running = True
+        if tick is not None:
+            self._arm_tick(tick, interval_ms / 1_000)
+        self._schedule()
+
+    def stop(self) -> None:
+        """Handle nothing more."""
+        self._running = False
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+
+    @property
+    def running(self) -> bool:
+        """False before the start, after a stop and after a failure."""
+        return self._running
+
+    # -- inputs -----------------------------------------------------------------------------------
+
+    def post(self, item: Input) -> None:
+        """Something happened that must be handled."""
+        self._inbox.append(item)
+        self._schedule()
+
+    def offer(self, item: Input) -> bool:
+        """Something that may be refused: a request. False if it was, since too many wait."""
+        if len(self._inbox) >= self._inbox_inputs_max:
+            self.refused += 1
+            if self._refuse is not None:
+                self._refuse(item)
+            return False
+        self._inbox.append(item)
+        self._schedule()
+        return True
+
+    def offer_all(self, items: Iterable[Input]) -> None:
+        """`offer` each, then handle at once what was admitted: for a burst that just arrived."""
+        for item in items:
+            self.offer(item)
+        self.turn()
+
+    def post_threadsafe(self, item: Input) -> bool:
+        """`post` from any thread; False if the loop is closed and nobody will handle it.
+
+        One wakeup serves all that is put before it is answered.
+        """
+        self._from_threads.append(item)
+        if self._ringing:
+            return True
+        self._ringing = True
+        if self._loop is None:  # put before the start; `start` looks
+            return True
+        try:
+            self._loop.call_soon_threadsafe(self._take_from_threads)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True
+
+    def _take_from_threads(self) -> None:
+        # Lowered before looking: whoever puts meanwhile rings again, and no item is forgotten.
+        self._ringing = False
+        self._drain_threads()
+        self.turn()
+
+    def _drain_threads(self) -> None:
+        while self._from_threads:
+            self._inbox.append(self._from_threads.popleft())
+
+    def _arm_tick(self, tick: Callable[[], Input], interval_s: float) -> None:
+        def ring() -> None:
+            if self._running:
+                self._tick = loop.call_later(interval_s, ring)
+                self.post(tick())
+
+        loop = self._loop
+        assert loop is not None
+        self._tick = loop.call_later(interval_s, ring)
+
+    # -- turns ------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._scheduled_turn)
+
+    def _scheduled_turn(self) -> None:
+        self._scheduled = False
+        self.turn()
+
+    def turn(self) -> None:
+        """Handle everything in the inbox now. Within a turn it does nothing: the next one will."""
+        if self._in_turn or not self._running:
+            return
+        self._drain_threads()
+        batch = self._inbox
+        if not batch:
+            return
+        self._inbox = []
+        self._in_turn = True
+        try:
+            performer = self._performer
+            for effect in self._core.handle(self._clock.monotonic_ms(), batch):
+                performer[type(effect)](effect)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the state is not to be trusted
+            self._fail(error, batch)
+            return
+        finally:
+            self._in_turn = False
+        self.turns += 1
+        self.inputs += len(batch)
+        self.largest_batch = max(self.largest_batch, len(batch))
+
+    def _fail(self, error: Exception, batch: list[Input]) -> None:
+        self.stop()
+        kinds = Counter(type(item).__name__ for item in batch)
+        _log.critical(
+            "handling %s failed: nothing more is handled",
+            ", ".join(f"{count} x {kind}" for kind, count in kinds.items()),
+            exc_info=error,
+        )
+        self._on_failure(error)
+
+    def statistics(self) -> dict[str, int]:
+        """Turns so far, inputs handled and refused, the largest batch, and what waits now."""
+        return {
+            "turns": self.turns,
+            "inputs": self.inputs,
+            "refused": self.refused,
+            "largest_batch": self.largest_batch,
+            "waiting": len(self._inbox),
+        }

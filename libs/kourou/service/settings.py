@@ -1,0 +1,189 @@
+"""Where a service's settings come from, and how they are printed.
+
+Lives here: precedence, unknown and inert keys, the text of `-m`, the rows of the reference page.
+May not live here: any setting (each service's config.py).
+
+    command line  >  environment (KOUROU_ + KEY_IN_CAPITALS)  >  file (-c)  >  default
+
+A key that nobody knows is refused, naming the nearest that is known: a typing error must not pass
+for a default. A key of RocketMQ that does nothing here is accepted, and said so once.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from kourou.engine.settings_registry import SettingSpec
+from kourou.errors import ConfigError
+from kourou.service.properties import read_properties, write_properties
+from kourou.service.setting import Setting, Value, settings_of
+
+SettingsT = TypeVar("SettingsT")
+
+FILE_SIZE_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[SettingsT]):
+    """Settings, where each came from ("argument", "environment", "file", "default"), and warnings."""
+
+    settings: SettingsT
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def load_settings(
+    cls: type[SettingsT],
+    *,
+    arguments: Mapping[str, str],
+    environment: Mapping[str, str],
+    file: Path | None = None,
+    inert: Collection[str] = (),
+) -> Loaded[SettingsT]:
+    """Build `cls` from all sources. `arguments` are keys and texts; ConfigError in one sentence."""
+    known = {name: one for one in settings_of(cls) for name in (one.key, *one.aliases)}
+    warnings: list[str] = []
+    found: dict[str, tuple[Setting, str, str]] = {}
+    for key, text in (_read_file(file) if file else {}).items():
+        _place(found, known, inert, key, text, "file", warnings)
+    for one in settings_of(cls):
+        for name in (one.environment, one.environment_name):
+            if name and name in environment:
+                found[one.key] = (one, environment[name], "environment")
+    for key, text in arguments.items():
+        _place(found, known, inert, key, text, "argument", warnings)
+    values = {one.attribute: _parsed(one, text, origin, file) for one, text, origin in found.values()}
+    origins = {one.key: "default" for one in settings_of(cls)}
+    origins |= {one.key: origin for one, _, origin in found.values()}
+    return Loaded(cls(**values), origins, tuple(warnings))
+
+
+def _place(
+    found: dict[str, tuple[Setting, str, str]],
+    known: Mapping[str, Setting],
+    inert: Collection[str],
+    key: str,
+    text: str,
+    origin: str,
+    warnings: list[str],
+) -> None:
+    one = known.get(key)
+    if one is not None:
+        found[one.key] = (one, text, origin)
+    elif key in inert:
+        warnings.append(f"{key} is a setting of RocketMQ that does nothing in Kourou; it is ignored")
+    else:
+        raise unknown_key(key, known)
+
+
+def unknown_key(key: str, known: Collection[str]) -> ConfigError:
+    """The refusal of a key, naming the nearest known one."""
+    by_form = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(key.lower(), by_form, n=1, cutoff=0.5)
+    hint = f"did you mean {by_form[near[0]]}?" if near else "print all with -m"
+    return ConfigError(f"there is no setting {key[:128]!r}", hint=hint)
+
+
+def _parsed(one: Setting, text: str, origin: str, file: Path | None) -> Value:
+    try:
+        return one.parse(text)
+    except ConfigError as error:
+        where = {
+            "argument": "on the command line",
+            "environment": "in the environment",
+            "file": f"in {file}",
+        }[origin]
+        raise ConfigError(f"{error.message} {where}", hint=error.hint) from None
+
+
+def _read_file(file: Path) -> dict[str, str]:
+    try:
+        if file.stat().st_size > FILE_SIZE_BYTES_MAX:
+            raise ConfigError(f"{file} is larger than a settings file can be")
+        return read_properties(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text at byte {error.start}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}", hint=error.hint) from None
+
+
+def as_entries(settings: Any) -> dict[str, str]:
+    """Every key and its text, in the order of the class."""
+    return {
+        one.key: one.format(getattr(settings, one.attribute)) for one in settings_of(type(settings))
+    }
+
+
+def render(settings: Any, *, explained: bool = True) -> str:
+    """Properties text with every key; what `-m` prints, and what `-c` reads back unchanged."""
+    if not explained:
+        return write_properties(as_entries(settings))
+    blocks = []
+    for one in settings_of(type(settings)):
+        notes = [one.about]
+        if one.unit:
+            notes.append(f"unit: {one.unit}")
+        if one.range_text:
+            notes.append(f"allowed: {one.range_text}")
+        if one.dynamic:
+            notes.append("may be changed while running")
+        line = write_properties({one.key: one.format(getattr(settings, one.attribute))})
+        blocks.append(f"# {'; '.join(notes)}\n{line}")
+    return "\n".join(blocks)
+
+
+def setting_specs(settings: Any) -> list[SettingSpec]:
+    """The keys as the engine's registry of changeable settings wants them."""
+    specs = []
+    for one in settings_of(type(settings)):
+        value = getattr(settings, one.attribute)
+        configured = value if isinstance(value, bool | int) else one.format(value)
+        specs.append(
+            SettingSpec(
+                one.key,
+                configured,
+                dynamic=one.dynamic,
+                minimum=-(2**63) if one.low is None else one.low,
+                maximum=2**63 - 1 if one.high is None else one.high,
+                choices=one.choices,
+            )
+        )
+    return specs
+
+
+def changed(settings: SettingsT, values: Mapping[str, str]) -> SettingsT:
+    """A copy with some keys set from texts; ConfigError if one is unknown or out of range."""
+    known = {one.key: one for one in settings_of(type(settings))}
+    attributes: dict[str, Value] = {}
+    for key, text in values.items():
+        if key not in known:
+            raise unknown_key(key, known)
+        attributes[known[key].attribute] = known[key].parse(text)
+    return cast(SettingsT, dataclasses.replace(cast(Any, settings), **attributes))
+
+
+def reference_rows(cls: type[Any]) -> list[dict[str, str]]:
+    """One row a setting: ours, the design documents' and RocketMQ 4.9's default side by side."""
+    return [
+        {
+            "key": one.key,
+            "type": one.kind.__name__,
+            "unit": one.unit,
+            "default": one.default_text or one.format(one.default),
+            "seed": one.seed,
+            "rocketmq": one.rocketmq,
+            "allowed": one.range_text,
+            "dynamic": "yes" if one.dynamic else "no",
+            "about": one.about,
+        }
+        for one in settings_of(cls)
+    ]
