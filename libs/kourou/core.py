@@ -5,10 +5,11 @@ May not live here: any decision of any service.
 
     effects = core.handle(now_ms, inputs)
 
-An *input* is something that happened (requests received, disk flushed, clock ticked). An *effect* is
-something to do (append, flush, send). The core has no asyncio, socket, file, clock or chance; the loop
-(kourou.service.loop) has nothing else. One task calls `handle` with everything that has arrived, then
-performs the effects in their order, so there are no locks and a batch is the unit of work.
+An *input* is something that happened (requests received, disk flushed, clock ticked). An *effect*
+is something to do (append, flush, send). The core has no asyncio, socket, file, clock or chance;
+the loop (kourou.service.loop) has nothing else. One task calls `handle` with everything that has
+arrived, then performs the effects in their order, so there are no locks and a batch is the unit of
+work.
 """
 
 from __future__ import annotations

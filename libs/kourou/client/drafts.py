@@ -5,8 +5,8 @@ properties, the draft's bytes. May not live here: which queue, when it is sent, 
 
 A draft is the whole record with placeholders where the broker writes (queue offset, position, store
 time, store host, record CRC), so the broker copies it once and never builds it again. Properties
-come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC: the broker's vectorised path
-finds the first ones without a search.
+come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC: the broker's vectorised
+path finds the first ones without a search.
 
 State: none, but for the counter inside the unique keys.
 """

@@ -1,7 +1,7 @@
 """Messages on their way to the I/O thread, and their outcomes on the way back.
 
-Lives here: what is known of an unsent message, the lanes they gather in, and the ports by which they
-cross from the application's threads and loops. May not live here: frames, retries, sockets.
+Lives here: what is known of an unsent message, the lanes they gather in, and the ports by which
+they cross from the application's threads and loops. May not live here: frames, retries, sockets.
 
 Coalescing: all sends that become ready in one turn of an event loop cross together, and so travel
 together. A first send while nothing of its loop is under way crosses at once, so a single send in
@@ -157,7 +157,7 @@ class LoopPort:
             self._outgoing.put([message])
         else:
             self._turn.append(message)
-            self.loop.call_soon(self._cross)
+            self.loop.call_soon(self.cross)
 
     def add_all(self, messages: list[Unsent]) -> None:
         """Send these messages with the others of this turn."""
@@ -166,12 +166,14 @@ class LoopPort:
         self.size_bytes += sum(len(message.draft) for message in messages)
         self.count += len(messages)
         if not self._turn:
-            self.loop.call_soon(self._cross)
+            self.loop.call_soon(self.cross)
         self._turn.extend(messages)
 
-    def _cross(self) -> None:
-        turn, self._turn = self._turn, []
-        self._outgoing.put(turn)
+    def cross(self) -> None:
+        """Let what this turn has gathered cross now."""
+        if self._turn:
+            turn, self._turn = self._turn, []
+            self._outgoing.put(turn)
 
     def deliver(self, outcomes: Outcomes) -> None:
         """Bring outcomes to the loop; if it is closed, nobody waits for them any more."""
@@ -233,26 +235,19 @@ class CallbackPort:
         self._pool = pool
         self._room = threading.BoundedSemaphore(count_max)
 
-    def add_all(self, messages: list[Unsent]) -> None:
-        """Send these messages; blocks while too many callbacks are still owed."""
-        for _ in messages:
-            self._room.acquire()
-        self._outgoing.put(messages)
+    def add(self, message: Unsent) -> None:
+        """Send this message; blocks while too many callbacks are still owed."""
+        self._room.acquire()
+        self._outgoing.put([message])
 
     def deliver(self, outcomes: Outcomes) -> None:
-        """Run the callbacks of these outcomes in the pool."""
-        try:
-            self._pool.submit(self._call_back, outcomes)
-        except RuntimeError:  # the pool is shut: the client is closed, outcomes were drained before
-            self._release(len(outcomes))
+        """Run the callbacks of these outcomes in the pool, in their order."""
+        self._pool.submit(self._call_back, outcomes)
 
     def _call_back(self, outcomes: Outcomes) -> None:
         for waiter, outcome, _ in outcomes:
             waiter.settle(outcome)
-            self._release(1)
-
-    def _release(self, count: int) -> None:
-        self._room.release(count)
+            self._room.release()
 
 
 class Gathering:
@@ -270,7 +265,7 @@ class Gathering:
         return Slot(self, index)
 
     def settle_at(self, index: int, outcome: Outcome) -> None:
-        """The outcome of one of them."""
+        """The outcome of one of them; always called by the same thread."""
         self.outcomes[index] = outcome
         self._left -= 1
         if not self._left:

@@ -16,7 +16,7 @@ State: soft. Each selector counts for itself; after a restart it starts at a ran
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kourou.client.fault_latency import FaultLatency
 from kourou.errors import BadRequest, Unavailable
@@ -30,6 +30,18 @@ Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQu
 _COUNTER_MASK = 0x7FFFFFFF
 
 
+class AtBroker(Protocol):
+    """Anything that lies at a broker: a queue, or a producer's lane to one."""
+
+    @property
+    def broker_name(self) -> str:
+        """Name of the broker."""
+        ...
+
+
+PlaceT = TypeVar("PlaceT", bound=AtBroker)
+
+
 class RoundRobin:
     """Takes the next queue each time; a random `start` keeps producers from marching in step.
 
@@ -41,14 +53,12 @@ class RoundRobin:
     def __init__(self, start: int) -> None:
         self._count = start & _COUNTER_MASK
 
-    def next(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+    def next(self, queues: Sequence[PlaceT]) -> PlaceT:
         """The next of `queues`, which must not be empty."""
         self._count = count = self._count + 1
         return queues[count % len(queues)]
 
-    def next_elsewhere(
-        self, queues: Sequence[MessageQueue], last_broker_name: str | None
-    ) -> MessageQueue:
+    def next_elsewhere(self, queues: Sequence[PlaceT], last_broker_name: str | None) -> PlaceT:
         """The next queue that is not on `last_broker_name`; if there is none, simply the next."""
         for _ in range(len(queues)):
             queue = self.next(queues)
@@ -58,11 +68,11 @@ class RoundRobin:
 
     def next_available(
         self,
-        queues: Sequence[MessageQueue],
+        queues: Sequence[PlaceT],
         faults: FaultLatency,
         now_ms: int,
         last_broker_name: str | None = None,
-    ) -> MessageQueue:
+    ) -> PlaceT:
         """The next queue on a broker that is not avoided; if all are, one of the better half."""
         for _ in range(len(queues)):
             queue = self.next(queues)

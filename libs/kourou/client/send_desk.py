@@ -1,11 +1,12 @@
 """Sends on the I/O thread: out in frames, tried again where that can help, outcomes back.
 
-Lives here: one producer's frames in flight, the rules of retrying (F168), the memory of slow brokers,
-the log of every outcome (F368). May not live here: how frames look (kourou.client.send_frames).
+Lives here: one producer's frames in flight, the rules of retrying (F168), the memory of slow
+brokers, the log of every outcome (F368). May not live here: how frames look
+(kourou.client.send_frames).
 
 Retrying:
-  - a message is tried at most `Terms.attempts` times within its deadline, on another broker if there
-    is one; a timeout ends it, for its deadline is then over
+  - a message is tried at most `Terms.attempts` times within its deadline, on another broker if
+    there is one; a timeout ends it, for its deadline is then over
   - errors worth another attempt are those a broker gives before it stores anything, and a lost
     connection, after which it may be stored: each attempt carries the same unique key and its
     number, so a broker that has the message already answers with its first place
@@ -67,7 +68,6 @@ SAME_BROKER_PAUSE_MS = 50
 """Pause before a second attempt at the same broker; it doubles with each further one."""
 
 _log = logging.getLogger("kourou.client.send")
-
 
 
 class SendDesk:
@@ -162,9 +162,7 @@ class SendDesk:
                 outcomes = outcomes_of(frame, code, remark, answer, host_of(frame.address))
         if self.faults is not None:
             failed = isinstance(outcomes[0], KourouError)
-            self.faults.record(
-                frame.lanes[0].broker_name, now_ms - sent_ms, now_ms, failed=failed
-            )
+            self.faults.record(frame.lanes[0].broker_name, now_ms - sent_ms, now_ms, failed=failed)
         self._judge(frame, outcomes, now_ms)
 
     def _judge(self, frame: SendFrame, outcomes: list[Outcome], now_ms: int) -> None:
@@ -329,5 +327,9 @@ def _log_outcomes(final: list[tuple[Unsent, Outcome | None]]) -> None:
         else:
             text = "oneway" if outcome is None else repr(outcome)
         _log.debug(
-            "send to %s id %s keys %r: %s", message.lane.queue, message.unique_key, message.keys, text
+            "send to %s id %s keys %r: %s",
+            message.lane.queue,
+            message.unique_key,
+            message.keys,
+            text,
         )

@@ -7,8 +7,8 @@ and how an answer is read back. May not live here: connections, retries, time.
     answer   q0 at offset 7, q1 refused      m1 -> 7, m3 -> 8, m2 -> its lane's error
 
 Invariants: a lane's messages keep their order, within a frame and over the frames of one burst; a
-frame has one set of terms and one attempt number; a frame's records stay within the two limits,
-except that one record is always taken whatever its size.
+frame has one set of terms, one attempt number and one lane a queue; a frame's records stay within
+the two limits, except that one record is always taken whatever its size.
 
 State: none.
 """
@@ -23,10 +23,9 @@ from kourou.client.outbox import Lane, Outcome, Terms, Unsent
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
-from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.messages.sending import Lane as WireLane
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.protocol.record import Host
+from kourou.protocol.record import Host, encode_host
 
 FRAME_RECORDS_MAX = 4_096
 FRAME_RECORD_BYTES_MAX = 4 * 1024 * 1024
@@ -71,11 +70,15 @@ def gather(messages: Sequence[Unsent]) -> list[Lane]:
 
 def frames(touched: Sequence[Lane], attempt: int = 1) -> Iterator[SendFrame]:
     """Empty the lanes' buckets into frames."""
-    together: dict[tuple[str, int], list[Lane]] = {}
+    together: dict[tuple[str, int], dict[MessageQueue, Lane]] = {}
     for lane in touched:
-        together.setdefault((lane.address, id(lane.terms)), []).append(lane)
+        lanes = together.setdefault((lane.address, id(lane.terms)), {})
+        same = lanes.setdefault(lane.queue, lane)
+        if same is not lane:  # made before and after a route was renewed
+            same.bucket += lane.bucket
+            lane.bucket = []
     for lanes in together.values():
-        yield from _cut(lanes, attempt)
+        yield from _cut(list(lanes.values()), attempt)
 
 
 def _cut(lanes: list[Lane], attempt: int) -> Iterator[SendFrame]:
@@ -167,6 +170,7 @@ def _refusals(frame: SendFrame, answer: SendRecordsResponse) -> list[KourouError
 def _placed_by_lane(
     frame: SendFrame, status: SendStatus, answer: SendRecordsResponse, host: Host
 ) -> list[Outcome]:
+    host_text = _host_text(host)
     runs = iter(answer.runs)
     run_index, run_position = next(runs, (-1, -1))
     outcomes: list[Outcome] = []
@@ -190,9 +194,7 @@ def _placed_by_lane(
             if position < 0:
                 raise DecodeError("a send's answer gives no position for its first message")
             outcomes.append(
-                SendResult(
-                    status, message.unique_key, queue, offset, encode_offset_id(host, position)
-                )
+                SendResult(status, message.unique_key, queue, offset, f"{host_text}{position:016X}")
             )
             position += len(message.draft)
             accepted += 1
@@ -211,6 +213,7 @@ def _placed_one_by_one(
         or not len(offsets) == len(positions) == len(queue_ids) == count
     ):
         raise DecodeError("a send's answer places another number of messages than were sent")
+    host_text = _host_text(host)
     outcomes: list[Outcome] = []
     places = zip(frame.messages, offsets, positions, queue_ids, strict=True)
     for lane, lane_count, error in zip(
@@ -227,8 +230,11 @@ def _placed_one_by_one(
             if queue_id != queue.queue_id:  # it repeats a message that lies in another queue
                 queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
             outcomes.append(
-                SendResult(
-                    status, message.unique_key, queue, offset, encode_offset_id(host, position)
-                )
+                SendResult(status, message.unique_key, queue, offset, f"{host_text}{position:016X}")
             )
     return outcomes
+
+
+def _host_text(host: Host) -> str:
+    """The part of an offset message id that all messages of one broker share."""
+    return encode_host(host).hex().upper()

@@ -70,6 +70,11 @@ class ClientSettings(Settings):
         rocketmq="instanceName",
     )
     unit_name: str = setting("", "Last part of the client id.", rocketmq="unitName")
+    local_offsets_dir: str = setting(
+        "",
+        "Where broadcasting consumers keep their offsets; empty: ~/.rocketmq_offsets.",
+        rocketmq="localOffsetStoreDir",
+    )
     callback_threads: int = setting(
         4,
         "Threads that run the callbacks of send_async.",

@@ -1,12 +1,12 @@
 """Where does a record go, and which offset does it get?
 
-Lives here: numbering. Queue offsets, positions and store times are given here and nowhere else, and the
-records are stamped with them, so what is appended is final: disk, replica, filter and consumer read
-these very bytes.
+Lives here: numbering. Queue offsets, positions and store times are given here and nowhere else, and
+the records are stamped with them, so what is appended is final: disk, replica, filter and consumer
+read these very bytes.
 May not live here: who may send (engine.sending), when a sender is answered (engine.confirmations).
 
-State: projection. The next offset of a queue is the queue's length; it is read from the store when a
-queue is first used and then kept.
+State: projection. The next offset of a queue is the queue's length; it is read from the store when
+a queue is first used and then kept.
 
 Invariants:  positions and offsets are given once and never again
              store times never decrease within the log
@@ -141,8 +141,8 @@ class Appends:
     ) -> Written:
         """Number and stamp a checked batch whose drafts lie back to back in `blob`.
 
-        `lane_of[i]` is the lane of draft i; None means that all are of lane 0. Records of one lane get
-        consecutive offsets in batch order. Raises as `write_one`.
+        `lane_of[i]` is the lane of draft i; None means that all are of lane 0. Records of one lane
+        get consecutive offsets in batch order. Raises as `write_one`.
         """
         count = len(drafts.sizes)
         placement = self._reserve(drafts.sizes)

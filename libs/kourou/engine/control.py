@@ -230,7 +230,7 @@ class _Format(msgspec.Struct):
     format: int
 
 
-_ENCODER = msgspec.json.Encoder(order="sorted")
+_ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Snapshot)
 
 
@@ -245,9 +245,14 @@ def encode_state(state: ControlState) -> bytes:
             state.topics.version,
             [state.groups.table[name] for name in sorted(state.groups.table)],
             state.groups.version,
-            state.settings.values,
+            dict(sorted(state.settings.values.items())),
             state.settings.version,
-            state.progress.table,
+            {
+                group: {
+                    topic: dict(sorted(queues.items())) for topic, queues in sorted(topics.items())
+                }
+                for group, topics in sorted(state.progress.table.items())
+            },
         )
     )
 

@@ -1,6 +1,7 @@
 """The broker's mind: inputs in, effects out.
 
-Lives here: the switch from inputs to the desks that decide, and what has to happen in a batch as a whole.
+Lives here: the switch from inputs to the desks that decide, and what has to happen in a batch as a
+whole.
 May not live here: any rule of any desk.
 
 State: owns the desks; each says what its state is.
@@ -28,7 +29,17 @@ from kourou.engine.inputs import (
     Tick,
 )
 from kourou.errors import Code, KourouError
-from kourou.protocol import messages as m
+from kourou.protocol.messages.offsets import (
+    GetEarliestMsgStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    QueryConsumerOffset,
+    SearchOffsetByTimestamp,
+    UpdateConsumerOffset,
+)
+from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
+from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.request import Request
 
 Handler = Callable[[int, Received, Any], list[Effect]]
@@ -163,17 +174,17 @@ def appended_bytes(effects: Sequence[Effect]) -> int:
 def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
     """Who answers what; a request that is not here is answered REQUEST_CODE_NOT_SUPPORTED."""
     return {
-        m.SendRecords: desks.sending.records,
-        m.SendMessage: desks.single_sends.send,
-        m.PullMessage: desks.pulls.answer,
-        m.QueryConsumerOffset: desks.offsets.committed,
-        m.UpdateConsumerOffset: desks.offsets.commit,
-        m.GetMaxOffset: desks.offsets.maximum,
-        m.GetMinOffset: desks.offsets.minimum,
-        m.SearchOffsetByTimestamp: desks.offsets.by_time,
-        m.GetEarliestMsgStoreTime: desks.offsets.earliest,
-        m.QueryMessage: desks.queries.by_key,
-        m.ViewMessageById: desks.queries.view,
+        SendRecords: desks.sending.records,
+        SendMessage: desks.single_sends.send,
+        PullMessage: desks.pulls.answer,
+        QueryConsumerOffset: desks.offsets.committed,
+        UpdateConsumerOffset: desks.offsets.commit,
+        GetMaxOffset: desks.offsets.maximum,
+        GetMinOffset: desks.offsets.minimum,
+        SearchOffsetByTimestamp: desks.offsets.by_time,
+        GetEarliestMsgStoreTime: desks.offsets.earliest,
+        QueryMessage: desks.queries.by_key,
+        ViewMessageById: desks.queries.view,
         **desks.members.handlers(),
         **desks.topic_desk.handlers(),
         **desks.group_desk.handlers(),

@@ -18,8 +18,8 @@ from kourou.protocol.request import Request
 class Append:
     """Write these bytes at the log's end and project them.
 
-    `pieces` are (position, bytes) in log order, each inside one segment; `blanks` close the segments
-    that were left. `end` is the log's end afterwards.
+    `pieces` are (position, bytes) in log order, each inside one segment; `blanks` close the
+    segments that were left. `end` is the log's end afterwards.
     """
 
     pieces: list[tuple[int, Buffer]]
@@ -54,7 +54,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanged:
-    """A table that `config/*.json` mirrors has changed: "topics", "groups", "offsets", "settings"."""
+    """A table that `config/*.json` mirrors has changed: topics, groups, offsets or settings."""
 
     table: str
 
@@ -64,4 +64,11 @@ class Announce:
     """Topics or permissions changed: register with every name server now."""
 
 
-Effect = Append | Flush | Reply | Notify | ConfigChanged | Announce
+@dataclass(frozen=True, slots=True)
+class LogWarning:
+    """Tell the operator, in the log."""
+
+    text: str
+
+
+Effect = Append | Flush | Reply | Notify | ConfigChanged | Announce | LogWarning

@@ -78,7 +78,7 @@ class Holds(Generic[Pull]):
         return taken
 
     def take_topic(self, topic: str) -> list[Hold[Pull]]:
-        """Remove and return everything that waits in a topic (deleted, or its permission changed)."""
+        """Remove and return all that waits in a topic (deleted, or its permission changed)."""
         lanes = [lane for lane in self._by_lane if lane[0] == topic]
         taken = [hold for lane in lanes for hold in self._by_lane[lane]]
         for hold in taken:

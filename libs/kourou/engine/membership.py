@@ -82,18 +82,18 @@ class ConsumerGroup:
     """A consumer group with at least one member."""
 
     __slots__ = (
-        "_subscriptions",
         "consume_from_where",
         "consume_type",
         "members",
         "message_model",
         "name",
+        "said",
     )
 
     def __init__(self, part: ConsumerPart) -> None:
         self.name = part.group
         self.members: dict[MemberKey, Member] = {}
-        self._subscriptions = GroupSubscriptions()
+        self.said = GroupSubscriptions()
         self.follow(part)
 
     def follow(self, part: ConsumerPart) -> None:
@@ -105,12 +105,11 @@ class ConsumerGroup:
     @property
     def subscriptions(self) -> dict[str, Subscription]:
         """What the group wants, joined over its members: topic -> subscription."""
-        return self._subscriptions.joined
+        return self.said.joined
 
-    @property
-    def said(self) -> GroupSubscriptions:
-        """What each member wants."""
-        return self._subscriptions
+    def subscription(self, topic: str, peer: Peer) -> Subscription | None:
+        """What a pull over this connection wants of `topic`: its own word, else the group's."""
+        return self.said.over(peer.id).get(topic) or self.said.joined.get(topic)
 
 
 @dataclass(slots=True)
@@ -363,18 +362,6 @@ class Membership:
             if key[0] == "producer":
                 return self._order[key].peer
         return None
-
-    def subscription(self, group: str, topic: str, peer: Peer) -> Subscription | None:
-        """What a pull over this connection wants of `topic`: its own word, else the group's."""
-        known = self._consumers.get(group)
-        if known is None:
-            return None
-        for kind, name, member in self._by_peer.get(peer.id, ()):
-            if kind == "consumer" and name == group:
-                own = known.said.of(member).get(topic)
-                if own is not None:
-                    return own
-        return known.subscriptions.get(topic)
 
     def statistics(self) -> dict[str, int]:
         """How many connections, memberships and groups there are."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Peer:
     """One connection's far end. `id` is unique for the life of the process and never reused.
 
-    `carrier` names the transport ("zmq", "tcp", "local") for statistics only: no decision looks at it.
-    `listener` is the name of the listener the connection came in on.
+    `carrier` names the transport ("zmq", "tcp", "local") for statistics only: no decision looks at
+    it. `listener` is the name of the listener the connection came in on.
     """
 
     id: int

@@ -3,9 +3,9 @@
 Lives here: positions, the runs into which a batch falls, and the fillers that close a segment.
 May not live here: files, bytes, numbering of queues.
 
-A record lies wholly inside one segment, and eight bytes are always left behind it for the BLANK filler
-(RocketMQ 4.9: a record needs `size + 8 <= remaining`). A record that does not fit leaves a filler of
-all that remains and starts the next segment.
+A record lies wholly inside one segment, and eight bytes are always left behind it for the BLANK
+filler (RocketMQ 4.9: a record needs `size + 8 <= remaining`). A record that does not fit leaves a
+filler of all that remains and starts the next segment.
 
 Invariants:  positions increase; every run lies inside one segment
              a filler is at least eight bytes long and ends where a segment ends
@@ -92,8 +92,8 @@ def _place_one(end: int, size: int, segment_size: int) -> Placement:
 
 
 def _too_big(index: int, size: int, segment_size: int) -> MessageIllegal:
+    room = segment_size - SEGMENT_TAIL_BYTES
     return MessageIllegal(
-        f"record {index} takes {size} bytes; a log segment of {segment_size} bytes holds records of "
-        f"at most {segment_size - SEGMENT_TAIL_BYTES}",
+        f"record {index} takes {size} bytes; a log segment holds records of at most {room}",
         hint="send smaller messages or raise mappedFileSizeCommitLog on an empty store",
     )

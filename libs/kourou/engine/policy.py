@@ -1,4 +1,4 @@
-"""The broker's settings as its decisions need them: plain, typed, replaced as a whole when one changes."""
+"""The broker's settings as its decisions need them: plain and typed."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ class QueueRead:
     """What a read of one queue found.
 
     `records` are whole encoded records, verified, in queue order. `next_offset` lies after the last
-    unit looked at, matched or not. `corrupt_offsets` are quarantined messages that were passed over;
-    a read stops before the second run of them. `last_position` is that of the last record returned.
+    unit looked at, matched or not. `corrupt_offsets` are quarantined messages that were passed
+    over; a read stops before the second run of them. `last_position` is that of the last record
+    returned.
     """
 
     records: list[memoryview] = field(default_factory=list)
@@ -52,8 +53,8 @@ class StoreView(Protocol):
     ) -> QueueRead:
         """Read from `offset` (which must lie in [min, max]) what lies below position `below`.
 
-        `codes` are tag hash codes to keep, None keeps all. The first record is returned whatever its
-        size; otherwise the sum of sizes stays within `max_bytes`.
+        `codes` are tag hash codes to keep, None keeps all. The first record is returned whatever
+        its size; otherwise the sum of sizes stays within `max_bytes`.
         """
         ...
 
@@ -62,7 +63,7 @@ class StoreView(Protocol):
         ...
 
     def record_at(self, position: int) -> memoryview:
-        """The verified record that starts at `position`; Rejected if none does, Corrupt if it fails."""
+        """The verified record at `position`; Rejected if none starts there, Corrupt if it fails."""
         ...
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:

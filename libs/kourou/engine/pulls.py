@@ -249,8 +249,9 @@ class Pulls:
     def _limits(self, request: PullMessage) -> tuple[int, int]:
         """How many messages and bytes this pull may carry away.
 
-        Our own client states its byte budget and gets what it asks for within the protocol's limits;
-        for others the seeds' limits hold, one pair for recent data and one for data on disk.
+        Our own client states its byte budget and gets what it asks for within the protocol's
+        limits; for others the seeds' limits hold, one pair for recent data and one for data on
+        disk.
         """
         if request.max_msg_bytes is not None:
             return (

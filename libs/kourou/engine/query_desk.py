@@ -36,8 +36,8 @@ class QueryDesk:
     def by_key(self, _now_ms: int, received: Received, request: QueryMessage) -> list[Effect]:
         """Messages by key or unique key (12).
 
-        Beyond RocketMQ, which returns whatever has the same hash, records of other keys are left out
-        here already: the seeds let the client compare, and ours does so too.
+        Beyond RocketMQ, which returns whatever has the same hash, records of other keys are left
+        out here already: the seeds let the client compare, and ours does so too.
         """
         wanted = self._policy.query_max if request.unique_key_query else request.max_num
         if wanted <= 0:

@@ -90,7 +90,6 @@ class Recorder:
                 self._control,
                 Recorded(offset, position, at_ms, cause.actor, cause.reason, cause.trace_id, event),
             )
-            self._commits.observe(event)
             if isinstance(event, TopicDeleted):
                 self._appends.forget(event.before.name)
             announce |= isinstance(event, TopicPut | TopicDeleted)

@@ -3,14 +3,14 @@
 Lives here: which repeats are looked for, and how the original is recognised.
 May not live here: storing (engine.appends), the answer's shape (engine.sending).
 
-State: soft (the window of retried keys); the originals themselves are found in the log by its key index,
-so a restart loses nothing.
+State: soft (the window of retried keys); the originals themselves are found in the log by its key
+index, so a restart loses nothing.
 
-A producer that heard no answer sends the same message again with the same unique key and says that this
-is its second attempt. Only such attempts are looked up, so a first attempt costs nothing. One case is
-left: the first attempt can be delayed in the network until after the second was stored. The keys of
-stored second attempts are therefore remembered for as long as a request may live, and while any are
-remembered, first attempts are compared with them.
+A producer that heard no answer sends the same message again with the same unique key and says that
+this is its second attempt. Only such attempts are looked up, so a first attempt costs nothing. One
+case is left: the first attempt can be delayed in the network until after the second was stored. The
+keys of stored second attempts are therefore remembered for as long as a request may live, and while
+any are remembered, first attempts are compared with them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """May this message be stored, and what is its sender told?
 
-Lives here: the checks of a send in RocketMQ's order (fact sheet §2.2), for coalesced batches of our own
-client and for single and batch requests of any client; one path stores them all.
+Lives here: the checks of a send in RocketMQ's order (fact sheet §2.2), for coalesced batches of our
+own client and for single and batch requests of any client; one path stores them all.
 May not live here: numbering (engine.appends), releasing answers (engine.confirmations).
 
-A coalesced send may span topics and queues. Each lane (topic, queue) is accepted or refused by itself;
-the records of refused lanes are left out, those of the others are stored together.
+A coalesced send may span topics and queues. Each lane (topic, queue) is accepted or refused by
+itself; the records of refused lanes are left out, those of the others are stored together.
 """
 
 from __future__ import annotations

@@ -25,6 +25,16 @@ State = TypeVar("State", bound=StreamState)
 
 
 @dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state as it was after the events below `offset`; independent of what becomes of it."""
+
+    stream: str
+    offset: int
+    at_ms: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StreamKind(Generic[State]):
     """A named stream and its state.
 
@@ -37,3 +47,7 @@ class StreamKind(Generic[State]):
     evolve: Callable[[State, Recorded], State]
     encode: Callable[[State], bytes]
     decode: Callable[[bytes], State]
+
+    def snapshot(self, state: State) -> Snapshot:
+        """The state as bytes; taken where the state is evolved, and written anywhere."""
+        return Snapshot(self.name, state.next_offset, state.at_ms, self.encode(state))

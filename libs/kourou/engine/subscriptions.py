@@ -55,10 +55,11 @@ def signature(model: MessageModel, subscriptions: Iterable[Subscription]) -> Sig
 class GroupSubscriptions:
     """The subscriptions of one group, by member and joined."""
 
-    __slots__ = ("_agreeing", "_by_member", "_signatures", "joined")
+    __slots__ = ("_agreeing", "_by_member", "_by_peer", "_signatures", "joined")
 
     def __init__(self) -> None:
         self._by_member: dict[MemberKey, dict[str, Subscription]] = {}
+        self._by_peer: dict[int, dict[MemberKey, None]] = {}
         self._signatures: dict[MemberKey, Signature] = {}
         self._agreeing: dict[Signature, dict[MemberKey, None]] = {}
         self.joined: dict[str, Subscription] = {}
@@ -66,6 +67,11 @@ class GroupSubscriptions:
     def of(self, member: MemberKey) -> Mapping[str, Subscription]:
         """What this member subscribes: topic -> subscription."""
         return self._by_member.get(member, {})
+
+    def over(self, peer_id: int) -> Mapping[str, Subscription]:
+        """What the member on this connection subscribes; of several clients, the latest to join."""
+        members = self._by_peer.get(peer_id)
+        return self._by_member[next(reversed(members))] if members else {}
 
     def signature(self, member: MemberKey) -> Signature | None:
         """What this member said last, or None for a newcomer."""
@@ -91,6 +97,7 @@ class GroupSubscriptions:
         wanted = {each.topic: each for each in subscriptions}
         before = self._by_member.get(member, {})
         self._by_member[member] = wanted
+        self._by_peer.setdefault(member[1], {})[member] = None
         self._say(member, said)
         for topic, each in wanted.items():
             self._improve(topic, before.get(topic), each)
@@ -101,6 +108,10 @@ class GroupSubscriptions:
     def remove(self, member: MemberKey) -> None:
         """This member is gone."""
         self._say(member, None)
+        over = self._by_peer.get(member[1], {})
+        over.pop(member, None)
+        if not over:
+            self._by_peer.pop(member[1], None)
         for topic in self._by_member.pop(member, {}):
             self._rejoin(topic)
 

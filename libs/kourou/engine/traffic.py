@@ -1,4 +1,5 @@
-"""What passed through this broker, in plain integers (a metrics page reads them; nothing waits on it).
+"""What passed through this broker, in plain integers (a metrics page reads them; nothing waits on
+it).
 
 State: soft. Counters start at 0 with the process, as every scraper expects.
 """

@@ -78,7 +78,7 @@ class Database:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
             cause = getattr(error, "orig", None) or error
             raise MetadataUnavailable(
                 f"the event store {self.shown} cannot be used: {first_line(cause)}"

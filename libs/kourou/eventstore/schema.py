@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 HEAD = "0001"
-"""The newest revision, so that a store that has it opens without loading Alembic (a test compares)."""
+"""The newest revision: a store that has it opens without loading Alembic (a test compares)."""
+
+VERSION_TABLE = "event_store_version"
+"""Where Alembic keeps the revision; a name of our own, for a database may be shared."""
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 _UPGRADE_LOCK = 0x6B6F75726F75
@@ -68,9 +71,7 @@ def alembic_config() -> Config:
 
 def current_revision(connection: sa.Connection) -> str | None:
     """The revision of the tables; None for an empty database."""
-    if not sa.inspect(connection).has_table("alembic_version"):
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
-    found: str | None = connection.execute(
-        sa.text("SELECT version_num FROM alembic_version")
-    ).scalar()
-    return found
+    version = sa.table(VERSION_TABLE, sa.column("version_num", sa.String))
+    return connection.execute(sa.select(version.c.version_num)).scalar()

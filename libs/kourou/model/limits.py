@@ -32,6 +32,7 @@ INDEX_SLOTS = 5_000_000  # [RMQ]
 INDEX_ENTRIES = 20_000_000  # [RMQ]
 INDEX_SLOT_BYTES = 4  # [RMQ] one seed says 20: that is the entry
 INDEX_ENTRY_BYTES = 20  # [RMQ]
+INDEX_CHAIN_STEPS_MAX = 100_000  # entries one query looks at: 0.2 s; a usual chain has four
 CHECKPOINT_BYTES = 4096  # [RMQ]
 DISK_RESERVE_BYTES = 16 * 1024 * 1024  # keeps offsets and the checkpoint writable on a full disk
 DISK_SIZE_WARN_BYTES = 4 << 30  # the seeds: a broker's disk should not be smaller
@@ -39,6 +40,9 @@ DISK_SIZE_WARN_BYTES = 4 << 30  # the seeds: a broker's disk should not be small
 # -- frames ---------------------------------------------------------------------------------------
 FRAME_SIZE_BYTES_MAX = 16 * 1024 * 1024  # [RMQ] com.rocketmq.remoting.frameMaxLength
 HEADER_SIZE_BYTES_MAX = 64 * 1024
+SEND_HEADER_SIZE_BYTES_MAX = HEADER_SIZE_BYTES_MAX + 6 * BATCH_MESSAGES_MAX  # lane and size each
+REPLY_HEADER_SIZE_BYTES_MAX = HEADER_SIZE_BYTES_MAX + 32 * BATCH_MESSAGES_MAX  # places of repeats
+REMOTING_HEADER_SIZE_BYTES_MAX = 256 * 1024  # full properties, each byte written as \u00XX
 FRAME_PARTS_MAX = 8
 JSON_DEPTH_MAX = 8
 JSON_FIELDS_MAX = 256

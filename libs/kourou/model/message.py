@@ -66,8 +66,8 @@ RESERVED_PROPERTIES = frozenset(item.value for item in Property) - {
 class Message:
     """A message as an application hands it over (F173).
 
-    `keys` are business keys, each indexed; `delay_level` 0 means at once; `wait_store_ok` False lets
-    the broker answer before flush and copies.
+    `keys` are business keys, each indexed; `delay_level` 0 means at once; `wait_store_ok` False
+    lets the broker answer before flush and copies.
     """
 
     topic: str

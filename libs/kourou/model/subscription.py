@@ -35,7 +35,7 @@ MATCH_ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One topic as one group wants it. `version` is the consumer's ms clock when it last changed."""
+    """One topic as one group wants it; `version` is the consumer's clock (ms) at its last change."""
 
     topic: str
     expression: str = MATCH_ALL

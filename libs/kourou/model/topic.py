@@ -32,7 +32,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """Tells two states of one table apart; equal only if both fields are (RocketMQ `DataVersion`)."""
+    """Tells two states of a table apart; equal only if both fields are (RocketMQ `DataVersion`)."""
 
     timestamp: int = 0
     counter: int = 0

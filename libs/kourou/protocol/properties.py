@@ -2,8 +2,9 @@
 
     properties = *( name 0x01 value 0x02 )      the last 0x02 may be missing
 
-There is no escaping, so a name or value can hold neither separator, and an empty value cannot survive:
-RocketMQ's parser drops such pieces. Encoding refuses them; decoding drops them as RocketMQ does.
+There is no escaping, so a name or value can hold neither separator, and an empty value cannot
+survive: RocketMQ's parser drops such pieces. Encoding refuses them; decoding drops them as RocketMQ
+does.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _refuse(properties: Mapping[str, str]) -> None:
 
 
 def decode_properties(raw: bytes | bytearray | memoryview) -> dict[str, str]:
-    """Every well-formed property; pieces without a name or a value are dropped; the last one wins."""
+    """Every well-formed property; pieces without name or value are dropped; the last one wins."""
     properties: dict[str, str] = {}
     for piece in bytes(raw).decode("utf-8", "replace").split("\x02"):
         name, separator, value = piece.partition("\x01")

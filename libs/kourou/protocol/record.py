@@ -1,11 +1,12 @@
 """One stored message, byte for byte (docs/formats/record.md; fact sheet §4.1).
 
-Lives here: the layout, drafts (records without their place), stamping, checking and decoding of one.
+Lives here: the layout, drafts (records without their place), stamping, checking and decoding of
+one.
 May not live here: many at once (kourou.protocol.record_batch), files.
 
-All integers are big-endian. A *draft* is a whole record whose queue offset, position, store time and
-store host are zero; a broker *stamps* these four and the checksum, and from then on the bytes never
-change. The checksum of the whole record is its last property, as RocketMQ 5 writes it:
+All integers are big-endian. A *draft* is a whole record whose queue offset, position, store time
+and store host are zero; a broker *stamps* these four and the checksum, and from then on the bytes
+never change. The checksum of the whole record is its last property, as RocketMQ 5 writes it:
 
     __CRC32# 0x01 d0 d1 … d9 0x02      CRC-32 & 0x7FFFFFFF of all bytes before these twenty,
                                        ten decimal digits, the least significant first

@@ -1,11 +1,12 @@
 """Many records at once: the same layout as kourou.protocol.record, column by column, in numpy.
 
-Lives here: walking, checking, stamping and verifying batches, and what the projections need of them.
+Lives here: walking, checking, stamping and verifying batches, and what the projections need of
+them.
 May not live here: a rule about one record that kourou.protocol.record does not have too.
 
-A batch is a buffer with records back to back (or at given starts). `RecordColumns` holds one array a
-field. Nothing loops over records on the good path except the checksums, which zlib computes, and the
-chain of sizes in `scan`. For a handful of records the scalar code is faster and gives the same.
+A batch is a buffer with records back to back (or at given starts). `RecordColumns` holds one array
+a field. Nothing loops over records on the good path except the checksums, which zlib computes, and
+the chain of sizes in `scan`. For a handful of records the scalar code is faster and gives the same.
 
 Invariants:  whatever the bytes are, only MessageIllegal (drafts) or Corrupt (stored) is raised
              no offset that was read from the bytes is used before it was checked

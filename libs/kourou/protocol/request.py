@@ -5,9 +5,9 @@ allow rules and `RequestSpec`, one row of the request table.
 May not live here: the table itself (kourou.protocol.table), any encoding.
 
 A header class is named after its RocketMQ code in camel case (PULL_MESSAGE is `PullMessage`), its
-fields are the snake case of the RocketMQ extension fields (`queueOffset` is `queue_offset`), and the
-fields of Kourou's own are optional, so that a request without them is RocketMQ's request. A field
-that RocketMQ may leave out is None when it is absent; one it always writes has RocketMQ's default.
+fields are the snake case of the RocketMQ extension fields (`queueOffset` is `queue_offset`), and
+the fields of Kourou's own are optional, so that a request without them is RocketMQ's request. A
+field that RocketMQ may leave out is None when absent; one it always writes has RocketMQ's default.
 
 Values are checked where bytes come in (decode), never where our own code builds a header.
 """

@@ -30,7 +30,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from kourou.errors import ConfigError, KourouError, StoreFaulted, Unavailable
+from kourou.errors import KourouError, Unavailable
 
 _log = logging.getLogger("kourou.service")
 
@@ -108,9 +108,9 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def complain(who: str, error: KourouError) -> None:
-    """One sentence on stderr."""
-    sys.stderr.write(f"{who}: {_printable(str(error))}\n")
+def complain(who: str, sentence: object) -> None:
+    """One line on stderr, whatever is in the text."""
+    sys.stderr.write(f"{who}: {_printable(str(sentence))}\n")
     sys.stderr.flush()
 
 
@@ -119,7 +119,7 @@ def _printable(text: str) -> str:
 
 
 def _exit_code(error: BaseException) -> ExitCode:
-    if isinstance(error, StoreFaulted | Unavailable):
+    if isinstance(error, Unavailable):  # StoreFaulted and DiskFull among them
         return ExitCode.FAULTED
     if isinstance(error, KourouError):
         return ExitCode.USAGE
@@ -136,6 +136,7 @@ class _Life:
         stop_when: Callable[[Callable[[], None]], None] | None,
     ) -> None:
         self._service = service
+        self._who = f"kourou {service.name}"
         self._ready_file = ready_file
         self._stop_when = stop_when
         self._signals = 0
@@ -151,9 +152,12 @@ class _Life:
             await self._service.recover(self.fail)
             listening = await self._service.serve()
         except KourouError as error:
-            complain(f"kourou {self._service.name}", error)
+            complain(self._who, error)
             await self._stop()
             return _exit_code(error)
+        except Exception as error:  # noqa: BLE001 - a bug: say so and end as one
+            _log.critical("starting failed", exc_info=error)
+            return self._report_failure(error)
         self._announce(listening)
         await self._ended.wait()
         if self._failure is None:
@@ -219,11 +223,7 @@ class _Life:
     def _report_failure(self, error: BaseException) -> ExitCode:
         code = _exit_code(error)
         if code is ExitCode.CRASHED:
-            complain(
-                f"kourou {self._service.name}",
-                ConfigError(f"stopped by a bug: {type(error).__name__}: {error}"),
-            )
-        else:
-            assert isinstance(error, KourouError)
-            complain(f"kourou {self._service.name}", error)
-        return ExitCode.FAULTED if code is ExitCode.USAGE else code
+            complain(self._who, f"stopped by a bug: {type(error).__name__}: {error}")
+            return code
+        complain(self._who, error)
+        return ExitCode.FAULTED  # nobody used it wrongly: it served before

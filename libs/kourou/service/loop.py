@@ -8,8 +8,8 @@ May not live here: any decision (a core), any hand (the performers of effects).
     perform each effect, in order               so "append, then answer" needs no lock
 
 An exception from the core or from a performer is a bug or a dead disk: the state in memory can no
-longer be trusted. The loop logs which inputs led there, handles nothing more, and tells the service's
-life, which ends the process; the log is what the next start recovers from.
+longer be trusted. The loop logs which inputs led there, handles nothing more, and tells the
+service's life, which ends the process; the log is what the next start recovers from.
 
 State: soft. Inputs still in the inbox at a stop are lost, and so are their senders' answers: they
 learn by their deadline.
@@ -41,8 +41,8 @@ Performer = Mapping[type[Any], Callable[[Any], None]]
 class SingleWriterLoop(Generic[Input, Effect]):
     """Feeds one core. Everything but `post_threadsafe` belongs on the loop's thread.
 
-    `refuse` answers an input that `offer` does not admit; `on_failure` is called once, with what the
-    core or a performer raised.
+    `refuse` answers an input that `offer` does not admit; `on_failure` is called once, with what
+    the core or a performer raised.
     """
 
     def __init__(
@@ -146,13 +146,13 @@ class SingleWriterLoop(Generic[Input, Effect]):
             self._inbox.append(self._from_threads.popleft())
 
     def _arm_tick(self, tick: Callable[[], Input], interval_s: float) -> None:
+        loop = asyncio.get_running_loop()
+
         def ring() -> None:
             if self._running:
                 self._tick = loop.call_later(interval_s, ring)
                 self.post(tick())
 
-        loop = self._loop
-        assert loop is not None
         self._tick = loop.call_later(interval_s, ring)
 
     # -- turns ------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ Lives here: reading and writing `key=value` text. May not live here: which keys 
     line      = blank | comment | entry
     comment   = [spaces] ("#" | "!") anything
     entry     = [spaces] key (spaces | [spaces] ("=" | ":") [spaces]) value
-    a line that ends in an odd number of backslashes goes on in the next, whose leading spaces vanish
-    escapes   = \\t \\n \\r \\f \\uXXXX, and a backslash before any other character stands for it
+    escapes   = \\t \\n \\r \\f \\uXXXX; a backslash before any other character stands for it
 
+A line that ends in an odd number of backslashes goes on in the next, whose leading spaces vanish.
 Text is UTF-8 (RocketMQ reads its files that way on today's machines). A key given twice keeps its
 last value, as in Java.
 
@@ -43,7 +43,9 @@ def read_properties(text: str) -> dict[str, str]:
 
 def write_properties(entries: Mapping[str, str]) -> str:
     """`key=value` lines that `read_properties`, and Java, read back unchanged."""
-    return "".join(f"{_escape(key, True)}={_escape(value, False)}\n" for key, value in entries.items())
+    return "".join(
+        f"{_escape(key, True)}={_escape(value, False)}\n" for key, value in entries.items()
+    )
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -39,8 +39,8 @@ class Setting:
 
     `seed` is the default that the design documents state ("" if they do not), `rocketmq` that of
     RocketMQ 4.9 ("" if it has no such key). `environment` is read besides KOUROU_<KEY>. `low` and
-    `high` are inclusive. `dynamic` settings may be changed while the service runs. `default_text` stands
-    for the default in generated pages where the default depends on the machine.
+    `high` are inclusive. `dynamic` settings may be changed while the service runs. `default_text`
+    stands for the default in generated pages where the default depends on the machine.
     """
 
     key: str
@@ -104,7 +104,7 @@ class Setting:
             raise self._refused(text)
         if self.kind is Path:
             return _parse_path(text)
-        return typing.cast(Value, self.kind(text))
+        return typing.cast("Value", self.kind(text))
 
     def format(self, value: Value) -> str:
         """The text that `parse` reads back; an absent value is the empty text."""
@@ -191,24 +191,21 @@ def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
     found = []
     for field in dataclasses.fields(cls):
         kind, optional = _unwrap(hints[field.name])
-        about_it = dict(field.metadata)
+        about_it: dict[str, Any] = dict(field.metadata)
         default = (
             field.default
             if field.default is not dataclasses.MISSING
-            else typing.cast(Any, field.default_factory)()
+            else typing.cast("Any", field.default_factory)()
         )
         if issubclass(kind, enum.StrEnum):
             about_it["choices"] = tuple(member.value for member in kind)
+        same = [name for name in ("seed", "rocketmq") if about_it[name] is SAME]
+        about_it |= dict.fromkeys(same, "")
         one = Setting(
-            attribute=field.name,
-            kind=kind,
-            optional=optional,
-            default=default,
-            **{name: "" if value is SAME else value for name, value in about_it.items()},
+            attribute=field.name, kind=kind, optional=optional, default=default, **about_it
         )
-        shown = one.default_text or one.format(default)
-        same = {name: shown for name in ("seed", "rocketmq") if about_it[name] is SAME}
-        found.append(dataclasses.replace(one, **same))
+        shown: dict[str, Any] = dict.fromkeys(same, one.default_text or one.format(default))
+        found.append(dataclasses.replace(one, **shown))
     return tuple(found)
 
 

@@ -32,7 +32,10 @@ FILE_SIZE_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[SettingsT]):
-    """Settings, where each came from ("argument", "environment", "file", "default"), and warnings."""
+    """Settings, warnings, and where each setting came from.
+
+    An origin is "argument", "environment", "file" or "default".
+    """
 
     settings: SettingsT
     origins: Mapping[str, str]
@@ -59,7 +62,9 @@ def load_settings(
                 found[one.key] = (one, environment[name], "environment")
     for key, text in arguments.items():
         _place(found, known, inert, key, text, "argument", warnings)
-    values = {one.attribute: _parsed(one, text, origin, file) for one, text, origin in found.values()}
+    values = {
+        one.attribute: _parsed(one, text, origin, file) for one, text, origin in found.values()
+    }
     origins = {one.key: "default" for one in settings_of(cls)}
     origins |= {one.key: origin for one, _, origin in found.values()}
     return Loaded(cls(**values), origins, tuple(warnings))
@@ -78,7 +83,9 @@ def _place(
     if one is not None:
         found[one.key] = (one, text, origin)
     elif key in inert:
-        warnings.append(f"{key} is a setting of RocketMQ that does nothing in Kourou; it is ignored")
+        warnings.append(
+            f"{key} is a setting of RocketMQ that does nothing in Kourou; it is ignored"
+        )
     else:
         raise unknown_key(key, known)
 
@@ -168,7 +175,7 @@ def changed(settings: SettingsT, values: Mapping[str, str]) -> SettingsT:
         if key not in known:
             raise unknown_key(key, known)
         attributes[known[key].attribute] = known[key].parse(text)
-    return cast(SettingsT, dataclasses.replace(cast(Any, settings), **attributes))
+    return cast("SettingsT", dataclasses.replace(cast("Any", settings), **attributes))
 
 
 def reference_rows(cls: type[Any]) -> list[dict[str, str]]:

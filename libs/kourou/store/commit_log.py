@@ -26,6 +26,8 @@ from kourou.store.disk import FULL, Buffer, Disk
 from kourou.store.paths import StorePaths, start_of
 from kourou.store.segment import Segment
 
+_UNMAPPED_BYTES_MAX = 32 * 1024 * 1024
+
 
 class CommitLog:
     """Opened read-only in effect: nothing changes on disk before `allocate_next` or `append`."""
@@ -285,9 +287,15 @@ class CommitLog:
         return self.view(position, min(end, self.readable_end) - position)
 
     def raw_view(self, position: int) -> memoryview | None:
-        """From `position` to the end of its segment, whatever is there; None without a segment."""
+        """From `position` to the end of its segment, whatever is there; None without a segment.
+
+        Where the log is not mapped, 32 MiB at most: more than any record.
+        """
         segment = self._segments.get(position - position % self.segment_size)
-        return None if segment is None else segment.view(position, segment.end - position)
+        if segment is None:
+            return None
+        size = segment.end - position
+        return segment.view(position, size if self._mapped else min(size, _UNMAPPED_BYTES_MAX))
 
     def segment_at(self, position: int) -> Segment | None:
         """The segment that holds `position`, spare ones included."""

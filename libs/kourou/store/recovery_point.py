@@ -5,9 +5,10 @@ May not live here: recovery itself (kourou.store.recovery); RocketMQ's checkpoin
 
 State: projection. Lost, the whole log is read once at the next start.
 
-A sector is 4 bytes "KRP1", then big-endian: sequence, flushed position, projected position, newest store
-time at the projected position, number of queues, sum of their maximum offsets, sum of index entries
-(8 bytes each), and a CRC-32 of all that. The sector with the highest sequence and a right CRC wins.
+A sector is 4 bytes "KRP1", then big-endian, 8 bytes each: sequence, flushed position, position up to which
+the queues are projected and flushed, the same for the key index, newest store time at the projected
+position, number of queues, sum of their maximum offsets, sum of index entries; and a CRC-32 of all that.
+The sector with the highest sequence and a right CRC wins.
 
 Two sectors take turns at checkpoints and are synced. Two others take turns after every flush of the log
 and are *not* synced: that costs a microsecond, survives the death of the process, and can never lie,
@@ -37,11 +38,15 @@ _UNSYNCED = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPoint:
-    """Positions in bytes, times in ms. `projected`: queues and index hold all records below it."""
+    """Positions in bytes, times in ms.
+
+    `projected`, `indexed`: all records below are in the queues, in the key index, and flushed there.
+    """
 
     sequence: int = 0
     flushed: int = 0
     projected: int = 0
+    indexed: int = 0
     store_ms: int = 0
     queue_count: int = 0
     offset_total: int = 0
@@ -112,11 +117,11 @@ class RecoveryFile:
             point.sequence,
             point.flushed,
             point.projected,
+            point.indexed,
             point.store_ms,
             point.queue_count,
             point.offset_total,
             point.index_entries,
-            0,
         )
         self._file.pwrite(body + _CRC.pack(zlib.crc32(body)), sector * SECTOR_BYTES)
 
@@ -128,6 +133,5 @@ def _decode(data: bytes, sector: int) -> RecoveryPoint | None:
     body = raw[: _SECTOR.size]
     if _CRC.unpack_from(raw, _SECTOR.size)[0] != zlib.crc32(body):
         return None
-    _, sequence, flushed, projected, store_ms, queues, offsets, entries, _ = _SECTOR.unpack(body)
-    point = RecoveryPoint(sequence, flushed, projected, store_ms, queues, offsets, entries)
-    return point if 0 <= projected <= flushed else None
+    point = RecoveryPoint(*_SECTOR.unpack(body)[1:])
+    return point if 0 <= point.projected <= point.flushed else None

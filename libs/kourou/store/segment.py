@@ -8,6 +8,8 @@ State: log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kourou.store.disk import Buffer, File
 
 _ZEROS = bytes(64 * 1024)
@@ -42,6 +44,10 @@ class Segment:
         at = self._file.next_data(position - self.start)
         return None if at is None else self.start + at
 
+    def is_zero_from(self, position: int) -> bool:
+        """True if nothing but zeros lies between `position` and the end."""
+        return next(self._written(position), None) is None
+
     def wipe(self, position: int) -> bool:
         """Turn everything from `position` to the end into zeros; True if anything was written.
 
@@ -49,14 +55,19 @@ class Segment:
         a gigabyte is not written through.
         """
         wiped = False
+        for at, size in self._written(position):
+            self._file.pwrite(_ZEROS[:size], at)
+            wiped = True
+        return wiped
+
+    def _written(self, position: int) -> Iterator[tuple[int, int]]:
+        """(byte in the file, length) of the pieces from `position` on that are not all zero."""
         at = self._file.next_data(position - self.start)
         while at is not None and at < self.size:
             size = min(len(_ZEROS), self.size - at)
             if self._file.pread(size, at).strip(b"\0"):
-                self._file.pwrite(_ZEROS[:size], at)
-                wiped = True
+                yield at, size
             at = self._file.next_data(at + size) if at + size < self.size else None
-        return wiped
 
     def forget_cached(self) -> None:
         """Make the next reads come from the device; call it before anything is read."""

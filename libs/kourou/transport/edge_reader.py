@@ -3,9 +3,9 @@
 Lives here: when to look at a socket. May not live here: what to do with what it holds.
 
 The descriptor of a ZeroMQ socket becomes readable once when its state changes, and reading *or
-sending* may swallow that signal. So after each look the socket's EVENTS are asked again, and whoever
-sends outside a look calls `touched`, which asks once per turn of the loop. A look that stopped at its
-own limit is continued in the next turn, so other work gets its turn in between.
+sending* may swallow that signal. So after each look the socket's EVENTS are asked again, and
+whoever sends outside a look calls `touched`, which asks once per turn of the loop. A look that
+stopped at its own limit is continued in the next turn, so other work gets its turn in between.
 
 State: soft.
 """
@@ -17,11 +17,13 @@ from collections.abc import Callable
 
 import zmq
 
+from kourou.transport.zmq_socket import has_input
+
 
 class EdgeReader:
     """Calls `look` while the socket has input. `look` returns True if it stopped before the end."""
 
-    __slots__ = ("_descriptor", "_look", "_loop", "_looking", "_pending", "_socket")
+    __slots__ = ("_descriptor", "_look", "_looking", "_loop", "_pending", "_socket")
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class EdgeReader:
         self._loop = loop
         self._socket = socket
         self._look = look
-        self._descriptor: int = socket.get(zmq.FD)
+        self._descriptor = int(socket.get(zmq.FD))
         self._pending: asyncio.Handle | None = None
         self._looking = False
 
@@ -61,7 +63,7 @@ class EdgeReader:
 
     def _check(self) -> None:
         self._pending = None
-        if self._socket.get(zmq.EVENTS) & zmq.POLLIN:
+        if has_input(self._socket):
             self._run()
 
     def _run(self) -> None:
@@ -75,5 +77,5 @@ class EdgeReader:
             self._looking = False
         if self._descriptor < 0:  # stopped, or its socket closed, by what it found
             return
-        if more or self._socket.get(zmq.EVENTS) & zmq.POLLIN:
+        if more or has_input(self._socket):
             self._again()

@@ -16,8 +16,8 @@ its queue; every other request in flight then ends as UnknownOutcome. Only when 
 this socket was answered does it live on: the peer reads in order, so the late one was delivered and
 merely waits (a held pull, a slow disk).
 
-The library's own reconnecting is used only until a connection stands; when one is lost the socket is
-thrown away, so answers of one connection are never taken for those of another.
+The library's own reconnecting is used only until a connection stands; when one is lost the socket
+is thrown away, so answers of one connection are never taken for those of another.
 
 State: soft. All calls belong on the thread of the loop on which the connection was opened, and in
 the process that opened it.
@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -37,7 +36,14 @@ import msgspec
 import zmq
 
 from kourou.clock import Clock, SystemClock
-from kourou.errors import BadRequest, DecodeError, KourouError, TimedOut, Unavailable, UnknownOutcome
+from kourou.errors import (
+    BadRequest,
+    DecodeError,
+    KourouError,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+)
 from kourou.model import limits
 from kourou.protocol.frames import (
     NO_TRACE,
@@ -51,18 +57,19 @@ from kourou.protocol.frames import (
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.transport.edge_reader import EdgeReader
+from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests
 from kourou.transport.rate_limited_log import RateLimitedLog
-from kourou.transport.zmq_link import Buffer
 from kourou.transport.zmq_monitor import Happening, ZmqMonitor
-from kourou.transport.zmq_server import COPY_BELOW_BYTES
-from kourou.transport.zmq_socket import endpoint_of, open_dealer
+from kourou.transport.zmq_socket import (
+    Buffer,
+    endpoint_of,
+    open_dealer,
+    receive_rest,
+    send_parts,
+)
 
 _log = logging.getLogger("kourou.transport")
 
-Outcome = Frame | KourouError
-"""What a request ends with; a KourouError is one of Unavailable, TimedOut, UnknownOutcome."""
-
-NEVER_MS = 1 << 62
 FULL_PIPE_RETRY_MS = 50  # besides the socket's own signal, which another call may swallow
 
 
@@ -90,30 +97,12 @@ class ZmqClientStatistics:
     reopened: int
 
 
-class _Pending:
-    """A request that is not answered yet. `parts` is None once it has left."""
-
-    __slots__ = ("callback", "deadline_ms", "give_up_ms", "parts", "size")
-
-    def __init__(
-        self,
-        callback: Callable[[Outcome], None] | None,
-        deadline_ms: int,
-        give_up_ms: int,
-        parts: Sequence[Buffer],
-    ) -> None:
-        self.callback = callback
-        self.deadline_ms = deadline_ms
-        self.give_up_ms = give_up_ms  # as long as it has not left
-        self.parts: Sequence[Buffer] | None = parts
-        self.size = sum(map(len, parts))
-
-
 class ZmqConnection:
     """A DEALER to `address` (`host:port`). Connects by itself, again and again, until closed.
 
     `on_notify` gets every frame that answers nothing: notifications and requests of the server.
-    `connect_wait_ms` bounds how long a request waits for a connection; None waits up to its deadline.
+    `connect_wait_ms` bounds how long a request waits for a connection; None waits up to its
+    deadline.
     """
 
     def __init__(
@@ -133,10 +122,7 @@ class ZmqConnection:
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._correlations = count(1)
-        self._pending: dict[int, _Pending] = {}
-        self._waiting: deque[int] = deque()
-        self._waiting_bytes = 0
-        self._answered_through = 0
+        self._pending = PendingRequests()
         self._next_check_ms = NEVER_MS
         self._timer: asyncio.TimerHandle | None = None
         self._sent = self._answered = self._timed_out = self._late = self._reopened = 0
@@ -164,19 +150,16 @@ class ZmqConnection:
         self._socket.close(linger=0)
 
     def _reopen(self, reason: str) -> None:
-        """Throw the socket away with all it holds. What had left ends; what waits goes on waiting."""
+        """Throw the socket away with all it holds. What had left ends, what waits waits on."""
         self._shut()
         self._reopened += 1
-        left = {key: one for key, one in self._pending.items() if one.parts is None}
-        for correlation in left:
-            del self._pending[correlation]
+        sent = self._pending.take_sent()
         self._open()
-        error = UnknownOutcome(f"{self.address}: {reason}")
-        for one in left.values():
-            _end(one, error)
+        for one in sent:
+            one.end(UnknownOutcome(f"{self.address}: {reason}"))
 
     def close(self) -> None:
-        """Close the connection. Requests in flight end as UnknownOutcome, waiting ones as Unavailable."""
+        """Close. Requests in flight end as UnknownOutcome, waiting ones as Unavailable."""
         if self._closed:
             return
         self._closed = True
@@ -184,12 +167,9 @@ class ZmqConnection:
             self._timer.cancel()
         if os.getpid() == self._pid:
             self._shut()
-        pending = list(self._pending.values())
-        self._pending.clear()
-        self._waiting.clear()
-        for one in pending:
-            text = f"the connection to {self.address} was closed"
-            _end(one, UnknownOutcome(text) if one.parts is None else Unavailable(text))
+        text = f"the connection to {self.address} was closed"
+        for one in self._pending.take_all():
+            one.end(UnknownOutcome(text) if one.parts is None else Unavailable(text))
 
     @property
     def connected(self) -> bool:
@@ -200,8 +180,8 @@ class ZmqConnection:
         """What this connection has done so far."""
         return ZmqClientStatistics(
             connected=self._connected,
-            in_flight=len(self._pending) - len(self._waiting),
-            waiting=len(self._waiting),
+            in_flight=self._pending.in_flight,
+            waiting=self._pending.waiting,
             sent=self._sent,
             answered=self._answered,
             timed_out=self._timed_out,
@@ -221,12 +201,11 @@ class ZmqConnection:
     ) -> Reply:
         """Ask and wait for the answer. Raises Unavailable, TimedOut, UnknownOutcome or DecodeError.
 
-        A reply with an error code is returned and not raised: the caller knows which codes it expects.
+        A reply with an error code is returned and not raised: the caller knows which codes it
+        expects.
         """
         correlation = self.next_correlation()
-        head = encode_request(
-            request, correlation=correlation, deadline_ms=timeout_ms, trace=trace
-        )
+        head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms, trace=trace)
         future: asyncio.Future[Frame] = self._loop.create_future()
 
         def ended(outcome: Outcome) -> None:
@@ -271,35 +250,29 @@ class ZmqConnection:
     ) -> None:
         """Send an encoded request; `callback` is called once with its outcome, on the loop.
 
-        `deadline_ms` is monotonic and absolute. Without a callback the request is oneway. The callback
-        may run before this returns. Buffers of 8 KiB and more are not copied. Raises Unavailable when
-        the connection is closed or was opened by another process.
+        `deadline_ms` is monotonic and absolute. Without a callback the request is oneway. The
+        callback may run before this returns. Buffers of 128 KiB and more are not copied. Raises
+        Unavailable when the connection is closed or was opened by another process.
         """
         self._check_usable()
         give_up_ms = deadline_ms
         if self._connect_wait_ms is not None:
             give_up_ms = min(deadline_ms, self._clock.monotonic_ms() + self._connect_wait_ms)
-        one = _Pending(callback, deadline_ms, give_up_ms, parts)
-        if self._waiting or not self._try_send(one):
-            if (
-                len(self._waiting) >= limits.SOCKET_HWM_MESSAGES
-                or self._waiting_bytes + one.size > limits.PEER_QUEUE_BYTES_MAX
-            ):
-                _end(one, Unavailable(f"too many requests wait for {self.address}"))
-                return
-            self._waiting.append(correlation)
-            self._waiting_bytes += one.size
-            self._pending[correlation] = one
+        one = Pending(callback, deadline_ms, give_up_ms, parts)
+        if not self._pending.waiting and self._try_send(one):
+            if callback is not None:
+                self._pending.add_sent(correlation, one)
+                self._check_by(deadline_ms)
+        elif self._pending.add_waiting(correlation, one):
             self._check_by(give_up_ms)
             self._retry_if_full()
-        elif callback is not None:
-            self._pending[correlation] = one
-            self._check_by(deadline_ms)
+        else:
+            one.end(Unavailable(f"too many requests wait for {self.address}"))
 
     def send_parts(self, parts: Sequence[Buffer]) -> bool:
-        """Send an answer to a request of the server; False if there is no connection to send it on."""
+        """Send an answer to a request of the server; False if there is no connection for it."""
         self._check_usable()
-        one = _Pending(None, NEVER_MS, NEVER_MS, parts)
+        one = Pending(None, NEVER_MS, NEVER_MS, parts)
         return self._try_send(one)
 
     def _check_usable(self) -> None:
@@ -311,17 +284,13 @@ class ZmqConnection:
                 hint="open a new one in the child",
             )
 
-    def _try_send(self, one: _Pending) -> bool:
+    def _try_send(self, one: Pending) -> bool:
         if not self._connected:
             return False
         parts = one.parts
         assert parts is not None
-        send = self._send_part
-        last = len(parts) - 1
         try:
-            for index, part in enumerate(parts):
-                flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
-                send(part, flags, len(part) < COPY_BELOW_BYTES)
+            send_parts(self._send_part, parts, zmq.NOBLOCK)
         except zmq.Again:
             return False
         one.parts = None
@@ -331,26 +300,19 @@ class ZmqConnection:
 
     def _send_waiting(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        waiting = self._waiting
-        while waiting:
-            correlation = waiting[0]
-            one = self._pending[correlation]
+        while (one := self._pending.first_waiting()) is not None:
             assert one.parts is not None
-            size = one.size
-            head = patch_deadline(one.parts[0], max(1, one.deadline_ms - now_ms))
-            one.parts = [head, *one.parts[1:]]
+            left_ms = max(1, one.deadline_ms - now_ms)  # of the time it was given, some is over
+            one.parts = [patch_deadline(one.parts[0], left_ms), *one.parts[1:]]
             if not self._try_send(one):
                 return
-            waiting.popleft()
-            self._waiting_bytes -= size
-            if one.callback is None:
-                del self._pending[correlation]
-            else:
+            self._pending.first_left()
+            if one.callback is not None:
                 self._check_by(one.deadline_ms)
 
     def _retry_if_full(self) -> None:
         """Requests wait although a connection stands: the pipe is full, so try again soon."""
-        if self._waiting and self._connected:
+        if self._pending.waiting and self._connected:
             self._check_by(self._clock.monotonic_ms() + FULL_PIPE_RETRY_MS)
 
     # -- answers ----------------------------------------------------------------------------------
@@ -361,21 +323,15 @@ class ZmqConnection:
         budget = limits.FRAME_BYTES_PER_TURN_MAX
         try:
             for _ in range(limits.FRAMES_PER_TURN_MAX):
-                part: zmq.Frame = receive(zmq.NOBLOCK, False)
-                parts: list[Buffer] = [part.bytes]
-                budget -= len(part)
-                while part.more:
-                    part = receive(zmq.NOBLOCK, False)
-                    budget -= len(part)
-                    if len(parts) <= limits.FRAME_PARTS_MAX:
-                        parts.append(part.buffer)
+                parts, size = receive_rest(receive, receive(zmq.NOBLOCK, False))
+                budget -= size
                 self._take(parts)
                 if self._socket is not socket:  # a callback closed or reopened this connection
                     return False
                 if budget < 0:
                     return True
         except zmq.Again:
-            if self._waiting:
+            if self._pending.waiting:
                 self._send_waiting()
             return False
         return True
@@ -390,17 +346,12 @@ class ZmqConnection:
             if self._on_notify is not None:
                 self._on_notify(frame)
             return
-        correlation = frame.correlation
-        if correlation > self._answered_through:
-            self._answered_through = correlation
-        one = self._pending.get(correlation)
-        if one is None or one.parts is not None:  # given up, never asked, or not even sent yet
+        one = self._pending.answered(frame.correlation)
+        if one is None:
             self._late += 1
             return
-        del self._pending[correlation]
         self._answered += 1
-        if one.callback is not None:
-            one.callback(frame)
+        one.end(frame)
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -431,8 +382,8 @@ class ZmqConnection:
     def _check_by(self, at_ms: int) -> None:
         """Look at the deadlines no later than `at_ms`.
 
-        One timer stands at the earliest deadline known when it was set; when it rings, all that is in
-        flight is looked at. Answers do not touch it, so a request costs no timer of its own.
+        One timer stands at the earliest deadline known when it was set; when it rings, all that is
+        in flight is looked at. Answers do not touch it, so a request costs no timer of its own.
         """
         if at_ms >= self._next_check_ms:
             return
@@ -445,42 +396,23 @@ class ZmqConnection:
     def _expire(self) -> None:
         self._timer = None
         self._next_check_ms = NEVER_MS
-        now_ms = self._clock.monotonic_ms()
-        expired: list[_Pending] = []
-        zombie = False
-        earliest = NEVER_MS
-        for correlation, one in list(self._pending.items()):
-            due_ms = one.deadline_ms if one.parts is None else one.give_up_ms
-            if due_ms > now_ms:
-                earliest = min(earliest, due_ms)
-                continue
-            del self._pending[correlation]
-            expired.append(one)
-            if one.parts is None:
-                zombie = zombie or correlation > self._answered_through
-            else:
-                self._waiting_bytes -= one.size
-        if expired:
-            self._waiting = deque(key for key in self._waiting if key in self._pending)
-            self._timed_out += len(expired)
-        if earliest != NEVER_MS:
-            self._check_by(earliest)
-        if zombie:
+        expired = self._pending.expire(self._clock.monotonic_ms())
+        self._timed_out += len(expired.left) + len(expired.never_left)
+        if expired.next_check_ms != NEVER_MS:
+            self._check_by(expired.next_check_ms)
+        never_left = self._why_it_never_left()
+        if expired.zombie:
             self._reopen("the connection was reset, because a request got no answer")
-        elif self._waiting:
+        elif self._pending.waiting:
             self._send_waiting()
             self._retry_if_full()
-        for one in expired:
-            _end(one, self._expiry(one))
+        for one in expired.left:
+            one.end(TimedOut(f"{self.address} did not answer in time"))
+        for one in expired.never_left:
+            one.end(never_left())
 
-    def _expiry(self, one: _Pending) -> KourouError:
-        if one.parts is None:
-            return TimedOut(f"{self.address} did not answer in time")
+    def _why_it_never_left(self) -> Callable[[], KourouError]:
         if self._connected:
-            return Unavailable(f"{self.address} takes no more requests: its queue is full")
-        return Unavailable(f"cannot reach {self.address}", hint=self._last_trouble)
-
-
-def _end(one: _Pending, error: KourouError) -> None:
-    if one.callback is not None:
-        one.callback(error)
+            return lambda: Unavailable(f"{self.address} takes no more: its queue is full")
+        trouble = self._last_trouble
+        return lambda: Unavailable(f"cannot reach {self.address}", hint=trouble)

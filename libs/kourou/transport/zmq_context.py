@@ -3,8 +3,8 @@
 Lives here: the context all sockets of this process are made from.
 May not live here: sockets, options.
 
-A context owns I/O threads, and threads do not survive a fork: a child that used its parent's context
-would wait for ever on threads that do not exist. So the process id is part of the key.
+A context owns I/O threads, and threads do not survive a fork: a child that used its parent's
+context would wait for ever on threads that do not exist. So the process id is part of the key.
 
 State: soft. `_orphans` keeps inherited contexts from being freed in a child, because freeing them
 would close descriptors which the parent still uses.

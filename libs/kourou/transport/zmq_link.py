@@ -6,8 +6,8 @@ connection. May not live here: the socket.
 ZeroMQ names connections by a routing id which the server assigned (five bytes, the first zero). A
 peer that chose its own id is refused: whoever takes a fixed id first shuts its owner out.
 
-Invariants: one descriptor belongs to at most one link, so a new link on a descriptor proves that the
-former one is gone; `queued_bytes` is the sum over `queue`; peer ids are never reused.
+Invariants: one descriptor belongs to at most one link, so a new link on a descriptor proves that
+the former one is gone; `queued_bytes` is the sum over `queue`; peer ids are never reused.
 
 State: soft.
 """
@@ -22,8 +22,7 @@ from itertools import count
 
 from kourou.engine.peer import Peer
 from kourou.model import limits
-
-Buffer = bytes | bytearray | memoryview
+from kourou.transport.zmq_socket import Buffer
 
 _ROUTING_ID_BYTES = 5
 _peer_ids = count(1)
@@ -138,8 +137,8 @@ def far_end(descriptor: int) -> tuple[str, int] | None:
 def cut(descriptor: int, address: tuple[str, int]) -> bool:
     """Shut the connection down, if `descriptor` still is the connection from `address`.
 
-    ZeroMQ offers no way to close one connection of a ROUTER. Its own reader notices the shutdown and
-    closes in good order, which frees what was queued for a peer that does not read.
+    ZeroMQ offers no way to close one connection of a ROUTER. Its own reader notices the shutdown
+    and closes in good order, which frees what was queued for a peer that does not read.
     """
     return _on_duplicate(descriptor, address) is not None
 

@@ -33,7 +33,6 @@ from kourou.protocol.frames import Frame, decode_frame
 from kourou.transport.edge_reader import EdgeReader
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.zmq_link import (
-    Buffer,
     Link,
     LinkTable,
     cut,
@@ -42,13 +41,21 @@ from kourou.transport.zmq_link import (
     server_assigned,
 )
 from kourou.transport.zmq_monitor import Happening, ZmqMonitor
-from kourou.transport.zmq_socket import bindable, is_loopback, open_router, split_address
+from kourou.transport.zmq_socket import (
+    Buffer,
+    bindable,
+    has_input,
+    is_loopback,
+    open_router,
+    receive_rest,
+    send_parts,
+    split_address,
+)
 
 _log = logging.getLogger("kourou.transport")
 
 RETRY_INTERVAL_S = 0.05  # how often a full pipe is tried besides the socket's own signals
 CLEAR_TEXT_WARNING_S = 60.0
-COPY_BELOW_BYTES = 8_192  # a smaller part is copied: cheaper than sharing it with the I/O thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +131,14 @@ class ZmqServer:
         socket.set(zmq.IPV6, int(v6))
         self._monitor = ZmqMonitor(socket)
         try:
-            socket.bind(f"tcp://[{self.host}]:{self.port}" if v6 else f"tcp://{self.host}:{self.port}")
+            socket.bind(
+                f"tcp://[{self.host}]:{self.port}" if v6 else f"tcp://{self.host}:{self.port}"
+            )
         except zmq.ZMQError as error:
             self._monitor.close()
             socket.close(linger=0)
             raise _cannot_bind(self.host, self.port, error) from error
-        self.port = split_address(socket.get(zmq.LAST_ENDPOINT).decode().rstrip("\0"))[1]
+        self.port = split_address(socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0"))[1]
         self._socket = self._open = socket
         self._send_part = socket.send
         self._reader = EdgeReader(self._loop, socket, self._receive)
@@ -207,17 +216,10 @@ class ZmqServer:
             for _ in range(limits.FRAMES_PER_TURN_MAX):
                 routing_id = receive(zmq.NOBLOCK)
                 head: zmq.Frame = receive(zmq.NOBLOCK, False)
-                parts: list[Buffer] = [head.bytes]
-                size = len(head)
-                part = head
-                while part.more:
-                    part = receive(zmq.NOBLOCK, False)
-                    size += len(part)
-                    if len(parts) <= limits.FRAME_PARTS_MAX:  # one too many is enough to refuse it
-                        parts.append(part.buffer)
+                parts, size = receive_rest(receive, head)
                 self._bytes_in += size
                 link = links.get(routing_id) or self._welcome(routing_id, head)
-                if link is None:
+                if link is None or link.faults >= limits.PEER_FAULTS_MAX:
                     self._refused += 1
                 else:
                     try:
@@ -266,7 +268,7 @@ class ZmqServer:
         if link.faults == limits.PEER_FAULTS_MAX:
             if len(self._banned) >= limits.PEERS_MAX:
                 self._banned.clear()
-            self._banned.add(link.routing_id)  # what it has sent already may still lie in the socket
+            self._banned.add(link.routing_id)  # what it sent already may still lie in the socket
             self._cut_off(link, f"{link.faults} undecodable frames")
 
     # -- losing peers -----------------------------------------------------------------------------
@@ -295,7 +297,7 @@ class ZmqServer:
         """Report the lost unless frames wait, in which case their reading will."""
         if self._socket is None:
             return
-        if self._paused or not self._open.get(zmq.EVENTS) & zmq.POLLIN:
+        if self._paused or not has_input(self._open):
             self._report_lost()
         else:
             self._reader.touched()
@@ -322,7 +324,7 @@ class ZmqServer:
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
         """Send one message. False if the peer is gone: it is, or will be, reported lost.
 
-        Buffers of 8 KiB and more are not copied: whoever passes one must not write to it again.
+        Buffers of 128 KiB and more are not copied: whoever passes one must not write to it again.
         """
         link = self._links.by_peer.get(peer.id)
         if link is None:
@@ -345,16 +347,12 @@ class ZmqServer:
 
     def _transmit(self, link: Link, parts: Sequence[Buffer]) -> None:
         """Put a message into the peer's pipe; only its first part can be refused."""
-        send = self._send_part
-        send(link.routing_id, zmq.SNDMORE | zmq.NOBLOCK)
-        last = len(parts) - 1
-        for index, part in enumerate(parts):
-            flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
-            send(part, flags, len(part) < COPY_BELOW_BYTES)
+        self._send_part(link.routing_id, zmq.SNDMORE | zmq.NOBLOCK)
+        send_parts(self._send_part, parts, zmq.NOBLOCK)
 
     def _keep(self, link: Link, parts: Sequence[Buffer], size: int) -> bool:
         if not link.enqueue(parts, size, self._clock.monotonic_ms()):
-            self._cut_off(link, f"{len(link.queue)} answers of {link.queued_bytes} bytes wait for it")
+            self._cut_off(link, f"{len(link.queue)} answers ({link.queued_bytes} bytes) wait")
             return False
         self._blocked[link.peer.id] = link
         if self._retry is None:

@@ -1,7 +1,7 @@
 """The two kinds of socket Kourou uses, with the options that keep them honest under load.
 
-Lives here: making and configuring ROUTER and DEALER sockets; addresses.
-May not live here: reading, writing, waiting.
+Lives here: making and configuring ROUTER and DEALER sockets, addresses,
+and one message in or out. May not live here: bursts, waiting, what a message means.
 
 ZeroMQ's defaults lie: a full ROUTER drops silently, frames are unlimited, a request queued during a
 cut is delivered long after its sender gave up. Each option below removes one of these.
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket as socketlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import zmq
 
@@ -27,6 +29,9 @@ LINGER_MS = 1_000  # what was handed over may still leave when a socket is close
 RECONNECT_MS_MIN = 50
 RECONNECT_MS_MAX = 2_000
 BACKLOG = 1_024
+COPY_BELOW_BYTES = 131_072  # measured: below it, sharing a part with the I/O thread costs more
+
+Buffer = bytes | bytearray | memoryview
 
 
 def open_router() -> zmq.Socket[bytes]:
@@ -60,8 +65,40 @@ def _limit(socket: zmq.Socket[bytes]) -> None:
     socket.set(zmq.LINGER, LINGER_MS)
 
 
+def has_input(socket: zmq.Socket[bytes]) -> bool:
+    """Is there something to receive? Asking may swallow a signal of the socket's descriptor."""
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def send_parts(send: Callable[..., Any], parts: Sequence[Buffer], flags: int) -> None:
+    """Send one message by a socket's `send`; only its first part can be refused.
+
+    Parts of 128 KiB and more are not copied: whoever passes one must not write to it again.
+    """
+    more = flags | zmq.SNDMORE
+    last = len(parts) - 1
+    for index, part in enumerate(parts):
+        send(part, flags if index == last else more, len(part) < COPY_BELOW_BYTES)
+
+
+def receive_rest(receive: Callable[..., Any], head: zmq.Frame) -> tuple[list[Buffer], int]:
+    """The parts of a message whose first part is `head`, and their size; bodies are not copied.
+
+    Of a message with too many parts, one more than the limit is kept, which is enough to refuse it.
+    """
+    parts: list[Buffer] = [head.bytes]
+    size = len(head)
+    part = head
+    while part.more:
+        part = receive(zmq.NOBLOCK, False)
+        size += len(part)
+        if len(parts) <= limits.FRAME_PARTS_MAX:
+            parts.append(part.buffer)
+    return parts, size
+
+
 def endpoint_of(address: str) -> str:
-    """`host:port`, `[v6]:port` or `tcp://host:port` as a ZeroMQ endpoint; ConfigError if neither."""
+    """`host:port`, `[v6]:port` or `tcp://host:port` as a ZeroMQ endpoint; else ConfigError."""
     host, port = split_address(address)
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 

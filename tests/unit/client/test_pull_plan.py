@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from kourou.client.pull_plan import Action, Step, step_after
 from kourou.errors import Code
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from alembic import context
 
+from kourou.eventstore.schema import VERSION_TABLE
 from kourou.eventstore.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
+    version_table=VERSION_TABLE,
     transactional_ddl=True,
 )
 with context.begin_transaction():

@@ -178,7 +178,7 @@ class GetNamesrvConfig(Request, kw_only=True):
 
 
 class QueryDataVersion(Request, kw_only=True):
-    """QUERY_DATA_VERSION (322): did my topics change since I registered? The body has my version."""
+    """QUERY_DATA_VERSION (322): did my topics change since I registered? Body: my version."""
 
     code: ClassVar[int] = 322
     broker_name: str

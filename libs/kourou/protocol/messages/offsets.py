@@ -134,7 +134,7 @@ class InvokeBrokerToResetOffset(Request, kw_only=True):
 
 
 class ResetConsumerClientOffset(Request, kw_only=True):
-    """RESET_CONSUMER_CLIENT_OFFSET (220, broker to client, oneway): take these offsets from now on."""
+    """RESET_CONSUMER_CLIENT_OFFSET (220, broker to client, oneway): take these offsets."""
 
     code: ClassVar[int] = 220
     topic: str

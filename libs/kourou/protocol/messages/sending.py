@@ -129,9 +129,9 @@ class SendRecordsResponse(Response, kw_only=True):
 
     `lane_offsets` are the first queue offsets (-1 for a refused lane); a lane's records follow each
     other. `runs` are (index of the first accepted record in a run, its log position), a run being
-    contiguous in the log. Where the broker looked for repeats, records are placed one by one instead:
-    then `runs` is empty and `offsets`, `positions` and `queue_ids` have one entry a record, -1 where
-    its lane was refused.
+    contiguous in the log. Where the broker looked for repeats, records are placed one by one:
+    then `runs` is empty and `offsets`, `positions` and `queue_ids` have one entry a record, -1
+    where its lane was refused.
     """
 
     lane_codes: list[Int32]

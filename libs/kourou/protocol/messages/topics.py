@@ -22,7 +22,7 @@ class UpdateAndCreateTopic(Request, kw_only=True):
 
 
 class DeleteTopicInBroker(Request, kw_only=True):
-    """DELETE_TOPIC_IN_BROKER (215): forget the topic and its queues; its name server entry stays."""
+    """DELETE_TOPIC_IN_BROKER (215): forget the topic and its queues; its route stays."""
 
     code: ClassVar[int] = 215
     topic: str

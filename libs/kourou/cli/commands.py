@@ -1,0 +1,243 @@
+"""The commands of `kourou` and their arguments.
+
+Lives here: names, options, one line of help each. May not live here: what a command does; each
+imports its module when it is called, so that `kourou --help` stays quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kourou.cli.services import run_service
+
+app = typer.Typer(
+    name="kourou",
+    help="A message broker suite that stores and speaks what Apache RocketMQ stores and speaks.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+PASSED_ON = {
+    "add_help_option": False,
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+}
+
+NameServer = Annotated[
+    str | None,
+    typer.Option(
+        "-n",
+        "--namesrv",
+        metavar="ADDR",
+        help="Name servers, host:port;host:port; else NAMESRV_ADDR.",
+    ),
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable, one object a line.")]
+PlainFlag = Annotated[bool, typer.Option("--plain", help="Lines for a log, nothing that moves.")]
+
+
+# -- services -------------------------------------------------------------------------------------
+@app.command(context_settings=PASSED_ON)
+def namesrv(context: typer.Context) -> int:
+    """Run a name server (`kourou namesrv --help`)."""
+    return run_service("namesrv", context.args)
+
+
+@app.command(context_settings=PASSED_ON)
+def broker(context: typer.Context) -> int:
+    """Run a broker: -c FILE, -n ADDR, -m prints every setting (`kourou broker --help`)."""
+    return run_service("broker", context.args)
+
+
+@app.command()
+def up(
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the brokers store; else a folder in ~/kourou.")
+    ] = None,
+    brokers: Annotated[int, typer.Option(min=1, max=16, help="How many brokers.")] = 1,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Any free ports instead of 9876, 10911, …")
+    ] = False,
+) -> int:
+    """Start a name server and brokers on this machine; Ctrl-C drains and stops them."""
+    from kourou.cli.up import run_until_stopped
+
+    return run_until_stopped(folder, brokers=brokers, free_ports=free_ports)
+
+
+# -- first minutes --------------------------------------------------------------------------------
+@app.command()
+def demo(
+    plain: PlainFlag = False,
+    json: Annotated[bool, typer.Option("--json", help="The verdict as JSON, last line.")] = False,
+    events: Annotated[
+        int | None, typer.Option(min=1_000, help="Only the first so many flights.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the store and the logs in this new folder.")
+    ] = None,
+) -> int:
+    """Publish a year of flights, consume them, lose a member, look back; count everything."""
+    from kourou.cli.demo.tour import run_demo
+
+    return run_demo(plain=plain, as_json=json, events_max=events, keep=keep)
+
+
+@app.command()
+def send(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    bodies: Annotated[
+        list[str] | None, typer.Argument(help="One message each; none: a line of stdin each.")
+    ] = None,
+    namesrv: NameServer = None,
+    tag: Annotated[str | None, typer.Option(help="The tag of every message.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A key; may be repeated.")] = None,
+    property_: Annotated[
+        list[str] | None, typer.Option("--property", help="NAME=VALUE; may be repeated.")
+    ] = None,
+    json: JsonFlag = False,
+) -> int:
+    """Send messages and print where each one went."""
+    from kourou.cli.send import SendOptions, run_send
+
+    options = SendOptions(tag=tag, keys=key or (), properties=property_ or (), as_json=json)
+    return run_send(namesrv, topic, bodies, options)
+
+
+@app.command()
+def tail(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    namesrv: NameServer = None,
+    tag: Annotated[str, typer.Option(help="Tags, like 'TagA || TagB'; * for all.")] = "*",
+    first: Annotated[
+        bool, typer.Option("--first", help="From the oldest message, not from now on.")
+    ] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    json: JsonFlag = False,
+) -> int:
+    """Print messages as they arrive, without a group: nobody's progress is touched."""
+    from kourou.cli.tail import TailOptions, run_tail
+
+    return run_tail(namesrv, topic, TailOptions(tag=tag, first=first, count=count, as_json=json))
+
+
+# -- figures --------------------------------------------------------------------------------------
+bench = typer.Typer(
+    help="Measure this machine: send, consume, latency. Prints; never judges.",
+)
+app.add_typer(bench, name="bench")
+
+Messages = Annotated[int, typer.Option("--messages", min=1, help="How many messages.")]
+Size = Annotated[int, typer.Option("--size", min=1, max=4_000_000, help="Bytes of a body.")]
+Flush = Annotated[str, typer.Option("--flush", help="async or sync, of the broker it starts.")]
+
+
+@bench.command("send")
+def bench_send(
+    namesrv: NameServer = None,
+    messages: Messages = 200_000,
+    size: Size = 1_024,
+    in_flight: Annotated[int, typer.Option(min=1, max=65_536, help="Sends not yet answered.")] = 64,
+    batch: Annotated[int, typer.Option(min=1, max=16_384, help="Messages of one send.")] = 1,
+    flush: Flush = "async",
+    json: JsonFlag = False,
+) -> int:
+    """Send messages and count how many are stored per second, and how long an answer takes."""
+    from kourou.cli.bench.run import BenchSettings, run_bench
+
+    return run_bench(
+        "send",
+        BenchSettings(namesrv, messages, size, flush, in_flight=in_flight, batch=batch),
+        as_json=json,
+    )
+
+
+@bench.command("consume")
+def bench_consume(
+    namesrv: NameServer = None,
+    messages: Messages = 200_000,
+    size: Size = 1_024,
+    handler: Annotated[
+        str, typer.Option(help="message: one a call; batch: as pulled.")
+    ] = "message",
+    json: JsonFlag = False,
+) -> int:
+    """Store a backlog, then count how many messages per second a consumer is handed."""
+    from kourou.cli.bench.run import BenchSettings, run_bench
+
+    settings = BenchSettings(namesrv, messages, size, "async", handler=handler)
+    return run_bench("consume", settings, as_json=json)
+
+
+@bench.command("latency")
+def bench_latency(
+    namesrv: NameServer = None,
+    messages: Messages = 2_000,
+    size: Size = 1_024,
+    flush: Flush = "async",
+    json: JsonFlag = False,
+) -> int:
+    """Send one message at a time; how long until the answer, and until a consumer has it."""
+    from kourou.cli.bench.run import BenchSettings, run_bench
+
+    return run_bench("latency", BenchSettings(namesrv, messages, size, flush), as_json=json)
+
+
+# -- the project itself ---------------------------------------------------------------------------
+@app.command("test")
+def check(
+    stages: Annotated[list[str] | None, typer.Argument(help="Only these stages.")] = None,
+    slow: Annotated[
+        bool, typer.Option("--slow", help="All rounds of fault tests; goes on where it stopped.")
+    ] = False,
+    soak: Annotated[bool, typer.Option("--soak", help="Tests that run for hours, too.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what a slow run has passed already.")
+    ] = False,
+    sim: Annotated[
+        int | None, typer.Option(metavar="SEED", help="Simulations with this seed only.")
+    ] = None,
+    keyword: Annotated[str | None, typer.Option("-k", help="As pytest's -k.")] = None,
+) -> int:
+    """Run the project's checks; the last line counts them."""
+    from kourou.cli.checks import Options, run_checks
+
+    return run_checks(
+        Options(
+            stages=stages or (),
+            slow=slow,
+            soak=soak,
+            fresh=fresh,
+            simulation_seed=sim,
+            keyword=keyword,
+        )
+    )
+
+
+@app.command()
+def doctor() -> int:
+    """Look at this machine: what Kourou needs, what is there, what to type where it is missing."""
+    from kourou.cli.doctor import run_doctor
+
+    return run_doctor()
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from kourou import __version__
+
+    print(f"kourou {__version__}")
+
+
+def command_names() -> frozenset[str]:
+    """The first words that `kourou` understands."""
+    commands = (
+        item.name or getattr(item.callback, "__name__", "") for item in app.registered_commands
+    )
+    groups = (item.name or "" for item in app.registered_groups)
+    return frozenset((*commands, *groups))

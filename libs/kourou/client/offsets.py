@@ -1,0 +1,224 @@
+"""Where queues begin and end, and how far groups have come.
+
+Lives here: the questions about one queue, and the two places where a group's progress is kept: at the
+brokers (clustering) or in a file beside the application (broadcasting, F192). May not live here:
+when to commit.
+
+State: soft (`QueueFacts`, `RemoteOffsets`); `LocalOffsets` is the projection of a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from kourou.client.connections import Connections, header_of
+from kourou.client.route_table import RouteTable
+from kourou.errors import Code, Corrupt, Unavailable
+from kourou.model.queue import MessageQueue
+from kourou.protocol.lenient_json import dumps, loads, object_key
+from kourou.protocol.messages.offsets import (
+    GetEarliestMsgStoreTime,
+    GetEarliestMsgStoreTimeResponse,
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    GetMinOffset,
+    GetMinOffsetResponse,
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    SearchOffsetByTimestamp,
+    SearchOffsetByTimestampResponse,
+    UpdateConsumerOffset,
+)
+from kourou.protocol.request import Request
+from kourou.transport.zmq_client import Reply
+
+_NONE_STORED = frozenset({int(Code.QUERY_NOT_FOUND)})
+
+
+class OffsetStore(Protocol):
+    """Where a group's progress is kept; an application may bring its own (F307)."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """The next offset to read; None when nothing is kept for this queue."""
+        ...
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Keep these offsets, also when they are lower than before."""
+        ...
+
+
+class QueueFacts:
+    """Asks the broker of a queue about it. Used on the I/O thread."""
+
+    def __init__(self, connections: Connections, routes: RouteTable, timeout_ms: int) -> None:
+        self._connections = connections
+        self._routes = routes
+        self._timeout_ms = timeout_ms
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the next message will get."""
+        request = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
+        return header_of(await self.ask(queue, request), GetMaxOffsetResponse).offset
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset still kept."""
+        request = GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)
+        return header_of(await self.ask(queue, request), GetMinOffsetResponse).offset
+
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after a time."""
+        request = SearchOffsetByTimestamp(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        )
+        return header_of(await self.ask(queue, request), SearchOffsetByTimestampResponse).offset
+
+    async def earliest_store_time(self, queue: MessageQueue) -> int:
+        """When the first kept message was stored, ms; -1 for an empty queue."""
+        request = GetEarliestMsgStoreTime(topic=queue.topic, queue_id=queue.queue_id)
+        return header_of(await self.ask(queue, request), GetEarliestMsgStoreTimeResponse).timestamp
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """How far a group has come; None when the broker keeps nothing."""
+        request = QueryConsumerOffset(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+        )
+        reply = await self.ask(queue, request, also=_NONE_STORED)
+        if reply.code == Code.QUERY_NOT_FOUND:
+            return None
+        return header_of(reply, QueryConsumerOffsetResponse).offset
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Keep a group's progress at the broker."""
+        request = UpdateConsumerOffset(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+        await self.ask(queue, request)
+
+    async def ask(
+        self, queue: MessageQueue, request: Request, *, also: frozenset[int] = frozenset()
+    ) -> Reply:
+        """Ask the queue's leader, or whoever has its data when there is none."""
+        known = await self._routes.find(queue.topic)
+        address = known.member_address(queue.broker_name, 0)
+        if address is None:
+            raise Unavailable(f"no broker named {queue.broker_name} is registered for {queue!s}")
+        return await self._connections.ask(address, request, timeout_ms=self._timeout_ms, also=also)
+
+
+class RemoteOffsets:
+    """A group's progress at the brokers."""
+
+    def __init__(self, group: str, facts: QueueFacts) -> None:
+        self._group = group
+        self._facts = facts
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """The next offset to read."""
+        return await self._facts.committed(self._group, queue)
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit; one broker's failure does not keep the others from being told."""
+        outcomes = await asyncio.gather(
+            *(self._facts.commit(self._group, queue, offset) for queue, offset in offsets.items()),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+
+class LocalOffsets:
+    """Progress in a file of this machine, in the form of RocketMQ's Java clients (fact sheet §9.7).
+
+    Every save replaces the file in one step; the former one stays as `.bak`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: dict[MessageQueue, int] | None = None
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """The next offset to read; Corrupt when neither file nor backup can be understood."""
+        if self._offsets is None:
+            self._offsets = await asyncio.to_thread(_read, self._path)
+        return self._offsets.get(queue)
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Write all offsets to a new file and put it in the old one's place."""
+        if self._offsets is None:
+            self._offsets = await asyncio.to_thread(_read, self._path)
+        self._offsets.update(offsets)
+        table = {
+            object_key(
+                brokerName=queue.broker_name, queueId=queue.queue_id, topic=queue.topic
+            ): offset
+            for queue, offset in sorted(self._offsets.items())
+        }
+        await asyncio.to_thread(_write, self._path, dumps({"offsetTable": table}))
+
+
+def local_offsets_path(root: str, client_id: str, group: str) -> Path:
+    """Where RocketMQ's clients keep such a file; an empty `root` is `~/.rocketmq_offsets`."""
+    base = Path(root) if root else Path.home() / ".rocketmq_offsets"
+    return base / client_id / group / "offsets.json"
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(path.name + ".bak")
+
+
+def _read(path: Path) -> dict[MessageQueue, int]:
+    found: Corrupt | None = None
+    for candidate in (path, _backup(path)):
+        try:
+            return _parse(candidate.read_bytes())
+        except FileNotFoundError:
+            continue
+        except Corrupt as error:
+            found = error
+    if found is not None:
+        raise Corrupt(
+            f"the offsets in {path} cannot be read: {found}",
+            hint="move the file away to begin as a group without progress",
+        ) from found
+    return {}
+
+
+def _parse(data: bytes) -> dict[MessageQueue, int]:
+    table = loads(data)
+    rows = table.get("offsetTable") if isinstance(table, dict) else None
+    if not isinstance(rows, dict):
+        raise Corrupt("there is no offsetTable in it")
+    offsets: dict[MessageQueue, int] = {}
+    for key, offset in rows.items():
+        members = dict(key) if isinstance(key, tuple) else {}
+        topic, broker_name = members.get("topic"), members.get("brokerName")
+        queue_id = members.get("queueId")
+        if not (
+            isinstance(topic, str)
+            and isinstance(broker_name, str)
+            and isinstance(queue_id, int)
+            and isinstance(offset, int)
+        ):
+            raise Corrupt(f"{key!r}: {offset!r} is no queue with its offset")
+        offsets[MessageQueue(topic, broker_name, queue_id)] = offset
+    return offsets
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".tmp")
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        path.replace(_backup(path))
+    fresh.replace(path)

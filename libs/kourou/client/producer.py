@@ -1,0 +1,253 @@
+"""What producing needs besides the way out: lanes, unique keys, checks; the same for both faces.
+
+Lives here: from the arguments of a send to an `Unsent` message in its lane. May not live here:
+waiting for outcomes (kourou.client.sends, kourou.sync), frames, retries.
+
+One core serves all threads and loops of a process. What they share is read-mostly: routes are
+replaced and never changed, lanes are rebuilt when a route was renewed, counters may race (two
+messages then go to the same queue, and nothing is lost). Unique keys come from one generator a
+thread.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any, NamedTuple
+
+from kourou.client.codecs import encode_body
+from kourou.client.drafts import Drafting, joined_keys
+from kourou.client.handover import Handover
+from kourou.client.io_thread import IoThread
+from kourou.client.outbox import Lane, Port, Terms, Unsent
+from kourou.client.route_table import RouteTable
+from kourou.client.routes import QueueMap
+from kourou.client.selectors import RoundRobin, Selector, chosen_queue, queue_of_key, require_queues
+from kourou.client.send_desk import SendDesk, lane_to
+from kourou.client.settings import ProducerSettings
+from kourou.clock import Clock
+from kourou.errors import BadRequest, NoPermission, Unavailable
+from kourou.model.message import Message
+from kourou.model.names import NOT_FOR_CLIENTS, check_topic
+from kourou.model.queue import MessageQueue
+from kourou.protocol.message_id import UniqKeyGenerator
+from kourou.protocol.record import encode_host
+
+
+class Choice(NamedTuple):
+    """How the queue is chosen; at most one of the three is given (F162, F163, F179)."""
+
+    order_key: str | None = None
+    queue: MessageQueue | None = None
+    selector: Selector | None = None
+    argument: Any = None
+
+    @property
+    def pinned(self) -> bool:
+        """Does the message have to stay in its queue?"""
+        return self.order_key is not None or self.queue is not None or self.selector is not None
+
+
+ROUND_ROBIN = Choice()
+
+
+class TopicLanes:
+    """One topic's lanes as one route has them."""
+
+    __slots__ = ("lanes", "map", "name", "robin", "special", "topic")
+
+    def __init__(self, known: QueueMap, usual: Terms, robin: RoundRobin) -> None:
+        self.map = known
+        self.topic = known.topic
+        self.name = known.topic.encode()
+        self.robin = robin
+        found = (lane_to(known, queue, self.name, usual) for queue in known.writable)
+        self.lanes: list[Lane] = [lane for lane in found if lane is not None]
+        self.special: dict[tuple[int, MessageQueue], Lane] = {}
+
+    def lane(self, queue: MessageQueue, terms: Terms) -> Lane:
+        """The lane to one queue under other terms than the usual."""
+        key = (id(terms), queue)
+        lane = self.special.get(key)
+        if lane is None or lane.terms is not terms:
+            lane = lane_to(self.map, queue, self.name, terms)
+            if lane is None:
+                raise Unavailable(f"broker {queue.broker_name} has no leader now")
+            if not terms.batch:  # a batch's terms are its own and never come again
+                self.special[key] = lane
+        return lane
+
+
+class ProducerCore:
+    """One producer of one group."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        io: IoThread,
+        desk: SendDesk,
+        routes: RouteTable,
+        clock: Clock,
+        *,
+        client_ip: str,
+        chance: random.Random,
+    ) -> None:
+        self.settings = settings
+        self.io = io
+        self.desk = desk
+        self.routes = routes
+        self.clock = clock
+        self.outgoing: Handover[list[Unsent]] = Handover(io.loop, desk.take)
+        self._chance = chance
+        self._born_host = encode_host((client_ip, 0))
+        self._drafting = Drafting(settings, self._born_host)
+        self._usual = Terms(settings.send_timeout_ms, settings.retry_times_when_send_failed + 1)
+        self._terms: dict[tuple[int, bool, bool, bool], Terms] = {}
+        self._topics: dict[str, TopicLanes] = {}
+        self._keys = threading.local()
+        self._key_makers = count(chance.getrandbits(32))
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def known(self, topic: str) -> TopicLanes | None:
+        """The topic's lanes if its route is known; renewed when the route was."""
+        lanes = self._topics.get(topic)
+        known = self.routes.known(topic)
+        if lanes is not None and lanes.map is known:
+            return lanes
+        return None if known is None else self._learn(known)
+
+    async def find(self, topic: str) -> TopicLanes:
+        """The topic's lanes, its route asked for; runs on the I/O thread."""
+        check_topic(topic)
+        if topic in NOT_FOR_CLIENTS:
+            raise NoPermission(f"the topic {topic} is the brokers' own; nobody may send to it")
+        settings = self.settings
+        return self._learn(
+            await self.routes.find(
+                topic,
+                default_topic=settings.create_topic_key,
+                default_queue_nums=settings.default_topic_queue_nums,
+            )
+        )
+
+    def _learn(self, known: QueueMap) -> TopicLanes:
+        former = self._topics.get(known.topic)
+        robin = RoundRobin(self._chance.getrandbits(31)) if former is None else former.robin
+        lanes = self._topics[known.topic] = TopicLanes(known, self._usual, robin)
+        return lanes
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def terms(
+        self, *, timeout_ms: int | None, wait: bool, oneway: bool = False, pinned: bool = False
+    ) -> Terms:
+        """The terms of a send; the same object for the same values."""
+        if timeout_ms is None:
+            if wait and not oneway and not pinned:
+                return self._usual
+            timeout_ms = self._usual.timeout_ms
+        key = (timeout_ms, wait, oneway, pinned)
+        terms = self._terms.get(key)
+        if terms is None:
+            if timeout_ms < 1:
+                raise BadRequest(f"the timeout is {timeout_ms} ms; it must be positive")
+            attempts = 1 if oneway or pinned else self._usual.attempts
+            terms = self._terms[key] = Terms(timeout_ms, attempts, wait, oneway, pinned)
+        return terms
+
+    def batch_terms(self, *, timeout_ms: int | None, pinned: bool, wait: bool) -> Terms:
+        """Terms of their own, so that a batch travels alone in one frame."""
+        usual = self._usual
+        return Terms(
+            usual.timeout_ms if timeout_ms is None else timeout_ms,
+            1 if pinned else usual.attempts,
+            wait,
+            pinned=pinned,
+            batch=True,
+        )
+
+    def lane(self, topic: TopicLanes, terms: Terms, choice: Choice, message: Message) -> Lane:
+        """The lane that `choice` leads to; `message` is for a selector to look at."""
+        queues = topic.map.writable
+        require_queues(queues, topic.topic)
+        if choice.order_key is not None:
+            queue = queue_of_key(queues, choice.order_key)
+        elif choice.selector is not None:
+            queue = chosen_queue(queues, choice.selector, message, choice.argument)
+        elif choice.queue is not None:
+            queue = choice.queue
+            if queue not in queues:
+                raise BadRequest(f"{queue!s} is no writable queue of {topic.topic}")
+        else:
+            queue = self._next(topic).queue
+        return topic.lane(queue, terms)
+
+    def _next(self, topic: TopicLanes) -> Lane:
+        lanes = topic.lanes
+        if not lanes:
+            require_queues((), topic.topic)
+        faults = self.desk.faults
+        if faults is None:
+            return topic.robin.next(lanes)
+        return topic.robin.next_available(lanes, faults, self.clock.monotonic_ms())
+
+    def unsent(
+        self,
+        topic: TopicLanes,
+        port: Port,
+        waiter: Any,
+        body: Any,
+        tag: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        terms: Terms,
+        choice: Choice,
+        lane: Lane | None = None,
+    ) -> Unsent:
+        """One message, checked, encoded and in its lane. Raises Rejected or Unavailable."""
+        if type(body) is not bytes:
+            body = encode_body(body)
+        if keys:
+            keys = joined_keys(keys)
+        else:
+            keys = ""
+        if lane is None:
+            if terms is self._usual:
+                lane = self._next(topic)
+            else:
+                message = Message(
+                    topic.topic, body, tag, tuple(keys.split()), dict(properties or {}), flag
+                )
+                lane = self.lane(topic, terms, choice, message)
+        clock = self.clock
+        now_ms = clock.now_ms()
+        unique_key = self._unique_keys().next(now_ms)
+        draft = self._drafting.draft(
+            lane.place,
+            body,
+            unique_key,
+            now_ms,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            flag=flag,
+        )
+        return Unsent(
+            draft, unique_key, lane, port, waiter, clock.monotonic_ms() + terms.timeout_ms, keys
+        )
+
+    def _unique_keys(self) -> UniqKeyGenerator:
+        try:
+            maker: UniqKeyGenerator = self._keys.maker
+        except AttributeError:
+            ip = self._born_host[:-4]
+            maker = UniqKeyGenerator(ip, os.getpid(), next(self._key_makers))
+            self._keys.maker = maker
+        return maker

@@ -1,0 +1,299 @@
+"""A message as a consumer gets it, and how a pull's bytes become such messages.
+
+Lives here: decoding a pull's body, lazily and many at once; the checks that it is what was asked for;
+the exact tag test. May not live here: windows, handlers, acknowledging.
+
+A bulk pull brings a thousand messages of which a handler may look at two fields, so only the layout
+and the checksums are computed for all (in numpy); everything else is decoded when it is looked at.
+Each message keeps the bytes of its whole pull alive; `stored()` is a copy that does not.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kourou.client.codecs import Decode
+from kourou.errors import Corrupt, DecodeError
+from kourou.filtering.tags import wants
+from kourou.model.message import Property, StoredMessage
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import TAG, Subscription
+from kourou.model.sysflag import SysFlag
+from kourou.protocol.compression import decompress
+from kourou.protocol.message_id import encode_offset_id
+from kourou.protocol.properties import decode_properties, find_property
+from kourou.protocol.record import decode_record, record_size
+from kourou.protocol.record_batch import RecordColumns, scan, verify_batch
+
+SCALAR_BELOW = 6
+"""Pulls with fewer messages are decoded one by one: numpy's fixed costs are higher."""
+
+_TAGS = Property.TAGS.value.encode()
+_UNIQ_KEY = Property.UNIQ_KEY.value.encode()
+_UNSET: Any = msgspec.UNSET
+
+
+class _Pulled:
+    """The bytes of one pull and where things lie in them, as plain lists for quick indexing."""
+
+    __slots__ = ("blob", "body_at", "body_len", "props_at", "props_len", "starts", "sys_flags")
+
+    def __init__(self, blob: memoryview, found: RecordColumns) -> None:
+        self.blob = blob
+        self.starts: list[int] = found.starts.tolist()
+        self.body_at: list[int] = found.body_at.tolist()
+        self.body_len: list[int] = found.body_len.tolist()
+        self.props_at: list[int] = found.props_at.tolist()
+        self.props_len: list[int] = found.props_len.tolist()
+        self.sys_flags: list[int] = found.sys_flags.tolist()
+
+
+class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
+    """One message of a pull.
+
+    `offset` is its place in its queue, `size` its stored bytes, `attempt` counts the deliveries to
+    this consumer from 1. `body` is decoded as the consumer's `type` asks; `raw_body` is bytes.
+    `lease` belongs to the consumer that delivered it.
+    """
+
+    queue: MessageQueue
+    offset: int
+    size: int
+    attempt: int = 1
+    lease: Any = None
+    _decode: Decode | None = None
+    _pulled: _Pulled | None = None
+    _index: int = 0
+    _stored: StoredMessage | None = None
+    _properties: dict[str, str] | None = None
+    _body: Any = _UNSET
+
+    @property
+    def body(self) -> Any:
+        """The body as the wanted type; DecodeError when it is something else."""
+        body = self._body
+        if body is _UNSET:
+            raw = self.raw_body
+            body = self._body = raw if self._decode is None else self._decode(raw)
+        return body
+
+    @property
+    def raw_body(self) -> bytes:
+        """The body as bytes, decompressed."""
+        pulled = self._pulled
+        if pulled is None:
+            return self.stored().body
+        index = self._index
+        at = pulled.body_at[index]
+        body = bytes(pulled.blob[at : at + pulled.body_len[index]])
+        sys_flag = pulled.sys_flags[index]
+        return decompress(sys_flag, body) if sys_flag & SysFlag.COMPRESSED else body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, the application's and the reserved ones."""
+        properties = self._properties
+        if properties is None:
+            if self._pulled is None:
+                properties = self.stored().properties
+            else:
+                properties = decode_properties(self._raw_properties(self._pulled))
+            self._properties = properties
+        return properties
+
+    def _raw_properties(self, pulled: _Pulled) -> memoryview:
+        at = pulled.props_at[self._index]
+        return pulled.blob[at : at + pulled.props_len[self._index]]
+
+    def _property(self, name: bytes) -> str | None:
+        if self._properties is None and self._pulled is not None:
+            value = find_property(self._raw_properties(self._pulled), name)
+            return None if value is None else value.decode("utf-8", "replace")
+        return self.properties.get(name.decode())
+
+    @property
+    def tag(self) -> str | None:
+        """The tag, or None."""
+        return self._property(_TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The business keys, in the producer's order."""
+        return tuple(self.properties.get(Property.KEYS.value, "").split())
+
+    @property
+    def message_id(self) -> str:
+        """The producer's unique key; of a message without one, the offset message id."""
+        return self._property(_UNIQ_KEY) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that names this stored copy by host and position."""
+        stored = self.stored()
+        return encode_offset_id(stored.store_host, stored.position)
+
+    @property
+    def topic(self) -> str:
+        """The topic it was read from."""
+        return self.queue.topic
+
+    @property
+    def queue_id(self) -> int:
+        """The queue's number at its broker."""
+        return self.queue.queue_id
+
+    @property
+    def position(self) -> int:
+        """Byte place in the broker's commit log."""
+        return self.stored().position
+
+    @property
+    def flag(self) -> int:
+        """The application's flag, which nobody interprets."""
+        return self.stored().flag
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the producer made it, ms since the epoch."""
+        return self.stored().born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        """When the broker stored it, ms since the epoch."""
+        return self.stored().store_timestamp
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often the group has sent it back."""
+        return self.stored().reconsume_times
+
+    def stored(self) -> StoredMessage:
+        """Everything the broker stored, as a value that stands alone."""
+        stored = self._stored
+        if stored is None:
+            pulled = self._pulled
+            assert pulled is not None, "a message has its pull or its stored form"
+            stored = decode_record(pulled.blob, pulled.starts[self._index], verify=False)
+            stored.broker_name = self.queue.broker_name
+            self._stored = stored
+        return stored
+
+    def __str__(self) -> str:
+        return f"{self.queue!s} offset {self.offset} id {self.message_id}"
+
+
+def decode_pull(
+    body: bytes | memoryview,
+    queue: MessageQueue,
+    *,
+    from_offset: int,
+    next_offset: int,
+    decode: Decode | None = None,
+) -> list[ReceivedMessage]:
+    """The messages of a pull's body, checked; DecodeError or Corrupt when it is not what was asked.
+
+    Offsets must rise and lie within [from_offset, next_offset).
+    """
+    view = memoryview(body)
+    if not len(view):
+        return []
+    few = _few(view)
+    if few is None:
+        messages = _many(view, queue, decode)
+    else:
+        messages = [_whole(view, at, queue, decode) for at in few]
+    last = from_offset - 1
+    for message in messages:
+        if not last < message.offset < next_offset:
+            raise DecodeError(
+                f"{queue!s}: a pull from {from_offset} to {next_offset} brought offset "
+                f"{message.offset} after {last}"
+            )
+        last = message.offset
+    return messages
+
+
+def _few(view: memoryview) -> list[int] | None:
+    """Where the records start if there are only a few, else None."""
+    starts: list[int] = []
+    at = 0
+    while at < len(view):
+        if len(starts) == SCALAR_BELOW:
+            return None
+        starts.append(at)
+        size = record_size(view, at)
+        if size <= 0:
+            raise Corrupt(f"a record of a pull says that its size is {size}")
+        at += size
+    return starts
+
+
+def _whole(
+    view: memoryview, at: int, queue: MessageQueue, decode: Decode | None
+) -> ReceivedMessage:
+    stored = decode_record(view, at)
+    _check_queue(queue, stored.queue_id)
+    stored.broker_name = queue.broker_name
+    return ReceivedMessage(queue, stored.offset, stored.size, _decode=decode, _stored=stored)
+
+
+def _many(view: memoryview, queue: MessageQueue, decode: Decode | None) -> list[ReceivedMessage]:
+    found = scan(view)
+    if int(found.sizes.sum()) != len(view):
+        raise Corrupt(f"{queue!s}: a pull ends in bytes that are no record")
+    good = verify_batch(found)
+    if not good.all():
+        bad = int(np.argmin(good))
+        raise Corrupt(f"{queue!s}: record {bad} of a pull fails its checksum")
+    wrong = found.queue_ids != queue.queue_id
+    if wrong.any():
+        _check_queue(queue, int(found.queue_ids[int(np.argmax(wrong))]))
+    pulled = _Pulled(view, found)
+    offsets: list[int] = found.queue_offsets.tolist()
+    sizes: list[int] = found.sizes.tolist()
+    return [
+        ReceivedMessage(queue, offset, size, 1, None, decode, pulled, index)
+        for index, (offset, size) in enumerate(zip(offsets, sizes, strict=True))
+    ]
+
+
+def _check_queue(queue: MessageQueue, queue_id: int) -> None:
+    if queue_id != queue.queue_id:
+        raise DecodeError(f"a pull of {queue!s} brought a message of queue {queue_id}")
+
+
+def tag_filter(subscription: Subscription) -> Callable[[ReceivedMessage], bool] | None:
+    """The exact test of tags, or None when every message is wanted.
+
+    Brokers compare hash codes, so two tags with one code both arrive; the wrong one is dropped here.
+    """
+    if subscription.expression_type != TAG or not subscription.tags:
+        return None
+    return lambda message: wants(subscription, message.tag)
+
+
+def from_record(record: bytes | memoryview, broker_name: str) -> ReceivedMessage:
+    """One record that was looked up, as a message."""
+    stored = decode_record(record)
+    stored.broker_name = broker_name
+    return ReceivedMessage(stored.queue, stored.offset, stored.size, _stored=stored)
+
+
+def from_records(body: bytes | memoryview, broker_name: str) -> Sequence[ReceivedMessage]:
+    """Records back to back that were looked up, of any queues."""
+    view = memoryview(body)
+    messages: list[ReceivedMessage] = []
+    at = 0
+    while at < len(view):
+        size = record_size(view, at)
+        if size <= 0:
+            raise Corrupt(f"a record says that its size is {size}")
+        messages.append(from_record(view[at : at + size], broker_name))
+        at += size
+    return messages

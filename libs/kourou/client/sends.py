@@ -1,0 +1,252 @@
+"""The asynchronous face of a producer: `await send(...)` and its kin.
+
+Lives here: methods that an application awaits on its own loop. May not live here: how messages are
+built (kourou.client.producer) and travel (kourou.client.outbox, kourou.client.send_desk).
+
+Every `await` that ends without an exception is a promise of the broker: the result's status says
+which (F164, F167). `Unavailable` and `Rejected` mean: not stored; `UnknownOutcome` means: perhaps.
+A send that is cancelled while it waits for its answer may still arrive.
+
+State: soft; one port for each event loop that sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, overload
+
+from kourou.client.batches import (
+    MakeGathering,
+    as_messages,
+    refuse_delay,
+    results,
+    results_of_batch,
+    unsent_batch,
+    unsent_many,
+)
+from kourou.client.io_thread import ClientClosed
+from kourou.client.outbox import Gathering, LoopPort, Outcome
+from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
+from kourou.client.selectors import Selector
+from kourou.client.send_frames import FRAME_RECORDS_MAX
+from kourou.model.message import Message, SendResult
+from kourou.model.queue import MessageQueue
+
+
+class Sends:
+    """Sending on an event loop. `Client` and `Producer` have these methods."""
+
+    def __init__(self) -> None:
+        self._core: ProducerCore | None = None
+        self._ports: dict[asyncio.AbstractEventLoop, LoopPort] = {}
+
+    # -- one message ------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        wait_store_ok: bool = True,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send one message and wait for the broker's promise.
+
+        `body` is bytes, text, or anything with a JSON form (kourou.client.codecs). `order_key`
+        sends all messages of one key to one queue; `queue` names it; `selector(queues, message,
+        argument)` picks it; else queues take turns. `wait_store_ok` False lets the broker answer
+        before flush and copies. Raises Rejected, Unavailable or UnknownOutcome.
+        """
+        core, port = self._port()
+        if port.full:
+            await port.room()
+        lanes = core.known(topic)
+        if lanes is None:
+            lanes = await core.io.run(core.find(topic))
+        if order_key is None and queue is None and selector is None:
+            choice = ROUND_ROBIN
+        else:
+            choice = Choice(order_key, queue, selector, argument)
+        if delay_level:
+            refuse_delay(delay_level)
+        terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
+        waiter: asyncio.Future[SendResult] = port.loop.create_future()
+        port.add(core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice))
+        return await waiter
+
+    async def send_async(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
+        flag: int = 0,
+        wait_store_ok: bool = True,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Send one message without waiting for its outcome, which the returned future gets (F165).
+
+        Waits only while too many messages are under way.
+        """
+        core, port, lanes = await self._ready(topic)
+        choice = Choice(order_key, queue, selector, argument)
+        terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
+        waiter: asyncio.Future[SendResult] = port.loop.create_future()
+        port.add(core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice))
+        return waiter
+
+    async def send_oneway(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Send one message and never hear of it again: quick, and lost without a word (F166)."""
+        core, port, lanes = await self._ready(topic)
+        choice = Choice(order_key, queue)
+        terms = core.terms(timeout_ms=None, wait=True, oneway=True, pinned=choice.pinned)
+        port.add(core.unsent(lanes, port, None, body, tag, keys, properties, flag, terms, choice))
+
+    # -- several messages -------------------------------------------------------------------------
+
+    @overload
+    async def send_many(
+        self, messages: Iterable[Message], /, *, timeout_ms: int | None = None
+    ) -> list[SendResult]: ...
+
+    @overload
+    async def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        /,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]: ...
+
+    async def send_many(
+        self,
+        first: str | Iterable[Message],
+        bodies: Iterable[Any] | None = None,
+        /,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send several messages, of any topics; results in their order.
+
+        Each message goes its own way and may fail by itself: then SomeNotSent has every outcome.
+        """
+        messages = as_messages(first, bodies, tag, keys)
+        outcomes: list[Outcome] = []
+        for at in range(0, len(messages), FRAME_RECORDS_MAX):
+            outcomes += await self._send_part(messages[at : at + FRAME_RECORDS_MAX], timeout_ms)
+        return results(outcomes)
+
+    async def _send_part(self, messages: list[Message], timeout_ms: int | None) -> list[Outcome]:
+        core, port = self._port()
+        await port.room()
+        lanes = {}
+        for topic in dict.fromkeys(message.topic for message in messages):
+            lanes[topic] = core.known(topic) or await core.io.run(core.find(topic))
+        done: asyncio.Future[list[Outcome]] = port.loop.create_future()
+        port.add_all(unsent_many(core, port, lanes, messages, timeout_ms, _gathering(done)))
+        return await done
+
+    async def send_batch(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic as one: one queue, one request, all stored or none (F175).
+
+        `bodies` may be bodies or Message objects of this topic. Together they may have at most
+        4 MiB; MessageIllegal otherwise.
+        """
+        messages = as_messages(topic, bodies, tag, keys)
+        if not messages:
+            return []
+        core, port, lanes = await self._ready(topic)
+        done: asyncio.Future[list[Outcome]] = port.loop.create_future()
+        choice = Choice(order_key, queue)
+        port.add_all(
+            unsent_batch(core, port, lanes, messages, choice, timeout_ms, _gathering(done))
+        )
+        return results_of_batch(await done)
+
+    # -- plumbing ---------------------------------------------------------------------------------
+
+    def _port(self) -> tuple[ProducerCore, LoopPort]:
+        core = self._core
+        if core is None:
+            raise ClientClosed
+        core.io.check()
+        loop = asyncio.get_running_loop()
+        port = self._ports.get(loop)
+        return core, self._new_port(core, loop) if port is None else port
+
+    def _new_port(self, core: ProducerCore, loop: asyncio.AbstractEventLoop) -> LoopPort:
+        for other in [other for other in self._ports if other.is_closed()]:
+            del self._ports[other]
+        settings = core.settings
+        port = self._ports[loop] = LoopPort(
+            loop,
+            core.outgoing,
+            count_max=settings.unsent_count_max,
+            size_bytes_max=settings.unsent_size_bytes_max,
+        )
+        return port
+
+    async def _ready(self, topic: str) -> tuple[ProducerCore, LoopPort, TopicLanes]:
+        core, port = self._port()
+        if port.full:
+            await port.room()
+        lanes = core.known(topic)
+        if lanes is None:
+            lanes = await core.io.run(core.find(topic))
+        return core, port, lanes
+
+    def _cross_ports(self) -> None:
+        """Let what the running loop has gathered cross now; called before closing."""
+        port = self._ports.get(asyncio.get_running_loop())
+        if port is not None:
+            port.cross()
+
+
+def _gathering(done: asyncio.Future[list[Outcome]]) -> MakeGathering:
+    def complete(outcomes: list[Outcome]) -> None:
+        if not done.done():
+            done.set_result(outcomes)
+
+    return lambda count: Gathering(count, complete)

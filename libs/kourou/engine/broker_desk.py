@@ -1,0 +1,158 @@
+"""The broker itself, as operators ask about and change it: settings, figures, control history.
+
+Lives here: GET/UPDATE_BROKER_CONFIG, runtime figures, reading back the control topic.
+May not live here: which settings may change (engine.settings_registry), files.
+
+State: none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.events import SettingChanged, decode_record_body, encode_event
+from kourou.engine.inputs import Received
+from kourou.engine.owing import Owing
+from kourou.engine.ports import StoreView
+from kourou.engine.settings import decide_change, effective
+from kourou.engine.settings_registry import SettingsRegistry
+from kourou.errors import BadRequest
+from kourou.model.limits import PULL_SIZE_BYTES_MAX
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.bodies import (
+    decode_properties_text,
+    encode_kv_table,
+    encode_properties_text,
+)
+from kourou.protocol.messages.broker_admin import (
+    GetBrokerConfig,
+    GetBrokerConfigResponse,
+    GetBrokerRuntimeInfo,
+    UpdateBrokerConfig,
+)
+from kourou.protocol.messages.control import GetControlEvents, GetControlEventsResponse
+from kourou.protocol.record import decode_record
+from kourou.protocol.request import Request
+
+Apply = Callable[[str, bool | int | str], None]
+"""Puts a changed setting into force."""
+
+Figures = Callable[[], Mapping[str, str]]
+"""The service's runtime figures, as texts."""
+
+
+class BrokerDesk:
+    """Answers about the broker."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        confirmations: Confirmations,
+        owing: Owing,
+        view: StoreView,
+        registry: SettingsRegistry,
+        apply: Apply,
+        figures: Figures,
+    ) -> None:
+        self._control = control
+        self._confirmations = confirmations
+        self._owing = owing
+        self._view = view
+        self._registry = registry
+        self._apply = apply
+        self._figures = figures
+        for spec in registry:
+            if spec.dynamic:
+                apply(spec.name, effective(control.settings, spec))
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {
+            GetBrokerConfig: self.settings,
+            UpdateBrokerConfig: self.update_settings,
+            GetBrokerRuntimeInfo: self.runtime,
+            GetControlEvents: self.control_events,
+        }
+
+    def settings(self, _now_ms: int, received: Received, _request: GetBrokerConfig) -> list[Effect]:
+        """Every setting and the value in force (26)."""
+        values = {spec.name: effective(self._control.settings, spec) for spec in self._registry}
+        version = msgspec.json.encode(self._control.settings.version).decode()
+        body = encode_properties_text({name: _text(value) for name, value in values.items()})
+        return [Reply(received.to, header=GetBrokerConfigResponse(version=version), body=(body,))]
+
+    def update_settings(
+        self, now_ms: int, received: Received, _request: UpdateBrokerConfig
+    ) -> list[Effect]:
+        """Change dynamic settings, all or none (25)."""
+        changes = decode_properties_text(b"".join(received.body))
+        events = decide_change(self._control.settings, self._registry, changes)
+        effects = self._owing.decided(now_ms, received, events)
+        for event in events:
+            if isinstance(event, SettingChanged):
+                spec = self._registry.get(event.name)
+                assert spec is not None
+                self._apply(event.name, effective(self._control.settings, spec))
+        return effects
+
+    def runtime(
+        self, _now_ms: int, received: Received, _request: GetBrokerRuntimeInfo
+    ) -> list[Effect]:
+        """Bounds, sizes and totals as texts (28)."""
+        low, high = self._view.log_range()
+        table = {
+            "commitLogMinOffset": str(low),
+            "commitLogMaxOffset": str(high),
+            "remainHowManyDataToFlush": str(max(high - self._confirmations.flushed, 0)),
+            **self._figures(),
+        }
+        return [Reply(received.to, body=(encode_kv_table(table),))]
+
+    def control_events(
+        self, _now_ms: int, received: Received, request: GetControlEvents
+    ) -> list[Effect]:
+        """Control events from an offset on, as JSON (30010)."""
+        if request.max_count <= 0 or request.from_offset < 0:
+            raise BadRequest("from_offset must not be negative and max_count at least 1")
+        low, high = self._view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
+        offset = max(request.from_offset, low)
+        events: list[dict[str, object]] = []
+        if offset < high:
+            read = self._view.read_queue(
+                CONTROL_TOPIC,
+                0,
+                offset,
+                max_messages=request.max_count,
+                max_bytes=PULL_SIZE_BYTES_MAX // 2,
+                codes=None,
+                below=self._confirmations.confirmed,
+            )
+            offset = read.next_offset
+            for record in read.records:
+                stored = decode_record(record)
+                told = decode_record_body(
+                    stored.body, offset=stored.offset, position=stored.position
+                )
+                events.append(
+                    {
+                        "offset": told.offset,
+                        "atMs": told.at_ms,
+                        "actor": told.actor,
+                        "reason": told.reason,
+                        "traceId": told.trace_id,
+                        "aggregate": told.event.aggregate,
+                        "event": msgspec.Raw(encode_event(told.event)),
+                    }
+                )
+        header = GetControlEventsResponse(next_offset=offset, max_offset=high)
+        return [Reply(received.to, header=header, body=(msgspec.json.encode(events),))]
+
+
+def _text(value: bool | int | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,168 @@
+"""The desks of a broker, made and connected in one place.
+
+Lives here: which desk knows which. May not live here: what any of them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kourou.engine.appends import Appends, LogEnd
+from kourou.engine.broker_desk import BrokerDesk
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState
+from kourou.engine.events import Event, ProgressRecorded
+from kourou.engine.group_desk import GroupDesk
+from kourou.engine.member_desk import MemberDesk
+from kourou.engine.membership import Membership
+from kourou.engine.offset_desk import OffsetDesk
+from kourou.engine.owing import Owing
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import StoreView
+from kourou.engine.progress import Commits
+from kourou.engine.pulls import Pulls
+from kourou.engine.query_desk import QueryDesk
+from kourou.engine.recording import Recorder
+from kourou.engine.repeats import Repeats
+from kourou.engine.sending import Sending
+from kourou.engine.settings_registry import SettingsRegistry
+from kourou.engine.single_sends import SingleSends
+from kourou.engine.subscriptions import SubscriptionPolicy
+from kourou.engine.topic_desk import TopicDesk
+from kourou.engine.topics import TopicRules
+from kourou.engine.traffic import Traffic
+from kourou.protocol.record import Host, encode_host
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Everything a broker's decisions start from. `store_host` is the address in message ids."""
+
+    view: StoreView
+    control: ControlState
+    log: LogEnd
+    flushed: int
+    store_host: Host
+    policy: BrokerPolicy
+    rules: TopicRules
+    registry: SettingsRegistry
+    sync_flush: bool
+    flush_timeout_ms: int
+    figures: Callable[[], Mapping[str, str]]
+
+
+class Desks:
+    """All desks of one broker."""
+
+    def __init__(self, start: Start) -> None:
+        policy, control, view = start.policy, start.control, start.view
+        self.policy = policy
+        self.control = control
+        self.traffic = Traffic()
+        self.commits = Commits(control.progress, policy.progress_interval_ms)
+        self.confirmations = Confirmations(
+            sync_flush=start.sync_flush,
+            flush_timeout_ms=start.flush_timeout_ms,
+            end=start.log.end,
+            flushed=start.flushed,
+        )
+        self.appends = Appends(view, start.log, start.store_host)
+        self.recorder = Recorder(
+            control,
+            self.commits,
+            self.appends,
+            self.confirmations,
+            encode_host(start.store_host),
+        )
+        self.membership = Membership(
+            expiry_ms=policy.client_expiry_ms,
+            policy=SubscriptionPolicy(policy.group_subscription_policy),
+        )
+        self.owing = Owing(self.recorder, self.confirmations)
+        self.repeats = Repeats(view)
+        self.pulls = Pulls(
+            view,
+            control,
+            self.membership,
+            self.commits,
+            self.confirmations,
+            policy,
+            self.traffic,
+        )
+        self.topic_desk = TopicDesk(
+            control,
+            self.commits,
+            self.membership,
+            self.recorder,
+            self.owing,
+            self.pulls,
+            view,
+            start.rules,
+            policy.broker_name,
+        )
+        self.sending = Sending(
+            control,
+            self.appends,
+            self.confirmations,
+            self.repeats,
+            policy,
+            self.traffic,
+            self.topic_desk.ensure,
+        )
+        self.single_sends = SingleSends(
+            self.sending,
+            self.appends,
+            self.confirmations,
+            policy,
+            self.traffic,
+            start.store_host,
+        )
+        self.offsets = OffsetDesk(view, control, self.commits)
+        self.queries = QueryDesk(view, self.confirmations, policy)
+        self.members = MemberDesk(control, self.membership, self.recorder, policy)
+        self.group_desk = GroupDesk(
+            control, self.commits, self.membership, self.owing, view, policy.broker_name
+        )
+        self.broker_desk = BrokerDesk(
+            control,
+            self.confirmations,
+            self.owing,
+            view,
+            start.registry,
+            lambda name, value: apply_setting(policy, name, value),
+            start.figures,
+        )
+
+    def restore_commits(self, events: Sequence[Event]) -> None:
+        """Progress that could not be recorded stays committed, to be recorded later."""
+        for event in events:
+            if isinstance(event, ProgressRecorded):
+                for topic, queues in event.offsets.items():
+                    for queue_id, offset in queues.items():
+                        self.commits.commit(event.group, topic, queue_id, offset)
+
+
+DYNAMIC: Mapping[str, str] = {
+    "brokerPermission": "permission",
+    "maxMessageSize": "body_size_max",
+    "autoCreateTopicEnable": "auto_create_topic",
+    "autoCreateSubscriptionGroup": "auto_create_group",
+    "maxTransferCountOnMessageInMemory": "transfer_count_in_memory",
+    "maxTransferBytesOnMessageInMemory": "transfer_bytes_in_memory",
+    "maxTransferCountOnMessageInDisk": "transfer_count_on_disk",
+    "maxTransferBytesOnMessageInDisk": "transfer_bytes_on_disk",
+    "defaultQueryMaxNum": "query_max",
+    "notifyConsumerIdsChangedEnable": "notify_consumer_ids_changed",
+    "rejectTransactionMessage": "reject_transactions",
+    "longPollingEnable": "long_polling",
+    "deduplicateRetriedSends": "deduplicate_retried_sends",
+}
+"""Dynamic keys of broker.conf that decisions look at, and the field of BrokerPolicy they change."""
+
+
+def apply_setting(policy: BrokerPolicy, name: str, value: bool | int | str) -> None:
+    """Put one setting into force; keys that decisions do not look at are the service's business."""
+    field = DYNAMIC.get(name)
+    if field is not None:
+        setattr(policy, field, value)

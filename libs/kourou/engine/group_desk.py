@@ -1,0 +1,200 @@
+"""Consumer groups and their progress, as operators ask about and change them.
+
+Lives here: which command becomes which decision; lag; resets on a live group.
+May not live here: what a group may be (engine.groups), the table of progress (engine.progress).
+
+State: none of its own.
+
+A reset (222) goes both ways at once: the broker records the new offsets, so a group that is offline
+starts from them, and tells every connected member (220), which drops its queues and takes them
+over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kourou.engine.control import ControlState, decide_delete_group
+from kourou.engine.effects import Effect, Notify, Reply
+from kourou.engine.groups import decide_put
+from kourou.engine.inputs import Received
+from kourou.engine.membership import Membership
+from kourou.engine.owing import Owing
+from kourou.engine.ports import StoreView
+from kourou.engine.progress import Commits, decide_clone, decide_reset
+from kourou.errors import GroupNotFound, TopicNotFound
+from kourou.model.names import retry_topic
+from kourou.model.queue import MessageQueue
+from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies import (
+    OffsetWrapper,
+    decode_group_config,
+    encode_consume_stats,
+    encode_consumer_offsets,
+    encode_group_configs,
+    encode_offset_table,
+)
+from kourou.protocol.messages.groups import (
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroupConfig,
+    GetConsumeStats,
+    UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.offsets import (
+    CloneGroupOffset,
+    GetAllConsumerOffset,
+    InvokeBrokerToResetOffset,
+    ResetConsumerClientOffset,
+)
+from kourou.protocol.request import Request
+
+
+class GroupDesk:
+    """Answers about consumer groups."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        commits: Commits,
+        members: Membership,
+        owing: Owing,
+        view: StoreView,
+        broker_name: str,
+    ) -> None:
+        self._control = control
+        self._commits = commits
+        self._members = members
+        self._owing = owing
+        self._view = view
+        self._broker_name = broker_name
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {
+            UpdateAndCreateSubscriptionGroup: self.put,
+            DeleteSubscriptionGroup: self.delete,
+            GetAllSubscriptionGroupConfig: self.all,
+            GetAllConsumerOffset: self.all_offsets,
+            GetConsumeStats: self.stats,
+            InvokeBrokerToResetOffset: self.reset,
+            CloneGroupOffset: self.clone,
+        }
+
+    def put(
+        self, now_ms: int, received: Received, _request: UpdateAndCreateSubscriptionGroup
+    ) -> list[Effect]:
+        """Create or change a group (200)."""
+        wanted = decode_group_config(b"".join(received.body))
+        return self._owing.decided(now_ms, received, decide_put(self._control.groups, wanted))
+
+    def delete(
+        self, now_ms: int, received: Received, request: DeleteSubscriptionGroup
+    ) -> list[Effect]:
+        """Forget a group, and its progress if asked (207)."""
+        events = decide_delete_group(
+            self._control, self._commits, request.group_name, remove_offset=request.remove_offset
+        )
+        return self._owing.decided(now_ms, received, events)
+
+    def all(
+        self, _now_ms: int, received: Received, _request: GetAllSubscriptionGroupConfig
+    ) -> list[Effect]:
+        """Every group's configuration (201)."""
+        groups = self._control.groups
+        return [Reply(received.to, body=(encode_group_configs(list(groups), groups.version),))]
+
+    def all_offsets(
+        self, _now_ms: int, received: Received, _request: GetAllConsumerOffset
+    ) -> list[Effect]:
+        """Every group's progress (43)."""
+        return [Reply(received.to, body=(encode_consumer_offsets(self._commits.entries()),))]
+
+    def stats(self, _now_ms: int, received: Received, request: GetConsumeStats) -> list[Effect]:
+        """A group's progress beside the queues' ends (208); all its topics, or one."""
+        group = request.consumer_group
+        if request.topic:
+            self._topic(request.topic)
+            topics = [request.topic]
+        else:
+            topics = self._topics_of(group)
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        for name in topics:
+            topic = self._control.topics.get(name)
+            if topic is None:
+                continue
+            for queue_id in range(topic.read_queue_nums):
+                table[MessageQueue(name, self._broker_name, queue_id)] = self._wrapper(
+                    group, name, queue_id
+                )
+        return [Reply(received.to, body=(encode_consume_stats(table, 0.0),))]
+
+    def _topics_of(self, group: str) -> list[str]:
+        topics = set(self._commits.topics(group))
+        consuming = self._members.consumer_group(group)
+        if consuming is not None:
+            topics |= set(consuming.subscriptions)
+        if not topics and group not in self._control.groups:
+            raise GroupNotFound(f"the consumer group {group} does not exist here")
+        return sorted(topics - {retry_topic(group)})
+
+    def _wrapper(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        low, high = self._view.queue_range(topic, queue_id) or (0, 0)
+        committed = self._commits.offset(group, topic, queue_id)
+        consumer = low if committed is None else committed
+        last_ms = 0
+        if low < consumer <= high:
+            last_ms = max(self._view.store_time(topic, queue_id, consumer - 1), 0)
+        return OffsetWrapper(broker_offset=high, consumer_offset=consumer, last_timestamp=last_ms)
+
+    def reset(
+        self, now_ms: int, received: Received, request: InvokeBrokerToResetOffset
+    ) -> list[Effect]:
+        """Move a group to a store time (222); -1 means the end, without force only backwards."""
+        topic = self._topic(request.topic)
+        if request.group not in self._control.groups:
+            raise GroupNotFound(f"the consumer group {request.group} does not exist here")
+        offsets: dict[int, int | None] = {}
+        table: dict[MessageQueue, int] = {}
+        for queue_id in range(topic.read_queue_nums):
+            target = self._offset_at(request.topic, queue_id, request.timestamp)
+            known = self._commits.offset(request.group, request.topic, queue_id)
+            if known is not None and not request.is_force:
+                target = min(target, known)
+            offsets[queue_id] = target
+            table[MessageQueue(request.topic, self._broker_name, queue_id)] = target
+        events = decide_reset(self._commits, request.group, request.topic, offsets)
+        body = encode_offset_table(table)
+        effects = self._owing.decided(
+            now_ms, received, events, body=(body,), reason=f"reset to {request.timestamp}"
+        )
+        notice = ResetConsumerClientOffset(
+            topic=request.topic,
+            group=request.group,
+            timestamp=request.timestamp,
+            is_force=request.is_force,
+        )
+        peers = {member.peer.id: member.peer for member in self._members.consumers(request.group)}
+        return effects + [Notify(peer, notice, (body,)) for peer in peers.values()]
+
+    def clone(self, now_ms: int, received: Received, request: CloneGroupOffset) -> list[Effect]:
+        """One group begins where another stands (314)."""
+        for name in (request.src_group, request.dest_group):
+            if name not in self._control.groups:
+                raise GroupNotFound(f"the consumer group {name} does not exist here")
+        events = decide_clone(
+            self._commits, request.src_group, request.dest_group, request.topic or None
+        )
+        return self._owing.decided(now_ms, received, events)
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        if timestamp_ms < 0:
+            span = self._view.queue_range(topic, queue_id)
+            return span[1] if span is not None else 0
+        return self._view.offset_by_time(topic, queue_id, timestamp_ms)
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._control.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"the topic {name} does not exist here")
+        return topic

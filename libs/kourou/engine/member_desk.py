@@ -1,0 +1,197 @@
+"""Clients come, speak and go: heartbeats, leaving, lists of members, notices to rebalance.
+
+Lives here: what a heartbeat makes of groups and retry topics, and who is told of a change.
+May not live here: the table of members (engine.membership).
+
+State: none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kourou.engine.control import ControlState, decide_consumer_group
+from kourou.engine.effects import Effect, LogWarning, Notify, Reply
+from kourou.engine.events import Cause
+from kourou.engine.inputs import Received
+from kourou.engine.membership import Change, ConsumerPart, Heartbeat, Member, Membership
+from kourou.engine.peer import Peer
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.recording import Recorder
+from kourou.errors import Code, GroupNotFound, Rejected
+from kourou.filtering.tags import parse_subscription
+from kourou.protocol.heartbeat_body import HeartbeatBody, decode_heartbeat
+from kourou.protocol.lists_body import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    encode_consumer_connection,
+    encode_consumer_ids,
+    encode_producer_connection,
+)
+from kourou.protocol.messages.membership import (
+    GetConsumerConnectionList,
+    GetConsumerListByGroup,
+    GetProducerConnectionList,
+    HeartBeat,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+from kourou.protocol.request import Request
+
+
+class MemberDesk:
+    """Answers what clients say of themselves and what others ask of them."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        members: Membership,
+        recorder: Recorder,
+        policy: BrokerPolicy,
+    ) -> None:
+        self._control = control
+        self._members = members
+        self._recorder = recorder
+        self._policy = policy
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {
+            HeartBeat: self.heartbeat,
+            UnregisterClient: self.unregister,
+            GetConsumerListByGroup: self.consumer_ids,
+            GetConsumerConnectionList: self.consumer_connections,
+            GetProducerConnectionList: self.producer_connections,
+        }
+
+    def heartbeat(self, now_ms: int, received: Received, _request: HeartBeat) -> list[Effect]:
+        """A client is alive (34); its groups and their retry topics come to exist."""
+        said = decode_heartbeat(b"".join(received.body))
+        beat = _heartbeat(said)
+        effects: list[Effect] = []
+        for part in beat.consumers:
+            events = decide_consumer_group(
+                self._control, part.group, auto_create=self._policy.auto_create_group
+            )
+            if events:
+                cause = Cause(beat.client_id, "first heartbeat of a consumer")
+                effects += self._recorder.record(events, cause, received.wall_ms)
+        change = self._members.heartbeat(now_ms, received.to.peer, beat)
+        effects += self._tell(change)
+        if change.refused:
+            effects.append(
+                Reply(received.to, Code.SUBSCRIPTION_PARSE_FAILED, "; ".join(change.refused))
+            )
+        else:
+            effects.append(Reply(received.to))
+        return effects
+
+    def unregister(
+        self, _now_ms: int, received: Received, request: UnregisterClient
+    ) -> list[Effect]:
+        """A client leaves (35)."""
+        change = self._members.unregister(
+            received.to.peer,
+            request.client_id,
+            producer_group=request.producer_group,
+            consumer_group=request.consumer_group,
+        )
+        return [*self._tell(change), Reply(received.to)]
+
+    def disconnected(self, peer: Peer) -> list[Effect]:
+        """A connection is gone, and its memberships with it."""
+        return self._tell(self._members.disconnect(peer))
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Forget who has been silent for too long."""
+        return self._tell(self._members.expire(now_ms))
+
+    def consumer_ids(
+        self, _now_ms: int, received: Received, request: GetConsumerListByGroup
+    ) -> list[Effect]:
+        """The client ids of a consumer group (38)."""
+        ids = self._members.consumer_ids(request.consumer_group)
+        if not ids:
+            raise Rejected(f"no consumer of the group {request.consumer_group} is connected here")
+        return [Reply(received.to, body=(encode_consumer_ids(ids),))]
+
+    def consumer_connections(
+        self, _now_ms: int, received: Received, request: GetConsumerConnectionList
+    ) -> list[Effect]:
+        """Who consumes in a group, and what they subscribe (203)."""
+        group = self._members.consumer_group(request.consumer_group)
+        if group is None:
+            raise GroupNotFound(
+                f"no consumer of the group {request.consumer_group} is connected here",
+                code=Code.CONSUMER_NOT_ONLINE,
+            )
+        body = encode_consumer_connection(
+            ConsumerConnection(
+                connections=_connections(self._members.consumers(request.consumer_group)),
+                subscriptions=group.subscriptions,
+                consume_type=group.consume_type,
+                message_model=group.message_model,
+                consume_from_where=group.consume_from_where,
+            )
+        )
+        return [Reply(received.to, body=(body,))]
+
+    def producer_connections(
+        self, _now_ms: int, received: Received, request: GetProducerConnectionList
+    ) -> list[Effect]:
+        """Who produces in a group (204)."""
+        members = self._members.producers(request.producer_group)
+        if not members:
+            raise Rejected(f"no producer of the group {request.producer_group} is connected here")
+        body = encode_producer_connection(ProducerConnection(_connections(members)))
+        return [Reply(received.to, body=(body,))]
+
+    def _tell(self, change: Change) -> list[Effect]:
+        effects: list[Effect] = [LogWarning(text) for text in change.clashes]
+        for group, peers in change.notify.items():
+            config = self._control.groups.get(group)
+            wanted = config is None or config.notify_consumer_ids_changed_enable
+            if not (wanted and self._policy.notify_consumer_ids_changed):
+                continue
+            notice = NotifyConsumerIdsChanged(consumer_group=group)
+            effects += [Notify(peer, notice) for peer in peers]
+        return effects
+
+
+def _heartbeat(said: HeartbeatBody) -> Heartbeat:
+    return Heartbeat(
+        client_id=said.client_id,
+        producer_groups=tuple(said.producer_groups),
+        consumers=tuple(
+            ConsumerPart(
+                group=each.group,
+                subscriptions=tuple(
+                    parse_subscription(
+                        topic.topic,
+                        topic.expression,
+                        topic.expression_type,
+                        version=topic.version,
+                    )
+                    for topic in each.subscriptions
+                ),
+                consume_type=each.consume_type,
+                message_model=each.message_model,
+                consume_from_where=each.consume_from_where,
+            )
+            for each in said.consumers
+        ),
+    )
+
+
+def _connections(members: list[Member]) -> list[Connection]:
+    return [
+        Connection(
+            client_id=member.client_id,
+            client_addr=member.address,
+            language=member.language,
+            version=member.version,
+        )
+        for member in members
+    ]

@@ -1,0 +1,49 @@
+"""Answering whoever caused control events: when the log is confirmed beyond them, and not before.
+
+State: none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.events import Cause, Event
+from kourou.engine.inputs import Buffer, Received
+from kourou.engine.recording import Recorder
+from kourou.errors import Code
+
+
+class Owing:
+    """Records decided events and owes the answer."""
+
+    def __init__(self, recorder: Recorder, confirmations: Confirmations) -> None:
+        self._recorder = recorder
+        self._confirmations = confirmations
+
+    def decided(
+        self,
+        now_ms: int,
+        received: Received,
+        events: Sequence[Event],
+        *,
+        header: msgspec.Struct | None = None,
+        body: Sequence[Buffer] = (),
+        reason: str = "",
+    ) -> list[Effect]:
+        """Record `events`, then answer SUCCESS with `header` and `body` when they are confirmed.
+
+        Without events nothing has changed, and the answer goes at once. Raises what recording
+        raises.
+        """
+        cause = Cause(
+            str(received.to.peer),
+            reason or type(received.request).__name__,
+            received.trace[:16].hex() if any(received.trace) else "",
+        )
+        effects = self._recorder.record(events, cause, received.wall_ms)
+        reply = Reply(received.to, Code.SUCCESS, "", header, body)
+        return effects + self._confirmations.owe(now_ms, self._confirmations.appended, reply)

@@ -1,0 +1,191 @@
+"""Topics, as clients and operators ask about and change them.
+
+Lives here: which command becomes which decision, what a listing says, and creating a topic on
+demand.
+May not live here: what a topic may be (engine.topics).
+
+State: none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kourou.engine.control import ControlState, decide_retry_topic
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.events import Cause
+from kourou.engine.inputs import Received
+from kourou.engine.membership import Membership
+from kourou.engine.owing import Owing
+from kourou.engine.ports import StoreView
+from kourou.engine.progress import Commits
+from kourou.engine.pulls import Pulls
+from kourou.engine.recording import Recorder
+from kourou.engine.topics import (
+    TopicRules,
+    Unread,
+    decide_auto_create,
+    decide_delete,
+    decide_put,
+)
+from kourou.errors import TopicNotFound
+from kourou.model.names import RETRY_PREFIX, is_system_topic
+from kourou.model.queue import MessageQueue
+from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies import (
+    TopicOffset,
+    encode_group_list,
+    encode_topic_configs,
+    encode_topic_list,
+    encode_topic_stats,
+)
+from kourou.protocol.messages.topics import (
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+    GetTopicStatsInfo,
+    QueryTopicConsumeByWho,
+    UpdateAndCreateTopic,
+)
+from kourou.protocol.request import Request
+
+
+class TopicDesk:
+    """Answers about topics."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        commits: Commits,
+        members: Membership,
+        recorder: Recorder,
+        owing: Owing,
+        pulls: Pulls,
+        view: StoreView,
+        rules: TopicRules,
+        broker_name: str,
+    ) -> None:
+        self._control = control
+        self._commits = commits
+        self._members = members
+        self._recorder = recorder
+        self._owing = owing
+        self._pulls = pulls
+        self._view = view
+        self._rules = rules
+        self._broker_name = broker_name
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {
+            UpdateAndCreateTopic: self.put,
+            DeleteTopicInBroker: self.delete,
+            GetAllTopicConfig: self.all,
+            GetTopicStatsInfo: self.stats,
+            QueryTopicConsumeByWho: self.consumed_by,
+            GetSystemTopicListFromBroker: self.system_topics,
+        }
+
+    def ensure(
+        self, name: str, default_topic: str, default_nums: int, received: Received
+    ) -> tuple[TopicConfig, list[Effect]]:
+        """The topic a client sends to, created if the rules allow it; raises Rejected."""
+        topic = self._control.topics.get(name)
+        if topic is not None:
+            return topic, []
+        if name.startswith(RETRY_PREFIX):
+            events = decide_retry_topic(self._control, name.removeprefix(RETRY_PREFIX))
+        else:
+            events = decide_auto_create(
+                self._control.topics,
+                self._rules,
+                name,
+                default_topic=default_topic,
+                default_queue_nums=default_nums,
+            )
+        cause = Cause(str(received.to.peer), "first send to the topic")
+        effects = self._recorder.record(events, cause, received.wall_ms)
+        return self._control.topics.table[name], effects
+
+    def put(self, now_ms: int, received: Received, request: UpdateAndCreateTopic) -> list[Effect]:
+        """Create or change a topic (17); answered when the change is confirmed."""
+        wanted = TopicConfig(
+            request.topic,
+            request.read_queue_nums,
+            request.write_queue_nums,
+            request.perm,
+            request.topic_filter_type,
+            request.topic_sys_flag,
+            request.order,
+        )
+        events = decide_put(
+            self._control.topics, self._rules, wanted, unread=self._unread(request.topic)
+        )
+        effects = self._owing.decided(now_ms, received, events)
+        return effects + self._pulls.topic_changed(now_ms, request.topic)
+
+    def delete(self, now_ms: int, received: Received, request: DeleteTopicInBroker) -> list[Effect]:
+        """Forget a topic and its queues (215)."""
+        events = decide_delete(self._control.topics, self._rules, request.topic)
+        effects = self._owing.decided(now_ms, received, events)
+        return effects + self._pulls.topic_changed(now_ms, request.topic)
+
+    def all(self, _now_ms: int, received: Received, _request: GetAllTopicConfig) -> list[Effect]:
+        """Every topic's configuration (21)."""
+        topics = self._control.topics
+        return [Reply(received.to, body=(encode_topic_configs(list(topics), topics.version),))]
+
+    def stats(self, _now_ms: int, received: Received, request: GetTopicStatsInfo) -> list[Effect]:
+        """Bounds and last store time of every queue of a topic (202)."""
+        topic = self._topic(request.topic)
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            low, high = self._view.queue_range(topic.name, queue_id) or (0, 0)
+            at_ms = self._view.store_time(topic.name, queue_id, high - 1) if high > low else 0
+            table[MessageQueue(topic.name, self._broker_name, queue_id)] = TopicOffset(
+                min_offset=low, max_offset=high, last_update_timestamp=max(at_ms, 0)
+            )
+        return [Reply(received.to, body=(encode_topic_stats(table),))]
+
+    def consumed_by(
+        self, _now_ms: int, received: Received, request: QueryTopicConsumeByWho
+    ) -> list[Effect]:
+        """The groups that subscribe a topic now or have progress in it (300)."""
+        self._topic(request.topic)
+        groups = set(self._commits.groups(request.topic))
+        for name in self._members.consumer_groups():
+            group = self._members.consumer_group(name)
+            if group is not None and request.topic in group.subscriptions:
+                groups.add(name)
+        return [Reply(received.to, body=(encode_group_list(sorted(groups)),))]
+
+    def system_topics(
+        self, _now_ms: int, received: Received, _request: GetSystemTopicListFromBroker
+    ) -> list[Effect]:
+        """The topics that the broker itself owns (305)."""
+        names = sorted(topic.name for topic in self._control.topics if is_system_topic(topic.name))
+        return [Reply(received.to, body=(encode_topic_list(names),))]
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._control.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"the topic {name} does not exist here")
+        return topic
+
+    def _unread(self, name: str) -> list[Unread]:
+        """What each group has yet to consume in each queue of a topic."""
+        topic = self._control.topics.get(name)
+        if topic is None:
+            return []
+        left: list[Unread] = []
+        for queue_id in range(topic.read_queue_nums):
+            span = self._view.queue_range(name, queue_id)
+            if span is None:
+                continue
+            for group in self._commits.groups(name):
+                offset = self._commits.offset(group, name, queue_id)
+                count = span[1] - max(span[0], offset or 0)
+                if count > 0:
+                    left.append(Unread(group, queue_id, count))
+        return left

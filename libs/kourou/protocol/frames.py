@@ -1,0 +1,208 @@
+"""The ZeroMQ frame: how requests and replies travel between Kourou's own processes.
+
+    frame  = head body*                    a ZeroMQ multipart message, at most FRAME_PARTS_MAX parts
+    head   = prefix header                 one part
+    prefix = magic(1, 0x4B) version(1) kind(1) flags(1) code(4, signed)
+             correlation(8) deadline(4, ms left, 0: none) trace(16 + 8 + 1)     big-endian, 45 bytes
+    header = the request's header, msgpack map
+           | [remark, header | nil]        in a reply, msgpack array
+
+docs/formats/frame.md has a worked example and says what is good and bad about it.
+
+Lives here: both directions. May not live here: sockets, and what the body parts mean.
+
+Decoders are made once for each header class. Errors blame the right side: bytes that are no frame
+are a DecodeError (there is nobody to answer); a frame whose header has a wrong field is a
+BadRequest, which names the field and is answered; whatever is wrong with a reply is a DecodeError.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from kourou.errors import BadRequest, Code, DecodeError
+from kourou.model.limits import (
+    DEADLINE_MS_MAX,
+    FRAME_PARTS_MAX,
+    HEADER_SIZE_BYTES_MAX,
+    REPLY_HEADER_SIZE_BYTES_MAX,
+    SEND_HEADER_SIZE_BYTES_MAX,
+)
+from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.request import Request, Response
+from kourou.protocol.table import REQUESTS
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC = 0x4B
+VERSION = 1
+NO_TRACE = bytes(25)
+"""The trace context of a request that is not traced."""
+
+_PREFIX = struct.Struct(">4BiQI25s")
+PREFIX_BYTES = _PREFIX.size
+_DEADLINE = struct.Struct(">I")
+_DEADLINE_AT = 16
+_REPLY_WITHOUT_HEADER = 0xC0  # msgpack's nil, the last byte of such a reply
+
+
+class Kind(IntEnum):
+    """What a frame is: who waits for whom."""
+
+    REQUEST = 1
+    REPLY = 2
+    ONEWAY = 3
+    NOTIFY = 4
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+@dataclass(slots=True)
+class Frame:
+    """A frame whose prefix was checked; `header` is still msgpack, `body` the further parts.
+
+    `code` is a request code, or in a reply the response code. `deadline_ms` is what is left of the
+    sender's patience, 0 for none stated.
+    """
+
+    kind: Kind
+    code: int
+    correlation: int
+    deadline_ms: int
+    trace: bytes
+    header: memoryview
+    body: list[Buffer]
+
+
+# -- encoding -------------------------------------------------------------------------------------
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode_request(
+    request: Request,
+    *,
+    correlation: int,
+    deadline_ms: int,
+    trace: bytes = NO_TRACE,
+    kind: Kind = Kind.REQUEST,
+) -> bytes:
+    """The first part of a request. `deadline_ms` is relative; it is cut to DEADLINE_MS_MAX."""
+    deadline = min(max(deadline_ms, 0), DEADLINE_MS_MAX)
+    return _PREFIX.pack(
+        MAGIC, VERSION, kind, 0, request.code, correlation, deadline, trace
+    ) + _encode(request)
+
+
+def encode_reply(
+    correlation: int,
+    code: int,
+    remark: str = "",
+    header: msgspec.Struct | None = None,
+    trace: bytes = NO_TRACE,
+) -> bytes:
+    """The first part of the answer to the request of `correlation`."""
+    return _PREFIX.pack(MAGIC, VERSION, Kind.REPLY, 0, code, correlation, 0, trace) + _encode(
+        (remark, header)
+    )
+
+
+def patch_deadline(head: Buffer, deadline_ms: int) -> bytes:
+    """`head` with another deadline, for a request that had to wait before it could be sent."""
+    patched = bytearray(head)
+    _DEADLINE.pack_into(patched, _DEADLINE_AT, min(max(deadline_ms, 0), DEADLINE_MS_MAX))
+    return bytes(patched)
+
+
+# -- decoding -------------------------------------------------------------------------------------
+
+
+def decode_frame(parts: Sequence[Buffer]) -> Frame:
+    """Check the prefix of a received frame; DecodeError if this is no frame of ours."""
+    if not 0 < len(parts) <= FRAME_PARTS_MAX:
+        raise DecodeError(f"a frame has 1 to {FRAME_PARTS_MAX} parts, this one has {len(parts)}")
+    head = memoryview(parts[0])
+    size = len(head)
+    if size <= PREFIX_BYTES:
+        raise DecodeError(f"a frame's head has over {PREFIX_BYTES} bytes, this one has {size}")
+    magic, version, kind, _, code, correlation, deadline_ms, trace = _PREFIX.unpack_from(head)
+    if magic != MAGIC:
+        raise DecodeError(f"this is no Kourou frame: it starts with 0x{magic:02X}")
+    if version != VERSION:
+        raise DecodeError(f"the frame has version {version}; this program speaks {VERSION}")
+    known = _KINDS.get(kind)
+    if known is None:
+        raise DecodeError(f"the frame's kind is {kind}; there is none of that number")
+    if size - PREFIX_BYTES > HEADER_SIZE_BYTES_MAX:
+        _check_long_header(known, code, size - PREFIX_BYTES)
+    if deadline_ms > DEADLINE_MS_MAX:
+        deadline_ms = DEADLINE_MS_MAX
+    return Frame(known, code, correlation, deadline_ms, trace, head[PREFIX_BYTES:], list(parts[1:]))
+
+
+def _check_long_header(kind: Kind, code: int, size: int) -> None:
+    """Coalesced sends and their answers list every message and may be longer than all others."""
+    if kind == Kind.REPLY:
+        allowed = REPLY_HEADER_SIZE_BYTES_MAX
+    elif code == SendRecords.code:
+        allowed = SEND_HEADER_SIZE_BYTES_MAX
+    else:
+        allowed = HEADER_SIZE_BYTES_MAX
+    if size > allowed:
+        raise DecodeError(f"the header has {size} bytes; at most {allowed} are allowed")
+
+
+_REQUEST_DECODERS = {
+    code: msgspec.msgpack.Decoder(spec.header).decode for code, spec in REQUESTS.items()
+}
+_reply_decoders: dict[type[Response], Any] = {}
+_decode_bare_reply = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
+
+
+def decode_request(frame: Frame) -> Request:
+    """The header of a request, ignoring fields it does not know.
+
+    Raises BadRequest, with the code REQUEST_CODE_NOT_SUPPORTED for a code of no request, and
+    otherwise naming the field that is missing or wrong.
+    """
+    decode = _REQUEST_DECODERS.get(frame.code)
+    if decode is None:
+        raise BadRequest(
+            f"request type {frame.code} not supported", code=Code.REQUEST_CODE_NOT_SUPPORTED
+        )
+    try:
+        return decode(frame.header)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        name = REQUESTS[frame.code].name
+        raise BadRequest(f"the header of {name} is wrong: {error}") from error
+
+
+def decode_reply(
+    frame: Frame, response_type: type[Response] | None
+) -> tuple[int, str, Response | None]:
+    """(code, remark, header) of a reply; the header is None where the answer has none.
+
+    Raises DecodeError when the reply is not what `response_type` says.
+    """
+    try:
+        if response_type is None or frame.header[-1] == _REPLY_WITHOUT_HEADER:
+            remark, raw = _decode_bare_reply(frame.header)
+            if response_type is None or bytes(raw) == b"\xc0":
+                return frame.code, remark, None
+        decode = _reply_decoders.get(response_type)
+        if decode is None:
+            decode = msgspec.msgpack.Decoder(tuple[str, response_type | None]).decode  # type: ignore[valid-type]  # a class known at run time only
+            _reply_decoders[response_type] = decode
+        remark, header = decode(frame.header)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DecodeError(f"a reply with code {frame.code} is malformed: {error}") from error
+    return frame.code, remark, header

@@ -1,0 +1,256 @@
+"""Where each field of a stored record lies (docs/formats/record.md; fact sheet §4.1).
+
+Lives here: the numbers of the layout, hosts, and the walk that finds the parts of one record.
+May not live here: building, stamping or judging records (kourou.protocol.record, record_batch).
+
+All integers are big-endian and signed. Two fields have two widths: a host is 8 bytes (IPv4) or 20
+(IPv6), as two bits of SYSFLAG say, and what follows it moves by 12.
+
+Invariant: no length that was read from the bytes is used before it was checked against the size.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+import zlib
+from functools import lru_cache
+from typing import NamedTuple
+
+from kourou.errors import BadRequest, Corrupt, DecodeError
+from kourou.model.limits import CRC_PROPERTY_BYTES, RECORD_FIXED_BYTES, TOPIC_LENGTH_MAX
+from kourou.model.sysflag import SysFlag
+
+Buffer = bytes | bytearray | memoryview
+Host = tuple[str, int]
+
+MAGIC = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+"""RocketMQ 5.1 and later, for topics of more than 127 bytes; 4.9 and Kourou refuse it."""
+BLANK_MAGIC = 0xCBD43194
+CRC_MASK = 0x7FFFFFFF
+"""Checksums are kept without their top bit, since Java has no unsigned integers."""
+
+BODY_CRC_AT = 8
+QUEUE_ID_AT = 12
+FLAG_AT = 16
+QUEUE_OFFSET_AT = 20
+POSITION_AT = 28
+SYS_FLAG_AT = 36
+BORN_TIMESTAMP_AT = 40
+BORN_HOST_AT = 48
+STORE_TIMESTAMP_AT = 56
+"""With an IPv4 born host, as all the following."""
+STORE_HOST_AT = 64
+RECONSUME_TIMES_AT = 72
+PREPARED_AT = 76
+BODY_LENGTH_AT = 84
+HEAD_BYTES = 88
+"""Everything before the body with IPv4 hosts."""
+
+HOST_V4_BYTES = 8
+HOST_V6_BYTES = 20
+V6_EXTRA_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
+BORN_V6 = int(SysFlag.BORN_HOST_V6)
+STORE_V6 = int(SysFlag.STORE_HOST_V6)
+ANY_V6 = BORN_V6 | STORE_V6
+_MAPPED = bytes(10) + b"\xff\xff"
+
+CRC_MARK = b"__CRC32#\x01"
+CRC_PLACEHOLDER = CRC_MARK + b"0000000000\x02"
+CRC_DIGITS = 10
+
+HEAD_V4 = struct.Struct(">IIIiiqqiq8sq8siqi")
+_HEAD = struct.Struct(">IIIiiqqiq")  # up to the born host
+_LONG = struct.Struct(">q")
+_AFTER_HOSTS = struct.Struct(">iqi")
+
+assert HEAD_V4.size == HEAD_BYTES == RECORD_FIXED_BYTES - 3
+assert len(CRC_PLACEHOLDER) == CRC_PROPERTY_BYTES
+
+
+# -- hosts ----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def encode_host(host: Host) -> bytes:
+    """Address and port as a record has them: 8 bytes for IPv4, 20 for IPv6; a name becomes 0.0.0.0.
+
+    Raises BadRequest for a port outside 0 to 65535.
+    """
+    address, port = host
+    if not 0 <= port <= 0xFFFF:
+        raise BadRequest(f"the port {port} is not one of 0 to 65535")
+    try:
+        packed = ipaddress.ip_address(address).packed
+    except ValueError:
+        packed = bytes(4)
+    return packed + port.to_bytes(4, "big")
+
+
+@lru_cache(maxsize=4096)
+def _host_of(raw: bytes) -> Host:
+    if len(raw) == HOST_V4_BYTES:
+        return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}", int.from_bytes(raw[4:], "big")
+    if len(raw) == HOST_V6_BYTES:
+        return str(ipaddress.IPv6Address(raw[:16])), int.from_bytes(raw[16:], "big")
+    raise DecodeError(f"a host has 8 or 20 bytes, this one has {len(raw)}")
+
+
+def decode_host(raw: Buffer) -> Host:
+    """The inverse of `encode_host`; raises DecodeError for another length than 8 or 20."""
+    return _host_of(bytes(raw))
+
+
+def widen_host(host: bytes) -> bytes:
+    """An IPv4 host in the width of an IPv6 one (`::ffff:a.b.c.d`); an IPv6 host as it is."""
+    return _MAPPED + host if len(host) == HOST_V4_BYTES else host
+
+
+# -- checksums ------------------------------------------------------------------------------------
+
+
+def masked_crc(data: Buffer) -> int:
+    """CRC-32 without its top bit; 0 for no bytes."""
+    return zlib.crc32(data) & CRC_MASK
+
+
+def crc_digits(crc: int) -> bytes:
+    """Ten decimal digits of a checksum, the least significant first."""
+    return (b"%010d" % crc)[::-1]
+
+
+# -- the parts of one record ----------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """The fields of one record; `*_at` are indexes into the buffer, times are ms."""
+
+    size: int
+    crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    position: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared: int
+    body_at: int
+    body_end: int
+    topic_at: int
+    topic_end: int
+    props_at: int
+
+
+def parts_of(buf: Buffer, at: int, end: int) -> Parts:
+    """Walk the record that begins at `at` and must end by `end` (a place inside the buffer).
+
+    Raises Corrupt that names the field that is wrong; checksums are not looked at.
+    """
+    if at < 0 or end > len(buf) or end - at < RECORD_FIXED_BYTES:
+        raise Corrupt(f"size: {max(0, min(end, len(buf)) - at)} bytes are too few for a record")
+    (
+        size,
+        magic,
+        crc,
+        queue_id,
+        flag,
+        queue_offset,
+        position,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared,
+        body_length,
+    ) = HEAD_V4.unpack_from(buf, at)
+    if magic != MAGIC:
+        raise Corrupt(_wrong_magic(magic))
+    body_at = at + HEAD_BYTES
+    fixed = RECORD_FIXED_BYTES
+    if sys_flag & ANY_V6:
+        born_bytes = HOST_V6_BYTES if sys_flag & BORN_V6 else HOST_V4_BYTES
+        store_bytes = HOST_V6_BYTES if sys_flag & STORE_V6 else HOST_V4_BYTES
+        extra = born_bytes + store_bytes - 2 * HOST_V4_BYTES
+        fixed += extra
+        body_at += extra
+        if end - at < fixed:
+            raise Corrupt(f"size: {end - at} bytes are too few for a record with IPv6 hosts")
+        stored_at = at + BORN_HOST_AT + born_bytes
+        host_at = stored_at + 8
+        born_host = bytes(buf[at + BORN_HOST_AT : stored_at])
+        (store_timestamp,) = _LONG.unpack_from(buf, stored_at)
+        store_host = bytes(buf[host_at : host_at + store_bytes])
+        reconsume_times, prepared, body_length = _AFTER_HOSTS.unpack_from(
+            buf, host_at + store_bytes
+        )
+    if not fixed <= size <= end - at:
+        raise Corrupt(f"size: {size} does not lie between {fixed} and {end - at}")
+    spare = size - fixed - body_length
+    if body_length < 0 or spare < 0:
+        raise Corrupt(f"body length: {body_length} does not fit into {size} bytes")
+    body_end = body_at + body_length
+    topic_length = buf[body_end]
+    if not 0 < topic_length <= min(spare, TOPIC_LENGTH_MAX):
+        raise Corrupt(f"topic length: {topic_length} does not fit into {size} bytes")
+    topic_end = body_end + 1 + topic_length
+    props_length = buf[topic_end] << 8 | buf[topic_end + 1]
+    if props_length != spare - topic_length or props_length > 0x7FFF:
+        raise Corrupt(
+            f"properties length: {props_length}, but {spare - topic_length} bytes are left"
+        )
+    return Parts(
+        size,
+        crc,
+        queue_id,
+        flag,
+        queue_offset,
+        position,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared,
+        body_at,
+        body_end,
+        body_end + 1,
+        topic_end,
+        topic_end + 2,
+    )
+
+
+def _wrong_magic(magic: int) -> str:
+    if magic == MAGIC_V2:
+        return "magic: a version 2 record of RocketMQ 5.1 or later; only version 1 is read"
+    return f"magic: {magic:#010x}, not {MAGIC:#010x}"
+
+
+def encode_head_v6(parts: Parts, body_length: int) -> bytes:
+    """What stands before the body when at least one host is IPv6."""
+    return b"".join(
+        (
+            _HEAD.pack(
+                parts.size,
+                MAGIC,
+                parts.crc,
+                parts.queue_id,
+                parts.flag,
+                parts.queue_offset,
+                parts.position,
+                parts.sys_flag,
+                parts.born_timestamp,
+            ),
+            parts.born_host,
+            _LONG.pack(parts.store_timestamp),
+            parts.store_host,
+            _AFTER_HOSTS.pack(parts.reconsume_times, parts.prepared, body_length),
+        )
+    )

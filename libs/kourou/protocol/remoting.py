@@ -1,0 +1,365 @@
+"""The RocketMQ 4.x remoting frame, with both of its header types.
+
+    frame       = total_length(4) header_word(4) header body
+    total_length  counts everything behind itself
+    header_word = header type(1) header length(3)            big-endian
+    header      = JSON object | binary header                 types 0 and 1
+
+Fact sheet §1; docs/formats/frame.md shows both headers in hex. Reading a JSON header is as lenient as
+RocketMQ's own reader, writing is standard JSON.
+
+Lives here: bytes <-> `RemotingCommand`, and cutting a stream into frames. May not live here: what the
+fields mean (kourou.protocol.ext_fields), TLS, sockets.
+
+Every error is a DecodeError, after which the connection can only be closed: a stream that was cut
+wrong once has no further frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from kourou.errors import DecodeError
+from kourou.model.limits import (
+    FRAME_SIZE_BYTES_MAX,
+    JSON_FIELDS_MAX,
+    REMOTING_HEADER_SIZE_BYTES_MAX,
+)
+from kourou.protocol import lenient_json
+from kourou.protocol.request import Int32
+
+FLAG_RESPONSE = 1
+FLAG_ONEWAY = 2
+VERSION_4_9_8 = 409
+"""What our servers answer: Java clients refuse SQL filters below 232 (fact sheet §1.5)."""
+
+
+class HeaderType(IntEnum):
+    """How a header is written; a reply is written as its request was."""
+
+    JSON = 0
+    BINARY = 1
+
+
+class Language(IntEnum):
+    """What the other side is written in; CPP changes the form of one body (fact sheet §2.5)."""
+
+    JAVA = 0
+    CPP = 1
+    DOTNET = 2
+    PYTHON = 3
+    DELPHI = 4
+    ERLANG = 5
+    RUBY = 6
+    OTHER = 7
+    HTTP = 8
+    GO = 9
+    PHP = 10
+    OMS = 11
+    RUST = 12
+    NODE_JS = 13
+
+
+_LANGUAGES = {int(language): language for language in Language}
+
+
+@dataclass(slots=True)
+class RemotingCommand:
+    """A request or response, its header still as text fields.
+
+    `ext_fields` is None where the header has no such object; an empty body equals none.
+    """
+
+    code: int
+    language: Language = Language.PYTHON
+    version: int = VERSION_4_9_8
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    ext_fields: dict[str, str] | None = None
+    body: bytes | memoryview = b""
+    header_type: HeaderType = HeaderType.JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Is this an answer to a request of the receiver?"""
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Does the sender want no answer?"""
+        return bool(self.flag & FLAG_ONEWAY)
+
+
+# -- whole frames ---------------------------------------------------------------------------------
+
+_LENGTHS = struct.Struct(">II")
+_LENGTH_BYTES = 4
+_HEADER_LENGTH_MASK = 0xFFFFFF
+
+
+def encode_command(command: RemotingCommand) -> bytes:
+    """The frame of a command."""
+    if command.header_type == HeaderType.JSON:
+        header = _encode_json_header(command)
+    else:
+        header = _encode_binary_header(command)
+    total = _LENGTH_BYTES + len(header) + len(command.body)
+    word = command.header_type << 24 | len(header)
+    return b"".join((_LENGTHS.pack(total, word), header, command.body))
+
+
+def decode_command(frame: bytes | bytearray | memoryview) -> RemotingCommand:
+    """The command of one whole frame, length word included."""
+    view = memoryview(frame)
+    if len(view) < _LENGTHS.size:
+        raise DecodeError(f"a frame has at least {_LENGTHS.size} bytes, this one has {len(view)}")
+    total, word = _LENGTHS.unpack_from(view)
+    if total + _LENGTH_BYTES != len(view):
+        raise DecodeError(f"the frame claims {total + _LENGTH_BYTES} bytes and has {len(view)}")
+    header_type, header_length = _split_word(word, total)
+    body_at = _LENGTHS.size + header_length
+    header = bytes(view[_LENGTHS.size : body_at])
+    if header_type == HeaderType.JSON:
+        command = _decode_json_header(header)
+    else:
+        command = _decode_binary_header(header)
+    command.body = bytes(view[body_at:])
+    return command
+
+
+def _split_word(word: int, total: int) -> tuple[HeaderType, int]:
+    kind, header_length = word >> 24, word & _HEADER_LENGTH_MASK
+    if kind not in (HeaderType.JSON, HeaderType.BINARY):
+        raise DecodeError(f"the frame's header type is {kind}; there are only 0 and 1")
+    if header_length > total - _LENGTH_BYTES:
+        raise DecodeError(f"the header claims {header_length} bytes in a frame of {total}")
+    if header_length > REMOTING_HEADER_SIZE_BYTES_MAX:
+        raise DecodeError(
+            f"the header has {header_length} bytes; "
+            f"at most {REMOTING_HEADER_SIZE_BYTES_MAX} are allowed"
+        )
+    return HeaderType(kind), header_length
+
+
+class FrameReader:
+    """Cuts what a connection receives into commands. State: the bytes of one unfinished frame.
+
+    After bad bytes `error` is set, and every further `feed` raises it. Commands that were whole before
+    the bad bytes are still returned, so a caller looks at `error` after it handled what it got.
+    """
+
+    __slots__ = ("_buffer", "_frame_size_max", "error")
+
+    def __init__(self, frame_size_max: int = FRAME_SIZE_BYTES_MAX) -> None:
+        self._buffer = bytearray()
+        self._frame_size_max = frame_size_max
+        self.error: DecodeError | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of an unfinished frame is held."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
+        """The commands that are complete now; DecodeError if there is none but bad bytes."""
+        if self.error is not None:
+            raise self.error
+        buffer = self._buffer
+        buffer += data
+        commands: list[RemotingCommand] = []
+        at = 0
+        try:
+            while len(buffer) - at >= _LENGTHS.size:
+                size = self._frame_size(buffer, at)
+                if len(buffer) - at < size:
+                    break
+                with memoryview(buffer) as view:
+                    commands.append(decode_command(view[at : at + size]))
+                at += size
+        except DecodeError as error:
+            self.error = error
+            buffer.clear()
+            if not commands:
+                raise
+            return commands
+        del buffer[:at]
+        return commands
+
+    def _frame_size(self, buffer: bytearray, at: int) -> int:
+        """The size of the frame that starts at `at`; its lengths are checked before it is whole."""
+        total, word = _LENGTHS.unpack_from(buffer, at)
+        size: int = total + _LENGTH_BYTES
+        if size > self._frame_size_max:
+            raise DecodeError(
+                f"the frame claims {size} bytes; at most {self._frame_size_max} are allowed"
+            )
+        if total < _LENGTH_BYTES:
+            raise DecodeError(f"the frame claims {total} bytes behind its length; 4 is the least")
+        _split_word(word, total)
+        return size
+
+
+# -- the JSON header ------------------------------------------------------------------------------
+
+
+class _JsonOut(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    code: int
+    ext_fields: dict[str, str] | None = None
+    flag: int
+    language: str
+    opaque: int
+    remark: str | None = None
+    serialize_type: str = msgspec.field(name="serializeTypeCurrentRPC")
+    version: int
+
+
+class _JsonIn(msgspec.Struct, rename="camel", kw_only=True):
+    code: Int32
+    ext_fields: dict[str, str | int | float | bool | None] | None = None
+    flag: Int32 | None = None
+    language: Any = None
+    opaque: Int32 | None = None
+    remark: str | None = None
+    version: Int32 | None = None
+
+
+_json_encode = msgspec.json.Encoder().encode
+_json_decode = msgspec.json.Decoder(_JsonIn, strict=False).decode
+
+
+def _encode_json_header(command: RemotingCommand) -> bytes:
+    return _json_encode(
+        _JsonOut(
+            code=command.code,
+            ext_fields=command.ext_fields,
+            flag=command.flag,
+            language=command.language.name,
+            opaque=command.opaque,
+            remark=command.remark,
+            serialize_type="JSON",
+            version=command.version,
+        )
+    )
+
+
+def _decode_json_header(header: bytes) -> RemotingCommand:
+    try:
+        given = _json_decode(header)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        given = _lenient_json_header(header)
+    fields = given.ext_fields
+    texts: dict[str, str] | None = None
+    if fields is not None:
+        if len(fields) > JSON_FIELDS_MAX:
+            raise DecodeError(f"a header has {len(fields)} fields; {JSON_FIELDS_MAX} are allowed")
+        texts = {
+            name: value if type(value) is str else _plain_text(value)
+            for name, value in fields.items()
+            if value is not None
+        }
+    return RemotingCommand(
+        code=given.code,
+        language=_language(given.language),
+        version=given.version or 0,
+        opaque=given.opaque or 0,
+        flag=given.flag or 0,
+        remark=given.remark,
+        ext_fields=texts,
+        header_type=HeaderType.JSON,
+    )
+
+
+def _lenient_json_header(header: bytes) -> _JsonIn:
+    value = lenient_json.loads(header)
+    try:
+        return msgspec.convert(value, _JsonIn, strict=False)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        raise DecodeError(f"the frame's header is malformed: {error}") from error
+
+
+def _plain_text(value: float | bool | str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _language(named: Any) -> Language:
+    """The language of a name or number; whatever is unknown is served as OTHER."""
+    if isinstance(named, str):
+        return Language.__members__.get(named.upper(), Language.OTHER)
+    if isinstance(named, int):
+        return _LANGUAGES.get(named, Language.OTHER)
+    return Language.OTHER
+
+
+# -- the binary header ----------------------------------------------------------------------------
+
+_BINARY_HEAD = struct.Struct(">hBhii")
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+
+
+def _encode_binary_header(command: RemotingCommand) -> bytes:
+    entries = bytearray()
+    for name, value in (command.ext_fields or {}).items():
+        key, text = name.encode(), value.encode()
+        entries += _SHORT.pack(len(key)) + key + _INT.pack(len(text)) + text
+    remark = (command.remark or "").encode()
+    head = _BINARY_HEAD.pack(
+        command.code, command.language, command.version, command.opaque, command.flag
+    )
+    return b"".join((head, _INT.pack(len(remark)), remark, _INT.pack(len(entries)), entries))
+
+
+def _decode_binary_header(header: bytes) -> RemotingCommand:
+    try:
+        code, language, version, opaque, flag = _BINARY_HEAD.unpack_from(header)
+        remark, at = _sized_text(header, _BINARY_HEAD.size, len(header))
+        (entries,) = _INT.unpack_from(header, at)
+        at += _INT.size
+        end = at + entries
+        if entries < 0 or end > len(header):
+            raise DecodeError(f"a header of {len(header)} bytes claims {entries} bytes of fields")
+        fields: dict[str, str] = {}
+        while at < end:
+            name, at = _short_text(header, at, end)
+            value, at = _sized_text(header, at, end)
+            if value is not None:
+                fields[name] = value
+            if len(fields) > JSON_FIELDS_MAX:
+                raise DecodeError(f"a header has over {JSON_FIELDS_MAX} fields")
+    except (struct.error, UnicodeDecodeError) as error:
+        raise DecodeError(f"the frame's binary header is malformed: {error}") from error
+    return RemotingCommand(
+        code=code,
+        language=_language(language),
+        version=version,
+        opaque=opaque,
+        flag=flag,
+        remark=remark,
+        ext_fields=fields if entries else None,
+        header_type=HeaderType.BINARY,
+    )
+
+
+def _sized_text(header: bytes, at: int, end: int) -> tuple[str | None, int]:
+    """A text behind its 4-byte length; an empty one equals none."""
+    (length,) = _INT.unpack_from(header, at)
+    start = at + _INT.size
+    if length < 0 or start + length > end:
+        raise DecodeError(f"a text in a binary header claims {length} bytes")
+    return header[start : start + length].decode() if length else None, start + length
+
+
+def _short_text(header: bytes, at: int, end: int) -> tuple[str, int]:
+    (length,) = _SHORT.unpack_from(header, at)
+    start = at + _SHORT.size
+    if length < 0 or start + length > end:
+        raise DecodeError(f"a field name in a binary header claims {length} bytes")
+    return header[start : start + length].decode(), start + length

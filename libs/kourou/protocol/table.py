@@ -1,0 +1,330 @@
+"""The request table: every request there is, on one page.
+
+One row a code: who answers it, what may be answered beside success and SYSTEM_ERROR, which bodies
+go with it, and which allow rule guards it. Fact sheet §2 has the words; codes from 30000 up are ours.
+
+Lives here: the rows and the checks that hold over all of them. May not live here: the headers
+(kourou.protocol.messages), what a handler does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from kourou.errors import Code
+from kourou.protocol.messages import (
+    acl,
+    broker_admin,
+    control,
+    filter_server,
+    groups,
+    locks,
+    membership,
+    namesrv,
+    offsets,
+    pulling,
+    queries,
+    reply,
+    sending,
+    topics,
+    transactions,
+)
+from kourou.protocol.request import (
+    Action,
+    Answerer,
+    Body,
+    Request,
+    RequestSpec,
+    Resource,
+    Response,
+    Rule,
+)
+
+NAMESRV = frozenset({Answerer.NAMESRV})
+BROKER = frozenset({Answerer.BROKER})
+CLIENT = frozenset({Answerer.CLIENT})
+BROKER_OR_CLIENT = BROKER | CLIENT
+BROKER_OR_FILTER = BROKER | {Answerer.FILTER_SERVER}
+FILTER = frozenset({Answerer.FILTER_SERVER})
+
+PUBLISH = Rule(Resource.TOPIC, Action.PUBLISH)
+SUBSCRIBE = Rule(Resource.TOPIC, Action.SUBSCRIBE)
+READ_TOPIC = Rule(Resource.TOPIC, Action.READ)
+MANAGE_TOPIC = Rule(Resource.TOPIC, Action.MANAGE)
+SUBSCRIBE_GROUP = Rule(Resource.GROUP, Action.SUBSCRIBE)
+READ_GROUP = Rule(Resource.GROUP, Action.READ)
+MANAGE_GROUP = Rule(Resource.GROUP, Action.MANAGE)
+CONNECT = Rule(Resource.CLIENT, Action.CONNECT)
+NOTIFY = Rule(Resource.CLIENT, Action.NOTIFY)
+READ_CLIENT = Rule(Resource.CLIENT, Action.READ)
+READ_BROKER = Rule(Resource.BROKER, Action.READ)
+MANAGE_BROKER = Rule(Resource.BROKER, Action.MANAGE)
+REPLICATE = Rule(Resource.BROKER, Action.REPLICATE)
+READ_CLUSTER = Rule(Resource.CLUSTER, Action.READ)
+MANAGE_CLUSTER = Rule(Resource.CLUSTER, Action.MANAGE)
+REGISTER = Rule(Resource.CLUSTER, Action.CONNECT)
+MANAGE_ACCESS = Rule(Resource.ACCESS, Action.MANAGE)
+READ_ACCESS = Rule(Resource.ACCESS, Action.READ)
+
+ACL_UPDATE_FAILED = 209
+ACL_DELETE_FAILED = 210
+GLOBAL_WHITE_ADDRS_UPDATE_FAILED = 211
+
+STORED_BUT = (Code.FLUSH_DISK_TIMEOUT, Code.SLAVE_NOT_AVAILABLE, Code.FLUSH_SLAVE_TIMEOUT)
+"""The message is stored; only a promise about it could not be kept in time."""
+
+REFUSED = (Code.SYSTEM_BUSY, Code.FLOW_CONTROL, Code.DISK_FULL, Code.STORE_FAULTED)
+"""Nothing is wrong with the request; the broker cannot take it now."""
+
+SEND_ANSWERS = (
+    *STORED_BUT,
+    *REFUSED,
+    Code.MESSAGE_ILLEGAL,
+    Code.SERVICE_NOT_AVAILABLE,
+    Code.NO_PERMISSION,
+    Code.TOPIC_NOT_EXIST,
+    Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+)
+PULL_ANSWERS = (
+    Code.SYSTEM_BUSY,
+    Code.NO_PERMISSION,
+    Code.TOPIC_NOT_EXIST,
+    Code.PULL_NOT_FOUND,
+    Code.PULL_RETRY_IMMEDIATELY,
+    Code.PULL_OFFSET_MOVED,
+    Code.SUBSCRIPTION_PARSE_FAILED,
+    Code.SUBSCRIPTION_NOT_EXIST,
+    Code.SUBSCRIPTION_NOT_LATEST,
+    Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+    Code.FILTER_DATA_NOT_EXIST,
+    Code.FILTER_DATA_NOT_LATEST,
+    Code.MESSAGE_CORRUPT,
+    Code.POLLING_FULL,
+)
+
+
+def _row(
+    name: str,
+    header: type[Request],
+    answered_by: frozenset[Answerer],
+    rule: Rule,
+    answers: Iterable[int] = (),
+    *,
+    code: int | None = None,
+    response: type[Response] | None = None,
+    body: Body = Body.NONE,
+    reply_body: Body = Body.NONE,
+    oneway: bool = False,
+    letters: bool = False,
+    remoting: bool = True,
+) -> RequestSpec:
+    return RequestSpec(
+        code=header.code if code is None else code,
+        name=name,
+        header=header,
+        response=response,
+        body=body,
+        reply_body=reply_body,
+        answered_by=answered_by,
+        answers=frozenset(int(answer) for answer in answers),
+        rule=rule,
+        oneway=oneway,
+        letters=letters,
+        remoting=remoting,
+    )
+
+
+_SENDING = (
+    _row("SEND_MESSAGE", sending.SendMessage, BROKER, PUBLISH, SEND_ANSWERS,
+         response=sending.SendResponse, body=Body.MESSAGE),
+    _row("SEND_MESSAGE_V2", sending.SendMessage, BROKER, PUBLISH, SEND_ANSWERS, code=310,
+         response=sending.SendResponse, body=Body.MESSAGE, letters=True),
+    _row("SEND_BATCH_MESSAGE", sending.SendMessage, BROKER, PUBLISH, SEND_ANSWERS, code=320,
+         response=sending.SendResponse, body=Body.MESSAGE, letters=True),
+    _row("CONSUMER_SEND_MSG_BACK", sending.ConsumerSendMsgBack, BROKER, SUBSCRIBE_GROUP,
+         SEND_ANSWERS),
+    _row("SEND_RECORDS", sending.SendRecords, BROKER, PUBLISH, SEND_ANSWERS,
+         response=sending.SendRecordsResponse, body=Body.DRAFTS, remoting=False),
+    _row("END_TRANSACTION", transactions.EndTransaction, BROKER, PUBLISH,
+         (*STORED_BUT, *REFUSED, Code.SERVICE_NOT_AVAILABLE)),
+    _row("CHECK_TRANSACTION_STATE", transactions.CheckTransactionState, CLIENT, NOTIFY,
+         body=Body.RECORDS, oneway=True),
+    _row("RESUME_CHECK_HALF_MESSAGE", transactions.ResumeCheckHalfMessage, BROKER, MANAGE_BROKER),
+    _row("SEND_REPLY_MESSAGE", reply.SendReplyMessage, BROKER, PUBLISH, SEND_ANSWERS,
+         response=sending.SendResponse, body=Body.MESSAGE),
+    _row("SEND_REPLY_MESSAGE_V2", reply.SendReplyMessage, BROKER, PUBLISH, SEND_ANSWERS, code=325,
+         response=sending.SendResponse, body=Body.MESSAGE, letters=True),
+    _row("PUSH_REPLY_MESSAGE_TO_CLIENT", reply.PushReplyMessageToClient, CLIENT, NOTIFY,
+         body=Body.MESSAGE),
+)  # fmt: skip
+
+_READING = (
+    _row("PULL_MESSAGE", pulling.PullMessage, BROKER_OR_FILTER, SUBSCRIBE, PULL_ANSWERS,
+         response=pulling.PullResponse, reply_body=Body.RECORDS),
+    _row("QUERY_MESSAGE", queries.QueryMessage, BROKER, READ_TOPIC, (Code.QUERY_NOT_FOUND,),
+         response=queries.QueryMessageResponse, reply_body=Body.RECORDS),
+    _row("VIEW_MESSAGE_BY_ID", queries.ViewMessageById, BROKER, READ_TOPIC,
+         (Code.MESSAGE_CORRUPT,), reply_body=Body.RECORDS),
+    _row("QUERY_CONSUME_QUEUE", queries.QueryConsumeQueue, BROKER, READ_TOPIC,
+         reply_body=Body.JSON),
+    _row("QUERY_CONSUMER_OFFSET", offsets.QueryConsumerOffset, BROKER, SUBSCRIBE_GROUP,
+         (Code.QUERY_NOT_FOUND,), response=offsets.QueryConsumerOffsetResponse),
+    _row("UPDATE_CONSUMER_OFFSET", offsets.UpdateConsumerOffset, BROKER, SUBSCRIBE_GROUP),
+    _row("SEARCH_OFFSET_BY_TIMESTAMP", offsets.SearchOffsetByTimestamp, BROKER, READ_TOPIC,
+         response=offsets.SearchOffsetByTimestampResponse),
+    _row("GET_MAX_OFFSET", offsets.GetMaxOffset, BROKER, READ_TOPIC,
+         response=offsets.GetMaxOffsetResponse),
+    _row("GET_MIN_OFFSET", offsets.GetMinOffset, BROKER, READ_TOPIC,
+         response=offsets.GetMinOffsetResponse),
+    _row("GET_EARLIEST_MSG_STORETIME", offsets.GetEarliestMsgStoreTime, BROKER, READ_TOPIC,
+         response=offsets.GetEarliestMsgStoreTimeResponse),
+    _row("GET_ALL_CONSUMER_OFFSET", offsets.GetAllConsumerOffset, BROKER, REPLICATE,
+         reply_body=Body.JSON),
+    _row("GET_ALL_DELAY_OFFSET", offsets.GetAllDelayOffset, BROKER, REPLICATE,
+         reply_body=Body.JSON),
+    _row("CLONE_GROUP_OFFSET", offsets.CloneGroupOffset, BROKER, MANAGE_GROUP),
+    _row("INVOKE_BROKER_TO_RESET_OFFSET", offsets.InvokeBrokerToResetOffset, BROKER, MANAGE_GROUP,
+         (Code.CONSUMER_NOT_ONLINE,), reply_body=Body.JSON),
+    _row("RESET_CONSUMER_CLIENT_OFFSET", offsets.ResetConsumerClientOffset, CLIENT, NOTIFY,
+         body=Body.JSON, oneway=True),
+    _row("QUERY_CORRECTION_OFFSET", offsets.QueryCorrectionOffset, BROKER, READ_GROUP,
+         reply_body=Body.JSON),
+)  # fmt: skip
+
+_CLIENTS = (
+    _row("HEART_BEAT", membership.HeartBeat, BROKER, CONNECT, body=Body.JSON),
+    _row("UNREGISTER_CLIENT", membership.UnregisterClient, BROKER, CONNECT),
+    _row("GET_CONSUMER_LIST_BY_GROUP", membership.GetConsumerListByGroup, BROKER, SUBSCRIBE_GROUP,
+         reply_body=Body.JSON),
+    _row("NOTIFY_CONSUMER_IDS_CHANGED", membership.NotifyConsumerIdsChanged, CLIENT, NOTIFY,
+         oneway=True),
+    _row("LOCK_BATCH_MQ", locks.LockBatchMq, BROKER, SUBSCRIBE_GROUP, body=Body.JSON,
+         reply_body=Body.JSON),
+    _row("UNLOCK_BATCH_MQ", locks.UnlockBatchMq, BROKER, SUBSCRIBE_GROUP, body=Body.JSON),
+    _row("CHECK_CLIENT_CONFIG", membership.CheckClientConfig, BROKER, CONNECT,
+         (Code.SUBSCRIPTION_PARSE_FAILED,), body=Body.JSON),
+    _row("GET_CONSUMER_CONNECTION_LIST", membership.GetConsumerConnectionList, BROKER, READ_GROUP,
+         (Code.CONSUMER_NOT_ONLINE,), reply_body=Body.JSON),
+    _row("GET_PRODUCER_CONNECTION_LIST", membership.GetProducerConnectionList, BROKER, READ_CLIENT,
+         reply_body=Body.JSON),
+    _row("GET_ALL_PRODUCER_INFO", membership.GetAllProducerInfo, BROKER, READ_CLIENT,
+         reply_body=Body.JSON),
+    _row("GET_CONSUMER_STATUS_FROM_CLIENT", membership.GetConsumerStatusFromClient, CLIENT, NOTIFY,
+         reply_body=Body.JSON),
+    _row("INVOKE_BROKER_TO_GET_CONSUMER_STATUS", membership.InvokeBrokerToGetConsumerStatus,
+         BROKER, READ_GROUP, (Code.CONSUMER_NOT_ONLINE,), reply_body=Body.JSON),
+    _row("GET_CONSUMER_RUNNING_INFO", membership.GetConsumerRunningInfo, BROKER_OR_CLIENT,
+         READ_GROUP, (Code.CONSUMER_NOT_ONLINE, Code.CONSUME_MSG_TIMEOUT), reply_body=Body.JSON),
+    _row("CONSUME_MESSAGE_DIRECTLY", membership.ConsumeMessageDirectly, BROKER_OR_CLIENT,
+         MANAGE_GROUP, (Code.CONSUMER_NOT_ONLINE, Code.CONSUME_MSG_TIMEOUT), body=Body.RECORDS,
+         reply_body=Body.JSON),
+)  # fmt: skip
+
+_BROKER_ADMIN = (
+    _row("UPDATE_AND_CREATE_TOPIC", topics.UpdateAndCreateTopic, BROKER, MANAGE_TOPIC),
+    _row("DELETE_TOPIC_IN_BROKER", topics.DeleteTopicInBroker, BROKER, MANAGE_TOPIC),
+    _row("GET_ALL_TOPIC_CONFIG", topics.GetAllTopicConfig, BROKER, READ_BROKER,
+         reply_body=Body.JSON),
+    _row("GET_TOPIC_STATS_INFO", topics.GetTopicStatsInfo, BROKER, READ_TOPIC,
+         (Code.TOPIC_NOT_EXIST,), reply_body=Body.JSON),
+    _row("QUERY_TOPIC_CONSUME_BY_WHO", topics.QueryTopicConsumeByWho, BROKER, READ_TOPIC,
+         reply_body=Body.JSON),
+    _row("GET_SYSTEM_TOPIC_LIST_FROM_BROKER", topics.GetSystemTopicListFromBroker, BROKER,
+         READ_BROKER, reply_body=Body.JSON),
+    _row("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", groups.UpdateAndCreateSubscriptionGroup, BROKER,
+         MANAGE_GROUP, body=Body.JSON),
+    _row("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", groups.GetAllSubscriptionGroupConfig, BROKER,
+         READ_BROKER, reply_body=Body.JSON),
+    _row("DELETE_SUBSCRIPTIONGROUP", groups.DeleteSubscriptionGroup, BROKER, MANAGE_GROUP),
+    _row("GET_CONSUME_STATS", groups.GetConsumeStats, BROKER, READ_GROUP, reply_body=Body.JSON),
+    _row("QUERY_CONSUME_TIME_SPAN", groups.QueryConsumeTimeSpan, BROKER, READ_GROUP,
+         (Code.TOPIC_NOT_EXIST,), reply_body=Body.JSON),
+    _row("GET_BROKER_CONSUME_STATS", groups.GetBrokerConsumeStats, BROKER, READ_BROKER,
+         reply_body=Body.JSON),
+    _row("UPDATE_BROKER_CONFIG", broker_admin.UpdateBrokerConfig, BROKER, MANAGE_BROKER,
+         (Code.NO_PERMISSION,), body=Body.PROPERTIES),
+    _row("GET_BROKER_CONFIG", broker_admin.GetBrokerConfig, BROKER, READ_BROKER,
+         response=broker_admin.GetBrokerConfigResponse, reply_body=Body.PROPERTIES),
+    _row("GET_BROKER_RUNTIME_INFO", broker_admin.GetBrokerRuntimeInfo, BROKER, READ_BROKER,
+         reply_body=Body.JSON),
+    _row("CLEAN_EXPIRED_CONSUMEQUEUE", broker_admin.CleanExpiredConsumeQueue, BROKER,
+         MANAGE_BROKER),
+    _row("CLEAN_UNUSED_TOPIC", broker_admin.CleanUnusedTopic, BROKER, MANAGE_BROKER),
+    _row("DELETE_EXPIRED_COMMITLOG", broker_admin.DeleteExpiredCommitLog, BROKER, MANAGE_BROKER),
+    _row("VIEW_BROKER_STATS_DATA", broker_admin.ViewBrokerStatsData, BROKER, READ_BROKER,
+         reply_body=Body.JSON),
+    _row("UPDATE_AND_CREATE_ACL_CONFIG", acl.UpdateAndCreateAclConfig, BROKER, MANAGE_ACCESS,
+         (ACL_UPDATE_FAILED,)),
+    _row("DELETE_ACL_CONFIG", acl.DeleteAclConfig, BROKER, MANAGE_ACCESS, (ACL_DELETE_FAILED,)),
+    _row("GET_BROKER_CLUSTER_ACL_INFO", acl.GetBrokerClusterAclInfo, BROKER, READ_ACCESS,
+         response=acl.GetBrokerClusterAclInfoResponse),
+    _row("UPDATE_GLOBAL_WHITE_ADDRS_CONFIG", acl.UpdateGlobalWhiteAddrsConfig, BROKER,
+         MANAGE_ACCESS, (GLOBAL_WHITE_ADDRS_UPDATE_FAILED,)),
+    _row("REGISTER_FILTER_SERVER", filter_server.RegisterFilterServer, BROKER, REGISTER,
+         response=filter_server.RegisterFilterServerResponse),
+    _row("REGISTER_MESSAGE_FILTER_CLASS", filter_server.RegisterMessageFilterClass, FILTER,
+         SUBSCRIBE_GROUP, body=Body.SOURCE),
+    _row("GET_CONTROL_EVENTS", control.GetControlEvents, BROKER, READ_BROKER,
+         response=control.GetControlEventsResponse, reply_body=Body.JSON, remoting=False),
+)  # fmt: skip
+
+_NAMESRV = (
+    _row("PUT_KV_CONFIG", namesrv.PutKvConfig, NAMESRV, MANAGE_CLUSTER),
+    _row("GET_KV_CONFIG", namesrv.GetKvConfig, NAMESRV, READ_CLUSTER, (Code.QUERY_NOT_FOUND,),
+         response=namesrv.GetKvConfigResponse),
+    _row("DELETE_KV_CONFIG", namesrv.DeleteKvConfig, NAMESRV, MANAGE_CLUSTER),
+    _row("REGISTER_BROKER", namesrv.RegisterBroker, NAMESRV, REGISTER,
+         response=namesrv.RegisterBrokerResponse, body=Body.JSON, reply_body=Body.JSON),
+    _row("UNREGISTER_BROKER", namesrv.UnregisterBroker, NAMESRV, REGISTER),
+    _row("GET_ROUTEINFO_BY_TOPIC", namesrv.GetRouteInfoByTopic, NAMESRV, READ_CLUSTER,
+         (Code.TOPIC_NOT_EXIST,), reply_body=Body.JSON),
+    _row("GET_BROKER_CLUSTER_INFO", namesrv.GetBrokerClusterInfo, NAMESRV, READ_CLUSTER,
+         reply_body=Body.JSON),
+    _row("WIPE_WRITE_PERM_OF_BROKER", namesrv.WipeWritePermOfBroker, NAMESRV, MANAGE_CLUSTER,
+         response=namesrv.WipeWritePermOfBrokerResponse),
+    _row("ADD_WRITE_PERM_OF_BROKER", namesrv.AddWritePermOfBroker, NAMESRV, MANAGE_CLUSTER,
+         response=namesrv.AddWritePermOfBrokerResponse),
+    _row("GET_ALL_TOPIC_LIST_FROM_NAMESERVER", namesrv.GetAllTopicListFromNamesrv, NAMESRV,
+         READ_CLUSTER, reply_body=Body.JSON),
+    _row("DELETE_TOPIC_IN_NAMESRV", namesrv.DeleteTopicInNamesrv, NAMESRV, MANAGE_CLUSTER),
+    _row("GET_KVLIST_BY_NAMESPACE", namesrv.GetKvListByNamespace, NAMESRV, READ_CLUSTER,
+         (Code.QUERY_NOT_FOUND,), reply_body=Body.JSON),
+    _row("GET_TOPICS_BY_CLUSTER", namesrv.GetTopicsByCluster, NAMESRV, READ_CLUSTER,
+         reply_body=Body.JSON),
+    _row("GET_SYSTEM_TOPIC_LIST_FROM_NS", namesrv.GetSystemTopicListFromNamesrv, NAMESRV,
+         READ_CLUSTER, reply_body=Body.JSON),
+    _row("GET_UNIT_TOPIC_LIST", namesrv.GetUnitTopicList, NAMESRV, READ_CLUSTER,
+         reply_body=Body.JSON),
+    _row("GET_HAS_UNIT_SUB_TOPIC_LIST", namesrv.GetHasUnitSubTopicList, NAMESRV, READ_CLUSTER,
+         reply_body=Body.JSON),
+    _row("GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST", namesrv.GetHasUnitSubUnunitTopicList, NAMESRV,
+         READ_CLUSTER, reply_body=Body.JSON),
+    _row("UPDATE_NAMESRV_CONFIG", namesrv.UpdateNamesrvConfig, NAMESRV, MANAGE_CLUSTER,
+         (Code.NO_PERMISSION,), body=Body.PROPERTIES),
+    _row("GET_NAMESRV_CONFIG", namesrv.GetNamesrvConfig, NAMESRV, READ_CLUSTER,
+         reply_body=Body.PROPERTIES),
+    _row("QUERY_DATA_VERSION", namesrv.QueryDataVersion, NAMESRV, REGISTER,
+         response=namesrv.QueryDataVersionResponse, body=Body.JSON, reply_body=Body.JSON),
+)  # fmt: skip
+
+
+def _table(rows: Iterable[RequestSpec]) -> Mapping[int, RequestSpec]:
+    """The rows by code. A row that contradicts itself or another does not start."""
+    table: dict[int, RequestSpec] = {}
+    for spec in rows:
+        assert spec.code not in table, f"{spec.name} repeats code {spec.code}"
+        assert spec.answered_by, f"{spec.name} is answered by nobody"
+        assert isinstance(spec.rule.resource, Resource), f"{spec.name} has no allow rule"
+        assert isinstance(spec.rule.action, Action), f"{spec.name} has no allow rule"
+        assert spec.remoting == (spec.code < 30_000), f"{spec.name} is on the wrong carrier"
+        table[spec.code] = spec
+    for spec in table.values():
+        assert table[spec.header.code].header is spec.header, f"{spec.name} has no row of its own"
+    return MappingProxyType(table)
+
+
+REQUESTS: Mapping[int, RequestSpec] = _table(
+    (*_SENDING, *_READING, *_CLIENTS, *_BROKER_ADMIN, *_NAMESRV)
+)
+"""Every request by its code."""

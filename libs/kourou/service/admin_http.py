@@ -1,0 +1,122 @@
+"""A service's own page for machines: is it well, is it ready, and its figures.
+
+Lives here: /healthz /readyz /metrics /config /statistics over HTTP, and what a slow or hostile
+caller may cost. May not live here: the figures; they are asked for when a request comes.
+
+Everything is GET, nothing is written, each connection serves one request: a header must be complete
+in 3 s, an answer must be taken within 10 s, and at most 64 connections stand at once. /config shows
+no secret, since no setting is one.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kourou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+HEADER_S_MAX = 3.0
+ANSWER_S_MAX = 10.0
+CONNECTIONS_MAX = 64
+BODY_BYTES_MAX = 1 << 16
+LINE_BYTES_MAX = 8_190
+
+
+@dataclass(frozen=True, slots=True)
+class AdminPages:
+    """Where the pages come from. Each is asked anew for every request and must not wait.
+
+    `healthy` and `ready` return "" for yes, else the reason why not.
+    """
+
+    healthy: Callable[[], str]
+    ready: Callable[[], str]
+    metrics: Callable[[], bytes]
+    config: Callable[[], str]
+    statistics: Callable[[], Mapping[str, Any]]
+
+
+class AdminHttp:
+    """The HTTP listener; `port` 0 takes a free one."""
+
+    def __init__(self, host: str, port: int, pages: AdminPages) -> None:
+        self.host = host
+        self.port = port
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Bind and answer; ConfigError if the port is taken."""
+        # Imported here: a service whose page is switched off does not pay 20 MB for it.
+        from kourou.service.http_connections import guarded_server
+
+        self._http = guarded_server(self._answer)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._http, self.host, self.port)
+        except OSError as error:
+            raise ConfigError(
+                f"admin port {self.port} on {self.host} cannot be used: {error.strerror}",
+                hint="choose another adminPort, or 0 for any",
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the listener and its connections."""
+        if self._server is not None:
+            self._server.close()
+            await self._http.shutdown(timeout=1.0)
+            await self._server.wait_closed()
+            self._server = None
+
+    @property
+    def address(self) -> str:
+        """`http://host:port`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        from aiohttp import web
+
+        if request.method not in ("GET", "HEAD"):
+            status, kind, content = HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"only GET\n"
+        else:
+            status, kind, content = self._page(request.path)
+        answer = web.Response(status=status, content_type=kind, charset="utf-8", body=content)
+        answer.headers["Cache-Control"] = "no-store"
+        answer.headers["X-Content-Type-Options"] = "nosniff"
+        answer.force_close()
+        return answer
+
+    def _page(self, path: str) -> tuple[HTTPStatus, str, bytes]:
+        pages = self._pages
+        match path:
+            case "/healthz":
+                return _state(pages.healthy())
+            case "/readyz":
+                return _state(pages.ready())
+            case "/metrics":
+                return HTTPStatus.OK, "text/plain", pages.metrics()
+            case "/config":
+                return HTTPStatus.OK, "text/plain", pages.config().encode()
+            case "/statistics":
+                content = msgspec.json.encode(pages.statistics(), enc_hook=str)
+                return HTTPStatus.OK, "application/json", content
+            case _:
+                return HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n"
+
+
+def _state(trouble: str) -> tuple[HTTPStatus, str, bytes]:
+    if not trouble:
+        return HTTPStatus.OK, "text/plain", b"ok\n"
+    return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", trouble.encode() + b"\n"

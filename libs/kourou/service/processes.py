@@ -1,0 +1,203 @@
+"""Child processes that never outlive their parent: start, wait until ready, stop, kill.
+
+Lives here: one child, and a set of children that are stopped in reverse order.
+May not live here: what is started (kourou.service.local_cluster), what a service does with signals
+(kourou.service.lifecycle).
+
+A child that can say so writes one JSON object to the file named by `--ready-file`, in one rename,
+when it serves. Its output goes to a file, whose last lines explain a child that did not become
+ready. On Linux the kernel ends a child whose parent died, however the parent died.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kourou.clock import Clock, SystemClock
+from kourou.errors import ConfigError, TimedOut, Unavailable
+
+READY_TIMEOUT_MS = 30_000
+STOP_GRACE_MS = 30_000
+"""A service drains for at most so long after SIGTERM."""
+
+POLL_S = 0.01
+EXIT_BAD_USAGE = 2
+LOG_LINES_SHOWN = 10
+_PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """A process we started, must wait for, and must not leave behind."""
+
+    __slots__ = ("_clock", "_process", "log_path", "name", "ready", "ready_file")
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        says_ready: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        """Start `command`, in `folder`; with `says_ready` it gets `--ready-file` as well.
+
+        Call it from a thread that lives as long as the child may: the kernel takes the end of that
+        thread for the end of the parent.
+        """
+        self.name = name
+        self.ready: dict[str, Any] = {}
+        self.ready_file = folder / f"{name}.ready"
+        self.log_path = folder / f"{name}.log"
+        self._clock = SystemClock() if clock is None else clock
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ready_file.unlink(missing_ok=True)
+        extra = ("--ready-file", str(self.ready_file)) if says_ready else ()
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *extra],
+                cwd=folder,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # a group of its own: Ctrl-C goes to the parent, which stops its children in order
+                start_new_session=True,
+                preexec_fn=_die_with_parent(os.getpid()),
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Has it not ended yet?"""
+        return self._process.poll() is None
+
+    def wait_for_ready(self, timeout_ms: int = READY_TIMEOUT_MS) -> dict[str, Any]:
+        """Wait for the ready file and return what it says.
+
+        Raises ConfigError when the child refused its settings (exit code 2), Unavailable when it
+        ended otherwise, TimedOut when it neither ended nor became ready; it is gone in each case.
+        """
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        while not self.ready_file.exists():
+            code = self.wait_for_exit(POLL_S)
+            if code is not None:
+                raise self._ended(code)
+            if self._clock.monotonic_ms() > deadline:
+                self.kill()
+                raise TimedOut(
+                    f"{self.name} was not ready after {timeout_ms} ms", hint=self._last()
+                )
+        self.ready = json.loads(self.ready_file.read_text(encoding="utf-8"))
+        return self.ready
+
+    def wait_for_exit(self, timeout_s: float) -> int | None:
+        """Its exit code (negative: the signal that ended it), or None if it still runs by then."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it still runs."""
+        self._process.send_signal(number)
+
+    def stop(self, grace_ms: int = STOP_GRACE_MS) -> int:
+        """SIGTERM, and SIGKILL when the grace is over; returns the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        code = self.wait_for_exit(grace_ms / 1000)
+        return self.kill() if code is None else code
+
+    def kill(self) -> int:
+        """SIGKILL, now; returns the exit code when the process is gone."""
+        self._process.kill()
+        return self._process.wait()
+
+    def log_tail(self, lines: int = LOG_LINES_SHOWN) -> str:
+        """The last lines of its output."""
+        text = self.log_path.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _last(self) -> str:
+        return self.log_tail(1).removeprefix("kourou: ")
+
+    def _ended(self, code: int) -> ConfigError | Unavailable:
+        if code == EXIT_BAD_USAGE:
+            return ConfigError(f"{self.name} refused to start: {self._last()}")
+        return Unavailable(f"{self.name} ended with {code}: {self.log_tail()}")
+
+
+class Children:
+    """A set of children; leaving the `with` block stops them, the youngest first."""
+
+    __slots__ = ("_children", "folder")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._children: list[Child] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop_all()
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        says_ready: bool = True,
+    ) -> Child:
+        """Start one more child."""
+        child = Child(name, command, self.folder, environment=environment, says_ready=says_ready)
+        self._children.append(child)
+        return child
+
+    def start_module(self, name: str, module: str, *arguments: str) -> Child:
+        """Start `python -m module arguments…` with the Python that runs this."""
+        return self.start(name, [sys.executable, "-m", module, *arguments])
+
+    def stop_all(self, grace_ms: int = STOP_GRACE_MS) -> dict[str, int]:
+        """Stop what still runs, the youngest first; the exit codes by name."""
+        codes: dict[str, int] = {}
+        while self._children:
+            child = self._children.pop()
+            codes[child.name] = child.stop(grace_ms)
+        return codes
+
+
+def _die_with_parent(parent: int) -> Callable[[], None] | None:
+    """What a child does between fork and exec: ask the kernel for SIGKILL when its parent ends."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl  # resolved now: after the fork nothing may load
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before we asked
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return ask

@@ -1,0 +1,404 @@
+"""One file of the key index: a hash table on disk whose chains lead from newer to older messages.
+
+Lives here: the layout of header, slots and entries; adding entries; walking a chain; what of a file
+is true after a crash.
+May not live here: which keys a record has (kourou.store.dispatch), the sequence of files
+(kourou.store.key_index).
+
+State: projection. Format: docs/formats/key-index.md (fact sheet §5.6), RocketMQ's bytes exactly.
+
+Entries are written at once, in order, one write a batch. Slots of a file that grows are kept in
+memory (4 bytes each) and written when the index is flushed, by pages; last of all the header. So
+the header on disk always describes entries and slots that are on disk too:
+
+    a slot that points to an entry at or above `next_number` was written by a flush that did not
+    finish; then the slots are computed again from the entries below it
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kourou.model.limits import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
+from kourou.store.open_files import OpenFiles, PooledFile
+
+ENTRY = np.dtype(
+    [("key_hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
+"""`seconds` since the file's begin; `previous` is the next older entry of the slot, 0 for none."""
+
+SECONDS_MAX = 0x7FFF_FFFF
+SCALAR_KEYS_MAX = 4
+"""A batch of no more keys is quicker done one by one than with arrays."""
+
+_ENTRY = struct.Struct(">iqii")
+_HEADER = struct.Struct(">4q2i")
+_SLOT = struct.Struct(">i")
+_PAGE_SLOTS = 1_024
+_CHUNK_ENTRIES = 1 << 20
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+assert ENTRY.itemsize == INDEX_ENTRY_BYTES == _ENTRY.size
+assert _HEADER.size == INDEX_HEADER_BYTES
+assert _SLOT.size == INDEX_SLOT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """The first 40 bytes. Times are store times in ms of the first and the last entry.
+
+    `used_slots` counts slots that are not empty; `next_number` is the number that the next entry
+    gets, from 1: entry 0 is never used.
+    """
+
+    begin_ms: int = 0
+    end_ms: int = 0
+    begin_position: int = 0
+    end_position: int = 0
+    used_slots: int = 0
+    next_number: int = 1
+
+    def encode(self) -> bytes:
+        """The bytes on disk."""
+        return _HEADER.pack(
+            self.begin_ms,
+            self.end_ms,
+            self.begin_position,
+            self.end_position,
+            self.used_slots,
+            self.next_number,
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> IndexHeader:
+        """The header of a file; a file never flushed has zeros, and no entries."""
+        header = cls(*_HEADER.unpack(data))
+        return replace(header, next_number=1) if header.next_number == 0 else header
+
+    def successor(self) -> IndexHeader:
+        """The header a new file begins with, as RocketMQ has it: where the one before ended."""
+        return IndexHeader(self.end_ms, self.end_ms, self.end_position, self.end_position)
+
+
+class Found(NamedTuple):
+    """What a walk along one chain met."""
+
+    positions: list[int]
+    steps: int
+
+
+class IndexFile:
+    """A file of `slot_count` slots and room for `entry_count` - 1 entries."""
+
+    def __init__(
+        self,
+        file: PooledFile,
+        pool: OpenFiles,
+        slot_count: int,
+        entry_count: int,
+        header: IndexHeader,
+    ) -> None:
+        self.file = file
+        self.header = header
+        self.dirty = False
+        self._pool = pool
+        self._slot_count = slot_count
+        self._entry_count = entry_count
+        self._entries_at = INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES
+        self._slots: Int32s | None = None
+        self._dirty_pages = np.zeros(-(-slot_count // _PAGE_SLOTS), np.bool_)
+
+    @staticmethod
+    def size(slot_count: int, entry_count: int) -> int:
+        """Length in bytes of a file."""
+        return INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES + entry_count * INDEX_ENTRY_BYTES
+
+    @property
+    def room(self) -> int:
+        """How many entries may still be added."""
+        return self._entry_count - self.header.next_number
+
+    @property
+    def entries(self) -> int:
+        """How many entries there are."""
+        return self.header.next_number - 1
+
+    # -- loading ----------------------------------------------------------------------------------
+
+    def read_header(self) -> str:
+        """Take over the header found on disk; returns what is wrong with it, "" if nothing."""
+        data = self._pool.read(self.file, INDEX_HEADER_BYTES, 0)
+        if self._pool.length(self.file) != self.file.size or len(data) != INDEX_HEADER_BYTES:
+            return f"{self.file.path} is not {self.file.size} bytes long"
+        header = IndexHeader.decode(data)
+        if not (
+            1 <= header.next_number <= self._entry_count
+            and 0 <= header.begin_position <= header.end_position
+            and 0 <= header.used_slots < header.next_number
+        ):
+            return f"{self.file.path} has an impossible header: {header}"
+        self.header = header
+        return ""
+
+    def repair_slots(self) -> bool:
+        """Make the slots agree with the header; True if they had to be computed again."""
+        slots = self._read_slots()
+        if not ((slots < 0) | (slots >= self.header.next_number)).any():
+            return False
+        self._replace_slots(slots, self.header.next_number)
+        return True
+
+    def _read_slots(self) -> Int32s:
+        data = self._pool.read(self.file, self._slot_count * INDEX_SLOT_BYTES, INDEX_HEADER_BYTES)
+        return np.frombuffer(data, ">i4").astype(np.int32)
+
+    def _replace_slots(self, old: Int32s, next_number: int) -> int:
+        """Compute the slots from the entries below `next_number`; returns how many are in use."""
+        slots = np.zeros(self._slot_count, np.int32)
+        for first in range(1, next_number, _CHUNK_ENTRIES):
+            count = min(_CHUNK_ENTRIES, next_number - first)
+            entries = self._read_entries(first, count)
+            places = (entries["key_hash"].astype(np.int32) & SECONDS_MAX) % self._slot_count
+            numbers = np.arange(first, first + count, dtype=np.int32)
+            np.maximum.at(slots, places, numbers)
+        differing = np.flatnonzero(slots != old)
+        self._dirty_pages[differing // _PAGE_SLOTS] = True
+        self._slots = slots
+        self.dirty = True
+        return int(np.count_nonzero(slots))
+
+    def _read_entries(self, first: int, count: int) -> npt.NDArray[np.void]:
+        at = self._entries_at + first * INDEX_ENTRY_BYTES
+        return np.frombuffer(self._pool.read(self.file, count * INDEX_ENTRY_BYTES, at), ENTRY)
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """(key hash, position, seconds, previous) of one entry."""
+        at = self._entries_at + number * INDEX_ENTRY_BYTES
+        key_hash, position, seconds, previous = _ENTRY.unpack(
+            self._pool.read(self.file, INDEX_ENTRY_BYTES, at)
+        )
+        return key_hash, position, seconds, previous
+
+    # -- adding -----------------------------------------------------------------------------------
+
+    def put(self, hashes: Int32s, positions: Int64s, store_ms: Int64s) -> None:
+        """Add one entry for each key, in order; there must be room.
+
+        OSError as the disk gives it: then nothing was added.
+        """
+        count = len(hashes)
+        assert 0 < count <= self.room, (count, self.room)
+        if self._slots is None:
+            self._slots = self._read_slots() if self.entries else self._no_slots()
+        if count <= SCALAR_KEYS_MAX:
+            self._put_few(hashes.tolist(), positions.tolist(), store_ms.tolist())
+        else:
+            self._put_many(hashes, positions, store_ms)
+        self.dirty = True
+
+    def _no_slots(self) -> Int32s:
+        return np.zeros(self._slot_count, np.int32)  # memory only when it is touched
+
+    def _put_few(self, hashes: list[int], positions: list[int], store_ms: list[int]) -> None:
+        slots = self._slots
+        assert slots is not None
+        header = self.header
+        first = number = header.next_number
+        begin_ms = header.begin_ms
+        heads: dict[int, int] = {}
+        used = header.used_slots
+        data = b""
+        for key_hash, position, at_ms in zip(hashes, positions, store_ms, strict=True):
+            place = key_hash % self._slot_count
+            previous = heads.get(place)
+            if previous is None:
+                previous = int(slots[place])
+            seconds = 0 if begin_ms <= 0 else min(max(at_ms - begin_ms, 0) // 1000, SECONDS_MAX)
+            data += _ENTRY.pack(key_hash, position, seconds, previous)
+            if number == 1:
+                begin_ms = at_ms
+            used += previous == 0
+            heads[place] = number
+            number += 1
+        self._pool.write(self.file, data, self._entries_at + first * INDEX_ENTRY_BYTES)
+        self._advance(positions[0], store_ms[0], positions[-1], store_ms[-1], used, number)
+        for place, head in heads.items():
+            slots[place] = head
+            self._dirty_pages[place // _PAGE_SLOTS] = True
+
+    def _put_many(self, hashes: Int32s, positions: Int64s, store_ms: Int64s) -> None:
+        slots = self._slots
+        assert slots is not None
+        header = self.header
+        count = len(hashes)
+        first = header.next_number
+        places = hashes % np.int32(self._slot_count)
+        numbers = np.arange(first, first + count, dtype=np.int32)
+        # Within the batch a chain links its own entries: by slot, each leads to the one before.
+        order = places.argsort(kind="stable")
+        by_slot = places[order]
+        same = by_slot[1:] == by_slot[:-1]
+        previous = slots[places]
+        previous[order[1:][same]] = numbers[order[:-1][same]]
+        heads = order[np.append(~same, True)]
+        entries = np.empty(count, ENTRY)
+        entries["key_hash"] = hashes
+        entries["position"] = positions
+        entries["seconds"] = self._seconds(store_ms)
+        entries["previous"] = previous
+        self._pool.write(self.file, entries.tobytes(), self._entries_at + first * INDEX_ENTRY_BYTES)
+        used = header.used_slots + count - int(np.count_nonzero(previous))
+        self._advance(
+            int(positions[0]),
+            int(store_ms[0]),
+            int(positions[-1]),
+            int(store_ms[-1]),
+            used,
+            first + count,
+        )
+        # Only now: a thread that follows a slot must find the header ahead of it.
+        slots[places[heads]] = numbers[heads]
+        self._dirty_pages[places // _PAGE_SLOTS] = True
+
+    def _seconds(self, store_ms: Int64s) -> Int64s:
+        """Seconds since the file's begin, as RocketMQ counts them.
+
+        The first entry of a file counts from the end of the file before (0 without one), and only
+        then becomes the begin.
+        """
+        begin_ms = self.header.begin_ms
+        if self.header.next_number > 1:
+            return _seconds_since(store_ms, begin_ms)
+        seconds = _seconds_since(store_ms, int(store_ms[0]))
+        seconds[:1] = _seconds_since(store_ms[:1], begin_ms)
+        return seconds
+
+    def _advance(
+        self,
+        first_position: int,
+        first_ms: int,
+        last_position: int,
+        last_ms: int,
+        used_slots: int,
+        next_number: int,
+    ) -> None:
+        header = self.header
+        if header.next_number == 1:
+            begin_ms, begin_position = first_ms, first_position
+        else:
+            begin_ms, begin_position = header.begin_ms, header.begin_position
+        self.header = IndexHeader(
+            begin_ms, last_ms, begin_position, last_position, used_slots, next_number
+        )
+
+    # -- searching --------------------------------------------------------------------------------
+
+    def find(
+        self, key_hash: int, max_count: int, begin_ms: int, end_ms: int, steps_max: int
+    ) -> Found:
+        """Positions of entries with this hash that may be stored within [begin, end], newest first.
+
+        Times are kept in seconds, so up to 999 ms beyond the span are included: the caller looks at
+        the record anyway, as the hash may be another key's.
+        """
+        header = self.header
+        found: list[int] = []
+        number = self._slot(key_hash % self._slot_count)
+        steps = 0
+        while 0 < number < header.next_number and len(found) < max_count and steps < steps_max:
+            steps += 1
+            entry_hash, position, seconds, previous = self.entry(number)
+            time_ms = header.begin_ms + (0 if number == 1 else seconds * 1000)
+            in_time = time_ms <= end_ms and time_ms + 999 >= begin_ms
+            if entry_hash == key_hash and in_time and position not in found:
+                found.append(position)  # once, even if the message names a key twice
+            if seconds < 0 or previous >= number or time_ms + 999 < begin_ms:
+                break  # damaged, or everything further down the chain is older
+            number = previous
+        return Found(found, steps)
+
+    def _slot(self, place: int) -> int:
+        slots = self._slots
+        if slots is not None:
+            return int(slots[place])
+        at = INDEX_HEADER_BYTES + place * INDEX_SLOT_BYTES
+        (number,) = _SLOT.unpack(self._pool.read(self.file, INDEX_SLOT_BYTES, at))
+        return int(number)
+
+    def entries_at_end(self) -> int:
+        """How many of the last entries name the record at `end_position`."""
+        number = self.header.next_number - 1
+        while number > 0 and self.entry(number)[1] == self.header.end_position:
+            number -= 1
+        return self.header.next_number - 1 - number
+
+    # -- cutting ----------------------------------------------------------------------------------
+
+    def cut(self, position: int, store_ms_of: Callable[[int], int]) -> None:
+        """Forget the entries of records at or above `position`, of which at least one must stay.
+
+        `store_ms_of` gives the store time of the record at a position below it.
+        """
+        low, high = 1, self.header.next_number
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        assert low > 1, (self.file, position)
+        last = self.entry(low - 1)[1]
+        old = self._slots if self._slots is not None else self._read_slots()
+        used = self._replace_slots(old, low)
+        self.header = replace(
+            self.header,
+            end_position=last,
+            end_ms=store_ms_of(last),
+            used_slots=used,
+            next_number=low,
+        )
+
+    # -- flushing ---------------------------------------------------------------------------------
+
+    def take_dirty_slots(self) -> list[tuple[int, bytes]]:
+        """(byte in the file, bytes) of the slots that changed since they were last taken."""
+        slots = self._slots
+        pages = np.flatnonzero(self._dirty_pages)
+        if slots is None or not len(pages):
+            return []
+        taken: list[tuple[int, bytes]] = []
+        breaks = np.flatnonzero(np.diff(pages) != 1) + 1
+        for run in np.split(pages, breaks):
+            first = int(run[0]) * _PAGE_SLOTS
+            end = min((int(run[-1]) + 1) * _PAGE_SLOTS, self._slot_count)
+            data = slots[first:end].astype(">i4").tobytes()
+            taken.append((INDEX_HEADER_BYTES + first * INDEX_SLOT_BYTES, data))
+        self._dirty_pages[:] = False
+        return taken
+
+    def give_back_dirty_slots(self, taken: list[tuple[int, bytes]]) -> None:
+        """These could not be written: they are dirty still."""
+        for at, data in taken:
+            first = (at - INDEX_HEADER_BYTES) // INDEX_SLOT_BYTES // _PAGE_SLOTS
+            count = -(-len(data) // (_PAGE_SLOTS * INDEX_SLOT_BYTES))
+            self._dirty_pages[first : first + count] = True
+        self.dirty = True
+
+    def drop_slots(self) -> None:
+        """Give the memory of the slots back; they are on disk."""
+        assert not self._dirty_pages.any()
+        self._slots = None
+
+
+def _seconds_since(store_ms: Int64s, begin_ms: int) -> Int64s:
+    if begin_ms <= 0:
+        return np.zeros(len(store_ms), np.int64)
+    return np.clip((store_ms - begin_ms) // 1000, 0, SECONDS_MAX)

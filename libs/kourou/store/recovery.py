@@ -1,0 +1,312 @@
+"""Opening a store: from what the last run left behind to a log and projections that agree.
+
+Lives here: which way to recover, and acting on what the survey found.
+May not live here: looking for the end of the log (kourou.store.survey), the projections' own loading.
+
+State: none. Everything goes by position; neither file times nor store times decide anything.
+
+Four ways, told apart by our recovery file and RocketMQ's `abort`:
+
+    closed by us            nothing is read but the end of the log
+    crashed                 the log is walked from the last checkpoint, what queues and index say of
+                            records behind it is thrown away and made again from the records
+    closed by RocketMQ      the last three segments are walked; queues and index are kept
+    crashed under RocketMQ  the whole log is walked, queues and index are made again
+
+Whatever is found missing from the projections (a queue, an index file, the whole directory) makes them
+be built again from the start of the log.
+
+A refusal comes before the first change on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kourou.errors import BadRequest, Corrupt
+from kourou.model.names import check_topic
+from kourou.protocol.record import Blank, check_record, encode_blank
+from kourou.protocol.record_batch import RecordColumns, columns
+from kourou.store.commit_log import CommitLog
+from kourou.store.dispatch import Dispatcher
+from kourou.store.key_index import KeyIndex
+from kourou.store.quarantine import Quarantine, Region
+from kourou.store.queue_table import ConsumeQueues
+from kourou.store.recovery_point import RecoveryPoint
+from kourou.store.survey import Rules, Survey, good_run, survey
+
+FOREIGN_SEGMENTS = 3
+"""How many segments RocketMQ walks after a clean stop."""
+
+NO_RECORDS = columns(b"", np.empty(0, np.int64), np.empty(0, np.int64))
+
+_KEPT_UNITS = 512
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start had to do; for the log, the operator and the tests."""
+
+    way: str = ""
+    walked_from: int = 0
+    end: int = 0
+    store_ms: int = 0
+    records_walked: int = 0
+    records_dispatched: int = 0
+    rebuilt: bool = False
+    new_regions: list[Region] = field(default_factory=list)
+    fillers_put_back: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file is there."""
+
+    log: CommitLog
+    queues: ConsumeQueues
+    index: KeyIndex | None
+    dispatcher: Dispatcher
+    quarantine: Quarantine
+    point: RecoveryPoint | None
+    crashed: bool
+    accept_loss_at: int | None = None
+
+
+def recover(parts: Parts) -> RecoveryReport:
+    """Make log and projections agree; returns what was done.
+
+    Raises Corrupt, with nothing changed, when promised records are gone; StoreFaulted or DiskFull
+    when the disk does not let it finish.
+    """
+    return _Recovery(parts).run()
+
+
+class _Recovery:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._log = parts.log
+        self._point = parts.point or RecoveryPoint()
+        self._foreign = parts.point is None
+        self._report = RecoveryReport()
+
+    def run(self) -> RecoveryReport:
+        start, rules = self._plan()
+        found = self._look(start, rules)
+        kept = self._offsets_in(found.regions) if found.regions else []
+        dispatch_from = start
+        if self._load_projections(found.end) and start > self._log.start:
+            found = self._look(self._log.start, rules)
+        if self._report.rebuilt:
+            self._parts.queues.wipe()
+            dispatch_from = self._log.start
+        self._settle_log(found, rules)
+        self._settle_projections(found.end)
+        self._dispatch(dispatch_from, found.end)
+        for topic, queue_id, offset in kept:
+            self._parts.dispatcher.dispatch_gap(topic, queue_id, offset)
+        self._parts.queues.correct_min_offsets(self._log.start)
+        report = self._report
+        report.end = found.end
+        report.new_regions = found.regions
+        report.fillers_put_back = len(found.lost_fillers)
+        report.store_ms = max(self._point.store_ms, found.store_ms)
+        return report
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def _plan(self) -> tuple[int, Rules]:
+        """From where to walk, and how to judge what is met."""
+        log, parts = self._log, self._parts
+        accept = parts.accept_loss_at
+        if not self._foreign:
+            self._report.way = "after a crash" if parts.crashed else "after a clean stop"
+            start = max(self._point.projected, log.start)
+            flushed = max(self._point.flushed, start)
+            return start, Rules(flushed, parts.crashed, accept_loss_at=accept)
+        # RocketMQ cuts its log without erasing what lay behind; only what a queue names was kept.
+        parts.queues.load(None)
+        named = parts.queues.end_position()
+        if parts.crashed:
+            self._report.way = "after a crash of RocketMQ"
+            return log.start, Rules(log.start, crashed=True, resume_below=named)
+        self._report.way = "after RocketMQ" if log.segments else "a new store"
+        walked = log.segments[-FOREIGN_SEGMENTS:]
+        start = walked[0].start if walked else log.start
+        flushed = max(start, named) if walked else start
+        return start, Rules(flushed, crashed=False, resume_below=named, accept_loss_at=accept)
+
+    def _look(self, start: int, rules: Rules) -> Survey:
+        if rules.crashed:
+            for segment in self._log.segments:
+                if segment.end > start:
+                    segment.forget_cached()
+        found = survey(self._log, self._parts.quarantine, start, rules)
+        if found.lost_at is not None:
+            raise Corrupt(
+                f"the log was flushed up to {rules.flushed}, but nothing readable lies between "
+                f"{found.lost_at} and there",
+                hint="restore the segment from a replica or a copy; or, to go on without those "
+                f"messages, start once with --accept-data-loss={found.lost_at}",
+            )
+        self._report.walked_from = start
+        self._report.records_walked += found.records
+        return found
+
+    def _offsets_in(self, regions: list[Region]) -> list[tuple[str, int, int]]:
+        """Offsets of which the queues still know that they were given to a record in a region."""
+        kept: list[tuple[str, int, int]] = []
+        queues = self._parts.queues
+        queues.load(None)
+        for queue in queues:
+            first = max(queue.first_offset, queue.max_offset - _KEPT_UNITS)
+            for index, unit in enumerate(queue.units(first, _KEPT_UNITS)):
+                position = int(unit["position"])
+                if any(region.start <= position < region.end for region in regions):
+                    kept.append((queue.topic, queue.queue_id, first + index))
+        return kept
+
+    # -- projections ------------------------------------------------------------------------------
+
+    def _load_projections(self, end: int) -> bool:
+        """Load queues and index as far as they can be trusted; True if the queues must be rebuilt."""
+        parts, point, report = self._parts, self._point, self._report
+        trusted = min(point.projected, end) if parts.crashed and not self._foreign else None
+        problems = parts.queues.load(trusted)
+        if self._foreign and parts.crashed:
+            problems.append("RocketMQ crashed on this store")
+        if len(parts.queues) < point.queue_count:
+            problems.append(f"{len(parts.queues)} of {point.queue_count} queues are there")
+        elif parts.queues.offset_total() < point.offset_total:
+            problems.append("queues are shorter than they were")
+        report.problems += problems
+        report.rebuilt = bool(problems)
+        if parts.index is not None:
+            self._load_index(parts.index, end)
+        return report.rebuilt
+
+    def _load_index(self, index: KeyIndex, end: int) -> None:
+        point, crashed = self._point, self._parts.crashed
+        # RocketMQ has no word for how far its index goes; after a clean stop it holds everything.
+        covered = end if self._foreign else point.indexed
+        problems = index.load(covered=covered, clean=not crashed)
+        if self._foreign and (crashed or not index.entry_total):
+            index.wipe()
+        elif problems or index.entry_total < point.index_entries:
+            problems.append(f"{index.entry_total} of {point.index_entries} index entries are there")
+            index.wipe()
+        self._report.problems += problems
+
+    def _settle_projections(self, end: int) -> None:
+        """Nothing may be named that the log does not have."""
+        queues, index = self._parts.queues, self._parts.index
+        if queues.end_position() > end:
+            queues.truncate(end)
+        if index is not None and index.end_position >= end:
+            index.truncate(end, self._store_ms_at)
+
+    def _store_ms_at(self, position: int) -> int:
+        view = self._log.view_segment(position)
+        found = check_record(view, 0, len(view), position)
+        assert not isinstance(found, Blank)
+        return found.store_timestamp
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def _settle_log(self, found: Survey, rules: Rules) -> None:
+        """Make what the survey found true on disk."""
+        log, parts = self._log, self._parts
+        if not log.segments and found.end:
+            log.start_at(found.end)
+        while log.allocated_end < found.end:
+            log.allocate_next()
+        for filler in found.lost_fillers:
+            segment = log.segment_at(filler.position)
+            assert segment is not None
+            segment.write(encode_blank(filler.size), filler.position)
+        if found.regions:
+            parts.quarantine.add(found.regions)
+        if rules.crashed or self._foreign:
+            log.truncate(found.end)
+        log.adopt_end(found.end, min(found.start, found.end))
+        log.flush()
+
+    # -- dispatching ------------------------------------------------------------------------------
+
+    def _dispatch(self, start: int, end: int) -> None:
+        """Project what lies in [start, end); what is projected already stays as it is."""
+        dispatcher = self._parts.dispatcher
+        self._catch_up_index(start)
+        dispatcher.resume(start)
+        for at, records in self._runs(start, end):
+            if records is None:
+                self._keep_offsets(at)
+            else:
+                self._report.records_dispatched += len(records)
+                dispatcher.dispatch(records)
+        dispatcher.resume(end)
+
+    def _catch_up_index(self, end: int) -> None:
+        """Bring an index that covers less than the queues do up to `end`."""
+        index = self._parts.index
+        if index is None or index.covered >= end:
+            return
+        waiting = NO_RECORDS
+        for at, records in self._runs(max(index.covered, self._log.start), end):
+            if records is not None:
+                self._parts.dispatcher.catch_up_index(waiting, at)
+                waiting = records
+        self._parts.dispatcher.catch_up_index(waiting, end)
+
+    def _runs(self, start: int, end: int) -> Iterator[tuple[int, RecordColumns | None]]:
+        """(position, records) of each run in [start, end); None for records where a region begins."""
+        quarantine = self._parts.quarantine
+        size = self._log.segment_size
+        at = start
+        while at < end:
+            region = quarantine.at(at)
+            if region is not None:
+                yield at, None
+                at = region.end
+                continue
+            limit = min(end, at - at % size + size)
+            next_region = quarantine.next_start(at)
+            if next_region is not None:
+                limit = min(limit, next_region)
+            run = good_run(self._log.view(at, limit - at), at, verify=False)
+            if run.columns is None:
+                at = limit  # a filler: records were verified, and regions stand in the quarantine
+            else:
+                yield at, run.columns
+                at += run.size_bytes
+
+    def _keep_offsets(self, at: int) -> None:
+        """Keep the offsets that damaged records claim, where that is what their queue has next."""
+        region = self._parts.quarantine.at(at)
+        while region is not None and at < region.end:
+            claim = self._claim(at, region.end)
+            if claim is None:
+                return
+            topic, queue_id, offset, size = claim
+            known = self._parts.queues.range_of(topic, queue_id)
+            if offset == (known[1] if known is not None else 0):
+                self._parts.dispatcher.dispatch_gap(topic, queue_id, offset)
+            at += size
+
+    def _claim(self, at: int, end: int) -> tuple[str, int, int, int] | None:
+        """(topic, queue id, offset, size) in the damaged record at `at`, if its structure holds."""
+        view = self._log.view_segment(at)
+        size = int.from_bytes(view[:4], "big")
+        if size > min(len(view), end - at):
+            return None
+        try:
+            found = columns(view, np.zeros(1, np.int64), np.full(1, size, np.int64))
+            topic = check_topic(found.topic(0).decode("ascii"))
+        except (Corrupt, BadRequest, UnicodeDecodeError):
+            return None
+        if int(found.positions[0]) != at:
+            return None
+        return topic, int(found.queue_ids[0]), int(found.queue_offsets[0]), size

@@ -1,0 +1,54 @@
+"""How a store is laid out and read, as values.
+
+Lives here: what a store must be told. May not live here: names of configuration keys
+(the services map theirs onto these), limits that formats fix (kourou.model.limits).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kourou.model.limits import (
+    INDEX_ENTRIES,
+    INDEX_SLOTS,
+    QUEUE_FILE_UNITS,
+    SEGMENT_SIZE_BYTES,
+)
+
+DELAY_LEVELS_MS = tuple(
+    1000 * seconds
+    for seconds in (
+        *(1, 5, 10, 30),
+        *(60 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+        *(3600 * hours for hours in (1, 2)),
+    )
+)
+"""messageDelayLevel: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Sizes must be those with which the store was written.
+
+    `root`: storePathRootDir. `commit_log`: storePathCommitLog if not below `root`.
+    `segment_size_bytes`: mappedFileSizeCommitLog. `queue_file_units`: mappedFileSizeConsumeQueue / 20.
+    `read_mode`: "mmap" serves records from memory mappings, "pread" copies them, so that a failing
+    disk gives an error instead of a signal. `accept_loss_at`: the position that an operator read in
+    the refusal to open. `recent_percent`, `memory_bytes`: a record within that share of memory from
+    the log's end counts as cached (accessMessageInMemoryMaxRatio); 0 asks the machine.
+    """
+
+    root: Path
+    commit_log: Path | None = None
+    segment_size_bytes: int = SEGMENT_SIZE_BYTES
+    queue_file_units: int = QUEUE_FILE_UNITS
+    index_enabled: bool = True
+    index_slots: int = INDEX_SLOTS
+    index_entries: int = INDEX_ENTRIES
+    read_mode: Literal["mmap", "pread"] = "mmap"
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+    accept_loss_at: int | None = None
+    recent_percent: int = 40
+    memory_bytes: int = 0

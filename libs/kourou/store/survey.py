@@ -1,0 +1,290 @@
+"""Where does the log end, and what in it cannot be read? Looking only: nothing is changed here.
+
+Lives here: the walk over records from a known boundary, and the judgement of what fails its check.
+May not live here: acting on it (kourou.store.recovery).
+
+State: none. The result follows from the bytes, the flushed position and the known regions; neither
+file times nor store times are looked at.
+
+A position X where neither a record, nor a filler, nor a known region begins is judged thus, with F the
+flushed position:
+
+    nothing good above, X >= F    the end: what lies above was never promised and is truncated
+    a good record at Y > X        quarantine [X, Y): its bytes stay, what comes after stays readable
+    nothing good above, X < F     promised data is gone: `lost_at`, and the store stays shut unless the
+                                  header at X still tells that exactly one record, up to F, is damaged
+
+Zeros from X to the end of a segment, X >= F, with good records in the next one are a filler that the
+power loss took; it is put back.
+
+What a damaged record's own header claims is trusted first, so that bytes of a message are not taken for
+records while the header stands.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kourou.engine.placement import Blank
+from kourou.errors import Corrupt
+from kourou.model.limits import RECORD_FIXED_BYTES
+from kourou.protocol.record import BLANK_MAGIC, MAGIC, check_record
+from kourou.protocol.record import Blank as Filler
+from kourou.protocol.record_batch import RecordColumns, columns, verify_batch
+from kourou.store.commit_log import CommitLog
+from kourou.store.quarantine import Quarantine, Region
+
+MAGIC_V2 = 0xDAA320AB
+"""Records of RocketMQ 5.1 and later with topics longer than 127 bytes."""
+
+_HEAD = struct.Struct(">II")
+_MAGIC_AT = 4
+_POSITION_AT = 28
+_SEARCH_BYTES = 4 * 1024 * 1024
+_RECORD_MARK = re.compile(re.escape(MAGIC.to_bytes(4, "big")), re.DOTALL)
+_NONE = np.empty(0, dtype=np.int64)
+_RUN_RECORDS_MAX = 8_192
+_RUN_BYTES_MAX = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was found. `end`: where the log goes on; `store_ms`: the newest store time seen, or 0."""
+
+    start: int
+    end: int = 0
+    records: int = 0
+    store_ms: int = 0
+    regions: list[Region] = field(default_factory=list)
+    lost_fillers: list[Blank] = field(default_factory=list)
+    lost_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How to judge.
+
+    `flushed`: everything below was promised. `crashed`: the last writer did not close the log, so good
+    records may lie behind zeros.
+    `resume_below`: a good record behind a bad one counts only below this position (a log that another
+    program truncated may have old records above its end). `accept_loss_at`: an operator has accepted
+    that what was promised from this position on is gone.
+    """
+
+    flushed: int
+    crashed: bool
+    resume_below: int | None = None
+    accept_loss_at: int | None = None
+
+
+@dataclass(slots=True)
+class GoodRun:
+    """Records found good, back to back, and what comes behind them."""
+
+    columns: RecordColumns | None
+    size_bytes: int
+    full: bool = False
+    """More may follow: the run was cut because it is long enough."""
+
+
+def good_run(view: memoryview, position: int, *, verify: bool = True) -> GoodRun:
+    """The records at the beginning of `view` that are whole, good, and where they say they are.
+
+    `verify` False: only their structure is looked at, for bytes that were verified before.
+    """
+    starts: list[int] = []
+    sizes: list[int] = []
+    at, end = 0, len(view)
+    unpack = _HEAD.unpack_from
+    while at + RECORD_FIXED_BYTES <= end:
+        size, magic = unpack(view, at)
+        if magic != MAGIC or size < RECORD_FIXED_BYTES or at + size > end:
+            break
+        starts.append(at)
+        sizes.append(size)
+        at += size
+        if len(starts) == _RUN_RECORDS_MAX or at > _RUN_BYTES_MAX:
+            break
+    count = len(starts)
+    while count:
+        first, lengths = np.asarray(starts[:count]), np.asarray(sizes[:count])
+        try:
+            found = columns(view, first, lengths)
+        except Corrupt:
+            # Somewhere the structure breaks; the good ones before are few, or found one by one.
+            count = _sound_prefix(view, position, starts, sizes)
+            continue
+        bad = np.flatnonzero(~verify_batch(found, first + position)) if verify else _NONE
+        if not len(bad):
+            full = count == len(starts) and (
+                count == _RUN_RECORDS_MAX or starts[-1] + sizes[-1] > _RUN_BYTES_MAX
+            )
+            return GoodRun(found, starts[count - 1] + sizes[count - 1], full)
+        count = int(bad[0])
+    return GoodRun(None, 0)
+
+
+def _sound_prefix(view: memoryview, position: int, starts: list[int], sizes: list[int]) -> int:
+    for index, start in enumerate(starts):
+        if not _is_good(view, start, sizes[index], position + start):
+            return index
+    raise AssertionError("columns() refused records that check_record() accepts")
+
+
+def _is_good(view: memoryview, at: int, size: int, position: int) -> bool:
+    try:
+        found = check_record(view, at, at + size, position)
+    except Corrupt:
+        return False
+    return not isinstance(found, Filler)
+
+
+def survey(log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> Survey:
+    """Walk the log from `start`, which is a boundary. Raises Corrupt for records it cannot know."""
+    return _Walk(log, quarantine, start, rules).run()
+
+
+class _Walk:
+    def __init__(
+        self, log: CommitLog, quarantine: Quarantine, start: int, rules: Rules
+    ) -> None:
+        self._log = log
+        self._quarantine = quarantine
+        self._rules = rules
+        self._at = start
+        self._found = Survey(start)
+
+    def run(self) -> Survey:
+        while self._step():
+            pass
+        self._found.end = self._at
+        return self._found
+
+    def _step(self) -> bool:
+        """Go one run, filler or region further; False at the end."""
+        at = self._at
+        known = self._quarantine.at(at)
+        if known is not None:
+            self._at = known.end
+            return True
+        view = self._log.raw_view(at)
+        if view is None:
+            return at < self._rules.flushed and self._judge(at)
+        limit = self._quarantine.next_start(at)
+        run = good_run(view if limit is None else view[: limit - at], at)
+        if run.columns is not None:
+            self._found.records += len(run.columns)
+            newest = int(run.columns.store_timestamps.max())
+            self._found.store_ms = max(self._found.store_ms, newest)
+            self._at = at + run.size_bytes
+            return True
+        remaining = self._remaining(at)
+        if _is_filler(view, remaining):
+            self._at = at + remaining
+            return True
+        return self._judge(at)
+
+    def _remaining(self, at: int) -> int:
+        return self._log.segment_size - at % self._log.segment_size
+
+    def _judge(self, at: int) -> bool:
+        """Neither record nor filler begins at `at`: is it the end, damage, or a loss?"""
+        rules = self._rules
+        view = self._log.raw_view(at)
+        empty = view is None or not any(view[: _HEAD.size])
+        if empty and at >= rules.flushed and not rules.crashed:
+            return False
+        _refuse_unknown(view, at)
+        claimed = None if view is None else _claimed_end(view, at, self._remaining(at))
+        good = self._next_good(at if claimed is None else claimed)
+        if good is None:
+            return at < rules.flushed and self._promised_but_gone(at, claimed)
+        if at >= rules.flushed and self._is_lost_filler(at, good):
+            self._found.lost_fillers.append(Blank(at, good - at))
+        else:
+            reason = "no readable record" if claimed is None else "the record fails its check"
+            self._found.regions.append(Region(at, good, reason))
+        self._at = good
+        return True
+
+    def _is_lost_filler(self, at: int, good: int) -> bool:
+        segment = self._log.segment_at(at)
+        return segment is not None and good == segment.end and segment.is_zero_from(at)
+
+    def _promised_but_gone(self, at: int, claimed: int | None) -> bool:
+        flushed = self._rules.flushed
+        if claimed != flushed and self._rules.accept_loss_at != at:
+            self._found.lost_at = at
+            return False
+        self._found.regions.append(Region(at, flushed, "the last records fail their check"))
+        self._at = flushed
+        return True
+
+    def _next_good(self, at: int) -> int | None:
+        """The first position from `at` on where a good record begins, in this or a later segment."""
+        below = self._rules.resume_below
+        while (segment := self._log.segment_at(at)) is not None:
+            if below is not None and at >= below:
+                return None
+            # A size field may begin with zeros, up to three bytes in front of the first data.
+            data_at = segment.next_data(at)
+            if data_at is None:
+                at = segment.end
+                continue
+            at = max(at, data_at - _HEAD.size)
+            view = self._log.raw_view(at)
+            assert view is not None
+            found = _first_record(view[: _SEARCH_BYTES + _HEAD.size], view, at)
+            if found is not None:
+                return found if below is None or found < below else None
+            at = min(segment.end, at + _SEARCH_BYTES)
+        return None
+
+
+def _is_filler(view: memoryview, remaining: int) -> bool:
+    """A filler ends exactly where its segment ends, `remaining` bytes from where `view` begins."""
+    if len(view) < _HEAD.size:
+        return False
+    size, magic = _HEAD.unpack_from(view, 0)
+    return bool(magic == BLANK_MAGIC and size == remaining)
+
+
+def _claimed_end(view: memoryview, at: int, remaining: int) -> int | None:
+    """Where the damaged record at `at` ends if its header can be believed; behind a filler, if any."""
+    if len(view) < RECORD_FIXED_BYTES:
+        return None
+    size, magic = _HEAD.unpack_from(view, 0)
+    position = int.from_bytes(view[_POSITION_AT : _POSITION_AT + 8], "big")
+    if magic == MAGIC and position == at and RECORD_FIXED_BYTES <= size <= remaining:
+        return int(at + (remaining if _is_filler(view[size:], remaining - size) else size))
+    return None
+
+
+def _first_record(window: memoryview, view: memoryview, position: int) -> int | None:
+    """The position of the first good record whose magic number lies in `window`, which begins `view`."""
+    for match in _RECORD_MARK.finditer(window):
+        at = match.start() - _MAGIC_AT
+        if at < 0 or len(view) - at < RECORD_FIXED_BYTES:
+            continue
+        size = int.from_bytes(view[at : at + 4], "big")
+        if RECORD_FIXED_BYTES <= size <= len(view) - at and _is_good(
+            view, at, size, position + at
+        ):
+            return position + at
+    return None
+
+
+def _refuse_unknown(view: memoryview | None, at: int) -> None:
+    if view is None or len(view) < RECORD_FIXED_BYTES:
+        return
+    size, magic = _HEAD.unpack_from(view, 0)
+    position = int.from_bytes(view[_POSITION_AT : _POSITION_AT + 8], "big")
+    if magic == MAGIC_V2 and position == at and size <= len(view):
+        raise Corrupt(
+            f"the record at {at} has RocketMQ 5's second layout, which this program does not know",
+            hint="keep topics at 127 characters or fewer; nothing was changed",
+        )

@@ -1,0 +1,94 @@
+"""Stored records for tests and benchmarks, without a broker.
+
+Lives here: a little log in memory that numbers messages as a broker does.
+May not live here: anything random; the same calls give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kourou.protocol.properties import encode_properties
+from kourou.protocol.record import encode_draft, encode_host, stamp
+from kourou.protocol.record_batch import RecordColumns, scan
+
+HOST = encode_host(("127.0.0.1", 10_911))
+
+
+class RecordRun:
+    """Records back to back from a log position on; queue offsets count up by themselves."""
+
+    def __init__(self, *, position: int = 0, store_ms: int = 1_700_000_000_000) -> None:
+        self.start = position
+        self.store_ms = store_ms
+        self.offsets: Counter[tuple[str, int]] = Counter()
+        self.positions: list[int] = []
+        self._data = bytearray()
+
+    @property
+    def end(self) -> int:
+        """The position after the last record."""
+        return self.start + len(self._data)
+
+    @property
+    def data(self) -> bytes:
+        """All records so far."""
+        return bytes(self._data)
+
+    def add(
+        self,
+        topic: str,
+        queue_id: int = 0,
+        *,
+        offset: int | None = None,
+        body: bytes = b"body",
+        tag: str = "",
+        unique_key: str = "",
+        keys: str = "",
+        properties: dict[str, str] | None = None,
+        sys_flag: int = 0,
+        after_ms: int = 1,
+    ) -> int:
+        """Append a record stored `after_ms` after the one before; returns its position."""
+        known = {"UNIQ_KEY": unique_key, "TAGS": tag, "KEYS": keys, **(properties or {})}
+        draft = bytearray(
+            encode_draft(
+                topic=topic.encode(),
+                queue_id=queue_id,
+                body=body,
+                properties=encode_properties({k: v for k, v in known.items() if v}),
+                sys_flag=sys_flag,
+                born_timestamp=self.store_ms,
+                born_host=HOST,
+            )
+        )
+        number = self.offsets[topic, queue_id] if offset is None else offset
+        self.offsets[topic, queue_id] = number + 1
+        self.store_ms += after_ms
+        position = self.end
+        stamp(
+            draft,
+            0,
+            queue_offset=number,
+            position=position,
+            store_timestamp=self.store_ms,
+            store_host=HOST,
+        )
+        self._data += draft
+        self.positions.append(position)
+        return position
+
+    def columns(self, first: int = 0, end: int | None = None) -> RecordColumns:
+        """The records numbered [first, end), as a store reads them back."""
+        count = len(self.positions)
+        last = count if end is None else min(end, count)
+        if first >= last:
+            return scan(b"")
+        at = self.positions[first] - self.start
+        to = self.positions[last] - self.start if last < count else len(self._data)
+        return scan(bytes(self._data[at:to]))
+
+    def store_ms_of(self, position: int) -> int:
+        """When the record at this position was stored, ms."""
+        row = self.positions.index(position)
+        return int(self.columns(row, row + 1).store_timestamps[0])

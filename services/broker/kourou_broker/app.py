@@ -1,0 +1,391 @@
+"""The broker as a process: its parts, connected.
+
+Lives here: wiring, and the order in which parts come and go.
+May not live here: decisions (kourou.engine), bytes on disk (kourou.store), sockets (kourou.transport).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kourou.client.discovery import zmq_endpoint
+from kourou.clock import Clock, SystemClock
+from kourou.engine.appends import LogEnd
+from kourou.engine.control import decide_start
+from kourou.engine.core import BrokerCore
+from kourou.engine.desks import Desks, Start
+from kourou.engine.inputs import (
+    Disconnected,
+    Flushed,
+    Input,
+    Received,
+    ReplyTo,
+    SpaceChanged,
+    Tick,
+)
+from kourou.engine.peer import Peer
+from kourou.errors import BadRequest, Code, KourouError, MetadataUnavailable
+from kourou.eventstore.event_store import EventStore
+from kourou.protocol.frames import Kind, decode_request, encode_reply
+from kourou.protocol.request import Answerer
+from kourou.protocol.table import REQUESTS
+from kourou.service.admin_http import AdminHttp, AdminPages
+from kourou.service.command_line import parse_arguments
+from kourou.service.lifecycle import complain, leave, run_service
+from kourou.service.loop import SingleWriterLoop
+from kourou.store.real_disk import RealDisk
+from kourou.store.store import Store
+from kourou.transport.zmq_server import Inbound, ZmqServer
+
+from kourou_broker.boot import Booted, boot_control
+from kourou_broker.config import BrokerSettings, load_broker_settings
+from kourou_broker.config_mirror import ConfigMirror
+from kourou_broker.figures import Figures
+from kourou_broker.hands import Hands
+from kourou_broker.projector import Projector
+from kourou_broker.registration import Identity, Registration
+from kourou_broker.wiring import policy_of, registry_of, rules_of, store_settings_of
+
+_log = logging.getLogger("kourou.broker")
+
+TICK_MS = 100
+REGISTER_WAIT_S = 3.0
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What recovery made."""
+
+    store: Store
+    mirror: ConfigMirror
+    events: EventStore | None
+    core: BrokerCore
+    booted: Booted
+
+
+class BrokerService:
+    """Implements kourou.service.lifecycle.Service."""
+
+    name = "broker"
+
+    def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self._clock: Clock = clock or SystemClock()
+        self._parts: _Parts | None = None
+        self._server: ZmqServer | None = None
+        self._registration: Registration | None = None
+        self._projector: Projector | None = None
+        self._admin: AdminHttp | None = None
+        self._loop: SingleWriterLoop[Input, Any] | None = None
+        self._hands: Hands | None = None
+        self._fail: Callable[[BaseException], None] = _nobody
+        self._ready = False
+        self._trouble = ""
+
+    # -- the steps of its life ----------------------------------------------------------------
+
+    async def recover(self, fail: Callable[[BaseException], None]) -> None:
+        """Open the store, rebuild the control state, connect core and hands."""
+        self._fail = fail
+        disk = RealDisk()
+        store = Store.open(store_settings_of(self.settings), disk, self._clock)
+        try:
+            self._connect(store, ConfigMirror(disk, store.paths, self._clock))
+        except BaseException:
+            if self._parts is None:
+                store.close()
+            raise
+
+    def _connect(self, store: Store, mirror: ConfigMirror) -> None:
+        settings = self.settings
+        rules = rules_of(settings)
+        events = self._open_events(store)
+        booted = boot_control(store, events, mirror.foreign_tables(), rules)
+        server = ZmqServer(
+            settings.zmq_bind_address,
+            self._arrived,
+            lambda peer: self._post(Disconnected(peer)),
+            insecure_network=settings.insecure_network,
+            clock=self._clock,
+        )
+        server.start()  # before anything is recorded: a taken port must leave the store as it was
+        self._server = server
+        figures = Figures(store, self._clock)
+        desks = Desks(
+            Start(
+                view=store,
+                control=booted.control,
+                log=LogEnd(store.end, store.allocated_end, store.segment_size, store.store_ms),
+                flushed=store.flushed,
+                store_host=(settings.broker_ip, settings.store_port(server.port)),
+                policy=policy_of(settings),
+                rules=rules,
+                registry=registry_of(settings),
+                sync_flush=settings.sync_flush,
+                flush_timeout_ms=settings.sync_flush_timeout_ms,
+                figures=figures.table,
+            )
+        )
+        core = BrokerCore(desks)
+        figures.attach(desks, server)
+        mirror.attach(desks.control, desks.commits)
+        self._parts = _Parts(store, mirror, events, core, booted)
+        hands = Hands(
+            store,
+            self._clock,
+            transmit=server.send,
+            post=self._post,
+            config_changed=mirror.changed,
+            announce=self._announce,
+            failed=self._fail,
+        )
+        self._hands = hands
+        self._loop = SingleWriterLoop(
+            core,
+            hands.performers(),
+            self._clock,
+            on_failure=self._fail,
+            refuse=self._refuse,
+        )
+        self._figures = figures
+
+    def _open_events(self, store: Store) -> EventStore | None:
+        """The event store; without it the broker serves from the log, and says so."""
+        try:
+            if self.settings.event_store_url:
+                return EventStore.open(self.settings.event_store_url)
+            return EventStore.at(store.paths.kourou / "events.db")
+        except MetadataUnavailable as error:
+            self._trouble = str(error)
+            _log.warning("starting without the event store: %s", error)
+            return None
+
+    async def serve(self) -> Mapping[str, str]:
+        """Record what a start records, begin to answer, register."""
+        assert self._parts and self._loop and self._hands and self._server
+        parts, desks = self._parts, self._parts.core.desks
+        await self._record_start(parts)
+        self._loop.start(self._tick, TICK_MS)
+        if parts.events is not None:
+            self._projector = Projector(
+                parts.store, parts.events, desks.control, lambda: desks.confirmations.confirmed
+            )
+            await self._projector.start()
+        parts.mirror.start()
+        self._ready = True
+        addresses = [
+            zmq_endpoint(address).removeprefix("tcp://")
+            for address in self.settings.name_server_addresses
+        ]
+        if addresses:
+            self._registration = self._register_with(addresses)
+            self._registration.start()
+            await self._registration.first(REGISTER_WAIT_S)
+        listening = {"zmq": f"tcp://{self._dial()}"}
+        if self.settings.admin_port is not None:
+            self._admin = AdminHttp(self.settings.admin_host, self.settings.admin_port, self._pages())
+            await self._admin.start()
+            listening["admin"] = f"http://{self._admin.address}"
+        return listening
+
+    async def _record_start(self, parts: _Parts) -> None:
+        """Append what was imported and what a broker makes for itself, before anybody asks."""
+        assert self._loop and self._hands
+        core, store = parts.core, parts.store
+        if store.space_wanted:
+            end = await asyncio.to_thread(store.allocate_next)
+            core.handle(self._clock.monotonic_ms(), [SpaceChanged(end, full=False)])
+        performers = self._hands.performers()
+        for events, why in (
+            (parts.booted.imported, parts.booted.why),
+            (decide_start(core.desks.control, rules_of(self.settings)), "the broker's own"),
+        ):
+            effects = core.start(
+                self._clock.monotonic_ms(), self._clock.now_ms(), events, why
+            )
+            for effect in effects:
+                performers[type(effect)](effect)
+        self._hands.dispatch()
+
+    def _register_with(self, addresses: Sequence[str]) -> Registration:
+        settings = self.settings
+        control = self._parts.core.desks.control if self._parts else None
+        assert control is not None
+        identity = Identity(
+            settings.broker_cluster_name,
+            settings.broker_name,
+            settings.broker_id,
+            self._dial(),
+            "",
+            dict(settings.listeners(self._dial())),
+        )
+        return Registration(
+            addresses,
+            identity,
+            lambda: (list(control.topics), control.topics.version),
+            self._clock,
+            period_ms=settings.register_period_ms,
+        )
+
+    async def drain(self) -> None:
+        """Leave the name servers, finish what is under way, take nothing new."""
+        self._ready = False
+        if self._registration is not None:
+            await self._registration.stop()
+            self._registration = None
+        if self._server is not None:
+            self._server.pause()
+        desks = self._parts.core.desks if self._parts else None
+        deadline = self._clock.monotonic_ms() + self.settings.sync_flush_timeout_ms
+        while desks is not None and desks.confirmations.owed:
+            if self._clock.monotonic_ms() > deadline:
+                break
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Record progress, flush and close everything."""
+        if self._admin is not None:
+            await self._admin.stop()
+        if self._registration is not None:
+            await self._registration.stop()
+        if self._loop is not None:
+            self._loop.stop()
+        parts, hands = self._parts, self._hands
+        if parts is not None and hands is not None:
+            try:
+                self._last_records(parts, hands)
+                if self._projector is not None:
+                    await self._projector.stop()
+                elif parts.events is not None:
+                    parts.events.close()
+                await hands.settle()
+                await asyncio.to_thread(parts.mirror.stop)
+            finally:
+                await asyncio.to_thread(parts.store.close)
+        if self._server is not None:
+            self._server.close()
+
+    def _last_records(self, parts: _Parts, hands: Hands) -> None:
+        if parts.core.desks.confirmations.failed is not None:
+            return
+        performers = hands.performers()
+        try:
+            for effect in parts.core.stop(self._clock.now_ms()):
+                performers[type(effect)](effect)
+        except KourouError as error:
+            _log.warning("the last progress is not in the log: %s", error)
+        hands.dispatch()
+
+    # -- frames -------------------------------------------------------------------------------
+
+    def _arrived(self, frames: list[Inbound]) -> None:
+        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        received: list[Input] = []
+        for inbound in frames:
+            frame = inbound.frame
+            if frame.kind is Kind.REPLY:
+                continue  # an answer to a notice; nobody waits for it
+            to = ReplyTo(inbound.peer, frame.correlation, frame.kind is not Kind.REQUEST)
+            try:
+                request = decode_request(frame)
+                if Answerer.BROKER not in REQUESTS[request.code].answered_by:
+                    raise BadRequest(
+                        f" request type {request.code} not supported",
+                        code=Code.REQUEST_CODE_NOT_SUPPORTED,
+                    )
+            except KourouError as error:
+                self._answer(to, error.wire_code, str(error))
+                continue
+            deadline_ms = now_ms + frame.deadline_ms if frame.deadline_ms else 0
+            received.append(
+                Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace)
+            )
+        if self._loop is not None:
+            self._loop.offer_all(received)
+
+    def _refuse(self, item: Input) -> None:
+        if isinstance(item, Received):
+            self._answer(
+                item.to,
+                Code.SYSTEM_BUSY,
+                "[REJECTREQUEST] too many requests wait at this broker; nothing was stored",
+            )
+
+    def _answer(self, to: ReplyTo, code: int, remark: str) -> None:
+        if not to.oneway and self._server is not None:
+            self._server.send(to.peer, (encode_reply(to.correlation, code, remark),))
+
+    def _post(self, item: Input) -> None:
+        if self._loop is not None:
+            self._loop.post(item)
+
+    def _tick(self) -> Input:
+        assert self._hands
+        self._hands.tick()
+        return Tick(self._clock.now_ms())
+
+    def _announce(self) -> None:
+        if self._registration is not None:
+            self._registration.announce()
+
+    def _dial(self) -> str:
+        """What clients dial: the advertised host and the port that was bound."""
+        assert self._server
+        return f"{self.settings.broker_ip}:{self._server.port}"
+
+    # -- pages --------------------------------------------------------------------------------
+
+    def _pages(self) -> AdminPages:
+        return AdminPages(
+            healthy=lambda: "" if self._loop is not None and self._loop.running else "stopped",
+            ready=lambda: "" if self._ready else "not serving",
+            metrics=self._figures.metrics,
+            config=self.settings.render,
+            statistics=self._statistics,
+        )
+
+    def _statistics(self) -> Mapping[str, Any]:
+        assert self._loop and self._parts
+        return {
+            **self._figures.statistics(),
+            "loop": self._loop.statistics(),
+            "event_store": {
+                "behind": self._projector.behind if self._projector else 0,
+                "trouble": self._projector.trouble if self._projector else self._trouble,
+            },
+        }
+
+
+def _nobody(error: BaseException) -> None:
+    raise error
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a broker until it is told to stop; the exit code (0, 2, 70 or 75)."""
+    try:
+        arguments = parse_arguments("kourou broker", "A Kourou message broker.", argv)
+        loaded = load_broker_settings(arguments, os.environ)
+    except KourouError as error:
+        complain("kourou broker", error)
+        return 2
+    if arguments.print_settings:
+        loaded.settings.print_to_stdout(explained=arguments.print_explained)
+        return 0
+    for warning in loaded.warnings:
+        _log.warning("%s", warning)
+    return run_service(
+        lambda: BrokerService(loaded.settings), ready_file=arguments.ready_file
+    )
+
+
+def main(argv: Sequence[str]) -> None:
+    """`python -m kourou_broker`."""
+    leave(run(argv))
+
+
+__all__ = ["BrokerService", "Flushed", "Peer", "main", "run"]

@@ -1,0 +1,134 @@
+"""What did operators and clients decide before this start?
+
+Lives here: the state of the control plane, from the event store, the control topic and the files that
+RocketMQ writes; and which of them is believed where they differ.
+May not live here: recovery of the log itself (kourou.store), changing anything in it.
+
+    the log's control topic    decides, as far back as it reaches
+    the event store            what came before that, and the history
+    config/*.json              a store that never had a control topic (a RocketMQ broker wrote it), and
+                               whatever another broker changed while it ran on this store
+
+State: none; it makes the state that the engine then owns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
+from kourou.engine.events import Event, Recorded
+from kourou.engine.ports import StoreView
+from kourou.engine.topics import TopicRules
+from kourou.errors import Corrupt, KourouError, MetadataUnavailable
+from kourou.eventstore.event_store import EventStore
+from kourou.model.names import CONTROL_TOPIC
+
+from kourou_broker.config_mirror import Tables
+from kourou_broker.control_log import read_control_events
+
+_log = logging.getLogger("kourou.broker")
+
+
+@dataclass(slots=True)
+class Booted:
+    """The state to go on with, and what must be recorded before serving."""
+
+    control: ControlState
+    imported: list[Event] = field(default_factory=list)
+    why: str = ""
+
+
+def boot_control(
+    view: StoreView, events: EventStore | None, tables: Tables | None, rules: TopicRules
+) -> Booted:
+    """Rebuild the control state; `tables` are the configuration files if somebody else wrote them.
+
+    Without an event store (it cannot be reached) the log and the files must do. Raises Corrupt if
+    neither the event store nor the files know what the log no longer has.
+    """
+    low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
+    control = _projected(events, low, high)
+    if control is None:
+        control = ControlState(next_offset=low)
+        if low > 0:
+            if tables is None:
+                raise Corrupt(
+                    f"the control events below offset {low} are neither in the log nor in an event "
+                    "store, and config/*.json is missing",
+                    hint="restore the event store or the config folder from a backup",
+                )
+            _log.warning("the control history below offset %d is lost; starting from files", low)
+            _adopt(control, tables, rules, low)
+            if events is not None:
+                events.forget()
+                events.begin(CONTROL.snapshot(control))
+    for batch in _read(view, control.next_offset, high):
+        for recorded in batch:
+            evolve(control, recorded)
+        if events is not None:
+            _project(events, batch)
+    imported: list[Event] = []
+    why = "topics and groups of the broker itself"
+    if tables is not None:
+        imported = decide_import(
+            control, rules, topics=tables.topics, groups=tables.groups, offsets=tables.offsets
+        )
+        why = "imported from config/*.json, which another broker wrote"
+        if imported:
+            _log.warning("importing %d changes from config/*.json", len(imported))
+    return Booted(control, imported, why)
+
+
+def _projected(events: EventStore | None, low: int, high: int) -> ControlState | None:
+    """The event store's state as far as the log bears it out; None if it is of no use."""
+    if events is None:
+        return None
+    try:
+        info = events.info()
+        if info.next_offset > high:
+            # The log was cut back (a power loss under ASYNC_FLUSH): what it lacks did not happen.
+            _log.warning(
+                "the event store is %d control events ahead of the log: taking them back",
+                info.next_offset - high,
+            )
+            events.truncate(high)
+        state, end = events.load(CONTROL)
+    except MetadataUnavailable:
+        raise
+    except KourouError as error:
+        _log.warning("the event store is rebuilt from the log: %s", error)
+        events.forget()
+        return ControlState() if low == 0 else None
+    if end < low:
+        return None
+    return state
+
+
+def _adopt(state: ControlState, tables: Tables, rules: TopicRules, next_offset: int) -> None:
+    for event in decide_import(
+        state, rules, topics=tables.topics, groups=tables.groups, offsets=tables.offsets
+    ):
+        evolve(state, Recorded(next_offset - 1, -1, 0, "broker", "files", "", event))
+    state.next_offset = next_offset
+
+
+def _read(view: StoreView, offset: int, high: int) -> Iterator[list[Recorded]]:
+    """Control events from the log, in batches."""
+    _, end = view.log_range()
+    while offset < high:
+        batch = read_control_events(view, offset, end)
+        if not batch:
+            return
+        yield batch
+        offset = batch[-1].offset + 1
+
+
+def _project(events: EventStore, batch: list[Recorded]) -> None:
+    try:
+        events.append(batch)
+    except Corrupt as error:
+        _log.warning("the event store differs from the log and is rebuilt at the next start: %s", error)
+        events.forget()

@@ -1,0 +1,214 @@
+"""The broker's hands: doing what its core decided.
+
+Lives here: one method an effect, the flush thread, log space, and what is told back to the core.
+May not live here: any decision.
+
+State: soft (which flush is under way, what is to be projected).
+
+Appends are written at once, answers leave right behind them, and the projections follow when the turn is
+over: a sender never waits for the key index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from kourou.clock import Clock
+from kourou.engine.effects import (
+    Announce,
+    Append,
+    ConfigChanged,
+    Effect,
+    Flush,
+    LogWarning,
+    Notify,
+    Reply,
+)
+from kourou.engine.inputs import Buffer, Dispatched, Flushed, Input, SpaceChanged, StoreFailed
+from kourou.engine.peer import Peer
+from kourou.errors import DiskFull, KourouError
+from kourou.protocol.frames import NO_TRACE, Kind, encode_reply, encode_request
+from kourou.store.flush_schedule import FlushSchedule
+from kourou.store.store import Store
+
+_log = logging.getLogger("kourou.broker")
+
+Transmit = Callable[[Peer, Sequence[Buffer]], bool]
+SPACE_RETRY_MS = 1_000
+
+
+class Hands:
+    """Performs effects; everything but the two worker threads runs on the service's loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        transmit: Transmit,
+        post: Callable[[Input], None],
+        config_changed: Callable[[str], None],
+        announce: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._transmit = transmit
+        self._post = post
+        self._config_changed = config_changed
+        self._announce = announce
+        self._failed = failed
+        self._flusher = ThreadPoolExecutor(1, "kourou-flush")
+        self._allocator = ThreadPoolExecutor(1, "kourou-allocate")
+        self._schedule = FlushSchedule(store.flush_policy, clock.monotonic_ms())
+        self._queue_schedule = FlushSchedule(store.queue_flush_policy, clock.monotonic_ms())
+        self._flushing = False
+        self._flush_again = False
+        self._allocating = False
+        self._space_retry_ms = 0
+        self._dispatch_due = False
+        self._faulted = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def performers(self) -> dict[type[Effect], Callable[[Effect], None]]:
+        """What the loop calls for each type of effect."""
+        return {
+            Append: self._append,
+            Flush: self._flush,
+            Reply: self._reply,
+            Notify: self._notify,
+            ConfigChanged: lambda effect: self._config_changed(effect.table),
+            Announce: lambda _effect: self._announce(),
+            LogWarning: lambda effect: _log.warning("%s", effect.text),
+        }
+
+    # -- the log ------------------------------------------------------------------------------
+
+    def _append(self, effect: Append) -> None:
+        self._store.append(effect.pieces, effect.blanks, effect.end)
+        if not self._dispatch_due:
+            self._dispatch_due = True
+            asyncio.get_running_loop().call_soon(self.dispatch)
+        if self._store.space_wanted:
+            self._allocate()
+
+    def dispatch(self) -> None:
+        """Project what was appended since the last time, and wake who waits for it."""
+        self._dispatch_due = False
+        try:
+            grown = self._store.dispatch()
+        except (KourouError, OSError) as error:
+            self._fail(error)
+            return
+        if grown:
+            self._post(Dispatched(grown))
+
+    def _flush(self, _effect: Flush) -> None:
+        if self._flushing:
+            self._flush_again = True
+        else:
+            self._start_flush()
+
+    def _start_flush(self) -> None:
+        if self._faulted:
+            return
+        self._flushing = True
+        self._flush_again = False
+        self._start(self._flush_in_thread())
+
+    async def _flush_in_thread(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            position = await loop.run_in_executor(self._flusher, self._store.flush)
+        except (KourouError, OSError) as error:
+            self._fail(error)
+            return
+        finally:
+            self._flushing = False
+        self._schedule.flushed(self._clock.monotonic_ms())
+        self._post(Flushed(position))
+        if self._flush_again:
+            self._start_flush()
+
+    async def _flush_queues_in_thread(self) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(
+                self._allocator, self._store.flush_projections
+            )
+        except (KourouError, OSError) as error:
+            # Projections can be rebuilt; the log is what counts. The next flush tries again.
+            _log.warning("the consume queues could not be flushed: %s", error)
+            return
+        self._queue_schedule.flushed(self._clock.monotonic_ms())
+
+    def tick(self) -> None:
+        """Look whether a flush, a checkpoint or log space is due; several times a second."""
+        if self._faulted:
+            return
+        now_ms = self._clock.monotonic_ms()
+        if not self._flushing and self._schedule.due(now_ms, self._store.dirty_bytes):
+            self._start_flush()
+        if self._queue_schedule.due(now_ms, self._store.projections_dirty_bytes):
+            self._start(self._flush_queues_in_thread())
+        if self._store.space_wanted and now_ms >= self._space_retry_ms:
+            self._allocate()
+
+    def _allocate(self) -> None:
+        if not self._allocating and not self._faulted:
+            self._allocating = True
+            self._start(self._allocate_in_thread())
+
+    async def _allocate_in_thread(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            end = await loop.run_in_executor(self._allocator, self._store.allocate_next)
+        except DiskFull as error:
+            _log.warning("%s", error)
+            self._space_retry_ms = self._clock.monotonic_ms() + SPACE_RETRY_MS
+            self._post(SpaceChanged(self._store.allocated_end, full=True))
+        except (KourouError, OSError) as error:
+            self._fail(error)
+        else:
+            self._post(SpaceChanged(end, full=False))
+        finally:
+            self._allocating = False
+
+    def _fail(self, error: BaseException) -> None:
+        """The disk failed: nobody is promised anything any more, and the process ends."""
+        if self._faulted:
+            return
+        self._faulted = True
+        _log.critical("the store failed: %s", error)
+        self._post(StoreFailed(str(error)))
+        # The answers of that input leave first; then the life of the service ends with code 75.
+        asyncio.get_running_loop().call_later(0.2, self._failed, error)
+
+    def _start(self, work: object) -> None:
+        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settle(self) -> None:
+        """Wait for the threads; nothing new is started."""
+        self._faulted = True
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._flusher.shutdown(wait=True)
+        self._allocator.shutdown(wait=True)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _reply(self, effect: Reply) -> None:
+        if effect.to.oneway:
+            return
+        head = encode_reply(effect.to.correlation, effect.code, effect.remark, effect.header)
+        self._transmit(effect.to.peer, (head, *effect.body))
+
+    def _notify(self, effect: Notify) -> None:
+        head = encode_request(
+            effect.request, correlation=0, deadline_ms=0, trace=NO_TRACE, kind=Kind.NOTIFY
+        )
+        self._transmit(effect.peer, (head, *effect.body))

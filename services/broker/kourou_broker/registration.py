@@ -1,0 +1,150 @@
+"""Telling every name server which topics are here, every 30 seconds and whenever they change.
+
+Lives here: one connection and one task per name server; registering, and leaving.
+May not live here: what a name server does with it.
+
+State: soft. A name server that cannot be reached is tried again with the next registration; the broker
+serves all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kourou.clock import Clock
+from kourou.errors import Code, KourouError
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.bodies import encode_register_body
+from kourou.protocol.messages.namesrv import RegisterBroker, UnregisterBroker
+from kourou.transport.zmq_client import ZmqConnection
+
+_log = logging.getLogger("kourou.broker")
+
+TIMEOUT_MS = 6_000
+CONNECT_WAIT_MS = 3_000
+RETRY_S = 1.0
+"""After a failed registration: name server and broker are often started together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who registers. `broker_addr` is what clients of this carrier dial."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str
+    listeners: dict[str, str]
+
+
+Topics = Callable[[], tuple[Sequence[TopicConfig], DataVersion]]
+
+
+class Registration:
+    """Registers with all name servers of a list."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        identity: Identity,
+        topics: Topics,
+        clock: Clock,
+        *,
+        period_ms: int,
+    ) -> None:
+        self._addresses = addresses
+        self._identity = identity
+        self._topics = topics
+        self._clock = clock
+        self._period_s = period_ms / 1_000
+        self._connections: dict[str, ZmqConnection] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wanted: dict[str, asyncio.Event] = {}
+        self.registered: dict[str, bool] = dict.fromkeys(addresses, False)
+
+    def start(self) -> None:
+        """Begin to register, on the running loop."""
+        for address in self._addresses:
+            self._connections[address] = ZmqConnection(address, connect_wait_ms=CONNECT_WAIT_MS)
+            self._wanted[address] = asyncio.Event()
+            self._tasks.append(asyncio.create_task(self._keep_registered(address)))
+
+    def announce(self) -> None:
+        """Topics changed: register now. Announcements of one turn travel together."""
+        for wanted in self._wanted.values():
+            wanted.set()
+
+    async def first(self, timeout_s: float) -> None:
+        """Wait until some name server knows this broker, or the time is up."""
+        deadline = self._clock.monotonic_ms() + timeout_s * 1_000
+        while not any(self.registered.values()) and self._clock.monotonic_ms() < deadline:
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Leave every name server that can be reached, and close."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(self._leave(address) for address in self._addresses))
+        for connection in self._connections.values():
+            connection.close()
+
+    async def _keep_registered(self, address: str) -> None:
+        wanted = self._wanted[address]
+        while True:
+            wanted.clear()
+            done = await self._register(address)
+            try:
+                async with asyncio.timeout(self._period_s if done else RETRY_S):
+                    await wanted.wait()
+            except TimeoutError:
+                continue
+
+    async def _register(self, address: str) -> bool:
+        me = self._identity
+        topics, version = self._topics()
+        request = RegisterBroker(
+            broker_name=me.broker_name,
+            broker_addr=me.broker_addr,
+            cluster_name=me.cluster_name,
+            ha_server_addr=me.ha_server_addr,
+            broker_id=me.broker_id,
+            listeners=me.listeners,
+        )
+        body = encode_register_body(topics, version)
+        try:
+            reply = await self._connections[address].request(
+                request, body=(body,), timeout_ms=TIMEOUT_MS
+            )
+        except KourouError as error:
+            self._note(address, done=False, why=str(error))
+            return False
+        done = reply.code == Code.SUCCESS
+        self._note(address, done=done, why=reply.remark)
+        return done
+
+    def _note(self, address: str, *, done: bool, why: str) -> None:
+        if done and not self.registered[address]:
+            _log.info("registered with the name server %s", address)
+        elif not done and self.registered[address]:
+            _log.warning("the name server %s does not answer: %s", address, why)
+        self.registered[address] = done
+
+    async def _leave(self, address: str) -> None:
+        if not self.registered[address]:
+            return
+        me = self._identity
+        request = UnregisterBroker(
+            broker_name=me.broker_name,
+            broker_addr=me.broker_addr,
+            cluster_name=me.cluster_name,
+            broker_id=me.broker_id,
+        )
+        try:
+            await self._connections[address].request(request, timeout_ms=1_000)
+        except KourouError as error:
+            _log.warning("could not leave the name server %s: %s", address, error)

@@ -1,0 +1,145 @@
+"""./kourou makes its environment once, notices what changed, and says what is missing.
+
+A make-believe Python writes down what it was asked to do, so nothing is downloaded here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PRETENDER = """\
+#!/bin/sh
+# Plays a Python: notes its arguments, "makes" environments, has ensurepip unless told otherwise.
+echo "$*" >> "$CALLS"
+case $1 in
+-c)
+    case $2 in
+    *version_info*) exit "${OLD:-0}" ;;
+    *ensurepip*) exit "${NO_ENSUREPIP:-0}" ;;
+    esac ;;
+-m)
+    case $2 in
+    venv) rm -rf "$4"; mkdir -p "$4/bin"; cp "$PRETENDER" "$4/bin/python"; : > "$4/pyvenv.cfg" ;;
+    pip) echo "a line of pip"; exit "${PIP_FAILS:-0}" ;;
+    kourou.cli) shift 2; echo "ran: $*" ;;
+    esac ;;
+esac
+"""
+
+
+class Checkout:
+    """A copy of the launcher with a make-believe Python."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "a checkout"
+        self.root.mkdir()
+        source = Path(__file__).resolve().parents[2]
+        shutil.copy(source / "kourou", self.root / "kourou")
+        shutil.copy(source / "pyproject.toml", self.root / "pyproject.toml")
+        self.calls = folder / "calls"
+        self.pretender = folder / "python3"
+        self.pretender.write_text(PRETENDER)
+        self.pretender.chmod(0o755)
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        self.calls.write_text("")
+        return subprocess.run(
+            [str(self.root / "kourou"), *arguments],
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": os.environ.get("HOME", "/"),
+                "CALLS": str(self.calls),
+                "PRETENDER": str(self.pretender),
+                "KOUROU_PYTHON": str(self.pretender),
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def asked(self, word: str) -> int:
+        """How many of the last run's calls of Python began so."""
+        return sum(line.startswith(word) for line in self.calls.read_text().splitlines())
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_the_first_run_installs_and_the_second_does_not(checkout: Checkout) -> None:
+    first = checkout.run("demo", "--plain", "two words")
+    assert (first.returncode, first.stdout) == (0, "ran: demo --plain two words\n")
+    assert (checkout.asked("-m venv"), checkout.asked("-m pip install")) == (1, 1)
+    second = checkout.run("test")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "ran: test\n", "")
+    assert (checkout.asked("-m venv"), checkout.asked("-m pip install")) == (0, 0)
+
+
+def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
+    checkout.run("test")
+    with (checkout.root / "pyproject.toml").open("a") as project:
+        project.write("# one more line\n")
+    assert checkout.run("test").returncode == 0
+    assert (checkout.asked("-m venv"), checkout.asked("-m pip install")) == (0, 1)
+
+
+def test_a_moved_folder_gets_a_new_environment(checkout: Checkout) -> None:
+    checkout.run("test")
+    checkout.root = checkout.root.rename(checkout.root.with_name("elsewhere"))
+    assert checkout.run("test").stdout == "ran: test\n"
+    assert (checkout.asked("-m venv"), checkout.asked("-m pip install")) == (1, 1)
+
+
+def test_a_failed_installation_shows_why_and_is_done_again(checkout: Checkout) -> None:
+    failed = checkout.run("test", PIP_FAILS="1")
+    assert failed.returncode == 2
+    assert "a line of pip" in failed.stderr
+    assert checkout.run("test").stdout == "ran: test\n"
+    assert checkout.asked("-m pip install") == 1
+
+
+def test_missing_ensurepip_names_the_line_to_type(checkout: Checkout) -> None:
+    done = checkout.run("demo", NO_ENSUREPIP="1")
+    assert done.returncode == 2
+    assert done.stderr.endswith("sudo apt install -y python3-venv\n")
+    assert not (checkout.root / ".venv").exists()
+
+
+def test_an_old_python_is_refused(checkout: Checkout) -> None:
+    done = checkout.run("demo", OLD="1")
+    assert done.returncode == 2
+    assert "is not a Python 3.11 or newer" in done.stderr
+
+
+def test_a_wheelhouse_is_the_only_source(checkout: Checkout, tmp_path: Path) -> None:
+    refused = checkout.run("test", KOUROU_WHEELHOUSE=str(tmp_path / "none"))
+    assert refused.returncode == 2
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    assert checkout.run("test", KOUROU_WHEELHOUSE=str(wheels)).returncode == 0
+    assert f"--no-index --find-links {wheels}" in checkout.calls.read_text()
+
+
+def test_a_folder_that_is_no_environment_stays_untouched(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "letter").write_text("dear")
+    done = checkout.run("test", KOUROU_VENV=str(precious))
+    assert done.returncode == 2
+    assert [item.name for item in precious.iterdir()] == ["letter"]
+    assert not precious.with_suffix(".lock").exists()
+
+
+def test_the_environment_may_live_elsewhere(checkout: Checkout, tmp_path: Path) -> None:
+    assert checkout.run("test", KOUROU_VENV=str(tmp_path / "venv")).stdout == "ran: test\n"
+    assert (tmp_path / "venv" / "pyvenv.cfg").exists()
+    assert not (checkout.root / ".venv").exists()

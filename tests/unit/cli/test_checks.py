@@ -1,0 +1,110 @@
+"""The checks count what pytest recorded, judge skips, and never call a broken run good."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kourou.cli import checks
+from kourou.cli.check_stages import ALLOWED_SKIPS, STAGES, Stage, may_skip
+from kourou.errors import ConfigError
+
+
+def record(path: Path, **fields: Any) -> Path:
+    empty = {"passed": [], "failed": [], "skipped": {}, "features": {}, "rounds": {}}
+    path.write_text(json.dumps({**empty, **fields}))
+    return path
+
+
+def test_a_record_is_counted(tmp_path: Path) -> None:
+    path = record(
+        tmp_path / "unit.json",
+        passed=["a", "b"],
+        failed=["c"],
+        features={"F001": ["a"]},
+        rounds={"a": [1, 10]},
+    )
+    outcome = checks._read_record(path)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (2, 1, 0)
+    assert outcome.features == {"F001": ["a"]}
+    assert outcome.rounds == {"a": [1, 10]}
+
+
+def test_a_run_without_a_record_failed(tmp_path: Path) -> None:
+    assert checks._read_record(tmp_path / "none.json").failed == 1
+
+
+def test_only_listed_skips_pass(tmp_path: Path) -> None:
+    fine = record(tmp_path / "fine.json", skipped={"a": f"{next(iter(ALLOWED_SKIPS))}: mount"})
+    odd = record(tmp_path / "odd.json", skipped={"a": "flaky today"})
+    assert checks._read_record(fine).failed == 0
+    assert checks._read_record(odd).failed == 1
+    assert "flaky today" in checks._read_record(odd).remarks[0]
+
+
+def test_a_reason_must_begin_as_listed() -> None:
+    assert may_skip("needs Java: for the real client")
+    assert not may_skip("really needs Java")
+
+
+def test_sums_join_the_proofs_of_all_stages() -> None:
+    total = checks.Outcome(features={"F001": ["a"]})
+    total.add(checks.Outcome(passed=2, skipped=1, features={"F001": ["b"], "F002": ["b"]}))
+    assert total.features == {"F001": ["a", "b"], "F002": ["b"]}
+    assert (total.passed, total.skipped) == (2, 1)
+
+
+def test_stages_keep_their_order_whatever_was_typed() -> None:
+    assert [stage.name for stage in checks._chosen(["unit", "lint"])] == ["lint", "unit"]
+    assert checks._chosen([]) == list(STAGES)
+    with pytest.raises(ConfigError, match="no stage 'units'"):
+        checks._chosen(["units"])
+
+
+def test_a_failing_command_shows_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = Stage("lint", "a check", commands=(("sh", "-c", "echo line 7 is odd; exit 1"),))
+    good = Stage("types", "another", commands=(("true",),))
+    monkeypatch.setattr(checks, "STAGES", (bad, good))
+    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
+    assert checks.run_checks(checks.Options(stages=["lint", "types"])) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "    line 7 is odd" in lines
+    assert lines[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_pytest_counts_reach_the_closing_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(Path("tests/conftest.py").read_text())
+    (tmp_path / "tests" / "test_small.py").write_text(
+        "import pytest\n"
+        "def test_good(rounds): assert rounds(50) == 5\n"
+        "def test_bad(): assert False\n"
+        "def test_missing(): pytest.skip('needs Java: here')\n"
+    )
+    stages = (Stage("unit", "small", tests="tests"), Stage("spark", "none", tests="nowhere"))
+    monkeypatch.setattr(checks, "STAGES", stages)
+    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
+    assert checks.run_checks(checks.Options()) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
+    assert "5 of       50  test_small.py::test_good" in out
+    assert "none yet" in out
+
+
+def test_a_slow_run_is_bound_to_the_code(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "libs").mkdir()
+    source = tmp_path / "libs" / "a.py"
+    source.write_text("1")
+    before = checks._prepare_folder(tmp_path, checks.Options(slow=True))
+    assert checks._prepare_folder(tmp_path, checks.Options(slow=True)) == before
+    source.write_text("2")
+    after = checks._prepare_folder(tmp_path, checks.Options(slow=True))
+    assert after != before
+    assert not before.exists()

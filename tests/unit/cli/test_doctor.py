@@ -1,0 +1,60 @@
+"""The doctor tells what is missing and what to type."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from kourou.cli import doctor
+
+MOUNTS = """\
+/dev/sda1 / ext4 rw,relatime 0 0
+tmpfs /data/ann tmpfs rw 0 0
+/dev/sdb1 /srv/my\\040disk xfs rw 0 0
+broken line
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/lib", "ext4"),
+        ("/data/ann/store", "tmpfs"),
+        ("/data/annette", "ext4"),
+        ("/srv/my disk/store", "xfs"),
+    ],
+)
+def test_the_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
+    assert doctor.file_system_of(Path(path), MOUNTS) == kind
+
+
+def test_no_mounts_no_answer() -> None:
+    assert doctor.file_system_of(Path("/x"), "") == ""
+
+
+def test_a_taken_port_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(doctor, "PORTS", {port: "name server"})
+        finding = next(doctor._ports())
+    assert finding.verdict is doctor.Verdict.NOTE
+    assert str(port) in finding.what
+    assert list(doctor._ports()) == []
+
+
+def test_missing_packages_fail_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "LOOKS", (doctor._packages,))
+    assert doctor.run_doctor() == 0
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    assert doctor.run_doctor() == 1
+    assert "zmq" in capsys.readouterr().out
+
+
+def test_java_is_asked_for_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    assert next(doctor._java()).remedy == "sudo apt install -y openjdk-17-jre-headless"

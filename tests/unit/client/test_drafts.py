@@ -1,0 +1,142 @@
+"""Drafts are records that only lack their place."""
+
+from __future__ import annotations
+
+import pytest
+from kourou.client.drafts import Drafting, Place, joined_keys, moved_to_queue
+from kourou.client.settings import CompressionKind, ProducerSettings
+from kourou.errors import BadRequest, MessageIllegal
+from kourou.model.sysflag import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.protocol.record import decode_record, encode_host, stamp
+from kourou.protocol.record_batch import check_drafts
+
+PLACE = Place(b"T", 2, "c1")
+HOST = encode_host(("127.0.0.1", 0))
+
+
+def drafting(**settings) -> Drafting:
+    return Drafting(ProducerSettings(**settings), HOST)
+
+
+def stored(draft: bytes):
+    record = bytearray(draft)
+    stamp(record, 0, queue_offset=5, position=9, store_timestamp=7, store_host=HOST)
+    return decode_record(record)
+
+
+@pytest.mark.feature("F173")
+def test_every_field_arrives():
+    draft = drafting().draft(
+        PLACE,
+        b"body",
+        "UNIQ1",
+        1_000,
+        tag="TagA",
+        keys="k1 k2",
+        properties={"own": "1"},
+        flag=3,
+    )
+    message = stored(draft)
+    assert (message.topic, message.queue_id, message.body) == ("T", 2, b"body")
+    assert (message.tag, message.keys, message.flag) == ("TagA", ("k1", "k2"), 3)
+    assert (message.born_timestamp, message.born_host) == (1_000, ("127.0.0.1", 0))
+    assert list(message.properties)[:5] == ["UNIQ_KEY", "TAGS", "KEYS", "own", "CLUSTER"]
+    assert message.properties["CLUSTER"] == "c1"
+
+
+def test_brokers_accept_drafts_in_batches():
+    import numpy as np
+
+    drafts = [drafting().draft(PLACE, b"%d" % n, f"U{n}", n) for n in range(8)]
+    found = check_drafts(b"".join(drafts), np.array([len(draft) for draft in drafts]))
+    assert found.queue_ids.tolist() == [2] * 8
+
+
+@pytest.mark.feature("F378")
+def test_an_empty_body_is_a_message():
+    assert stored(drafting().draft(PLACE, b"", "U", 1)).body == b""
+
+
+@pytest.mark.feature("F171", "F294")
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (CompressionKind.ZLIB, Compression.ZLIB),
+        (CompressionKind.LZ4, Compression.LZ4),
+        (CompressionKind.ZSTD, Compression.ZSTD),
+    ],
+)
+def test_large_bodies_are_compressed(kind, code):
+    body = b"flight " * 1_000
+    draft = drafting(compression=kind).draft(PLACE, body, "U", 1)
+    assert len(draft) < len(body) // 4
+    message = stored(draft)
+    assert message.body == body
+    assert message.sys_flag & SysFlag.COMPRESSED
+    assert (message.sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT == code
+
+
+@pytest.mark.feature("F294")
+def test_the_size_from_which_on_bodies_are_compressed():
+    small = drafting().draft(PLACE, b"x" * 4095, "U", 1)
+    assert not stored(small).sys_flag & SysFlag.COMPRESSED
+    large = drafting().draft(PLACE, b"x" * 4096, "U", 1)
+    assert stored(large).sys_flag & SysFlag.COMPRESSED
+
+
+def test_what_does_not_shrink_is_not_compressed():
+    import random
+
+    body = random.Random(1).randbytes(5_000)
+    message = stored(drafting().draft(PLACE, body, "U", 1))
+    assert message.body == body
+    assert not message.sys_flag & SysFlag.COMPRESSED
+
+
+@pytest.mark.feature("F172", "F296")
+def test_too_large_bodies_are_refused_before_they_travel():
+    with pytest.raises(MessageIllegal, match="4194305"):
+        drafting().draft(PLACE, b"x" * (4 * 1024 * 1024 + 1), "U", 1)
+    with pytest.raises(MessageIllegal, match="at most 10"):
+        drafting(message_size_bytes_max=10).draft(PLACE, b"x" * 11, "U", 1)
+
+
+@pytest.mark.parametrize("name", ["KEYS", "UNIQ_KEY", "REAL_TOPIC", "__CRC32#", "WAIT"])
+def test_reserved_property_names_are_refused(name):
+    with pytest.raises(BadRequest, match=name):
+        drafting().draft(PLACE, b"", "U", 1, properties={name: "x"})
+
+
+def test_trace_context_is_the_applications():
+    draft = drafting().draft(PLACE, b"", "U", 1, properties={"traceparent": "00-1-2-01"})
+    assert stored(draft).properties["traceparent"] == "00-1-2-01"
+
+
+@pytest.mark.parametrize("bad", [{"tag": "a\x01b"}, {"properties": {"a": ""}}, {"keys": "a\x02"}])
+def test_what_properties_cannot_hold(bad):
+    with pytest.raises(MessageIllegal):
+        drafting().draft(PLACE, b"", "U", 1, **bad)
+
+
+def test_a_broker_with_an_ipv6_address():
+    draft = bytearray(drafting().draft(Place(b"T", 0, "", store_host_v6=True), b"", "U", 1))
+    host = encode_host(("::1", 10911))
+    stamp(draft, 0, queue_offset=0, position=0, store_timestamp=1, store_host=host)
+    assert decode_record(draft).store_host == ("::1", 10911)
+
+
+@pytest.mark.feature("F013", "F367")
+def test_keys():
+    assert joined_keys("a") == "a"
+    assert joined_keys("  a   b ") == "a b"
+    assert joined_keys(["a", "b"]) == "a b"
+    for bad in (["a b"], [""], ["a\t"]):
+        with pytest.raises(BadRequest):
+            joined_keys(bad)
+
+
+def test_a_draft_moves_to_another_queue():
+    draft = drafting().draft(PLACE, b"body", "U", 1)
+    moved = moved_to_queue(draft, 7)
+    assert stored(moved).queue_id == 7
+    assert stored(moved).body == b"body"

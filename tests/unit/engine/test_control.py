@@ -1,0 +1,176 @@
+"""The whole control state: how events change it, its snapshot, decisions over several aggregates."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from kourou.engine import control
+from kourou.engine.control import CONTROL, ControlState, decode_state, encode_state, evolve
+from kourou.engine.events import (
+    Event,
+    EventLost,
+    GroupDeleted,
+    GroupPut,
+    OffsetsReset,
+    ProgressRecorded,
+    Recorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
+    UnknownEvent,
+)
+from kourou.engine.progress import Commits
+from kourou.engine.topics import TopicRules
+from kourou.errors import DecodeError, GroupNotFound, Rejected
+from kourou.model.group import GroupConfig
+from kourou.model.topic import DataVersion, TopicConfig
+
+RULES = TopicRules()
+
+
+def apply(state: ControlState, events: list[Event], at_ms: int = 100) -> ControlState:
+    for event in events:
+        recorded = Recorded(state.next_offset, -1, at_ms, "test", "", "", event)
+        assert evolve(state, recorded) is state
+    return state
+
+
+def full_state() -> ControlState:
+    return apply(
+        ControlState(),
+        [
+            *control.decide_start(ControlState(), RULES),
+            TopicPut(TopicConfig("TopicA")),
+            GroupPut(GroupConfig("g", retry_queue_nums=2)),
+            SettingChanged("fileReservedTime", 24),
+            SettingChanged("traceOn", False),
+            ProgressRecorded("g", {"TopicA": {0: 3, 11: 4}}),
+        ],
+    )
+
+
+def test_events_count_and_time_never_goes_back():
+    state = apply(ControlState(), [TopicPut(TopicConfig("A"))], at_ms=50)
+    apply(state, [TopicPut(TopicConfig("B"))], at_ms=40)
+    assert (state.next_offset, state.at_ms) == (2, 50)
+    assert control.time_of_next(state, 45) == 50
+    assert control.time_of_next(state, 55) == 55
+
+
+def test_events_that_this_version_does_not_know_change_nothing_but_are_counted():
+    state = full_state()
+    before = state.copy()
+    apply(state, [UnknownEvent("New", "new", b'{"type":"New"}'), EventLost("gone")])
+    assert state.next_offset == before.next_offset + 2
+    before.next_offset = state.next_offset
+    assert state == before
+
+
+def test_a_snapshot_is_the_state_and_stays_behind():
+    state = full_state()
+    taken = CONTROL.snapshot(state)
+    copy = state.copy()
+    assert (taken.stream, taken.offset, taken.at_ms) == ("control", state.next_offset, 100)
+    apply(state, [TopicDeleted(TopicConfig("TopicA"))])
+    assert decode_state(taken.body) == copy
+    assert decode_state(taken.body) != state
+    assert encode_state(decode_state(taken.body)) == taken.body
+
+
+def test_equal_states_with_another_past_give_the_same_snapshot():
+    one = apply(ControlState(), [TopicPut(TopicConfig(name)) for name in "AB"])
+    two = apply(ControlState(), [TopicPut(TopicConfig(name)) for name in "BA"])
+    assert one == two
+    assert encode_state(one) == encode_state(two)
+
+
+def test_a_snapshot_does_not_hold_what_is_not_recorded():
+    state = full_state()
+    Commits(state.progress).commit("g", "TopicA", 0, 99)
+    read = decode_state(encode_state(state))
+    assert read.progress.offset("g", "TopicA", 0) == 3
+    assert read == state
+
+
+@pytest.mark.parametrize(
+    "snapshot", [b"", b"{}", b"[]", b'{"format":1}', b'{"format":"1"}', b"\xff" * 9]
+)
+def test_what_is_no_snapshot_raises_decode_error(snapshot: bytes):
+    with pytest.raises(DecodeError):
+        decode_state(snapshot)
+
+
+def test_a_snapshot_of_a_newer_version_is_refused_by_its_number():
+    fields = msgspec.json.decode(encode_state(ControlState()))
+    with pytest.raises(DecodeError, match="format 2"):
+        decode_state(msgspec.json.encode({**fields, "format": 2}))
+
+
+# -- decisions over several aggregates ----------------------------------------------------------
+
+
+@pytest.mark.feature("F332", "F056")
+def test_a_first_heartbeat_makes_the_group_and_its_retry_topic():
+    state = ControlState()
+    made = control.decide_consumer_group(state, "g", auto_create=True)
+    assert made == [GroupPut(GroupConfig("g")), TopicPut(TopicConfig("%RETRY%g", 1, 1, 6))]
+    assert control.decide_consumer_group(apply(state, made), "g", auto_create=True) == []
+    with pytest.raises(GroupNotFound):
+        control.decide_consumer_group(state, "h", auto_create=False)
+
+
+def test_retry_and_dlq_topics_follow_the_groups_configuration():
+    state = full_state()
+    assert control.decide_retry_topic(state, "g") == [TopicPut(TopicConfig("%RETRY%g", 2, 2))]
+    assert control.decide_dlq_topic(state, "g") == [TopicPut(TopicConfig("%DLQ%g", 1, 1))]
+    for decide in (control.decide_retry_topic, control.decide_dlq_topic):
+        with pytest.raises(GroupNotFound):
+            decide(state, "nobody")
+
+
+def test_deleting_a_group_with_its_progress_even_when_only_progress_is_left():
+    state = full_state()
+    commits = Commits(state.progress)
+    [kept] = control.decide_delete_group(state, commits, "g", remove_offset=False)
+    apply(state, [kept])
+    assert commits.offset("g", "TopicA", 0) == 3
+    made = control.decide_delete_group(state, commits, "g", remove_offset=True)
+    assert made == [OffsetsReset("g", "TopicA", {0: None, 11: None}, {0: 3, 11: 4})]
+    apply(state, made)
+    assert commits.groups() == []
+    with pytest.raises(Rejected):
+        control.decide_delete_group(state, commits, "TOOLS_CONSUMER", remove_offset=True)
+
+
+def test_a_deleted_topic_is_gone_from_topics_and_progress():
+    state = apply(full_state(), [TopicDeleted(TopicConfig("TopicA"))])
+    assert "TopicA" not in state.topics
+    assert state.progress.table == {}
+    assert state.topics.version == DataVersion(100, 11)
+
+
+def test_a_deleted_group_is_gone_with_its_progress_if_asked():
+    state = apply(full_state(), [GroupDeleted(GroupConfig("g"), remove_offset=True)])
+    assert "g" not in state.groups
+    assert state.progress.table == {}
+
+
+def test_what_another_broker_wrote_is_imported_as_events():
+    state = full_state()
+    topics = {each.name: each for each in state.topics}
+    del topics["TopicA"], topics["rmq_sys_kourou_control"], topics["BenchmarkTest"]
+    topics["orders"] = TopicConfig("orders", 40_000, 40_000, 6)
+    topics["ORDERS"] = TopicConfig("ORDERS", 1, 9)
+    groups = {"h": GroupConfig("h"), "TOOLS_CONSUMER": GroupConfig("TOOLS_CONSUMER", False)}
+    offsets = {"g": {"TopicA": {0: 5}}, "h": {"orders": {7: 1}}}
+    made = control.decide_import(state, RULES, topics=topics, groups=groups, offsets=offsets)
+    apply(state, made)
+    assert {"orders", "ORDERS", "rmq_sys_kourou_control", "BenchmarkTest"} <= set(state.topics.table)
+    assert "TopicA" not in state.topics
+    assert "g" not in state.groups
+    assert state.groups.get("TOOLS_CONSUMER") == GroupConfig("TOOLS_CONSUMER", False)
+    assert "CID_ONSAPI_PULL" in state.groups
+    assert state.progress.table == offsets
+    topics = {each.name: each for each in state.topics}
+    groups = {each.name: each for each in state.groups}
+    assert control.decide_import(state, RULES, topics=topics, groups=groups, offsets=offsets) == []

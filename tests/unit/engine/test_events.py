@@ -1,0 +1,158 @@
+"""Control events: what is written is read back, and what is foreign never breaks the reader."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kourou.engine.events import (
+    EVENT_TYPES,
+    Cause,
+    Event,
+    EventLost,
+    GroupDeleted,
+    GroupPut,
+    KeyValueDeleted,
+    KeyValuePut,
+    OffsetsReset,
+    ProgressRecorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
+    UnknownEvent,
+    decode_event,
+    decode_record_body,
+    encode_event,
+    encode_record_body,
+    record_properties,
+)
+from kourou.errors import BadRequest, DecodeError
+from kourou.model.group import GroupConfig
+from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX
+from kourou.model.topic import TopicConfig
+
+EXAMPLES: list[tuple[Event, str]] = [
+    (TopicPut(TopicConfig("A", 8, 8)), "topic/A"),
+    (TopicPut(TopicConfig("A", 8, 4, 2, "MULTI_TAG", 1, True), TopicConfig("A")), "topic/A"),
+    (TopicDeleted(TopicConfig("%RETRY%g")), "topic/%RETRY%g"),
+    (GroupPut(GroupConfig("g", retry_max_times=3), GroupConfig("g")), "group/g"),
+    (GroupDeleted(GroupConfig("g"), remove_offset=True), "group/g"),
+    (SettingChanged("fileReservedTime", 24, 72), "setting/fileReservedTime"),
+    (SettingChanged("traceOn", True, None), "setting/traceOn"),
+    (SettingChanged("regionId", None, "x"), "setting/regionId"),
+    (ProgressRecorded("g", {"A": {0: 2**62, 3: 0}, "B": {1: 7}}), "progress/g"),
+    (OffsetsReset("g", "A", {0: 5, 1: None}, {0: None, 1: 9}), "progress/g"),
+    (KeyValuePut("ORDER_TOPIC_CONFIG", "T", "broker-a:4"), "kv/ORDER_TOPIC_CONFIG"),
+    (KeyValueDeleted("ORDER_TOPIC_CONFIG", "T", "broker-a:4"), "kv/ORDER_TOPIC_CONFIG"),
+    (EventLost("quarantined"), "lost"),
+]
+
+
+@pytest.mark.parametrize(("event", "aggregate"), EXAMPLES)
+def test_every_event_comes_back_as_it_was(event: Event, aggregate: str):
+    cause = Cause("admin:alice", "needed\nmore “queues”", "0af7651916cd43dd8448eb211c80319c")
+    body = encode_record_body(event, at_ms=1_700_000_000_123, cause=cause)
+    read = decode_record_body(body, offset=7, position=4096)
+    assert read.event == event
+    assert (read.offset, read.position, read.at_ms) == (7, 4096, 1_700_000_000_123)
+    assert Cause(read.actor, read.reason, read.trace_id) == cause
+    assert event.aggregate == aggregate
+    assert record_properties(event) == {"KEYS": aggregate, "TAGS": type(event).__name__}
+
+
+def test_every_known_type_has_an_example():
+    assert {event.type for event, _ in EXAMPLES} == EVENT_TYPES
+
+
+def test_the_worked_example_of_the_format_page():
+    event = TopicPut(TopicConfig("TopicA", 8, 8), TopicConfig("TopicA", 4, 4))
+    body = encode_record_body(
+        event,
+        at_ms=1_795_228_849_207,
+        cause=Cause("admin:alice", "four queues are too few", "0af7651916cd43dd8448eb211c80319c"),
+    )
+    assert body.decode() == (
+        '{"at_ms":1795228849207,"actor":"admin:alice","reason":"four queues are too few",'
+        '"trace_id":"0af7651916cd43dd8448eb211c80319c","aggregate":"topic/TopicA",'
+        '"event":{"type":"TopicPut","topic":{"name":"TopicA","read_queue_nums":8,'
+        '"write_queue_nums":8,"perm":6,"topic_filter_type":"SINGLE_TAG","topic_sys_flag":0,'
+        '"order":false},"before":{"name":"TopicA","read_queue_nums":4,"write_queue_nums":4,'
+        '"perm":6,"topic_filter_type":"SINGLE_TAG","topic_sys_flag":0,"order":false}}}'
+    )
+
+
+def test_an_event_of_a_newer_version_is_kept_byte_for_byte():
+    raw = b'{"type":"EpochOpened", "epoch":7,  "odd":{"a":[1,2.50]}}'
+    body = (
+        b'{"at_ms":5,"actor":"b","reason":"","trace_id":"","aggregate":"epoch","event":' + raw + b"}"
+    )
+    read = decode_record_body(body, offset=0, position=0)
+    assert read.event == UnknownEvent("EpochOpened", "epoch", raw)
+    assert encode_event(read.event) == raw
+    again = encode_record_body(read.event, at_ms=5, cause=Cause("b"))
+    assert decode_record_body(again, offset=0, position=0) == read
+
+
+def test_a_field_that_a_newer_version_added_is_passed_over():
+    raw = b'{"type":"SettingChanged","name":"n","value":1,"before":null,"scope":"cluster"}'
+    assert decode_event(raw, "setting/n") == SettingChanged("n", 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[",
+        b"null",
+        b'{"type":1}',
+        b'{"type":"TopicPut"}',
+        b'{"type":"TopicPut","topic":{"name":"a","perm":"six"}}',
+        b'{"type":"ProgressRecorded","group":"g","offsets":{"t":{"0":-1}}}',
+        b'{"type":"ProgressRecorded","group":"g","offsets":{"t":{"0":9223372036854775808}}}',
+        b'{"type":"New","text":"\xff"}',
+        b'{"type":"New","deep":' + b"[" * 100_000,
+    ],
+)
+def test_what_is_no_event_raises_decode_error(body: bytes):
+    with pytest.raises(DecodeError):
+        decode_event(body, "x")
+    with pytest.raises(DecodeError):
+        decode_record_body(body, offset=0, position=0)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(EXAMPLES), st.text(max_size=12), _JSON, st.data())
+def test_a_changed_event_is_read_or_refused_and_nothing_else(
+    example: tuple[Event, str], key: str, value: object, data: st.DataObject
+):
+    fields = msgspec.json.decode(encode_event(example[0]))
+    fields[data.draw(st.sampled_from([*fields, key]))] = value
+    body = msgspec.json.encode(fields)
+    cut = data.draw(st.integers(0, len(body)))
+    for foreign in (body, body[:cut]):
+        try:
+            decode_event(foreign, "x")
+        except DecodeError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("actor", "reason"),
+    [
+        ("a" * (ACTOR_LENGTH_MAX + 1), ""),
+        ("a", "r" * (REASON_LENGTH_MAX + 1)),
+        ("a\0b", ""),
+        ("a", "\ud800"),
+    ],
+)
+def test_a_cause_has_limits(actor: str, reason: str):
+    with pytest.raises(BadRequest):
+        Cause(actor, reason)

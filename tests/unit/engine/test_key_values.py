@@ -1,0 +1,58 @@
+"""A name server's key/value table."""
+
+from __future__ import annotations
+
+import pytest
+from kourou.engine import key_values
+from kourou.engine.events import Event, EventLost, KeyValueDeleted, KeyValuePut, Recorded
+from kourou.engine.key_values import KEY_VALUES, KeyValues
+from kourou.errors import BadRequest, DecodeError
+
+
+def apply(state: KeyValues, events: list[Event], at_ms: int = 5) -> KeyValues:
+    for event in events:
+        KEY_VALUES.evolve(state, Recorded(state.next_offset, -1, at_ms, "", "", "", event))
+    return state
+
+
+@pytest.mark.feature("F023")
+def test_keys_are_put_changed_and_deleted():
+    state = KeyValues()
+    made = key_values.decide_put(state, "N", "k", "1")
+    assert made == [KeyValuePut("N", "k", "1", None)]
+    apply(state, made)
+    assert key_values.decide_put(state, "N", "k", "1") == []
+    assert key_values.decide_put(state, "N", "k", "2") == [KeyValuePut("N", "k", "2", "1")]
+    gone = key_values.decide_delete(state, "N", "k")
+    assert gone == [KeyValueDeleted("N", "k", "1")]
+    apply(state, gone)
+    assert state.table == {}
+    assert key_values.decide_delete(state, "N", "k") == []
+    assert (state.next_offset, state.at_ms) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "value"),
+    [("", "k", "v"), ("N", "", "v"), ("N", "k", ""), ("N", "k\n", "v"), ("N", "k", "v" * 65_537)],
+)
+def test_what_is_empty_too_long_or_unprintable_is_refused(namespace: str, key: str, value: str):
+    with pytest.raises(BadRequest):
+        key_values.decide_put(KeyValues(), namespace, key, value)
+
+
+def test_a_snapshot_is_the_state():
+    state = apply(KeyValues(), [KeyValuePut("N", "k", "1"), EventLost("x")])
+    taken = KEY_VALUES.snapshot(state)
+    copy = state.copy()
+    apply(state, [KeyValuePut("N", "k", "2", "1")])
+    assert KEY_VALUES.decode(taken.body) == copy
+    assert copy.get("N", "k") == "1"
+    assert state.get("N", "k") == "2"
+
+
+@pytest.mark.parametrize(
+    "snapshot", [b"", b"[]", b'{"format":2,"next_offset":0,"at_ms":0,"table":{}}']
+)
+def test_what_is_no_snapshot_raises_decode_error(snapshot: bytes):
+    with pytest.raises(DecodeError):
+        KEY_VALUES.decode(snapshot)

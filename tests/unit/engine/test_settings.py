@@ -1,0 +1,79 @@
+"""Settings changed while the broker runs."""
+
+from __future__ import annotations
+
+import pytest
+from kourou.engine import settings
+from kourou.engine.events import Event, SettingChanged
+from kourou.engine.settings import Settings
+from kourou.engine.settings_registry import SettingsRegistry, SettingSpec
+from kourou.errors import BadRequest, ConfigError, NoPermission
+from kourou.model.topic import DataVersion
+
+HOURS = SettingSpec("fileReservedTime", 72, dynamic=True, minimum=1, maximum=1000)
+TRACE = SettingSpec("traceOn", True, dynamic=True)
+REGISTRY = SettingsRegistry([HOURS, TRACE, SettingSpec("maxMessageSize", 4)])
+
+
+def apply(state: Settings, events: list[Event], at_ms: int = 1) -> Settings:
+    for event in events:
+        assert isinstance(event, SettingChanged)
+        settings.evolve(state, event, at_ms)
+    return state
+
+
+@pytest.mark.feature("F358")
+def test_a_change_takes_effect_and_its_event_knows_what_was_before():
+    state = Settings()
+    made = settings.decide_change(state, REGISTRY, {"fileReservedTime": "24", "traceOn": "false"})
+    assert made == [SettingChanged("fileReservedTime", 24), SettingChanged("traceOn", False)]
+    apply(state, made, at_ms=9)
+    assert settings.effective(state, HOURS) == 24
+    assert settings.effective(state, TRACE) is False
+    assert state.version == DataVersion(9, 2)
+    assert settings.decide_change(state, REGISTRY, {"fileReservedTime": "48"}) == [
+        SettingChanged("fileReservedTime", 48, 24)
+    ]
+
+
+def test_what_is_so_already_changes_nothing():
+    assert settings.decide_change(Settings(), REGISTRY, {"fileReservedTime": "72"}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"fileReservedTime": "24", "maxMessageSize": "9"}, ConfigError),
+        ({"fileReservedTime": "24", "traceOn": "maybe"}, ConfigError),
+        ({"fileReservedTime": "24", "storePathRootDir": "/x"}, NoPermission),
+        ({}, BadRequest),
+    ],
+)
+def test_one_refused_key_refuses_the_whole_request(
+    changes: dict[str, str], error: type[Exception]
+):
+    with pytest.raises(error):
+        settings.decide_change(Settings(), REGISTRY, changes)
+
+
+def test_clearing_follows_the_file_again():
+    state = apply(Settings(), [SettingChanged("fileReservedTime", 24)])
+    made = settings.decide_clear(state, REGISTRY, "fileReservedTime")
+    assert made == [SettingChanged("fileReservedTime", None, 24)]
+    apply(state, made)
+    assert settings.effective(state, HOURS) == 72
+    assert settings.decide_clear(state, REGISTRY, "fileReservedTime") == []
+
+
+@pytest.mark.parametrize("stored", [0, 1001, True, "24"])
+def test_a_stored_value_that_the_registry_no_longer_allows_has_no_effect(stored: int | str):
+    state = Settings({"fileReservedTime": stored})
+    assert settings.effective(state, HOURS) == 72
+
+
+def test_a_copy_stays_behind():
+    state = apply(Settings(), [SettingChanged("traceOn", False)])
+    copy = state.copy()
+    apply(state, [SettingChanged("traceOn", None, False)])
+    assert copy.values == {"traceOn": False}
+    assert state.values == {}

@@ -1,0 +1,142 @@
+"""Which keys may be changed while the broker runs."""
+
+from __future__ import annotations
+
+import pytest
+from kourou.engine.settings_registry import (
+    SettingsRegistry,
+    SettingSpec,
+    never_remote,
+    parse_value,
+)
+from kourou.errors import Code, ConfigError, NoPermission
+
+REGISTRY = SettingsRegistry(
+    [
+        SettingSpec("fileReservedTime", 72, dynamic=True, minimum=1, maximum=87_600),
+        SettingSpec("brokerPermission", 6, dynamic=True, choices=("0", "2", "4", "6")),
+        SettingSpec("traceOn", True, dynamic=True),
+        SettingSpec("logLevel", "info", dynamic=True, choices=("debug", "info")),
+        SettingSpec("regionId", "DefaultRegion", dynamic=True),
+        SettingSpec("maxMessageSize", 4_194_304),
+        SettingSpec("listenPort", 10911),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "storePathRootDir",
+        "storePathCommitLog",
+        "rocketmqHome",
+        "brokerConfigPath",
+        "kvConfigPath",
+        "configBlackList",
+        "namesrvAddr",
+        "haMasterAddress",
+        "brokerIP1",
+        "listenPort",
+        "haListenPort",
+        "bindAddress",
+        "aclEnable",
+        "tlsEnable",
+        "curveSecretKey",
+        "adminToken",
+        "eventStoreUrl",
+        "flushDiskType",
+        "brokerRole",
+        "cleanFileForciblyEnable",
+        "messageStorePlugIn_class",
+        "filterSandbox",
+        "shellCommand",
+    ],
+)
+def test_what_decides_where_whom_and_who_is_never_set_from_afar(name: str):
+    with pytest.raises(NoPermission, match="never set from afar") as refused:
+        REGISTRY.dynamic(name)
+    assert refused.value.wire_code == Code.NO_PERMISSION
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fileReservedTime",
+        "brokerPermission",
+        "flushIntervalCommitLog",
+        "maxTransferCountOnMessageInMemory",
+        "deleteWhen",
+        "messageIndexEnable",
+        "enablePropertyFilter",
+        "transferMsgByHeap",
+    ],
+)
+def test_ordinary_keys_are_not_caught_by_that_rule(name: str):
+    assert never_remote(name) is None
+
+
+def test_such_a_key_cannot_be_listed_as_dynamic():
+    with pytest.raises(AssertionError, match="where files lie"):
+        SettingsRegistry([SettingSpec("storePathIndex", "/x", dynamic=True)])
+    with pytest.raises(AssertionError, match="twice"):
+        SettingsRegistry([SettingSpec("a", 1), SettingSpec("a", 2)])
+
+
+@pytest.mark.feature("F358")
+def test_a_refused_key_says_why_and_names_the_nearest_that_can_be_changed():
+    with pytest.raises(ConfigError) as unknown:
+        REGISTRY.dynamic("filereservedTim")
+    assert "there is no setting 'filereservedTim'" in str(unknown.value)
+    assert "nearest dynamic setting is fileReservedTime" in str(unknown.value)
+    with pytest.raises(ConfigError) as static:
+        REGISTRY.dynamic("maxMessageSize")
+    assert "maxMessageSize is read at start only" in str(static.value)
+    assert "nearest dynamic setting is" in str(static.value)
+
+
+def test_a_very_long_name_is_cut_in_the_answer():
+    with pytest.raises(ConfigError) as refused:
+        REGISTRY.dynamic("x" * 100_000)
+    assert len(str(refused.value)) < 400
+
+
+def spec(name: str) -> SettingSpec:
+    return REGISTRY.dynamic(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("fileReservedTime", " 24 ", 24),
+        ("brokerPermission", "4", 4),
+        ("traceOn", "FALSE", False),
+        ("logLevel", "debug", "debug"),
+        ("regionId", "eu west", "eu west"),
+    ],
+)
+def test_values_take_the_type_of_their_key(name: str, text: str, value: object):
+    read = parse_value(spec(name), text)
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("fileReservedTime", "0"),
+        ("fileReservedTime", "87601"),
+        ("fileReservedTime", "1e3"),
+        ("fileReservedTime", "٣"),
+        ("fileReservedTime", "9" * 400),
+        ("fileReservedTime", ""),
+        ("brokerPermission", "3"),
+        ("traceOn", "yes"),
+        ("logLevel", "loud"),
+        ("regionId", "a\nlistenPort=1"),
+        ("regionId", "a\x00"),
+        ("regionId", "x" * 1_025),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_by_name(name: str, text: str):
+    with pytest.raises(ConfigError, match=name):
+        parse_value(spec(name), text)

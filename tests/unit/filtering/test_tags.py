@@ -1,0 +1,89 @@
+"""Subscriptions by tags."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kourou.errors import BadRequest, Code, Rejected
+from kourou.filtering.tags import parse_subscription, parse_tags, wanted_codes, wants
+from kourou.model.limits import SUBSCRIPTION_TAGS_MAX
+from kourou.model.subscription import MATCH_ALL, SQL92, TAG, Subscription
+from kourou.protocol.hashing import java_hash
+
+
+@pytest.mark.parametrize("expression", [None, "", "*", " * "])
+def test_nothing_and_a_star_mean_every_message(expression: str | None):
+    parsed = parse_tags("T", expression, version=9)
+    assert parsed == Subscription("T", MATCH_ALL, TAG, version=9)
+    assert wanted_codes(parsed) is None
+    assert wants(parsed, None)
+    assert wants(parsed, "any")
+
+
+@pytest.mark.feature("F243")
+def test_tags_become_codes_as_in_a_real_heartbeat():
+    parsed = parse_tags("TopicA", "TagA || TagB || TagT")
+    assert parsed.tags == {"TagA", "TagB", "TagT"}
+    # The code set of a captured Java heartbeat with this expression.
+    assert wanted_codes(parsed) == {2598919, 2598938, 2598920}
+
+
+@pytest.mark.parametrize("expression", ["a||b", " a || b ", "a||b||", "||a||||b", "b || a || b"])
+def test_blanks_and_empty_parts_do_not_matter(expression: str):
+    parsed = parse_tags("T", expression)
+    assert parsed.tags == {"a", "b"}
+    assert parsed.codes == {97, 98}
+
+
+def test_the_exact_test_tells_colliding_tags_apart():
+    assert java_hash("Aa") == java_hash("BB")
+    parsed = parse_tags("T", "Aa")
+    assert wanted_codes(parsed) == {java_hash("BB")}
+    assert wants(parsed, "Aa")
+    assert not wants(parsed, "BB")
+    assert not wants(parsed, None)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["||", "|| ||", "||".join(f"t{i}" for i in range(SUBSCRIPTION_TAGS_MAX + 1)), "x" * 20_000],
+)
+def test_what_names_no_tag_or_too_many_is_refused(expression: str):
+    with pytest.raises(Rejected) as refused:
+        parse_tags("T", expression)
+    assert refused.value.wire_code == Code.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_a_bad_topic_is_refused():
+    with pytest.raises(BadRequest):
+        parse_tags("a/b", "*")
+
+
+@pytest.mark.parametrize("kind", [None, "", TAG])
+def test_no_type_means_tags(kind: str | None):
+    assert parse_subscription("T", "a", kind, version=3) == parse_tags("T", "a", version=3)
+
+
+def test_sql92_is_refused_as_by_a_broker_that_has_it_switched_off():
+    with pytest.raises(Rejected, match="does not filter by SQL92") as refused:
+        parse_subscription("T", "a > 1", SQL92)
+    assert refused.value.wire_code == Code.SYSTEM_ERROR
+
+
+def test_an_unknown_type_is_refused():
+    with pytest.raises(Rejected, match="unknown") as refused:
+        parse_subscription("T", "a", "X" * 100_000)
+    assert refused.value.wire_code == Code.SUBSCRIPTION_PARSE_FAILED
+    assert len(str(refused.value)) < 200
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_parsed_or_refused(text: str):
+    try:
+        parsed = parse_tags("T", text)
+    except Rejected:
+        assert not [part for part in text.split("||") if part.strip()]
+        return
+    assert parsed.codes == {java_hash(tag) for tag in parsed.tags}
+    assert parse_tags("T", parsed.expression) == parsed

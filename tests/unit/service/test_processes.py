@@ -1,0 +1,124 @@
+"""Children become ready, stop when told, and never outlive their parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kourou.errors import ConfigError, TimedOut, Unavailable
+from kourou.service.processes import Child, Children
+
+READY = """
+import json, os, signal, sys
+path = sys.argv[sys.argv.index("--ready-file") + 1]
+stopping = []
+signal.signal(signal.SIGTERM, {on_term})
+with open(path + ".new", "w") as out:
+    json.dump({{"zmq": "tcp://127.0.0.1:1", "pid": os.getpid()}}, out)
+os.rename(path + ".new", path)
+while True:
+    signal.pause()
+"""
+GENTLE = READY.format(on_term="lambda *_: sys.exit(7)")
+DEAF = READY.format(on_term="signal.SIG_IGN")
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-c", source]
+
+
+def test_a_child_is_ready_when_its_file_is_there(tmp_path: Path) -> None:
+    child = Child("gentle", python(GENTLE), tmp_path)
+    said = child.wait_for_ready()
+    assert said == {"zmq": "tcp://127.0.0.1:1", "pid": child.pid}
+    assert child.running
+    assert child.stop() == 7
+    assert not child.running
+
+
+def test_a_deaf_child_is_killed_after_the_grace(tmp_path: Path) -> None:
+    child = Child("deaf", python(DEAF), tmp_path)
+    child.wait_for_ready()
+    assert child.stop(grace_ms=1) == -signal.SIGKILL
+
+
+def test_kill_reaps(tmp_path: Path) -> None:
+    child = Child("gentle", python(GENTLE), tmp_path)
+    child.wait_for_ready()
+    assert child.kill() == -signal.SIGKILL
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child.pid, os.WNOHANG)
+
+
+def test_refused_settings_are_told_in_the_childs_own_sentence(tmp_path: Path) -> None:
+    source = "import sys; sys.exit(print('kourou: listenPort is no number') or 2)"
+    child = Child("strict", python(source), tmp_path)
+    with pytest.raises(ConfigError, match="strict refused to start: listenPort is no number"):
+        child.wait_for_ready()
+
+
+def test_a_child_that_ends_early_shows_its_output(tmp_path: Path) -> None:
+    child = Child("weak", python("raise SystemExit('out of luck')"), tmp_path)
+    with pytest.raises(Unavailable, match=r"(?s)weak ended with 1.*out of luck"):
+        child.wait_for_ready()
+
+
+def test_a_child_that_never_gets_ready_is_killed(tmp_path: Path) -> None:
+    class Jumping:
+        at = 0
+
+        def now_ms(self) -> int:
+            return 0
+
+        def monotonic_ms(self) -> int:
+            self.at += 1_000
+            return self.at
+
+    child = Child("slow", python("import signal; signal.pause()"), tmp_path, clock=Jumping())
+    with pytest.raises(TimedOut, match="slow was not ready"):
+        child.wait_for_ready(timeout_ms=1_500)
+    assert not child.running
+
+
+def test_children_stop_youngest_first(tmp_path: Path) -> None:
+    with Children(tmp_path) as children:
+        children.start("first", python(GENTLE)).wait_for_ready()
+        children.start("second", python(GENTLE)).wait_for_ready()
+        assert list(children.stop_all().items()) == [("second", 7), ("first", 7)]
+
+
+def test_an_orphan_dies_with_its_parent(tmp_path: Path) -> None:
+    """The parent is killed outright, so that nothing but the kernel can end the child."""
+    parent_source = f"""
+import os, signal, sys
+from pathlib import Path
+from kourou.service.processes import Child
+child = Child("gentle", [sys.executable, "-c", {GENTLE!r}], Path({str(tmp_path)!r}))
+child.wait_for_ready()
+print(child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run(python(parent_source), stdout=subprocess.PIPE, check=False)
+    assert done.returncode == -signal.SIGKILL
+    pid = json.loads(done.stdout)
+    wait_until_gone(pid)
+
+
+def wait_until_gone(pid: int) -> None:
+    """Returns when the process is gone or a zombie that its new parent has yet to bury."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        poll = select.poll()
+        poll.register(handle)
+        assert poll.poll(10_000), "it still runs"
+    finally:
+        os.close(handle)
