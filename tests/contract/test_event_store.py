@@ -1,7 +1,7 @@
 """What every event store promises, whatever database is behind it.
 
-SQLite in a file and in memory always; PostgreSQL when KOUROU_TEST_POSTGRES_URL names a database that
-may be emptied.
+SQLite in a file and in memory always; PostgreSQL when KOUROU_TEST_POSTGRES_URL names a database
+that may be emptied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kourou.engine.events import (
 )
 from kourou.engine.key_values import KEY_VALUES, KeyValues
 from kourou.engine.progress import Commits
-from kourou.engine.settings_registry import SettingsRegistry, SettingSpec
+from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.engine.stream import Snapshot, StreamKind
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, MetadataUnavailable, Rejected
@@ -289,7 +289,6 @@ def test_a_lost_beginning_without_its_snapshot_is_not_made_up(store: EventStore)
 # -- a stream without a log ---------------------------------------------------------------------
 
 
-@pytest.mark.feature("F023")
 def test_a_service_without_a_log_writes_its_events_here(store: EventStore):
     cause = Cause("admin:bob", "order topic")
     first = store.record(
@@ -299,7 +298,10 @@ def test_a_service_without_a_log_writes_its_events_here(store: EventStore):
         wall_ms=50,
         cause=cause,
     )
-    assert [(each.offset, each.position, each.at_ms) for each in first] == [(0, -1, 50), (1, -1, 50)]
+    assert [(each.offset, each.position, each.at_ms) for each in first] == [
+        (0, -1, 50),
+        (1, -1, 50),
+    ]
     [second] = store.record(
         KEY_VALUES, [KeyValuePut("N", "k", "3", "1")], expected_offset=2, wall_ms=40, cause=cause
     )
@@ -356,9 +358,7 @@ class Operator:
             body = encode_record_body(event, at_ms=at_ms, cause=Cause("admin", "because"))
             offset = self.live.next_offset
             # The live state sees the event itself, the replayed one what its bytes say.
-            evolve(
-                self.live, Recorded(offset, offset * 100, at_ms, "admin", "because", "", event)
-            )
+            evolve(self.live, Recorded(offset, offset * 100, at_ms, "admin", "because", "", event))
             self.bodies.append(body)
             self.recorded.append(decode_record_body(body, offset=offset, position=offset * 100))
         self.copies[self.live.at_ms] = self.live.copy()
@@ -438,9 +438,7 @@ def test_random_histories_are_rebuilt_from_their_bytes_and_as_of_any_time(
     refused = decided = 0
     for seed in range(rounds(1_000)):
         operator = Operator(seed)
-        kind = StreamKind(
-            f"history-{seed}", ControlState, evolve, CONTROL.encode, CONTROL.decode
-        )
+        kind = StreamKind(f"history-{seed}", ControlState, evolve, CONTROL.encode, CONTROL.decode)
         projected = 0
         for step in range(1, 61):
             operator.command()

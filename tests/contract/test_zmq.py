@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket as socketlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -472,24 +473,33 @@ async def test_a_held_request_that_times_out_costs_nobody_else(
     assert connection.statistics().late_answers == 1
 
 
-def closed_port() -> int:
-    """A port that nobody listens on, kept from others until the test is over."""
-    socket = process_context().socket(zmq.ROUTER)
-    port = socket.bind_to_random_port("tcp://127.0.0.1")
-    socket.close(linger=0)
-    return port
+@pytest.fixture
+def taken() -> Iterator[socketlib.socket]:
+    """A port that nobody else can take and that refuses connections."""
+    with socketlib.socket() as socket:
+        socket.bind(("127.0.0.1", 0))
+        yield socket
 
 
-async def test_nobody_there_is_unavailable_and_not_unknown(connect: Connect) -> None:
-    connection = connect(f"127.0.0.1:{closed_port()}", connect_wait_ms=HASTY_MS)
+def address_of(socket: socketlib.socket) -> str:
+    host, port = socket.getsockname()
+    return f"{host}:{port}"
+
+
+async def test_nobody_there_is_unavailable_and_not_unknown(
+    connect: Connect, taken: socketlib.socket
+) -> None:
+    connection = connect(address_of(taken), connect_wait_ms=HASTY_MS)
     with pytest.raises(Unavailable, match="cannot reach"):
         await connection.request(ASK, timeout_ms=PATIENT_MS)
     assert connection.statistics().sent == 0
     assert connection.statistics().waiting == 0
 
 
-async def test_a_request_waits_for_its_server_to_start(connect: Connect) -> None:
-    address = f"127.0.0.1:{closed_port()}"
+async def test_a_request_waits_for_its_server_to_start(
+    connect: Connect, taken: socketlib.socket
+) -> None:
+    address = address_of(taken)
     connection = connect(address)
     waiting = [
         asyncio.ensure_future(connection.request(ASK, timeout_ms=PATIENT_MS)) for _ in range(3)
@@ -497,6 +507,7 @@ async def test_a_request_waits_for_its_server_to_start(connect: Connect) -> None
     connection.oneway(ASK, timeout_ms=PATIENT_MS)
     await asyncio.sleep(0)
     assert connection.statistics().waiting == 4
+    taken.close()
     host = Host(bind=address)
     assert [reply.code for reply in await asyncio.gather(*waiting)] == [0, 0, 0]
     await until(lambda: len(host.frames) == 4)
@@ -585,10 +596,10 @@ async def test_a_callback_may_close_the_connection(host: Host, connect: Connect)
 
 
 async def test_too_many_waiting_requests_are_refused(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, taken: socketlib.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SOCKET_HWM_MESSAGES", 2)
-    connection = connect(f"127.0.0.1:{closed_port()}")
+    connection = connect(address_of(taken))
     waiting = [
         asyncio.ensure_future(connection.request(ASK, timeout_ms=PATIENT_MS)) for _ in range(2)
     ]

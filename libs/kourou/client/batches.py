@@ -48,7 +48,7 @@ def as_messages(
     tag: str | None,
     keys: str | Iterable[str],
 ) -> list[Message]:
-    """The messages of a call: Message objects, or a topic and bodies (or Messages of that topic)."""
+    """The messages of a call: Messages, or a topic and bodies (or Messages of that topic)."""
     if isinstance(first, str):
         shared_keys = tuple(keys.split()) if isinstance(keys, str) else tuple(keys)
         messages = [

@@ -20,8 +20,9 @@ from kourou.clock import Clock
 from kourou.errors import Code, DecodeError, error_from_code
 from kourou.protocol.frames import Frame
 from kourou.protocol.request import Request, Response
-from kourou.transport.zmq_client import Outcome, Reply, ZmqConnection
-from kourou.transport.zmq_link import Buffer
+from kourou.transport.pending_requests import Outcome
+from kourou.transport.zmq_client import Reply, ZmqConnection
+from kourou.transport.zmq_socket import Buffer
 
 CONNECT_WAIT_MS = 3_000
 """How long a request waits for a connection before another server is worth a try."""
@@ -56,6 +57,10 @@ class Wire(Protocol):
         """Send an encoded request; the callback gets its outcome."""
         ...
 
+    def send_parts(self, parts: Sequence[Buffer]) -> bool:
+        """Send an answer to a request of the server."""
+        ...
+
     def close(self) -> None:
         """Close it; what is in flight ends."""
         ...
@@ -83,6 +88,7 @@ class Connections:
         self._dial = dial
         self._on_notify = on_notify
         self._open: dict[str, Wire] = {}
+        self._name_servers: set[str] = set()
         self._closed = False
 
     def to(self, address: str) -> Wire:
@@ -100,7 +106,9 @@ class Connections:
 
     def to_name_server(self, address: str) -> Wire:
         """The connection to a name server's address as users write it."""
-        return self.to(zmq_endpoint(address))
+        endpoint = zmq_endpoint(address)
+        self._name_servers.add(endpoint)
+        return self.to(endpoint)
 
     async def ask(
         self,
@@ -114,15 +122,17 @@ class Connections:
         """Ask a broker; any code but SUCCESS and those in `also` is raised as its error."""
         return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
 
-    def retain(self, addresses: Collection[str]) -> None:
-        """Close every connection but those to `addresses`."""
-        for address in [address for address in self._open if address not in addresses]:
-            self._open.pop(address).close()
+    def retain_routes(self, addresses: Collection[str]) -> None:
+        """Close connections to brokers that no route names any more."""
+        for address in list(self._open):
+            if address not in addresses and address not in self._name_servers:
+                self._open.pop(address).close()
 
     def close(self) -> None:
         """Close all, and open none any more."""
         self._closed = True
-        self.retain(())
+        while self._open:
+            self._open.popitem()[1].close()
 
 
 async def asked(

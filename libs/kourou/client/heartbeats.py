@@ -10,12 +10,18 @@ State: soft. The truth about groups is what the client's producers and consumers
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kourou.client.connections import Connections
+from kourou.client.route_table import RouteTable
+from kourou.errors import KourouError
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
+from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.messages.membership import HeartBeat, UnregisterClient
 
-INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 SOON_MS = 20
 """Reasons that come together are told together."""
 
@@ -31,3 +37,126 @@ class Membership:
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
     subscriptions: tuple[Subscription, ...]
+
+
+class Heartbeats:
+    """Tells brokers. `memberships()` gives this client's consumer groups as they are now."""
+
+    def __init__(
+        self,
+        client_id: str,
+        connections: Connections,
+        routes: RouteTable,
+        memberships: Callable[[], Iterable[Membership]],
+        *,
+        interval_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        self._client_id = client_id
+        self._connections = connections
+        self._routes = routes
+        self._memberships = memberships
+        self._interval_ms = interval_ms
+        self._timeout_ms = timeout_ms
+        self._producer_groups: dict[str, int] = {}
+        self._told: set[str] = set()
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Tell from now on."""
+        self._routes.listen(self._route_changed)
+        self._task = asyncio.ensure_future(self._keep_telling())
+
+    def close(self) -> None:
+        """Tell no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def soon(self) -> None:
+        """Something changed, or a connection may be new: tell everybody in a moment."""
+        self._wanted.set()
+
+    def _route_changed(self, _topic: str) -> None:
+        if not self._routes.addresses() <= self._told:
+            self.soon()
+
+    async def _keep_telling(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._wanted.wait(), self._interval_ms / 1000)
+                await asyncio.sleep(SOON_MS / 1000)
+            except TimeoutError:
+                self._connections.retain_routes(self._routes.addresses())
+            self._wanted.clear()
+            await self.beat()
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    def add_producer_group(self, group: str) -> None:
+        """This client produces in `group`."""
+        self._producer_groups[group] = self._producer_groups.get(group, 0) + 1
+        self.soon()
+
+    async def beat(self) -> None:
+        """Tell every broker now; failures are logged, for the next beat repeats everything."""
+        consumers = tuple(
+            ConsumerData(
+                group=one.group,
+                consume_type=one.consume_type,
+                message_model=one.message_model,
+                consume_from_where=one.consume_from_where,
+                subscriptions=one.subscriptions,
+            )
+            for one in self._memberships()
+        )
+        if not consumers and not self._producer_groups:
+            return
+        body = encode_heartbeat(
+            HeartbeatBody(
+                client_id=self._client_id,
+                producer_groups=tuple(self._producer_groups),
+                consumers=consumers,
+            )
+        )
+        addresses = self._routes.addresses()
+        self._told &= addresses
+        await asyncio.gather(*(self._tell(address, body) for address in addresses))
+
+    async def reach(self, addresses: Iterable[str]) -> None:
+        """Tell everybody now if one of these brokers was not told before."""
+        if not self._told.issuperset(addresses):
+            await self.beat()
+
+    async def _tell(self, address: str, body: bytes) -> None:
+        self._told.add(address)
+        try:
+            await self._connections.ask(
+                address, HeartBeat(), body=body, timeout_ms=self._timeout_ms
+            )
+        except KourouError as error:
+            self._told.discard(address)
+            _log.warning("broker %s does not hear our heartbeat: %s", address, error)
+
+    async def leave(self, *, producer_group: str = "", consumer_group: str = "") -> None:
+        """Tell every broker that this client leaves a group (35)."""
+        if producer_group:
+            self._producer_groups[producer_group] -= 1
+            if self._producer_groups[producer_group]:
+                return
+            del self._producer_groups[producer_group]
+        request = UnregisterClient(
+            client_id=self._client_id,
+            producer_group=producer_group or None,
+            consumer_group=consumer_group or None,
+        )
+        await asyncio.gather(*(self._say(address, request) for address in self._told))
+
+    async def _say(self, address: str, request: UnregisterClient) -> None:
+        try:
+            await self._connections.ask(address, request, timeout_ms=self._timeout_ms)
+        except KourouError as error:
+            # It finds out by the lost connection, or by the silence.
+            _log.info("broker %s does not hear that we leave: %s", address, error)

@@ -22,13 +22,15 @@ import concurrent.futures
 import logging
 import os
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import uvloop
 
 from kourou.errors import Rejected
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("kourou.client")
 JOIN_S_MAX = 10.0
@@ -105,6 +107,33 @@ class IoThread:
             self._thread.join(JOIN_S_MAX)
             if self._thread.is_alive():
                 _log.warning("client thread %s did not end within %s s", self.key, JOIN_S_MAX)
+
+
+class OnIoThread(Protocol):
+    """An object whose conversations run on `_io`."""
+
+    _io: IoThread
+
+
+SelfT = TypeVar("SelfT", bound=OnIoThread)
+
+
+def on_io_thread(
+    method: Callable[Concatenate[SelfT, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SelfT, P], Coroutine[Any, Any, T]]:
+    """A method that may be awaited on any loop and runs on the object's I/O thread.
+
+    `__wrapped__` is the method itself, for faces that wait in another way.
+    """
+
+    @wraps(method)
+    async def called(self: SelfT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        io = self._io
+        if asyncio.get_running_loop() is io.loop:
+            return await method(self, *args, **kwargs)
+        return await io.run(method(self, *args, **kwargs))
+
+    return called
 
 
 class _Registry:

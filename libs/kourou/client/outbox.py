@@ -32,7 +32,7 @@ Outcome: TypeAlias = SendResult | KourouError
 Outcomes: TypeAlias = "list[tuple[Any, Outcome | None, int]]"
 """(waiter, outcome, size in bytes of the draft) of messages that crossed by one port.
 
-A oneway message has no outcome (None) once it is handed to its connection, and usually no waiter."""
+A oneway message has no outcome (None) and no waiter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

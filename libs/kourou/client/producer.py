@@ -214,10 +214,7 @@ class ProducerCore:
         """One message, checked, encoded and in its lane. Raises Rejected or Unavailable."""
         if type(body) is not bytes:
             body = encode_body(body)
-        if keys:
-            keys = joined_keys(keys)
-        else:
-            keys = ""
+        keys = joined_keys(keys) if keys else ""
         if lane is None:
             if terms is self._usual:
                 lane = self._next(topic)

@@ -1,7 +1,7 @@
 """One pull of one queue: the question, the answer, its messages.
 
-Lives here: how a pull is asked and read, and which member of a broker to ask next time. May not live
-here: what to do with an answer (kourou.client.pull_plan for push consumers).
+Lives here: how a pull is asked and read, and which member of a broker to ask next time. May not
+live here: what to do with an answer (kourou.client.pull_plan for push consumers).
 
 Pulls carry their subscription, so a broker that restarted can answer before the next heartbeat.
 
@@ -113,7 +113,7 @@ class Puller:
             self._suggested[queue] = header.suggest_which_broker_id
         if reply.code == Code.SUCCESS and reply.body:
             pulled.messages = decode_pull(
-                reply.body[0],
+                memoryview(reply.body[0]),
                 queue,
                 from_offset=offset,
                 next_offset=pulled.next_offset,

@@ -1,7 +1,7 @@
 """A message as a consumer gets it, and how a pull's bytes become such messages.
 
-Lives here: decoding a pull's body, lazily and many at once; the checks that it is what was asked for;
-the exact tag test. May not live here: windows, handlers, acknowledging.
+Lives here: decoding a pull's body, lazily and many at once; the checks that it is what was asked
+for; the exact tag test. May not live here: windows, handlers, acknowledging.
 
 A bulk pull brings a thousand messages of which a handler may look at two fields, so only the layout
 and the checksums are computed for all (in numpy); everything else is decoded when it is looked at.
@@ -271,7 +271,8 @@ def _check_queue(queue: MessageQueue, queue_id: int) -> None:
 def tag_filter(subscription: Subscription) -> Callable[[ReceivedMessage], bool] | None:
     """The exact test of tags, or None when every message is wanted.
 
-    Brokers compare hash codes, so two tags with one code both arrive; the wrong one is dropped here.
+    Brokers compare hash codes, so two tags with one code both arrive; the wrong one is dropped
+    here.
     """
     if subscription.expression_type != TAG or not subscription.tags:
         return None

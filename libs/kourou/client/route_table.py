@@ -68,6 +68,10 @@ class RouteTable:
         """Call `on_change(topic)` after a topic's queues or addresses changed."""
         self._listeners.append(on_change)
 
+    def unlisten(self, on_change: Callable[[str], None]) -> None:
+        """Call it no more."""
+        self._listeners.remove(on_change)
+
     def known(self, topic: str) -> QueueMap | None:
         """The map as last heard; any thread may ask."""
         return self._maps.get(topic)
@@ -97,6 +101,13 @@ class RouteTable:
         if fresh.borrowed and not default_topic:
             raise _unknown(topic)
         return fresh
+
+    async def find_existing(self, topic: str) -> QueueMap | None:
+        """The topic's own map, or None while no name server knows the topic."""
+        try:
+            return await self.find(topic)
+        except TopicNotFound:
+            return None
 
     async def refresh(self, topic: str) -> QueueMap:
         """Ask for the topic's route now."""

@@ -172,7 +172,7 @@ class SendDesk:
         retries: dict[Lane, tuple[Lane, int] | None] = {}
         resend_unsafe = self._settings.retry_another_broker_when_not_store_ok
         for message, outcome in zip(frame.messages, outcomes, strict=True):
-            if type(outcome) is SendResult:
+            if isinstance(outcome, SendResult):
                 if not resend_unsafe or outcome.status is SendStatus.SEND_OK:
                     final.append((message, outcome))
                     continue

@@ -173,7 +173,8 @@ class Sends:
         await port.room()
         lanes = {}
         for topic in dict.fromkeys(message.topic for message in messages):
-            lanes[topic] = core.known(topic) or await core.io.run(core.find(topic))
+            found = core.known(topic)
+            lanes[topic] = await core.io.run(core.find(topic)) if found is None else found
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
         port.add_all(unsent_many(core, port, lanes, messages, timeout_ms, _gathering(done)))
         return await done

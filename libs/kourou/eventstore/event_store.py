@@ -260,9 +260,10 @@ class EventStore:
             while state.next_offset < end:
                 upto = min(state.next_offset + READ_EVENTS_MAX, end)
                 before = state.next_offset
-                for recorded in read_events(connection, kind.name, before, upto):
+                page = read_events(connection, kind.name, before, upto)
+                for recorded in page:
                     state = kind.evolve(state, recorded)
-                if state.next_offset != upto:
+                if len(page) != upto - before:
                     raise Corrupt(
                         f"the event store lacks events of the stream {kind.name} between "
                         f"{before} and {upto}",

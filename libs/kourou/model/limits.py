@@ -66,6 +66,7 @@ ACTOR_LENGTH_MAX = 256  # who did it, in a control event
 REASON_LENGTH_MAX = 1_024  # why, in a control event
 TRACE_ID_LENGTH_MAX = 64  # 32 hexadecimal digits today
 SETTING_LENGTH_MAX = 1_024
+PROPERTIES_TEXT_BYTES_MAX = 256 * 1024  # settings in one request
 PROGRESS_EVENT_ENTRIES_MAX = 10_000  # a progress event with more is cut into several
 
 # -- peers ----------------------------------------------------------------------------------------

@@ -3,11 +3,11 @@
 Fact sheet §3.1 and §1.2 tell which spellings there are. The reader accepts, beyond the standard:
 
     unquoted keys, numbers as keys     {brokerAddrs:{0:"127.0.0.1:10911"}}
-    objects as keys                    {"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:0}}
+    objects as keys                    {offsetTable:{{"brokerName":"b","queueId":3,"topic":"T"}:0}}
     single quotes, trailing commas, comments, a byte order mark, further escapes
 
-A scalar key is read as text (`"0"`), an object key as an `ObjectKey`. The writer emits standard JSON
-except where a mapping's keys are objects, for which the standard has no words.
+A scalar key is read as text (`"0"`), an object key as an `ObjectKey`. The writer emits standard
+JSON except where a mapping's keys are objects, for which the standard has no words.
 
 Lives here: text <-> plain Python values. May not live here: what the values mean.
 
@@ -231,7 +231,7 @@ class _Reader:
 
 
 def _without_lone_surrogates(text: str) -> str:
-    """Join surrogate pairs that were escaped apart; a half without its other half becomes U+FFFD."""
+    """Join surrogate pairs that were escaped apart; a half without the other becomes U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -5,11 +5,11 @@
     header_word = header type(1) header length(3)            big-endian
     header      = JSON object | binary header                 types 0 and 1
 
-Fact sheet §1; docs/formats/frame.md shows both headers in hex. Reading a JSON header is as lenient as
-RocketMQ's own reader, writing is standard JSON.
+Fact sheet §1; docs/formats/frame.md shows both headers in hex. Reading a JSON header is as lenient
+as RocketMQ's own reader, writing is standard JSON.
 
-Lives here: bytes <-> `RemotingCommand`, and cutting a stream into frames. May not live here: what the
-fields mean (kourou.protocol.ext_fields), TLS, sockets.
+Lives here: bytes <-> `RemotingCommand`, and cutting a stream into frames. May not live here: what
+the fields mean (kourou.protocol.ext_fields), TLS, sockets.
 
 Every error is a DecodeError, after which the connection can only be closed: a stream that was cut
 wrong once has no further frame.
@@ -150,8 +150,8 @@ def _split_word(word: int, total: int) -> tuple[HeaderType, int]:
 class FrameReader:
     """Cuts what a connection receives into commands. State: the bytes of one unfinished frame.
 
-    After bad bytes `error` is set, and every further `feed` raises it. Commands that were whole before
-    the bad bytes are still returned, so a caller looks at `error` after it handled what it got.
+    After bad bytes `error` is set, and every further `feed` raises it. Commands that were whole
+    before the bad bytes are still returned, so a caller looks at `error` after handling them.
     """
 
     __slots__ = ("_buffer", "_frame_size_max", "error")

@@ -1,9 +1,9 @@
 """The commit log: every record of every topic, in one sequence of bytes.
 
-Lives here: the segments, where the log starts and ends, appending, flushing, and the fence that falls
-when a flush fails. Its bytes are described in docs/formats/commit-log.md.
-May not live here: numbering of records (kourou.engine.appends), what a record looks like
-(kourou.protocol.record), where a log ends after a crash (kourou.store.survey).
+Lives here: the segments, where the log starts and ends, appending, flushing, and the fence that
+falls when a flush fails. Its bytes are described in docs/formats/commit-log.md. May not live here:
+numbering of records (kourou.engine.appends), what a record looks like (kourou.protocol.record),
+where a log ends after a crash (kourou.store.survey).
 
 State: log.
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.store.disk import FULL, Buffer, Disk
@@ -43,7 +44,7 @@ class CommitLog:
     ) -> None:
         self._disk = disk
         self._paths = paths
-        self._mapped = mapped
+        self.mapped = mapped
         self._segments = {segment.start: segment for segment in segments}
         self.segment_size = segment_size
         self.start = min(self._segments, default=0)
@@ -66,25 +67,29 @@ class CommitLog:
         another length than `segment_size`, Corrupt if one is missing in the middle.
         """
         segments: list[Segment] = []
-        for name in disk.list_dir(paths.commit_log):
-            start = start_of(name)
-            if start is None:
-                continue
-            file = disk.open(paths.commit_log / name)
-            size = file.size()
-            if size != segment_size or start % segment_size:
-                raise ConfigError(
-                    f"log segment {paths.commit_log / name} has {size} bytes, "
-                    f"but mappedFileSizeCommitLog is {segment_size}",
-                    hint="set the size with which this store was written",
-                )
-            if segments and segments[-1].end != start:
-                raise Corrupt(
-                    f"the commit log has a hole: no segment starts at {segments[-1].end}, "
-                    f"the next is {name}",
-                    hint="restore the missing file",
-                )
-            segments.append(Segment(file, start, segment_size, mapped=mapped))
+        try:
+            for name in disk.list_dir(paths.commit_log):
+                start = start_of(name)
+                if start is None:
+                    continue
+                path = paths.commit_log / name
+                file = disk.open(path)
+                try:
+                    _check_segment(path, start, file.size(), segment_size)
+                    if segments and segments[-1].end != start:
+                        raise Corrupt(
+                            f"the commit log has a hole: no segment starts at {segments[-1].end}, "
+                            f"the next is {name}",
+                            hint="restore the missing file",
+                        )
+                    segments.append(Segment(file, start, segment_size, mapped=mapped))
+                except BaseException:
+                    file.close()
+                    raise
+        except BaseException:
+            for segment in segments:
+                segment.close()
+            raise
         return cls(disk, paths, segment_size, segments, mapped=mapped)
 
     # -- where it stands --------------------------------------------------------------------------
@@ -152,15 +157,15 @@ class CommitLog:
                         hint="free space; reads go on",
                     ) from error
                 raise self._fail(f"creating {path} failed: {error}") from error
-            self._segments[start] = Segment(file, start, self.segment_size, mapped=self._mapped)
+            self._segments[start] = Segment(file, start, self.segment_size, mapped=self.mapped)
             self.allocated_end = start + self.segment_size
             return self.allocated_end
 
     def append(self, data: Buffer, at: int) -> None:
         """Write bytes at the end of the log; they must not cross the end of a segment.
 
-        Raises DiskFull if the segment is not there yet (nothing was written) and StoreFaulted if the
-        write fails, after which nothing is written any more.
+        Raises DiskFull if the segment is not there yet (nothing was written) and StoreFaulted if
+        the write fails, after which nothing is written any more.
         """
         self._check_fault()
         assert at == self.end, (at, self.end)
@@ -212,9 +217,9 @@ class CommitLog:
     def truncate(self, position: int) -> None:
         """Forget everything from `position` on, so that it can never come back.
 
-        Later segments that were written to are removed, the rest of this one becomes zeros, and both
-        are durable on return. For a tail without a readable record: cut short by a power loss half
-        way, it is found torn again and truncated again.
+        Later segments that were written to are removed, the rest of this one becomes zeros, and
+        both are durable on return. For a tail without a readable record: cut short by a power loss
+        half way, it is found torn again and truncated again.
         """
         assert self.start <= position <= self.allocated_end
         self._check_fault()
@@ -295,7 +300,7 @@ class CommitLog:
         if segment is None:
             return None
         size = segment.end - position
-        return segment.view(position, size if self._mapped else min(size, _UNMAPPED_BYTES_MAX))
+        return segment.view(position, size if self.mapped else min(size, _UNMAPPED_BYTES_MAX))
 
     def segment_at(self, position: int) -> Segment | None:
         """The segment that holds `position`, spare ones included."""
@@ -316,3 +321,11 @@ class CommitLog:
             if self._fault is None:
                 self._fault = reason
         return StoreFaulted(self._fault, hint="restart the broker; it recovers from the log")
+
+
+def _check_segment(path: Path, start: int, size: int, segment_size: int) -> None:
+    if size != segment_size or start % segment_size:
+        raise ConfigError(
+            f"log segment {path} has {size} bytes, but mappedFileSizeCommitLog is {segment_size}",
+            hint="set the size with which this store was written",
+        )

@@ -35,7 +35,7 @@ from kourou.model.limits import (
 from kourou.store.open_files import OpenFiles
 from kourou.store.paths import StorePaths
 from kourou.store.queue_files import FILLER_SIZE, UNIT, QueueFiles, Units, fillers
-from kourou.store.unit_search import data_end, first_at_or_above, last_real, next_real
+from kourou.store.unit_search import data_end, first_at_or_above, is_data, last_real, next_real
 
 TAIL_BYTES_MAX = 4_096
 """The last run appended is kept in memory if no longer than this: tailing readers need no file."""
@@ -259,15 +259,18 @@ class ConsumeQueue:
         may have left anything in the units of records at or above that position: they are wiped,
         and their records must be dispatched again. ConfigError if the files have another length.
         """
-        problem = self._files.adopt(names)
-        if problem:
-            return problem
+        for offset in self._files.adopt(names):
+            if trusted_below is None or is_data(self._files.stray_unit(offset), trusted_below):
+                return f"queue {self.topic}/{self.queue_id}: files before offset {offset} are gone"
+            self._files.remove_stray(offset)
         self.max_offset, problem = data_end(self._files, trusted_below)
         self.min_offset = self._files.first
         if problem:
             return f"queue {self.topic}/{self.queue_id}: {problem}"
         if trusted_below is None:
             self.end_position = self._last_end()
+        elif self.max_offset == self._files.first:
+            self.remove()  # nothing here was ever flushed
         else:
             self._cut(self.max_offset)
         return ""

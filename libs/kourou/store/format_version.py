@@ -3,7 +3,8 @@
 Lives here: `<root>/kourou/format.json`: `{"format": 1}`.
 May not live here: the versions of RocketMQ's files; those do not change.
 
-A store without the file is RocketMQ's, or empty: it is opened by RocketMQ's rules and gets the file.
+A store without the file is RocketMQ's, or empty: it is opened by RocketMQ's rules and gets the
+file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class _Format(msgspec.Struct):
 def check_format(disk: Disk, paths: StorePaths) -> bool:
     """True if the file is there and its version is known; False if there is none.
 
-    Raises ConfigError for a newer version and Corrupt for a file that says nothing; changes nothing.
+    Raises ConfigError for a newer version and Corrupt for a file that says nothing; changes
+    nothing.
     """
     data = read_whole(disk, paths.format_version, _SIZE_MAX)
     if data is None:

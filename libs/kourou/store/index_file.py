@@ -1,9 +1,8 @@
 """One file of the key index: a hash table on disk whose chains lead from newer to older messages.
 
-Lives here: the layout of header, slots and entries; adding entries; walking a chain; what of a file
-is true after a crash.
-May not live here: which keys a record has (kourou.store.dispatch), the sequence of files
-(kourou.store.key_index).
+Lives here: adding entries, walking a chain, cutting, what of a file is true after a crash.
+May not live here: the layout of the bytes (kourou.store.index_layout), which keys a record has
+(kourou.store.dispatch), the sequence of files (kourou.store.key_index).
 
 State: projection. Format: docs/formats/key-index.md (fact sheet §5.6), RocketMQ's bytes exactly.
 
@@ -17,75 +16,31 @@ the header on disk always describes entries and slots that are on disk too:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kourou.model.limits import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
+from kourou.store.index_layout import (
+    ENTRY,
+    ENTRY_STRUCT,
+    SECONDS_MAX,
+    SLOT_STRUCT,
+    IndexHeader,
+)
 from kourou.store.open_files import OpenFiles, PooledFile
 
-ENTRY = np.dtype(
-    [("key_hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-)
-"""`seconds` since the file's begin; `previous` is the next older entry of the slot, 0 for none."""
-
-SECONDS_MAX = 0x7FFF_FFFF
 SCALAR_KEYS_MAX = 4
 """A batch of no more keys is quicker done one by one than with arrays."""
 
-_ENTRY = struct.Struct(">iqii")
-_HEADER = struct.Struct(">4q2i")
-_SLOT = struct.Struct(">i")
 _PAGE_SLOTS = 1_024
 _CHUNK_ENTRIES = 1 << 20
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-
-assert ENTRY.itemsize == INDEX_ENTRY_BYTES == _ENTRY.size
-assert _HEADER.size == INDEX_HEADER_BYTES
-assert _SLOT.size == INDEX_SLOT_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class IndexHeader:
-    """The first 40 bytes. Times are store times in ms of the first and the last entry.
-
-    `used_slots` counts slots that are not empty; `next_number` is the number that the next entry
-    gets, from 1: entry 0 is never used.
-    """
-
-    begin_ms: int = 0
-    end_ms: int = 0
-    begin_position: int = 0
-    end_position: int = 0
-    used_slots: int = 0
-    next_number: int = 1
-
-    def encode(self) -> bytes:
-        """The bytes on disk."""
-        return _HEADER.pack(
-            self.begin_ms,
-            self.end_ms,
-            self.begin_position,
-            self.end_position,
-            self.used_slots,
-            self.next_number,
-        )
-
-    @classmethod
-    def decode(cls, data: bytes) -> IndexHeader:
-        """The header of a file; a file never flushed has zeros, and no entries."""
-        header = cls(*_HEADER.unpack(data))
-        return replace(header, next_number=1) if header.next_number == 0 else header
-
-    def successor(self) -> IndexHeader:
-        """The header a new file begins with, as RocketMQ has it: where the one before ended."""
-        return IndexHeader(self.end_ms, self.end_ms, self.end_position, self.end_position)
 
 
 class Found(NamedTuple):
@@ -116,11 +71,6 @@ class IndexFile:
         self._slots: Int32s | None = None
         self._dirty_pages = np.zeros(-(-slot_count // _PAGE_SLOTS), np.bool_)
 
-    @staticmethod
-    def size(slot_count: int, entry_count: int) -> int:
-        """Length in bytes of a file."""
-        return INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES + entry_count * INDEX_ENTRY_BYTES
-
     @property
     def room(self) -> int:
         """How many entries may still be added."""
@@ -148,13 +98,28 @@ class IndexFile:
         self.header = header
         return ""
 
-    def repair_slots(self) -> bool:
-        """Make the slots agree with the header; True if they had to be computed again."""
+    def recover(self) -> str:
+        """After an unclean stop: make slots and header agree with the entries that were flushed.
+
+        Returns what is wrong with the file, "" if nothing is any more.
+        """
+        header = self.header
+        _, begin_position, _, _ = self.entry(1)
+        _, end_position, seconds, _ = self.entry(header.next_number - 1)
+        end_ms = header.begin_ms + (0 if header.next_number == 2 else seconds * 1000)
+        if (begin_position, end_position) != (header.begin_position, header.end_position) or not (
+            seconds in (0, SECONDS_MAX) or end_ms <= header.end_ms < end_ms + 1000
+        ):
+            return f"{self.file.path} has a header that disagrees with its entries: {header}"
         slots = self._read_slots()
-        if not ((slots < 0) | (slots >= self.header.next_number)).any():
-            return False
-        self._replace_slots(slots, self.header.next_number)
-        return True
+        if ((slots < 0) | (slots >= header.next_number)).any():
+            used = self._replace_slots(slots, header.next_number)
+        else:
+            used = int(np.count_nonzero(slots))
+        if used != header.used_slots:
+            self.header = replace(header, used_slots=used)
+            self.dirty = True
+        return ""
 
     def _read_slots(self) -> Int32s:
         data = self._pool.read(self.file, self._slot_count * INDEX_SLOT_BYTES, INDEX_HEADER_BYTES)
@@ -182,7 +147,7 @@ class IndexFile:
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """(key hash, position, seconds, previous) of one entry."""
         at = self._entries_at + number * INDEX_ENTRY_BYTES
-        key_hash, position, seconds, previous = _ENTRY.unpack(
+        key_hash, position, seconds, previous = ENTRY_STRUCT.unpack(
             self._pool.read(self.file, INDEX_ENTRY_BYTES, at)
         )
         return key_hash, position, seconds, previous
@@ -222,7 +187,7 @@ class IndexFile:
             if previous is None:
                 previous = int(slots[place])
             seconds = 0 if begin_ms <= 0 else min(max(at_ms - begin_ms, 0) // 1000, SECONDS_MAX)
-            data += _ENTRY.pack(key_hash, position, seconds, previous)
+            data += ENTRY_STRUCT.pack(key_hash, position, seconds, previous)
             if number == 1:
                 begin_ms = at_ms
             used += previous == 0
@@ -330,7 +295,7 @@ class IndexFile:
         if slots is not None:
             return int(slots[place])
         at = INDEX_HEADER_BYTES + place * INDEX_SLOT_BYTES
-        (number,) = _SLOT.unpack(self._pool.read(self.file, INDEX_SLOT_BYTES, at))
+        (number,) = SLOT_STRUCT.unpack(self._pool.read(self.file, INDEX_SLOT_BYTES, at))
         return int(number)
 
     def entries_at_end(self) -> int:

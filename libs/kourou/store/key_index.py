@@ -33,7 +33,8 @@ import numpy as np
 from kourou.errors import ConfigError
 from kourou.model.limits import INDEX_CHAIN_STEPS_MAX, INDEX_ENTRIES, INDEX_SLOTS
 from kourou.store.disk import Disk, as_store_error
-from kourou.store.index_file import IndexFile, IndexHeader, Int32s, Int64s
+from kourou.store.index_file import IndexFile, Int32s, Int64s
+from kourou.store.index_layout import IndexHeader, file_size
 from kourou.store.open_files import OpenFiles, PooledFile
 
 OPEN_INDEX_FILES_MAX = 64
@@ -113,7 +114,7 @@ class KeyIndex:
         """
         problems: list[str] = []
         files: list[IndexFile] = []
-        size = IndexFile.size(self._slot_count, self._entry_count)
+        size = file_size(self._slot_count, self._entry_count)
         for name in self._disk.list_dir(self._directory):
             if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdecimal()):
                 continue
@@ -134,8 +135,9 @@ class KeyIndex:
                 files.append(file)
                 continue
             self._pool.remove(file.file)
-        if files and not clean:
-            files[-1].repair_slots()
+        if files and not clean and (problem := files[-1].recover()):
+            problems.append(problem)
+            self._pool.remove(files.pop().file)
         self._files = tuple(files)
         if problems:
             covered = min(covered, self.end_position)
@@ -169,7 +171,7 @@ class KeyIndex:
             self.covered = self.seen = self.flushed = 0
 
     def _file(self, name: str, header: IndexHeader) -> IndexFile:
-        size = IndexFile.size(self._slot_count, self._entry_count)
+        size = file_size(self._slot_count, self._entry_count)
         file = PooledFile(self._directory / name, size)
         return IndexFile(file, self._pool, self._slot_count, self._entry_count, header)
 

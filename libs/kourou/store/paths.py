@@ -1,4 +1,5 @@
-"""The only place that knows what files of a store are called (RocketMQ 4.9's names; fact sheet §5.1).
+"""The only place that knows what files of a store are called (RocketMQ 4.9's names; fact sheet
+§5.1).
 
 Lives here: the directory tree and the names of segments, queue files and our own files.
 May not live here: what is in them.

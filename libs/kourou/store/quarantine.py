@@ -5,8 +5,9 @@ May not live here: finding such regions (kourou.store.survey).
 
 State: projection. Lost, the regions are found again when they are read.
 
-The bytes of a region stay as they are, for whoever wants to repair them. Offsets in it are never given
-again: a unit of the consume queue keeps each one, and reading it says that the message is corrupt.
+The bytes of a region stay as they are, for whoever wants to repair them. Offsets in it are never
+given again: a unit of the consume queue keeps each one, and reading it says that the message is
+corrupt.
 """
 
 from __future__ import annotations

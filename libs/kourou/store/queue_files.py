@@ -80,15 +80,17 @@ class QueueFiles:
         """Units in a file."""
         return self._file_units
 
-    def adopt(self, names: Sequence[str]) -> str:
+    def adopt(self, names: Sequence[str]) -> list[int]:
         """Take over the files found on disk, given their sorted names.
 
-        Returns what is wrong with them, "" if nothing. ConfigError if they were written with
-        another file length: then they are sound and must not be touched.
+        Returns the offsets at which files begin that come after a missing one; they are not taken
+        over. ConfigError if the files were written with another length: then they are sound and
+        must not be touched.
         """
         size = self._file_units * QUEUE_UNIT_BYTES
-        numbers: list[int] = []
         files: list[PooledFile] = []
+        first = 0
+        stray: list[int] = []
         for name in names:
             start = start_of(name)
             if start is None:
@@ -100,12 +102,24 @@ class QueueFiles:
                     f"{self._directory / name} does not fit files of {size} bytes",
                     hint="mappedFileSizeConsumeQueue must be what the store was written with",
                 )
-            numbers.append(number)
-            files.append(file)
-        self._span = (numbers[0] if numbers else 0, tuple(files))
-        if numbers and numbers[-1] - numbers[0] != len(numbers) - 1:
-            return f"{self._directory}: files are missing between the first and the last"
-        return ""
+            if not files:
+                first = number
+            if number == first + len(files):
+                files.append(file)
+            else:
+                stray.append(number * self._file_units)
+        self._span = (first, tuple(files))
+        return stray
+
+    def remove_stray(self, offset: int) -> None:
+        """Remove a file that `adopt` did not take over."""
+        self._pool.remove(self._file(offset // self._file_units))
+
+    def stray_unit(self, offset: int) -> tuple[int, int, int]:
+        """(position, size, code) of the first unit of such a file."""
+        file = self._file(offset // self._file_units)
+        position, size, code = _UNIT.unpack(self._pool.read(file, QUEUE_UNIT_BYTES, 0))
+        return position, size, code
 
     def start(self, offset: int) -> None:
         """Begin an empty array in the file that holds `offset`; that file is not created yet."""

@@ -1,55 +1,57 @@
 """Reading: from an offset, a key or a time to whole, verified records.
 
-Lives here: what the engine may ask of a store (kourou.engine.ports.StoreView), over log, queues and index.
+Lives here: what the engine may ask of a store (kourou.engine.ports.StoreView), over log, queues and
+index.
 May not live here: writing, recovery, what a consumer is answered (kourou.engine.pulls).
 
 State: none but counters.
 
-Invariants:  a record leaves this module only if its checksums hold and it is the one that was asked for:
-                 its own position, topic, queue and offset say so
+Invariants:  a record leaves this module only if it is whole and the one that was asked for
+                 (kourou.store.verified)
              a damaged record costs its own offset and no other
-             whole records are views of the mapped log; nothing is copied
+             records are views of the mapped log; nothing is copied
 
-Reading by time goes through the store times of the queue's own messages by halving. RocketMQ 4.9 first
-picks a file by its modification time; a restored backup or a touched file does not fool us.
+Reading by time goes through the store times of the queue's own messages by halving. RocketMQ 4.9
+first picks a file by its modification time; a restored backup or a touched file does not fool us.
 """
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import numpy.typing as npt
 
 from kourou.engine.ports import QueueRead
 from kourou.errors import Corrupt, Rejected
+from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.protocol.hashing import index_hash
 from kourou.protocol.record import Blank, CheckedRecord, check_record
-from kourou.protocol.record_batch import RecordColumns, columns, verify_batch
+from kourou.protocol.record_layout import MAGIC
 from kourou.store.commit_log import CommitLog
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.key_index import KeyIndex
 from kourou.store.quarantine import Quarantine
 from kourou.store.queue_files import FILLER_SIZE, Units
 from kourou.store.queue_table import ConsumeQueues
+from kourou.store.verified import Wanted, verify
 
 FILTER_UNITS_MAX = 4_096
 """How many units one read with tags looks at; RocketMQ looks at 800."""
 
 EXT_CODES_BELOW = -(1 << 31)
-"""Codes below are addresses into RocketMQ's consumequeue_ext; the tag is not known from the unit."""
+"""Codes below are addresses into RocketMQ's consumequeue_ext: the unit does not tell the tag."""
 
-MULTI_QUEUE_PREFIX = "%LMQ%"
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 """RocketMQ's light queues name records that belong to other queues."""
 
-_SCALAR_BELOW = 8
+_READ_AHEAD_BYTES = 64 * 1024
+"""Where the log is not mapped, so much is read for nothing rather than read twice."""
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
 class Reads:
-    """The read half of a store."""
+    """The read half of a store. `recent_bytes`: so near the end of the log counts as cached."""
 
     def __init__(
         self,
@@ -64,7 +66,8 @@ class Reads:
         self._index = index
         self._quarantine = quarantine
         self._recent_bytes = recent_bytes
-        self.corrupt_reads = 0
+        self.records_read = 0
+        self.corrupt_met = 0
 
     # -- ranges -----------------------------------------------------------------------------------
 
@@ -101,50 +104,232 @@ class Reads:
             next_offset=offset, min_offset=queue.min_offset, max_offset=queue.max_offset
         )
         count = max_messages if codes is None else max(max_messages, FILTER_UNITS_MAX)
-        units = queue.units(offset, count)
-        if not len(units):
+        chosen = _Choice(queue.units(offset, count), min(below, self._log.readable_end))
+        if not chosen.count:
             return read
-        chosen = _Chosen(units, min(below, self._log.readable_end), codes)
-        chosen.limit(max_messages, max_bytes)
-        good, records = self._verified(queue, offset, chosen)
-        self._fill(read, offset, chosen, good, records)
+        chosen.choose(codes, max_messages, max_bytes)
+        good, views = self._fetch(queue, offset, chosen)
+        self._fill(read, offset, chosen, good, views)
         return read
 
+    def _fetch(
+        self, queue: ConsumeQueue, offset: int, chosen: _Choice
+    ) -> tuple[Flags, list[memoryview]]:
+        """Whether each chosen record is good, and the views of all; segment by segment."""
+        topic = None if queue.topic.startswith(LIGHT_QUEUE_PREFIX) else queue.topic.encode()
+        positions, sizes = chosen.positions, chosen.sizes
+        offsets = chosen.indexes + offset
+        if not len(positions):
+            return np.ones(0, np.bool_), []
+        segment_size = self._log.segment_size
+        if int(positions[0]) // segment_size == int(positions[-1]) // segment_size:
+            return self._fetch_from(positions, sizes, Wanted(topic, queue.queue_id, offsets))
+        good = np.zeros(len(positions), np.bool_)
+        views: list[memoryview] = []
+        cuts = np.flatnonzero(np.diff(positions // segment_size)) + 1
+        first = 0
+        for end in [*cuts.tolist(), len(positions)]:
+            wanted = Wanted(topic, queue.queue_id, offsets[first:end])
+            good[first:end], found = self._fetch_from(
+                positions[first:end], sizes[first:end], wanted
+            )
+            views += found
+            first = end
+        return good, views
+
+    def _fetch_from(
+        self, positions: Longs, sizes: Longs, wanted: Wanted
+    ) -> tuple[Flags, list[memoryview]]:
+        """Records of one segment, if the units tell the truth; what they get wrong is not good."""
+        base = int(positions.min())
+        span = int((positions + sizes).max()) - base
+        if not self._log.mapped and span > 2 * int(sizes.sum()) + _READ_AHEAD_BYTES:
+            return self._fetch_singly(positions, sizes, wanted)
+        try:
+            view = self._log.view(base, span)
+        except Rejected:
+            return self._fetch_singly(positions, sizes, wanted)
+        starts = positions - base
+        good = verify(view, starts, sizes, base, wanted)
+        ends = (starts + sizes).tolist()
+        return good, [view[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
+
+    def _fetch_singly(
+        self, positions: Longs, sizes: Longs, wanted: Wanted
+    ) -> tuple[Flags, list[memoryview]]:
+        """Some unit points outside the log: look at each by itself."""
+        good = np.zeros(len(positions), np.bool_)
+        views = [memoryview(b"")] * len(positions)
+        for index, (position, size) in enumerate(
+            zip(positions.tolist(), sizes.tolist(), strict=True)
+        ):
+            try:
+                view = self._log.view(position, size)
+            except Rejected:
+                continue
+            one = slice(index, index + 1)
+            part = Wanted(wanted.topic, wanted.queue_id, wanted.offsets[one])
+            good[one] = verify(view, np.zeros(1, np.int64), sizes[one], position, part)
+            views[index] = view
+        return good, views
+
     def _fill(
-        self,
-        read: QueueRead,
-        offset: int,
-        chosen: _Chosen,
-        good: list[bool],
-        records: list[memoryview],
+        self, read: QueueRead, offset: int, chosen: _Choice, good: Flags, views: list[memoryview]
     ) -> None:
         """Put together what was found; stop before the second run of damaged offsets."""
-        damaged = chosen.fillers + [
-            index for index, ok in zip(chosen.indexes, good, strict=True) if not ok
-        ]
         end = chosen.end
-        if damaged:
-            damaged.sort()
-            last = damaged[0]
-            for index in damaged[1:]:
-                if index != last + 1:
-                    end = index
-                    break
-                last = index
-            read.corrupt_offsets = [offset + index for index in damaged if index < end]
-            self.corrupt_reads += len(read.corrupt_offsets)
-        taken = [
-            (record, index)
-            for record, index, ok in zip(records, chosen.indexes, good, strict=True)
-            if ok and index < end
-        ] if damaged else None
-        if taken is None:
-            read.records = records
-            if records:
-                read.last_position = chosen.positions[-1]
-        else:
-            read.records = [record for record, _ in taken]
-            if taken:
-                read.last_position = chosen.position_of(taken[-1][1])
-        read.size_bytes = sum(map(len, read.records))
+        read.records = views
+        if len(views):
+            read.last_position = int(chosen.positions[-1])
+            read.size_bytes = int(chosen.sizes.sum())
+        if len(chosen.fillers) or not good.all():
+            damaged = np.sort(np.concatenate((chosen.fillers, chosen.indexes[~good])))
+            gaps = np.flatnonzero(np.diff(damaged) > 1)
+            if len(gaps):
+                end = int(damaged[gaps[0] + 1])
+            read.corrupt_offsets = (damaged[damaged < end] + offset).tolist()
+            taken = np.flatnonzero(good & (chosen.indexes < end))
+            read.records = [views[index] for index in taken.tolist()]
+            read.last_position = int(chosen.positions[taken[-1]]) if len(taken) else -1
+            read.size_bytes = int(chosen.sizes[taken].sum())
+            self.corrupt_met += len(read.corrupt_offsets)
+        self.records_read += len(read.records)
         read.next_offset = offset + end
+
+    # -- single records ---------------------------------------------------------------------------
+
+    def record_at(self, position: int) -> memoryview:
+        """The verified record that starts at `position`.
+
+        Raises Rejected if none starts there, Corrupt if it fails its check.
+        """
+        view = self._log.view_segment(position)
+        found = self._check(view, position)
+        return view[: found.size]
+
+    def _check(self, view: memoryview, position: int) -> CheckedRecord:
+        if self._quarantine.at(position) is not None:
+            raise Corrupt(f"the record at {position} lies in a damaged region of the log")
+        claimed = int.from_bytes(view[4:8], "big") if len(view) >= RECORD_FIXED_BYTES else 0
+        if claimed != MAGIC:
+            raise Rejected(f"no record starts at position {position}")
+        found = check_record(view, 0, len(view), position)
+        assert not isinstance(found, Blank)
+        return found
+
+    def offset_position(self, topic: str, queue_id: int, offset: int) -> int:
+        """The log position of the message at `offset`; -1 if there is none."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return -1
+        unit = queue.units(offset, 1)
+        if not len(unit) or unit["size"][0] == FILLER_SIZE:
+            return -1
+        return int(unit["position"][0])
+
+    # -- by time ----------------------------------------------------------------------------------
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time in ms of the message at `offset`; -1 if there is none that can be read."""
+        position = self.offset_position(topic, queue_id, offset)
+        if position < 0:
+            return -1
+        try:
+            return self._check(self._log.view_segment(position), position).store_timestamp
+        except (Rejected, Corrupt):
+            return -1
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first offset stored at or after `timestamp_ms`; the maximum if there is none.
+
+        Store times never decrease within a log, so halving finds it. A damaged message stands for
+        the next one behind it that can be read.
+        """
+        found = self._queues.range_of(topic, queue_id)
+        if found is None:
+            return 0
+        low, high = found
+        while low < high:
+            middle = (low + high) // 2
+            known = middle
+            while known < high and (at_ms := self.store_time(topic, queue_id, known)) < 0:
+                known += 1
+            if known == high or at_ms >= timestamp_ms:
+                high = middle
+            else:
+                low = known + 1
+        return low
+
+    # -- by key -----------------------------------------------------------------------------------
+
+    def find_by_key(
+        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+    ) -> list[memoryview]:
+        """Records whose key hash matches, newest first, stored within [begin, end].
+
+        Hashes collide, and the index knows seconds only: who asks compares topic and key.
+        """
+        if self._index is None:
+            raise Rejected("this broker has no key index", hint="messageIndexEnable=true")
+        positions = self._index.find(
+            index_hash(f"{topic}#{key}"),
+            max_count=max_count,
+            begin_ms=begin_ms // 1000 * 1000,
+            end_ms=end_ms,
+        )
+        found: list[memoryview] = []
+        for position in positions:
+            try:
+                view = self._log.view_segment(position)
+                record = self._check(view, position)
+            except (Rejected, Corrupt):  # deleted by age, or damaged: the others still answer
+                continue
+            if begin_ms <= record.store_timestamp <= end_ms:
+                found.append(view[: record.size])
+        return found
+
+
+class _Choice:
+    """Which of a run of units are read. All indexes count from the first unit."""
+
+    __slots__ = ("_codes", "_positions", "_sizes", "count", "end", "fillers", "indexes")
+
+    def __init__(self, units: Units, below: int) -> None:
+        self._positions = units["position"].astype(np.int64)
+        self._sizes = units["size"].astype(np.int64)
+        self._codes = units["code"]
+        beyond = (self._sizes != FILLER_SIZE) & (self._positions + self._sizes > below)
+        self.count = int(beyond.argmax()) if beyond.any() else len(units)
+        self.end = self.count
+        self.fillers: Longs = np.empty(0, np.int64)
+        self.indexes: Longs = np.empty(0, np.int64)
+
+    @property
+    def positions(self) -> Longs:
+        """Log positions of the chosen records."""
+        return self._positions[self.indexes]
+
+    @property
+    def sizes(self) -> Longs:
+        """Sizes of the chosen records, in bytes."""
+        return self._sizes[self.indexes]
+
+    def choose(self, codes: frozenset[int] | None, max_messages: int, max_bytes: int) -> None:
+        """Take what matches `codes`, as long as it fits; the first record always does."""
+        sizes = self._sizes[: self.count]
+        real = sizes != FILLER_SIZE
+        wanted = real
+        if codes is not None:
+            own = self._codes[: self.count].astype(np.int64)
+            matches = np.isin(own, np.fromiter(codes, np.int64, len(codes)))
+            wanted = real & (matches | (own < EXT_CODES_BELOW))
+        indexes = np.flatnonzero(wanted)
+        totals = sizes[indexes].cumsum()
+        fit = max(1, int(np.searchsorted(totals, max_bytes, side="right")))
+        fit = min(fit, max_messages)
+        if fit < len(indexes):
+            self.end = int(indexes[fit])
+            indexes = indexes[:fit]
+        self.indexes = indexes
+        if not real.all():
+            self.fillers = np.flatnonzero(~real[: self.end])

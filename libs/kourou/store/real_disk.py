@@ -3,9 +3,9 @@
 Lives here: every call of `os`, `mmap` and `fcntl` that the store makes.
 May not live here: what the files mean.
 
-A new file gets its length under a hidden name and is renamed when it is complete, so nobody ever sees
-a file of a wrong length, not even after a power loss. A file is mapped read-only and never shortened:
-touching a mapping beyond the end of its file would kill the process.
+A new file gets its length under a hidden name and is renamed when it is complete, so nobody ever
+sees a file of a wrong length, not even after a power loss. A file is mapped read-only and never
+shortened: touching a mapping beyond the end of its file would kill the process.
 """
 
 from __future__ import annotations

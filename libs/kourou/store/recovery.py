@@ -1,7 +1,7 @@
 """Opening a store: from what the last run left behind to a log and projections that agree.
 
-Lives here: which way to recover, and acting on what the survey found.
-May not live here: looking for the end of the log (kourou.store.survey), the projections' own loading.
+Lives here: which way to recover, and acting on what the survey found. May not live here: looking
+for the end of the log (kourou.store.survey), the projections' own loading.
 
 State: none. Everything goes by position; neither file times nor store times decide anything.
 
@@ -13,35 +13,30 @@ Four ways, told apart by our recovery file and RocketMQ's `abort`:
     closed by RocketMQ      the last three segments are walked; queues and index are kept
     crashed under RocketMQ  the whole log is walked, queues and index are made again
 
-Whatever is found missing from the projections (a queue, an index file, the whole directory) makes them
-be built again from the start of the log.
+Whatever is found missing from the projections (a queue, an index file, the whole directory) makes
+them be built again from the start of the log.
 
 A refusal comes before the first change on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from kourou.errors import BadRequest, Corrupt
-from kourou.model.names import check_topic
+from kourou.errors import Corrupt, DiskFull
 from kourou.protocol.record import Blank, check_record, encode_blank
-from kourou.protocol.record_batch import RecordColumns, columns
 from kourou.store.commit_log import CommitLog
 from kourou.store.dispatch import Dispatcher
 from kourou.store.key_index import KeyIndex
 from kourou.store.quarantine import Quarantine, Region
 from kourou.store.queue_table import ConsumeQueues
 from kourou.store.recovery_point import RecoveryPoint
-from kourou.store.survey import Rules, Survey, good_run, survey
+from kourou.store.replay import catch_up_index, claim_at, runs
+from kourou.store.survey import Rules, Survey, survey
 
 FOREIGN_SEGMENTS = 3
 """How many segments RocketMQ walks after a clean stop."""
-
-NO_RECORDS = columns(b"", np.empty(0, np.int64), np.empty(0, np.int64))
 
 _KEPT_UNITS = 512
 
@@ -64,7 +59,10 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Parts:
-    """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file is there."""
+    """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file is there.
+
+    `begin` is called once, before the first change on disk.
+    """
 
     log: CommitLog
     queues: ConsumeQueues
@@ -73,7 +71,15 @@ class Parts:
     quarantine: Quarantine
     point: RecoveryPoint | None
     crashed: bool
+    begin: Callable[[], None]
     accept_loss_at: int | None = None
+
+    def close(self) -> None:
+        """Give every file back; nothing is flushed."""
+        self.log.close()
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
 
 
 def recover(parts: Parts) -> RecoveryReport:
@@ -97,6 +103,7 @@ class _Recovery:
         start, rules = self._plan()
         found = self._look(start, rules)
         kept = self._offsets_in(found.regions) if found.regions else []
+        self._parts.begin()
         dispatch_from = start
         if self._load_projections(found.end) and start > self._log.start:
             found = self._look(self._log.start, rules)
@@ -205,7 +212,7 @@ class _Recovery:
         queues, index = self._parts.queues, self._parts.index
         if queues.end_position() > end:
             queues.truncate(end)
-        if index is not None and index.end_position >= end:
+        if index is not None and (index.end_position >= end or index.covered > end):
             index.truncate(end, self._store_ms_at)
 
     def _store_ms_at(self, position: int) -> int:
@@ -238,10 +245,14 @@ class _Recovery:
 
     def _dispatch(self, start: int, end: int) -> None:
         """Project what lies in [start, end); what is projected already stays as it is."""
-        dispatcher = self._parts.dispatcher
-        self._catch_up_index(start)
+        dispatcher, index = self._parts.dispatcher, self._parts.index
+        while index is not None and index.covered < start:
+            covered = index.covered
+            catch_up_index(self._log, self._parts.quarantine, dispatcher, index, start)
+            if index.covered == covered:
+                raise DiskFull(f"the key index cannot be built: {index.last_failure}")
         dispatcher.resume(start)
-        for at, records in self._runs(start, end):
+        for at, records in runs(self._log, self._parts.quarantine, start, end):
             if records is None:
                 self._keep_offsets(at)
             else:
@@ -249,64 +260,14 @@ class _Recovery:
                 dispatcher.dispatch(records)
         dispatcher.resume(end)
 
-    def _catch_up_index(self, end: int) -> None:
-        """Bring an index that covers less than the queues do up to `end`."""
-        index = self._parts.index
-        if index is None or index.covered >= end:
-            return
-        waiting = NO_RECORDS
-        for at, records in self._runs(max(index.covered, self._log.start), end):
-            if records is not None:
-                self._parts.dispatcher.catch_up_index(waiting, at)
-                waiting = records
-        self._parts.dispatcher.catch_up_index(waiting, end)
-
-    def _runs(self, start: int, end: int) -> Iterator[tuple[int, RecordColumns | None]]:
-        """(position, records) of each run in [start, end); None for records where a region begins."""
-        quarantine = self._parts.quarantine
-        size = self._log.segment_size
-        at = start
-        while at < end:
-            region = quarantine.at(at)
-            if region is not None:
-                yield at, None
-                at = region.end
-                continue
-            limit = min(end, at - at % size + size)
-            next_region = quarantine.next_start(at)
-            if next_region is not None:
-                limit = min(limit, next_region)
-            run = good_run(self._log.view(at, limit - at), at, verify=False)
-            if run.columns is None:
-                at = limit  # a filler: records were verified, and regions stand in the quarantine
-            else:
-                yield at, run.columns
-                at += run.size_bytes
-
     def _keep_offsets(self, at: int) -> None:
         """Keep the offsets that damaged records claim, where that is what their queue has next."""
         region = self._parts.quarantine.at(at)
         while region is not None and at < region.end:
-            claim = self._claim(at, region.end)
+            claim = claim_at(self._log, at, region.end)
             if claim is None:
                 return
-            topic, queue_id, offset, size = claim
-            known = self._parts.queues.range_of(topic, queue_id)
-            if offset == (known[1] if known is not None else 0):
-                self._parts.dispatcher.dispatch_gap(topic, queue_id, offset)
-            at += size
-
-    def _claim(self, at: int, end: int) -> tuple[str, int, int, int] | None:
-        """(topic, queue id, offset, size) in the damaged record at `at`, if its structure holds."""
-        view = self._log.view_segment(at)
-        size = int.from_bytes(view[:4], "big")
-        if size > min(len(view), end - at):
-            return None
-        try:
-            found = columns(view, np.zeros(1, np.int64), np.full(1, size, np.int64))
-            topic = check_topic(found.topic(0).decode("ascii"))
-        except (Corrupt, BadRequest, UnicodeDecodeError):
-            return None
-        if int(found.positions[0]) != at:
-            return None
-        return topic, int(found.queue_ids[0]), int(found.queue_offsets[0]), size
+            known = self._parts.queues.range_of(claim.topic, claim.queue_id)
+            if claim.offset == (known[1] if known is not None else 0):
+                self._parts.dispatcher.dispatch_gap(claim.topic, claim.queue_id, claim.offset)
+            at += claim.size

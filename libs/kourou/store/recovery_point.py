@@ -5,14 +5,14 @@ May not live here: recovery itself (kourou.store.recovery); RocketMQ's checkpoin
 
 State: projection. Lost, the whole log is read once at the next start.
 
-A sector is 4 bytes "KRP1", then big-endian, 8 bytes each: sequence, flushed position, position up to which
-the queues are projected and flushed, the same for the key index, newest store time at the projected
-position, number of queues, sum of their maximum offsets, sum of index entries; and a CRC-32 of all that.
-The sector with the highest sequence and a right CRC wins.
+A sector is 4 bytes "KRP1", then big-endian, 8 bytes each: sequence, flushed position, position up
+to which the queues are projected and flushed, the same for the key index, newest store time at the
+projected position, number of queues, sum of their maximum offsets, sum of index entries; and a
+CRC-32 of all that. The sector with the highest sequence and a right CRC wins.
 
-Two sectors take turns at checkpoints and are synced. Two others take turns after every flush of the log
-and are *not* synced: that costs a microsecond, survives the death of the process, and can never lie,
-because a flushed position is written only after the log's fdatasync has returned.
+Two sectors take turns at checkpoints and are synced. Two others take turns after every flush of the
+log and are *not* synced: that costs a microsecond, survives the death of the process, and can never
+lie, because a flushed position is written only after the log's fdatasync has returned.
 
 Invariant:  projected <= flushed at every checkpoint; a position named here was on disk before
 """
@@ -40,7 +40,8 @@ _UNSYNCED = (2, 3)
 class RecoveryPoint:
     """Positions in bytes, times in ms.
 
-    `projected`, `indexed`: all records below are in the queues, in the key index, and flushed there.
+    `projected`, `indexed`: all records below are in the queues, in the key index, and flushed
+    there.
     """
 
     sequence: int = 0

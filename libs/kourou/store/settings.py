@@ -33,11 +33,11 @@ class StoreSettings:
     """Sizes must be those with which the store was written.
 
     `root`: storePathRootDir. `commit_log`: storePathCommitLog if not below `root`.
-    `segment_size_bytes`: mappedFileSizeCommitLog. `queue_file_units`: mappedFileSizeConsumeQueue / 20.
-    `read_mode`: "mmap" serves records from memory mappings, "pread" copies them, so that a failing
-    disk gives an error instead of a signal. `accept_loss_at`: the position that an operator read in
-    the refusal to open. `recent_percent`, `memory_bytes`: a record within that share of memory from
-    the log's end counts as cached (accessMessageInMemoryMaxRatio); 0 asks the machine.
+    `segment_size_bytes`: mappedFileSizeCommitLog. `queue_file_units`: mappedFileSizeConsumeQueue /
+    20. `read_mode`: "mmap" serves records from memory mappings, "pread" copies them, so that a
+    failing disk gives an error instead of a signal. `accept_loss_at`: the position that an operator
+    read in the refusal to open. `recent_percent`, `memory_bytes`: a record within that share of
+    memory from the log's end counts as cached (accessMessageInMemoryMaxRatio); 0 asks the machine.
     """
 
     root: Path

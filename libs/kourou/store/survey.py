@@ -6,19 +6,20 @@ May not live here: acting on it (kourou.store.recovery).
 State: none. The result follows from the bytes, the flushed position and the known regions; neither
 file times nor store times are looked at.
 
-A position X where neither a record, nor a filler, nor a known region begins is judged thus, with F the
-flushed position:
+A position X where neither a record, nor a filler, nor a known region begins is judged thus, with F
+the flushed position:
 
     nothing good above, X >= F    the end: what lies above was never promised and is truncated
     a good record at Y > X        quarantine [X, Y): its bytes stay, what comes after stays readable
     nothing good above, X < F     promised data is gone: `lost_at`, and the store stays shut unless the
-                                  header at X still tells that exactly one record, up to F, is damaged
+                                  header at X still tells that exactly one record, up to F, is
+                                  damaged
 
-Zeros from X to the end of a segment, X >= F, with good records in the next one are a filler that the
-power loss took; it is put back.
+Zeros from X to the end of a segment, X >= F, with good records in the next one are a filler that
+the power loss took; it is put back.
 
-What a damaged record's own header claims is trusted first, so that bytes of a message are not taken for
-records while the header stands.
+What a damaged record's own header claims is trusted first, so that bytes of a message are not taken
+for records while the header stands.
 """
 
 from __future__ import annotations
@@ -68,11 +69,10 @@ class Survey:
 class Rules:
     """How to judge.
 
-    `flushed`: everything below was promised. `crashed`: the last writer did not close the log, so good
-    records may lie behind zeros.
-    `resume_below`: a good record behind a bad one counts only below this position (a log that another
-    program truncated may have old records above its end). `accept_loss_at`: an operator has accepted
-    that what was promised from this position on is gone.
+    `flushed`: everything below was promised. `crashed`: the last writer did not close the log, so
+    good records may lie behind zeros. `resume_below`: a good record behind a bad one counts only
+    below this position (a log that another program truncated may have old records above its end).
+    `accept_loss_at`: an operator has accepted that what was promised from this position on is gone.
     """
 
     flushed: int
@@ -149,9 +149,7 @@ def survey(log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> 
 
 
 class _Walk:
-    def __init__(
-        self, log: CommitLog, quarantine: Quarantine, start: int, rules: Rules
-    ) -> None:
+    def __init__(self, log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> None:
         self._log = log
         self._quarantine = quarantine
         self._rules = rules
@@ -271,9 +269,7 @@ def _first_record(window: memoryview, view: memoryview, position: int) -> int | 
         if at < 0 or len(view) - at < RECORD_FIXED_BYTES:
             continue
         size = int.from_bytes(view[at : at + 4], "big")
-        if RECORD_FIXED_BYTES <= size <= len(view) - at and _is_good(
-            view, at, size, position + at
-        ):
+        if RECORD_FIXED_BYTES <= size <= len(view) - at and _is_good(view, at, size, position + at):
             return position + at
     return None
 

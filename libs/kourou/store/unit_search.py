@@ -22,7 +22,7 @@ _CHECKED_UNITS = 64
 _HEAD_UNITS = 204  # the first page of the file
 
 
-def _is_data(units: Units, below: int | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _are_data(units: Units, below: int | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which units hold something: fillers, and real units of records below position `below`."""
     data: np.ndarray[tuple[int], np.dtype[np.bool_]] = (units["size"] > 0) & (
         units["position"] >= 0
@@ -83,7 +83,7 @@ def data_end(files: QueueFiles, below: int | None) -> tuple[int, str]:
     low, high = 0, len(files)
     while low < high:
         middle = (low + high) // 2
-        if _holds(files.unit(files.first + middle * files.file_units), below):
+        if is_data(files.unit(files.first + middle * files.file_units), below):
             low = middle + 1
         else:
             high = middle
@@ -97,7 +97,8 @@ def data_end(files: QueueFiles, below: int | None) -> tuple[int, str]:
     return end, problem
 
 
-def _holds(unit: tuple[int, int, int], below: int | None) -> bool:
+def is_data(unit: tuple[int, int, int], below: int | None) -> bool:
+    """Does a unit hold something: a filler, or a real unit of a record below position `below`?"""
     position, size, _ = unit
     return size > 0 and position >= 0 and (below is None or position < below)
 
@@ -106,13 +107,13 @@ def _end_in(files: QueueFiles, first: int, below: int | None) -> int:
     """The end of the data in the file that begins, with data, at offset `first`."""
     high = first + files.file_units
     # Most of ten thousand queues are short: one read tells.
-    head = _is_data(files.read(first, min(high, first + _HEAD_UNITS)), below)
+    head = _are_data(files.read(first, min(high, first + _HEAD_UNITS)), below)
     if not head.all():
         return first + int(head.argmin())
     low = first + len(head)
     while low < high:
         middle = (low + high) // 2
-        if _holds(files.unit(middle), below):
+        if is_data(files.unit(middle), below):
             low = middle + 1
         else:
             high = middle
@@ -130,7 +131,7 @@ def _disorder_before(files: QueueFiles, end: int, below: int | None) -> str:
     """What is wrong with the last units before `end`, "" if nothing."""
     first = max(files.first, end - _CHECKED_UNITS)
     units = files.read(first, end)
-    if not _is_data(units, below).all():
+    if not _are_data(units, below).all():
         return f"units are missing between offsets {first} and {end}"
     if not _ascending(units):
         return f"units between offsets {first} and {end} are out of order"
@@ -146,7 +147,7 @@ def _scan(files: QueueFiles, below: int) -> int:
         ends = np.where(units["size"] == FILLER_SIZE, 0, positions + units["size"])
         before = np.concatenate(([reached], np.maximum.accumulate(ends)[:-1]))
         before = np.maximum(before, reached)
-        good = _is_data(units, below)
+        good = _are_data(units, below)
         good &= (units["size"] == FILLER_SIZE) | (positions >= before)
         if not good.all():
             return first + int(good.argmin())

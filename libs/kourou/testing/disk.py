@@ -1,20 +1,19 @@
 """A file system in memory that loses power, fails and fills up by seed.
 
-Lives here: `SimDisk`, the adversary of the store's crash tests. It passes the same contract tests as
-the real disk (tests/contract/test_disk.py).
-May not live here: knowledge of what is stored.
+Lives here: `SimDisk`, the adversary of the store's crash tests. It passes the same contract tests
+as the real disk (tests/contract/test_disk.py). May not live here: knowledge of what is stored.
 
 State: soft. Everything is a function of the seed and of the calls made.
 
 What a power loss leaves (`crash`): of every 512-byte sector written since the file's last fdatasync
-some earlier version, perhaps with a part of the next one (torn) or with noise in what was being written
-(garbled); of every name made, moved or removed since the directory's last sync either the old state
-or the new one, each by its own coin. What was synced stays. Bytes of a sector that nobody was writing
-stay too: disks promise that a sector is written whole or not at all, and the torn and garbled ones
-here already go beyond what they do.
+some earlier version, perhaps with a part of the next one (torn) or with noise in what was being
+written (garbled); of every name made, moved or removed since the directory's last sync either the
+old state or the new one, each by its own coin. What was synced stays. Bytes of a sector that nobody
+was writing stay too: disks promise that a sector is written whole or not at all, and the torn and
+garbled ones here already go beyond what they do.
 
-A failing fdatasync behaves as Linux does: the pages count as clean afterwards, so the next fdatasync
-succeeds while the disk never got the data.
+A failing fdatasync behaves as Linux does: the pages count as clean afterwards, so the next
+fdatasync succeeds while the disk never got the data.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ its queue; every other request in flight then ends as UnknownOutcome. Only when 
 this socket was answered does it live on: the peer reads in order, so the late one was delivered and
 merely waits (a held pull, a slow disk).
 
-The library's own reconnecting is used only until a connection stands; when one is lost the socket
-is thrown away, so answers of one connection are never taken for those of another.
+A socket carries one connection and is thrown away with it; the library's own reconnecting is not
+used, so nothing that was queued for a lost connection leaves on the next one. What cannot leave
+waits here and not in the library.
 
 State: soft. All calls belong on the thread of the loop on which the connection was opened, and in
 the process that opened it.
@@ -70,6 +71,8 @@ from kourou.transport.zmq_socket import (
 
 _log = logging.getLogger("kourou.transport")
 
+RECONNECT_MS_MIN = 50
+RECONNECT_MS_MAX = 2_000
 FULL_PIPE_RETRY_MS = 50  # besides the socket's own signal, which another call may swallow
 
 
@@ -127,13 +130,16 @@ class ZmqConnection:
         self._timer: asyncio.TimerHandle | None = None
         self._sent = self._answered = self._timed_out = self._late = self._reopened = 0
         self._closed = False
+        self._open_later: asyncio.TimerHandle | None = None
+        self._failed_attempts = 0
+        self._last_trouble = "no connection yet"
         self._open()
 
     # -- life -------------------------------------------------------------------------------------
 
     def _open(self) -> None:
+        self._open_later = None
         self._connected = False
-        self._last_trouble = "no connection yet"
         self._socket = open_dealer()
         self._send_part = self._socket.send
         self._monitor = ZmqMonitor(self._socket)
@@ -144,17 +150,25 @@ class ZmqConnection:
         self._monitor_reader.start()
 
     def _shut(self) -> None:
+        self._connected = False
+        if self._open_later is not None:  # between two attempts: there is no socket
+            self._open_later.cancel()
+            self._open_later = None
+            return
         self._reader.stop()
         self._monitor_reader.stop()
         self._monitor.close()
         self._socket.close(linger=0)
 
-    def _reopen(self, reason: str) -> None:
+    def _reopen(self, reason: str, delay_ms: int) -> None:
         """Throw the socket away with all it holds. What had left ends, what waits waits on."""
+        self._reopened += self._connected
         self._shut()
-        self._reopened += 1
         sent = self._pending.take_sent()
-        self._open()
+        if delay_ms:
+            self._open_later = self._loop.call_later(delay_ms / 1_000, self._open)
+        else:
+            self._open()
         for one in sent:
             one.end(UnknownOutcome(f"{self.address}: {reason}"))
 
@@ -359,17 +373,25 @@ class ZmqConnection:
         for event in self._monitor.read():
             if event.kind is Happening.READY:
                 self._connected = True
+                self._failed_attempts = 0
                 self._send_waiting()
-            elif event.kind is Happening.LOST:
-                self._receive_rest()
-                if not self._closed:
-                    self._reopen("the connection was lost")
-                return False
-            elif event.kind is Happening.REFUSED:
-                self._last_trouble = "connection refused or unreachable"
             elif event.kind is Happening.BAD_GREETING:
                 self._last_trouble = "the other side does not speak ZeroMQ, or refused this client"
+            elif event.kind in (Happening.LOST, Happening.REFUSED):
+                if event.kind is Happening.REFUSED:
+                    self._last_trouble = "connection refused or unreachable"
+                socket = self._socket
+                self._receive_rest()
+                if not self._closed and self._socket is socket:  # no callback was faster
+                    self._reopen("the connection was lost", self._delay_ms())
+                return False
         return False
+
+    def _delay_ms(self) -> int:
+        """How long to leave a server in peace that is not there, or that cut this client off."""
+        attempts = self._failed_attempts
+        self._failed_attempts = min(attempts + 1, 16)
+        return min(RECONNECT_MS_MIN << attempts, RECONNECT_MS_MAX)
 
     def _receive_rest(self) -> None:
         """Take the answers that came before the connection ended."""
@@ -402,7 +424,7 @@ class ZmqConnection:
             self._check_by(expired.next_check_ms)
         never_left = self._why_it_never_left()
         if expired.zombie:
-            self._reopen("the connection was reset, because a request got no answer")
+            self._reopen("the connection was reset, because a request got no answer", 0)
         elif self._pending.waiting:
             self._send_waiting()
             self._retry_if_full()

@@ -26,8 +26,7 @@ HANDSHAKE_MS_MAX = 3_000  # a connection that does not greet is dropped
 HEARTBEAT_INTERVAL_MS = 2_000
 HEARTBEAT_TIMEOUT_MS = 6_000
 LINGER_MS = 1_000  # what was handed over may still leave when a socket is closed in peace
-RECONNECT_MS_MIN = 50
-RECONNECT_MS_MAX = 2_000
+NEVER_RECONNECT_MS = 24 * 3_600_000
 BACKLOG = 1_024
 COPY_BELOW_BYTES = 131_072  # measured: below it, sharing a part with the I/O thread costs more
 
@@ -45,12 +44,15 @@ def open_router() -> zmq.Socket[bytes]:
 
 
 def open_dealer() -> zmq.Socket[bytes]:
-    """A client's socket: queues nothing for a connection that does not stand."""
+    """A client's socket for one connection: when that is lost, or refused, it never reconnects.
+
+    IMMEDIATE would keep it from queueing for a connection that does not stand, but it also throws
+    away answers that arrived just before a connection ended. So its owner sends only while the
+    connection stands, and throws the socket away afterwards.
+    """
     socket = process_context().socket(zmq.DEALER)
-    socket.set(zmq.IMMEDIATE, 1)
     socket.set(zmq.IPV6, 1)
-    socket.set(zmq.RECONNECT_IVL, RECONNECT_MS_MIN)
-    socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
+    socket.set(zmq.RECONNECT_IVL, NEVER_RECONNECT_MS)
     _limit(socket)
     return socket
 

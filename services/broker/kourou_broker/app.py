@@ -95,7 +95,7 @@ class BrokerService:
         disk = RealDisk()
         store = Store.open(store_settings_of(self.settings), disk, self._clock)
         try:
-            self._connect(store, ConfigMirror(disk, store.paths, self._clock))
+            self._connect(store, ConfigMirror(disk, store.paths))
         except BaseException:
             if self._parts is None:
                 store.close()
@@ -105,7 +105,7 @@ class BrokerService:
         settings = self.settings
         rules = rules_of(settings)
         events = self._open_events(store)
-        booted = boot_control(store, events, mirror.foreign_tables(), rules)
+        booted = boot_control(store, events, mirror, rules)
         server = ZmqServer(
             settings.zmq_bind_address,
             self._arrived,
@@ -188,7 +188,9 @@ class BrokerService:
             await self._registration.first(REGISTER_WAIT_S)
         listening = {"zmq": f"tcp://{self._dial()}"}
         if self.settings.admin_port is not None:
-            self._admin = AdminHttp(self.settings.admin_host, self.settings.admin_port, self._pages())
+            self._admin = AdminHttp(
+                self.settings.admin_host, self.settings.admin_port, self._pages()
+            )
             await self._admin.start()
             listening["admin"] = f"http://{self._admin.address}"
         return listening
@@ -202,12 +204,10 @@ class BrokerService:
             core.handle(self._clock.monotonic_ms(), [SpaceChanged(end, full=False)])
         performers = self._hands.performers()
         for events, why in (
-            (parts.booted.imported, parts.booted.why),
+            (parts.booted.imported, "imported from config/*.json, which another broker wrote"),
             (decide_start(core.desks.control, rules_of(self.settings)), "the broker's own"),
         ):
-            effects = core.start(
-                self._clock.monotonic_ms(), self._clock.now_ms(), events, why
-            )
+            effects = core.start(self._clock.monotonic_ms(), self._clock.now_ms(), events, why)
             for effect in effects:
                 performers[type(effect)](effect)
         self._hands.dispatch()
@@ -264,7 +264,7 @@ class BrokerService:
                 elif parts.events is not None:
                     parts.events.close()
                 await hands.settle()
-                await asyncio.to_thread(parts.mirror.stop)
+                await parts.mirror.stop()
             finally:
                 await asyncio.to_thread(parts.store.close)
         if self._server is not None:
@@ -302,9 +302,7 @@ class BrokerService:
                 self._answer(to, error.wire_code, str(error))
                 continue
             deadline_ms = now_ms + frame.deadline_ms if frame.deadline_ms else 0
-            received.append(
-                Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace)
-            )
+            received.append(Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace))
         if self._loop is not None:
             self._loop.offer_all(received)
 
@@ -378,9 +376,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     for warning in loaded.warnings:
         _log.warning("%s", warning)
-    return run_service(
-        lambda: BrokerService(loaded.settings), ready_file=arguments.ready_file
-    )
+    return run_service(lambda: BrokerService(loaded.settings), ready_file=arguments.ready_file)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
 from kourou.engine.events import Event, Recorded
@@ -38,13 +39,24 @@ class Booted:
 
     control: ControlState
     imported: list[Event] = field(default_factory=list)
-    why: str = ""
+
+
+class TableSource(Protocol):
+    """The configuration files, as kourou_broker.config_mirror reads them."""
+
+    def foreign(self) -> Tables:
+        """What somebody else has written since we last did."""
+        ...
+
+    def everything(self) -> Tables:
+        """Whatever stands there."""
+        ...
 
 
 def boot_control(
-    view: StoreView, events: EventStore | None, tables: Tables | None, rules: TopicRules
+    view: StoreView, events: EventStore | None, files: TableSource, rules: TopicRules
 ) -> Booted:
-    """Rebuild the control state; `tables` are the configuration files if somebody else wrote them.
+    """Rebuild the control state, and find out what somebody else changed meanwhile.
 
     Without an event store (it cannot be reached) the log and the files must do. Raises Corrupt if
     neither the event store nor the files know what the log no longer has.
@@ -54,14 +66,17 @@ def boot_control(
     if control is None:
         control = ControlState(next_offset=low)
         if low > 0:
-            if tables is None:
+            _log.warning("the control history below offset %d is lost; starting from files", low)
+            tables = files.everything()
+            if tables.topics is None:
                 raise Corrupt(
                     f"the control events below offset {low} are neither in the log nor in an event "
-                    "store, and config/*.json is missing",
+                    "store, and config/topics.json is missing",
                     hint="restore the event store or the config folder from a backup",
                 )
-            _log.warning("the control history below offset %d is lost; starting from files", low)
-            _adopt(control, tables, rules, low)
+            for event in _differences(control, tables, rules):
+                evolve(control, Recorded(low - 1, -1, 0, "broker", "files", "", event))
+            control.next_offset = low
             if events is not None:
                 events.forget()
                 events.begin(CONTROL.snapshot(control))
@@ -70,16 +85,21 @@ def boot_control(
             evolve(control, recorded)
         if events is not None:
             _project(events, batch)
-    imported: list[Event] = []
-    why = "topics and groups of the broker itself"
-    if tables is not None:
-        imported = decide_import(
-            control, rules, topics=tables.topics, groups=tables.groups, offsets=tables.offsets
-        )
-        why = "imported from config/*.json, which another broker wrote"
-        if imported:
-            _log.warning("importing %d changes from config/*.json", len(imported))
-    return Booted(control, imported, why)
+    imported = _differences(control, files.foreign(), rules)
+    if imported:
+        _log.warning("importing %d changes from config/*.json", len(imported))
+    return Booted(control, imported)
+
+
+def _differences(control: ControlState, tables: Tables, rules: TopicRules) -> list[Event]:
+    """What the files say that the state does not; tables that were not read count as equal."""
+    return decide_import(
+        control,
+        rules,
+        topics=control.topics.table if tables.topics is None else tables.topics,
+        groups=control.groups.table if tables.groups is None else tables.groups,
+        offsets=control.progress.table if tables.offsets is None else tables.offsets,
+    )
 
 
 def _projected(events: EventStore | None, low: int, high: int) -> ControlState | None:
@@ -107,14 +127,6 @@ def _projected(events: EventStore | None, low: int, high: int) -> ControlState |
     return state
 
 
-def _adopt(state: ControlState, tables: Tables, rules: TopicRules, next_offset: int) -> None:
-    for event in decide_import(
-        state, rules, topics=tables.topics, groups=tables.groups, offsets=tables.offsets
-    ):
-        evolve(state, Recorded(next_offset - 1, -1, 0, "broker", "files", "", event))
-    state.next_offset = next_offset
-
-
 def _read(view: StoreView, offset: int, high: int) -> Iterator[list[Recorded]]:
     """Control events from the log, in batches."""
     _, end = view.log_range()
@@ -130,5 +142,7 @@ def _project(events: EventStore, batch: list[Recorded]) -> None:
     try:
         events.append(batch)
     except Corrupt as error:
-        _log.warning("the event store differs from the log and is rebuilt at the next start: %s", error)
+        _log.warning(
+            "the event store differs from the log and is rebuilt at the next start: %s", error
+        )
         events.forget()

@@ -77,7 +77,9 @@ class Projector:
                 await asyncio.sleep(0 if more else IDLE_S)
             except MetadataUnavailable as error:
                 if not self.trouble:
-                    _log.warning("the event store cannot be reached; the data path goes on: %s", error)
+                    _log.warning(
+                        "the event store cannot be reached; the data path goes on: %s", error
+                    )
                 self.trouble = str(error)
                 await asyncio.sleep(RETRY_S)
 
@@ -109,6 +111,4 @@ class Projector:
         span = self._view.queue_range(CONTROL_TOPIC, 0)
         if span is None or span[1] <= self._offset:
             return []
-        return read_control_events(
-            self._view, max(self._offset, span[0]), self._confirmed()
-        )
+        return read_control_events(self._view, max(self._offset, span[0]), self._confirmed())

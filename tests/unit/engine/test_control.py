@@ -1,4 +1,4 @@
-"""The whole control state: how events change it, its snapshot, decisions over several aggregates."""
+"""The whole control state: events, its snapshot, decisions over several aggregates."""
 
 from __future__ import annotations
 
@@ -165,7 +165,9 @@ def test_what_another_broker_wrote_is_imported_as_events():
     offsets = {"g": {"TopicA": {0: 5}}, "h": {"orders": {7: 1}}}
     made = control.decide_import(state, RULES, topics=topics, groups=groups, offsets=offsets)
     apply(state, made)
-    assert {"orders", "ORDERS", "rmq_sys_kourou_control", "BenchmarkTest"} <= set(state.topics.table)
+    assert {"orders", "ORDERS", "rmq_sys_kourou_control", "BenchmarkTest"} <= set(
+        state.topics.table
+    )
     assert "TopicA" not in state.topics
     assert "g" not in state.groups
     assert state.groups.get("TOOLS_CONSUMER") == GroupConfig("TOOLS_CONSUMER", False)

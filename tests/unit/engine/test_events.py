@@ -85,7 +85,9 @@ def test_the_worked_example_of_the_format_page():
 def test_an_event_of_a_newer_version_is_kept_byte_for_byte():
     raw = b'{"type":"EpochOpened", "epoch":7,  "odd":{"a":[1,2.50]}}'
     body = (
-        b'{"at_ms":5,"actor":"b","reason":"","trace_id":"","aggregate":"epoch","event":' + raw + b"}"
+        b'{"at_ms":5,"actor":"b","reason":"","trace_id":"","aggregate":"epoch","event":'
+        + raw
+        + b"}"
     )
     read = decode_record_body(body, offset=0, position=0)
     assert read.event == UnknownEvent("EpochOpened", "epoch", raw)
@@ -123,7 +125,9 @@ def test_what_is_no_event_raises_decode_error(body: bytes):
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

@@ -15,7 +15,6 @@ def apply(state: KeyValues, events: list[Event], at_ms: int = 5) -> KeyValues:
     return state
 
 
-@pytest.mark.feature("F023")
 def test_keys_are_put_changed_and_deleted():
     state = KeyValues()
     made = key_values.decide_put(state, "N", "k", "1")

@@ -50,7 +50,7 @@ def test_every_change_of_members_is_told_to_all_members():
     assert members.consumer_ids("g") == ["b"]
 
 
-@pytest.mark.feature("F035", "F202")
+@pytest.mark.feature("F202")
 def test_a_lost_connection_ends_every_membership_on_it():
     members = Membership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T"), part("h", "T"), producers=("p",)))
@@ -101,7 +101,6 @@ def test_a_client_that_reconnects_is_named_once_and_outlives_its_old_connection(
     assert members.consumer_peer("g", "a") == peer(2)
 
 
-@pytest.mark.feature("F212")
 def test_two_processes_under_one_client_id_are_noticed_once():
     members = Membership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T")))
@@ -215,7 +214,9 @@ def test_leaving_a_group_one_is_not_in_changes_nothing():
 def test_a_bad_heartbeat_changes_nothing(bad: Heartbeat):
     members = Membership()
     with pytest.raises(BadRequest):
-        members.heartbeat(0, peer(1), Heartbeat(bad.client_id, ("ok", *bad.producer_groups), bad.consumers))
+        members.heartbeat(
+            0, peer(1), Heartbeat(bad.client_id, ("ok", *bad.producer_groups), bad.consumers)
+        )
     assert members.statistics()["memberships"] == 0
 
 

@@ -31,7 +31,6 @@ def desk(table: dict[str, dict[str, dict[int, int]]] | None = None) -> tuple[Pro
     return state, Commits(state, 5_000)
 
 
-@pytest.mark.feature("F191", "F194", "F195")
 def test_commits_are_in_force_at_once_and_recorded_once_per_group_and_interval():
     state, commits = desk()
     commits.commit("g", "T", 0, 5)

@@ -6,7 +6,7 @@ import pytest
 from kourou.engine import settings
 from kourou.engine.events import Event, SettingChanged
 from kourou.engine.settings import Settings
-from kourou.engine.settings_registry import SettingsRegistry, SettingSpec
+from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.errors import BadRequest, ConfigError, NoPermission
 from kourou.model.topic import DataVersion
 
@@ -49,9 +49,7 @@ def test_what_is_so_already_changes_nothing():
         ({}, BadRequest),
     ],
 )
-def test_one_refused_key_refuses_the_whole_request(
-    changes: dict[str, str], error: type[Exception]
-):
+def test_one_refused_key_refuses_the_whole_request(changes: dict[str, str], error: type[Exception]):
     with pytest.raises(error):
         settings.decide_change(Settings(), REGISTRY, changes)
 

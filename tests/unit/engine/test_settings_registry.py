@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from kourou.engine.settings_registry import (
-    SettingsRegistry,
     SettingSpec,
+    SettingsRegistry,
     never_remote,
     parse_value,
 )

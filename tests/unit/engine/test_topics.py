@@ -51,9 +51,7 @@ def test_a_broker_makes_the_topics_of_4_9_8_at_start():
 
 
 def test_start_follows_the_configuration_and_keeps_what_is_there():
-    rules = TopicRules(
-        auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True
-    )
+    rules = TopicRules(auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True)
     made = {each.name: each.perm for each in started(rules)}
     assert "TBW102" not in made
     assert (made["DefaultCluster"], made["broker-a"], made["RMQ_SYS_TRACE_TOPIC"]) == (1, 1, 6)
@@ -152,7 +150,7 @@ def test_a_topic_is_created_and_changed_and_the_event_knows_what_was_before():
     assert topics.decide_put(state, RULES, first) == []
 
 
-@pytest.mark.feature("F046", "F048", "F050")
+@pytest.mark.feature("F048")
 def test_write_queues_that_nobody_can_read_are_refused_unless_forced():
     wanted = TopicConfig("TopicA", 4, 8)
     with pytest.raises(Rejected, match="8 write queues and only 4 read queues"):

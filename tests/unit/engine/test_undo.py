@@ -16,7 +16,7 @@ from kourou.engine.events import (
     UnknownEvent,
 )
 from kourou.engine.progress import Commits
-from kourou.engine.settings_registry import SettingsRegistry, SettingSpec
+from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.engine.topics import TopicRules, Unread
 from kourou.engine.undo import UndoContext, decide_undo
 from kourou.errors import Rejected

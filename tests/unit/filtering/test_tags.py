@@ -21,7 +21,7 @@ def test_nothing_and_a_star_mean_every_message(expression: str | None):
     assert wants(parsed, "any")
 
 
-@pytest.mark.feature("F243")
+@pytest.mark.feature("F234")
 def test_tags_become_codes_as_in_a_real_heartbeat():
     parsed = parse_tags("TopicA", "TagA || TagB || TagT")
     assert parsed.tags == {"TagA", "TagB", "TagT"}
@@ -36,6 +36,7 @@ def test_blanks_and_empty_parts_do_not_matter(expression: str):
     assert parsed.codes == {97, 98}
 
 
+@pytest.mark.feature("F235")
 def test_the_exact_test_tells_colliding_tags_apart():
     assert java_hash("Aa") == java_hash("BB")
     parsed = parse_tags("T", "Aa")

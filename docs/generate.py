@@ -1,0 +1,64 @@
+"""Write every page that is made from something else, or check that it is current.
+
+    python docs/generate.py                 write the pages
+    python docs/generate.py --check         exit 1 and name the pages that are not current
+    python docs/generate.py --proved FILE   did every test named as a proof pass in this run?
+
+Lives here: which pages there are. May not live here: how a page is made (docs/generators/).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from generators import features, reference
+from generators.marks import find_marks
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PAGES: dict[str, Callable[[Path], str]] = {
+    "docs/FEATURES.md": features.page,
+    **reference.PAGES,
+}
+
+
+def main() -> int:
+    """Do what the command line asks for; the exit code is 1 when something is not as it should be."""
+    parser = argparse.ArgumentParser(description="Generated pages of Kourou")
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--proved", type=Path, metavar="FILE", help="what passed in a run")
+    chosen = parser.parse_args()
+    if chosen.proved is not None:
+        return _check_proofs(chosen.proved)
+    stale = [name for name, make in PAGES.items() if _differs(ROOT / name, make(ROOT))]
+    if chosen.check:
+        for name in stale:
+            print(f"{name} is not current: run python docs/generate.py")
+        return int(bool(stale))
+    for name in stale:
+        target = ROOT / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(PAGES[name](ROOT), encoding="utf-8")
+        print(f"wrote {name}")
+    return 0
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.exists() or path.read_text(encoding="utf-8") != text
+
+
+def _check_proofs(path: Path) -> int:
+    """Every test that docs/FEATURES.md counts as a proof must have passed in the run."""
+    run = json.loads(path.read_text(encoding="utf-8"))
+    missing = features.unproved(find_marks(ROOT), run["features"], slow=run["slow"])
+    for line in missing:
+        print(f"docs/FEATURES.md claims more than this run showed: {line}")
+    return int(bool(missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""One queue being consumed: its window, its pulls, and the delivery of what they bring.
+
+Lives here: the loop of one queue, from pull to runner, with flow control and the corrections a
+broker may ask for. May not live here: which queues are ours (kourou.client.push_consumer), how
+handlers run (kourou.client.handlers), the table of next steps (kourou.client.pull_plan).
+
+State: soft. The progress that survives is what was committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kourou.client.codecs import Decode
+from kourou.client.handlers import Runner
+from kourou.client.pull_plan import Action, Step, step_after
+from kourou.client.puller import Pulled, Puller, PullWish
+from kourou.client.received import ReceivedMessage, tag_filter
+from kourou.client.settings import ConsumerSettings, CorruptPolicy
+from kourou.client.window import Window, WindowLimits
+from kourou.errors import Corrupt, KourouError, Unavailable, UnknownOutcome
+from kourou.model.limits import PULL_MESSAGES_MAX
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import Subscription
+
+_log = logging.getLogger("kourou.client.consume")
+
+
+@dataclass(slots=True)
+class ConsumeCounts:
+    """What a consumer has seen since it started."""
+
+    pulled: int = 0
+    consumed: int = 0
+    failed: int = 0
+    filtered: int = 0
+    corrected: int = 0
+    unreadable: int = 0
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What the queues of one consumer share. The callbacks are the consumer's."""
+
+    settings: ConsumerSettings
+    puller: Puller
+    decode: Decode | None
+    runner: Runner
+    batch_size: int
+    batched: bool
+    heartbeat_soon: Callable[[], None]
+    route_stale: Callable[[str], None]
+    counts: ConsumeCounts = field(default_factory=ConsumeCounts)
+
+    @property
+    def limits(self) -> WindowLimits:
+        """When a queue's pulls pause (F199)."""
+        settings = self.settings
+        return WindowLimits(
+            settings.pull_threshold_for_queue,
+            settings.pull_threshold_size_for_queue_mib * 1024 * 1024,
+            settings.consume_concurrently_max_span,
+        )
+
+    @property
+    def wish(self) -> PullWish:
+        """How much one pull asks for (F314); bulk pulls ask by bytes."""
+        settings = self.settings
+        bulk = settings.pull_size_bytes > 0
+        count = settings.pull_threshold_for_queue if bulk else settings.pull_batch_size
+        return PullWish(
+            count_max=min(count, PULL_MESSAGES_MAX),
+            bytes_max=settings.pull_size_bytes,
+            hold_ms=settings.broker_suspend_max_time_ms,
+            timeout_ms=settings.consumer_timeout_ms_when_suspend,
+        )
+
+
+class Lease:
+    """What a delivered message holds: the window it came from, and the queue that window was of.
+
+    After a correction a queue has a new window; messages of the former one count no more.
+    """
+
+    __slots__ = ("consumed", "window")
+
+    def __init__(self, consumed: ConsumedQueue, window: Window) -> None:
+        self.consumed = consumed
+        self.window = window
+
+    def finish(self, offsets: Sequence[int]) -> None:
+        """These messages were consumed."""
+        self.window.finish(offsets)
+        self.consumed.may_go_on()
+
+
+class ConsumedQueue:
+    """A queue that is ours until `stop`."""
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        subscription: Subscription,
+        start_offset: int,
+        around: Surroundings,
+    ) -> None:
+        self.queue = queue
+        self.window = Window(start_offset)
+        self._lease = Lease(self, self.window)
+        self.committed: int | None = None
+        self._around = around
+        self._subscription = subscription
+        self._wanted = tag_filter(subscription)
+        self._limits = around.limits
+        self._wish = around.wish
+        self._room = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Pull from now on."""
+        self._task = asyncio.ensure_future(self._run())
+
+    def stop(self) -> int:
+        """Pull no more; the offset to commit a last time. Finished messages count no more."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._around.puller.forget(self.queue)
+        return self.window.drop()
+
+    def pause(self) -> None:
+        """Pull no more, but let running messages finish and count."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def may_go_on(self) -> None:
+        """Messages were finished: pull again if the limits allow it."""
+        if not self._room.is_set() and not self.window.over(self._limits):
+            self._room.set()
+
+    async def _run(self) -> None:
+        while not self.window.dropped:
+            reason = self.window.over(self._limits)
+            if reason:
+                _log.debug("%s: pulling pauses: %s", self.queue, reason)
+                self._room.clear()
+                await self._room.wait()
+            step = await self._pull_once()
+            if step.pause_ms:
+                await asyncio.sleep(step.pause_ms / 1000)
+
+    async def _pull_once(self) -> Step:
+        around = self._around
+        offset = self.window.next_offset
+        try:
+            pulled = await around.puller.pull(
+                self.queue, offset, self._subscription, self._wish, around.decode
+            )
+        except (Unavailable, UnknownOutcome) as error:
+            # The connection may be a new one, on which the broker does not know us yet.
+            _log.info("%s: a pull failed: %s", self.queue, error)
+            around.heartbeat_soon()
+            around.route_stale(self.queue.topic)
+            return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
+        except Corrupt as error:
+            _log.error("%s: a pull from %d cannot be read: %s", self.queue, offset, error)
+            return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
+        except KourouError as error:
+            _log.warning("%s: a pull failed: %s", self.queue, error)
+            around.route_stale(self.queue.topic)
+            return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
+        if self.window.dropped:
+            return Step()
+        step = step_after(
+            pulled.code,
+            progressed=pulled.next_offset > offset,
+            elapsed_ms=pulled.elapsed_ms,
+            pull_interval_ms=around.settings.pull_interval_ms,
+            exception_pause_ms=around.settings.pull_pause_ms_when_exception,
+        )
+        return self._take(pulled, step)
+
+    def _take(self, pulled: Pulled, step: Step) -> Step:
+        """Do what the answer asks for; the step that is left."""
+        around = self._around
+        if step.action is Action.NONE:
+            if pulled.messages:
+                self._deliver(pulled)
+            elif pulled.next_offset > self.window.next_offset:
+                self.window.skip_to(pulled.next_offset)
+        elif step.action is Action.CORRECT_OFFSET:
+            self._correct(pulled)
+        elif step.action is Action.SKIP_CORRUPT:
+            return self._pass_unreadable(pulled, step)
+        else:
+            _log.warning(
+                "%s: a pull was refused with code %d: %s", self.queue, pulled.code, pulled.remark
+            )
+            if step.action is Action.HEARTBEAT:
+                around.heartbeat_soon()
+            else:
+                around.route_stale(self.queue.topic)
+        return step
+
+    def _deliver(self, pulled: Pulled) -> None:
+        around = self._around
+        messages = pulled.messages
+        if self._wanted is not None:
+            kept = [message for message in messages if self._wanted(message)]
+            around.counts.filtered += len(messages) - len(kept)
+            messages = kept
+        if pulled.remark.startswith("unreadable"):
+            self._report_unreadable(pulled)
+        around.counts.pulled += len(messages)
+        for message in messages:
+            message.lease = self._lease
+        self.window.put(
+            [message.offset for message in messages],
+            [message.size for message in messages],
+            pulled.next_offset,
+        )
+        if messages:
+            around.runner.hand(items_of(messages, around.batch_size, batched=around.batched))
+
+    def _correct(self, pulled: Pulled) -> None:
+        """The offset lies outside the queue (OFFSET_ILLEGAL): go on where the broker says."""
+        self._around.counts.corrected += 1
+        _log.warning(
+            "%s: offset %d lies outside the queue's %d to %d; going on at %d",
+            self.queue,
+            self.window.next_offset,
+            pulled.min_offset,
+            pulled.max_offset,
+            pulled.next_offset,
+        )
+        self.window.drop()
+        self.window = Window(max(0, pulled.next_offset))
+        self._lease = Lease(self, self.window)
+        self.committed = None  # so that the correction is committed even though it may be lower
+
+    def _pass_unreadable(self, pulled: Pulled, step: Step) -> Step:
+        if self._around.settings.on_corrupt is CorruptPolicy.HOLD:
+            _log.error("%s: waiting for repair: %s", self.queue, pulled.remark)
+            return Step(pause_ms=self._around.settings.pull_pause_ms_when_exception)
+        self._report_unreadable(pulled)
+        if pulled.next_offset > self.window.next_offset:
+            self.window.skip_to(pulled.next_offset)
+        return step
+
+    def _report_unreadable(self, pulled: Pulled) -> None:
+        self._around.counts.unreadable += 1
+        _log.error("%s: messages are lost to this consumer: %s", self.queue, pulled.remark)
+
+
+def items_of(
+    messages: list[ReceivedMessage], batch_size: int, *, batched: bool
+) -> list[ReceivedMessage] | list[list[ReceivedMessage]]:
+    """What calls of a handler take: messages, or lists of at most `batch_size` of them (F198)."""
+    if not batched:
+        return messages
+    return [messages[at : at + batch_size] for at in range(0, len(messages), batch_size)]

@@ -1,0 +1,322 @@
+"""A consumer that asks for itself: which queue, from where, how much, when (F004).
+
+Lives here: pulling one queue, reading several in turn (`assign`, `seek`, `poll`), and progress. May
+not live here: sharing queues among members; a pull consumer takes the queues it names.
+
+Methods run on the client's I/O thread; the faces await them (`on_io_thread`) or block for them
+(kourou.sync).
+
+State: soft: the assigned queues and the next offset of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kourou.client.codecs import body_decoder
+from kourou.client.heartbeats import Membership
+from kourou.client.io_thread import on_io_thread
+from kourou.client.puller import Pulled, Puller, PullWish
+from kourou.client.received import ReceivedMessage, tag_filter
+from kourou.client.session import Session
+from kourou.client.settings import PullConsumerSettings
+from kourou.errors import BadRequest, Code, Corrupt, error_from_code
+from kourou.filtering.tags import parse_tags
+from kourou.model.limits import PULL_SIZE_BYTES_MAX
+from kourou.model.message import PullStatus
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import (
+    MATCH_ALL,
+    ConsumeFromWhere,
+    ConsumeType,
+    Subscription,
+)
+
+POLL_MESSAGES_MAX = 500
+_STATUS = {int(status): status for status in PullStatus}
+_log = logging.getLogger("kourou.client.consume")
+
+
+class UnreadableMessages(Corrupt):
+    """Messages at this place fail their check at the broker; `next_offset` lies after them."""
+
+    def __init__(self, message: str, next_offset: int) -> None:
+        super().__init__(message, hint=f"go on at offset {next_offset}, or wait for repair")
+        self.next_offset = next_offset
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What one pull brought. `next_offset` is where to go on, whatever the status."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[ReceivedMessage] = field(default_factory=list)
+
+
+class PullConsumer:
+    """A consumer that asks for itself. `offset`s are ordinals in a queue."""
+
+    def __init__(
+        self, session: Session, settings: PullConsumerSettings, *, body_type: Any = None
+    ) -> None:
+        self.group = settings.consumer_group
+        self.settings = settings
+        self._session = session
+        self._io = session.io
+        self._decode = None if body_type is None else body_decoder(body_type)
+        self._puller = Puller(self.group, session.connections, session.routes, session.clock)
+        self._assigned: dict[MessageQueue, int] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._seen: dict[str, list[MessageQueue]] = {}
+
+    # -- life -------------------------------------------------------------------------------------
+
+    @property
+    def membership(self) -> Membership:
+        """What brokers are told of this consumer: its group must exist before it may pull."""
+        return Membership(
+            group=self.group,
+            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            message_model=self.settings.message_model,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            subscriptions=tuple(self._subscriptions.values()),
+        )
+
+    def rebalance_soon(self) -> None:
+        """Other members come and go; this one keeps the queues it named."""
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """An operator moved the group (220): assigned queues go on there."""
+        for queue in self._assigned.keys() & offsets.keys():
+            self._assigned[queue] = offsets[queue]
+
+    async def open(self) -> None:
+        """Enter the group; watch the registered topics (F323)."""
+        await self._session.join(self)
+        listener = self.settings.message_queue_listener
+        if listener is not None:
+            self._session.routes.listen(self._route_changed)
+        for topic in self.settings.register_topics:
+            self._session.routes.watch(topic)
+            if await self._session.routes.find_existing(topic) is not None:
+                self._route_changed(topic)
+
+    async def close(self) -> None:
+        """Leave the group. Offsets that were not committed stay uncommitted."""
+        if self.settings.message_queue_listener is not None:
+            self._session.routes.unlisten(self._route_changed)
+        await self._session.leave(self)
+
+    def _route_changed(self, topic: str) -> None:
+        """Tell the application when a registered topic has other queues than before (F321)."""
+        listener = self.settings.message_queue_listener
+        known = self._session.routes.known(topic)
+        if listener is None or known is None or topic not in self.settings.register_topics:
+            return
+        queues = list(known.readable)
+        if self._seen.get(topic) != queues:
+            self._seen[topic] = queues
+            asyncio.get_running_loop().run_in_executor(None, listener, topic, queues)
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The topic's readable queues, in order. Raises TopicNotFound."""
+        known = await self._session.routes.find(topic)
+        return list(known.readable)
+
+    @on_io_thread
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset still kept."""
+        return await self._session.facts.min_offset(queue)
+
+    @on_io_thread
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the next message will get."""
+        return await self._session.facts.max_offset(queue)
+
+    @on_io_thread
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time."""
+        return await self._session.facts.offset_by_time(queue, timestamp_ms)
+
+    @on_io_thread
+    async def earliest_store_time(self, queue: MessageQueue) -> int:
+        """When the first kept message was stored, ms; -1 for an empty queue."""
+        return await self._session.facts.earliest_store_time(queue)
+
+    @on_io_thread
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """How far the group has come; None when nothing is kept."""
+        return await self._session.facts.committed(self.group, queue)
+
+    @on_io_thread
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Keep the group's progress: these offsets, or the next ones of the assigned queues."""
+        for queue, offset in (self._assigned if offsets is None else offsets).items():
+            await self._session.facts.commit(self.group, queue, offset)
+
+    # -- one pull ---------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        expression: str = MATCH_ALL,
+        count_max: int = 32,
+        size_bytes_max: int = PULL_SIZE_BYTES_MAX,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Ask once from `offset`; with `wait_ms` the broker holds the question until it has news.
+
+        Raises UnreadableMessages when the messages there are damaged, Rejected when the broker
+        refuses, Unavailable or UnknownOutcome when it does not answer.
+        """
+        if offset < 0 or count_max < 1 or wait_ms < 0:
+            raise BadRequest("a pull has an offset and a wait from 0 up, and asks for a message")
+        subscription = self._subscription(queue.topic, expression)
+        pulled = await self._ask(queue, offset, subscription, count_max, size_bytes_max, wait_ms)
+        return self._result(queue, pulled, subscription)
+
+    def _subscription(self, topic: str, expression: str) -> Subscription:
+        known = self._subscriptions.get(topic)
+        if known is None or known.expression != expression:
+            # A pull brings its expression along; the version only tells it from an older one.
+            known = parse_tags(topic, expression, version=self._session.clock.now_ms())
+            self._subscriptions[topic] = known
+        return known
+
+    async def _ask(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        count_max: int,
+        size_bytes_max: int,
+        wait_ms: int,
+    ) -> Pulled:
+        settings = self.settings
+        await self._session.introduce(queue.topic)
+        hold_ms = min(wait_ms, settings.broker_suspend_max_time_ms)
+        timeout_ms = settings.consumer_pull_timeout_ms
+        if hold_ms:
+            timeout_ms = max(settings.consumer_timeout_ms_when_suspend, hold_ms + 1_000)
+        wish = PullWish(count_max, size_bytes_max, hold_ms, timeout_ms)
+        return await self._puller.pull(queue, offset, subscription, wish, self._decode)
+
+    def _result(
+        self, queue: MessageQueue, pulled: Pulled, subscription: Subscription
+    ) -> PullResult:
+        if pulled.code == Code.MESSAGE_CORRUPT:
+            raise UnreadableMessages(f"{queue!s}: {pulled.remark}", pulled.next_offset)
+        status = _STATUS.get(pulled.code)
+        if status is None:
+            raise error_from_code(pulled.code, pulled.remark)
+        wanted = tag_filter(subscription)
+        messages = pulled.messages
+        if wanted is not None:
+            messages = [message for message in messages if wanted(message)]
+        return PullResult(
+            status, pulled.next_offset, pulled.min_offset, pulled.max_offset, messages
+        )
+
+    # -- several queues in turn -------------------------------------------------------------------
+
+    @on_io_thread
+    async def assign(self, queues: Iterable[MessageQueue], *, expression: str = MATCH_ALL) -> None:
+        """Read these queues with `poll`, each from the group's progress, or from its beginning."""
+        fresh: dict[MessageQueue, int] = {}
+        for queue in queues:
+            self._subscription(queue.topic, expression)
+            committed = await self._session.facts.committed(self.group, queue)
+            if committed is None:
+                committed = await self._session.facts.min_offset(queue)
+            fresh[queue] = committed
+        self._assigned = fresh
+
+    @on_io_thread
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on reading an assigned queue at `offset`."""
+        if queue not in self._assigned:
+            raise BadRequest(f"{queue!s} is not assigned to this consumer")
+        self._assigned[queue] = offset
+
+    @on_io_thread
+    async def position(self, queue: MessageQueue) -> int:
+        """The next offset `poll` reads of an assigned queue."""
+        if queue not in self._assigned:
+            raise BadRequest(f"{queue!s} is not assigned to this consumer")
+        return self._assigned[queue]
+
+    @on_io_thread
+    async def poll(
+        self, *, count_max: int = POLL_MESSAGES_MAX, wait_ms: int = 1_000
+    ) -> list[ReceivedMessage]:
+        """The next messages of one assigned queue, queues in turn; empty after `wait_ms`.
+
+        An offset outside its queue is corrected, with a warning in the log.
+        """
+        if not self._assigned:
+            raise BadRequest("no queue is assigned to this consumer", hint="assign() queues first")
+        for queue in list(self._assigned):
+            messages = self._use(await self._poll_one(queue, count_max, 0))
+            if messages:
+                return messages
+        if not wait_ms:
+            return []
+        holds = [
+            asyncio.ensure_future(self._poll_one(queue, count_max, wait_ms))
+            for queue in self._assigned
+        ]
+        try:
+            for hold in asyncio.as_completed(holds, timeout=wait_ms / 1000 + 1):
+                messages = self._use(await hold)
+                if messages:
+                    return messages
+        except TimeoutError:
+            pass  # the brokers took a little longer than they were asked to
+        finally:
+            # Holds that end now are not used, so their messages are pulled again next time.
+            for hold_task in holds:
+                hold_task.cancel()
+            await asyncio.gather(*holds, return_exceptions=True)
+        return []
+
+    async def _poll_one(
+        self, queue: MessageQueue, count_max: int, wait_ms: int
+    ) -> tuple[MessageQueue, int, PullResult]:
+        offset = self._assigned[queue]
+        subscription = self._subscriptions[queue.topic]
+        pulled = await self._ask(
+            queue, offset, subscription, count_max, PULL_SIZE_BYTES_MAX, wait_ms
+        )
+        return queue, offset, self._result(queue, pulled, subscription)
+
+    def _use(self, polled: tuple[MessageQueue, int, PullResult]) -> list[ReceivedMessage]:
+        """Take a result: only now does its queue's position move."""
+        queue, offset, result = polled
+        if self._assigned.get(queue) != offset:
+            return []  # another place was sought meanwhile
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            _log.warning(
+                "%s: offset %d lies outside %d to %d; going on at %d",
+                queue,
+                offset,
+                result.min_offset,
+                result.max_offset,
+                result.next_offset,
+            )
+        # Behind the others, so that queues take turns.
+        del self._assigned[queue]
+        self._assigned[queue] = result.next_offset
+        return result.messages

@@ -1,0 +1,370 @@
+"""A group member that is given messages: rebalancing, committing, redelivery, leaving in order.
+
+Lives here: which queues this member consumes and since when; when progress is committed; what a
+failed handler means. May not live here: the loop of one queue (kourou.client.consuming), calling
+handlers (kourou.client.handlers), the heartbeat (kourou.client.heartbeats).
+
+Promises (at least once, F228):
+  - an offset is committed only when every message below it was consumed or filtered out
+  - a queue that is taken away is committed once more and its unfinished messages are forgotten: the
+    next owner gets them again
+  - a message whose handler failed is handed over again after a pause, for as long as it takes; its
+    queue goes on, its offset is not committed. Retry topics (%RETRY%) replace this where a broker
+    offers them
+
+State: soft. Used on the I/O thread, but for `Report`, which runners call from anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from kourou.client.codecs import Decode
+from kourou.client.consuming import ConsumeCounts, ConsumedQueue, Lease, Surroundings
+from kourou.client.handlers import Item, Report, Runner
+from kourou.client.handover import Handover
+from kourou.client.heartbeats import Membership
+from kourou.client.offsets import LocalOffsets, OffsetStore, RemoteOffsets, local_offsets_path
+from kourou.client.puller import Puller
+from kourou.client.received import ReceivedMessage
+from kourou.client.session import Session
+from kourou.client.settings import ConsumerSettings, consume_timestamp_ms
+from kourou.errors import BadRequest, KourouError
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    Subscription,
+)
+
+AGAIN_MS = 1_000
+"""How soon a rebalance is tried again that could not be completed."""
+
+_log = logging.getLogger("kourou.client.consume")
+
+
+class PushConsumer:
+    """One member of one group, for any number of topics."""
+
+    def __init__(
+        self,
+        session: Session,
+        settings: ConsumerSettings,
+        subscriptions: Mapping[str, Subscription],
+        make_runner: Callable[[Report], Runner],
+        *,
+        decode: Decode | None = None,
+        batched: bool = False,
+        offsets: OffsetStore | None = None,
+    ) -> None:
+        if not subscriptions:
+            raise BadRequest("a consumer subscribes at least one topic")
+        self.group = settings.consumer_group
+        self.settings = settings
+        self._session = session
+        self._subscriptions = dict(subscriptions)
+        self._offsets = offsets or self._default_offsets()
+        self._finished: Handover[Item] = Handover(session.io.loop, self._take_finished)
+        self._failed: Handover[tuple[Item, Exception]] = Handover(
+            session.io.loop, self._take_failed
+        )
+        self.counts = ConsumeCounts()
+        self._around = Surroundings(
+            settings=settings,
+            puller=Puller(self.group, session.connections, session.routes, session.clock),
+            decode=decode,
+            runner=make_runner(self),
+            batch_size=settings.consume_message_batch_max_size,
+            batched=batched,
+            heartbeat_soon=session.heartbeats.soon,
+            route_stale=session.routes.stale,
+            counts=self.counts,
+        )
+        self._queues: dict[MessageQueue, ConsumedQueue] = {}
+        self._rebalance_wanted = asyncio.Event()
+        self._rebalancing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._waiting: set[asyncio.TimerHandle] = set()
+        self._closing = False
+
+    def _default_offsets(self) -> OffsetStore:
+        if self.settings.message_model is MessageModel.CLUSTERING:
+            return RemoteOffsets(self.group, self._session.facts)
+        root = self._session.settings.local_offsets_dir
+        return LocalOffsets(local_offsets_path(root, self._session.client_id, self.group))
+
+    @property
+    def membership(self) -> Membership:
+        """What brokers are told of this member."""
+        return Membership(
+            group=self.group,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=self.settings.message_model,
+            consume_from_where=self.settings.consume_from_where,
+            subscriptions=tuple(self._subscriptions.values()),
+        )
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues this member consumes now, in order."""
+        return sorted(self._queues)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Join the group and begin. Topics that do not exist yet are waited for."""
+        session = self._session
+        for topic in self._subscriptions:
+            session.routes.watch(topic)
+            if await session.routes.find_existing(topic) is None:
+                _log.warning("group %s waits for the topic %s to appear", self.group, topic)
+        await session.join(self)
+        session.routes.listen(self._route_changed)
+        await self._rebalance_once()
+        self._tasks = [
+            asyncio.ensure_future(self._keep_balanced()),
+            asyncio.ensure_future(self._keep_committed()),
+        ]
+
+    async def close(self) -> None:
+        """Finish running handlers, commit, leave the group."""
+        if self._closing:
+            return
+        self._closing = True
+        self._session.routes.unlisten(self._route_changed)
+        for task in self._tasks:
+            task.cancel()
+        for timer in self._waiting:
+            timer.cancel()
+        async with self._rebalancing:
+            for consumed in self._queues.values():
+                consumed.pause()
+            if not await self._around.runner.close(self.settings.await_termination_ms):
+                _log.warning(
+                    "group %s: handlers still run after %d ms; their messages will come again",
+                    self.group,
+                    self.settings.await_termination_ms,
+                )
+            # Reports that runners made before they ended lie before this turn of the loop.
+            await asyncio.sleep(0)
+            await self._commit(self._queues.values(), "at close")
+            for consumed in self._queues.values():
+                consumed.stop()
+            self._queues.clear()
+        await self._session.leave(self)
+
+    # -- rebalancing ------------------------------------------------------------------------------
+
+    def rebalance_soon(self) -> None:
+        """Share queues out again now; callable on the I/O thread."""
+        self._rebalance_wanted.set()
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self._subscriptions:
+            self.rebalance_soon()
+
+    async def _keep_balanced(self) -> None:
+        interval_s = self._session.settings.rebalance_interval_ms / 1000
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._rebalance_wanted.wait(), interval_s)
+            self._rebalance_wanted.clear()
+            await self._rebalance_once()
+
+    async def _rebalance_once(self) -> None:
+        """Compute this member's share of every topic, give up what is not in it, begin the rest."""
+        async with self._rebalancing:
+            complete = True
+            for topic, subscription in self._subscriptions.items():
+                try:
+                    share = await self._share(topic)
+                except KourouError as error:
+                    _log.warning("group %s keeps its queues of %s: %s", self.group, topic, error)
+                    complete = False
+                    continue
+                await self._give_up(topic, share)
+                complete &= await self._begin(share, subscription)
+        if not complete:
+            self._later(AGAIN_MS, self.rebalance_soon)
+
+    async def _share(self, topic: str) -> set[MessageQueue]:
+        """This member's queues of one topic; raises KourouError when that cannot be known now."""
+        known = await self._session.routes.find_existing(topic)
+        if known is None:
+            return set()
+        if self.settings.message_model is MessageModel.BROADCASTING:
+            return set(known.readable)
+        members = await self._session.members(self.group, known)
+        return set(self.settings.allocation(known.readable, members, self._session.client_id))
+
+    async def _give_up(self, topic: str, share: set[MessageQueue]) -> None:
+        lost = [
+            consumed
+            for queue, consumed in self._queues.items()
+            if queue.topic == topic and queue not in share
+        ]
+        if not lost:
+            return
+        offsets: dict[MessageQueue, int] = {}
+        for consumed in lost:
+            del self._queues[consumed.queue]
+            offsets[consumed.queue] = consumed.stop()
+        _log.info("group %s gives up %s", self.group, ", ".join(map(str, offsets)))
+        try:
+            await self._offsets.save(offsets)
+        except KourouError as error:
+            _log.warning("group %s: the last offsets are not committed: %s", self.group, error)
+
+    async def _begin(self, share: Iterable[MessageQueue], subscription: Subscription) -> bool:
+        """Consume what is new in the share; False when some queue has to be tried again."""
+        complete = True
+        for queue in sorted(share):
+            if queue in self._queues or self._closing:
+                continue
+            try:
+                start_offset = await self._start_offset(queue)
+            except KourouError as error:
+                _log.warning("group %s cannot begin %s yet: %s", self.group, queue, error)
+                complete = False
+                continue
+            consumed = ConsumedQueue(queue, subscription, start_offset, self._around)
+            self._queues[queue] = consumed
+            consumed.start()
+            _log.info("group %s consumes %s from %d", self.group, queue, start_offset)
+        return complete
+
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        """Where to begin: the group's progress, or what is set for a group without (F193, F194)."""
+        stored = await self._offsets.load(queue)
+        if stored is not None and stored >= 0:
+            return stored
+        facts = self._session.facts
+        match self.settings.consume_from_where:
+            case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+                return await facts.min_offset(queue)
+            case ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+                now_ms = self._session.clock.now_ms()
+                timestamp_ms = consume_timestamp_ms(self.settings.consume_timestamp, now_ms)
+                return await facts.offset_by_time(queue, timestamp_ms)
+            case _:
+                return await facts.max_offset(queue)
+
+    # -- progress ---------------------------------------------------------------------------------
+
+    async def _keep_committed(self) -> None:
+        interval_s = self._session.settings.persist_consumer_offset_interval_ms / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            await self._commit(list(self._queues.values()), "for now")
+
+    async def _commit(self, queues: Iterable[ConsumedQueue], when: str) -> None:
+        changed = {
+            consumed: consumed.window.commit_offset
+            for consumed in queues
+            if consumed.window.commit_offset != consumed.committed
+        }
+        if not changed:
+            return
+        try:
+            await self._offsets.save(
+                {consumed.queue: offset for consumed, offset in changed.items()}
+            )
+        except KourouError as error:
+            _log.warning("group %s: offsets are not committed %s: %s", self.group, when, error)
+            return
+        for consumed, offset in changed.items():
+            consumed.committed = offset
+
+    async def commit(self) -> None:
+        """Commit now what is consumed."""
+        await self._commit(list(self._queues.values()), "now")
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """An operator moved the group (220): forget what is under way and begin there."""
+        async with self._rebalancing:
+            if self._closing:
+                return
+            moved: dict[MessageQueue, int] = {}
+            for queue, offset in offsets.items():
+                consumed = self._queues.pop(queue, None)
+                if consumed is not None:
+                    consumed.stop()
+                    moved[queue] = offset
+            if not moved:
+                return
+            _log.warning("group %s was reset to %s", self.group, _listed(moved))
+            await self._offsets.save(moved)
+            for queue, offset in moved.items():
+                consumed = ConsumedQueue(
+                    queue, self._subscriptions[queue.topic], offset, self._around
+                )
+                consumed.committed = offset
+                self._queues[queue] = consumed
+                consumed.start()
+
+    # -- reports of runners, from any thread ------------------------------------------------------
+
+    def finished(self, item: Item) -> None:
+        """The handler returned."""
+        self._finished.put(item)
+
+    def failed(self, item: Item, error: Exception) -> None:
+        """The handler raised."""
+        self._failed.put((item, error))
+
+    def wanted(self, item: Item) -> bool:
+        """Is the item's queue still ours?"""
+        message = item[0] if type(item) is list else item
+        return not message.lease.window.dropped
+
+    def _take_finished(self, items: list[Item]) -> None:
+        by_lease: dict[Lease, list[int]] = {}
+        for item in items:
+            for message in item if type(item) is list else (item,):
+                offsets = by_lease.get(message.lease)
+                if offsets is None:
+                    offsets = by_lease[message.lease] = []
+                offsets.append(message.offset)
+        for lease, offsets in by_lease.items():
+            self.counts.consumed += len(offsets)
+            lease.finish(offsets)
+
+    def _take_failed(self, failures: list[tuple[Item, Exception]]) -> None:
+        for item, error in failures:
+            messages: list[ReceivedMessage] = item if type(item) is list else [item]
+            self.counts.failed += len(messages)
+            first = messages[0]
+            _log.warning(
+                "group %s: a handler failed at %s (%d messages, attempt %d): %r",
+                self.group,
+                first,
+                len(messages),
+                first.attempt,
+                error,
+                exc_info=error if first.attempt == 1 else None,
+            )
+            for message in messages:
+                message.attempt += 1
+            if not self._closing:
+                self._later(self.settings.redelivery_delay_ms, partial(self._again, item))
+
+    def _again(self, item: Item) -> None:
+        if not self._closing and self.wanted(item):
+            self._around.runner.hand([item])
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        def act() -> None:
+            self._waiting.discard(timer)
+            action()
+
+        timer = asyncio.get_running_loop().call_later(delay_ms / 1000, act)
+        self._waiting.add(timer)
+
+
+def _listed(offsets: Mapping[MessageQueue, int]) -> str:
+    return ", ".join(f"{queue!s}={offset}" for queue, offset in sorted(offsets.items()))

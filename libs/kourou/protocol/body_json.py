@@ -1,0 +1,144 @@
+"""How a JSON body becomes a typed value, whatever its spelling.
+
+Lives here: the base class of all body shapes, the two steps of decoding (standard JSON straight into
+the shape; anything else through kourou.protocol.lenient_json), what a queue looks like as a map key.
+May not live here: the shapes themselves (kourou.protocol.*_bodies).
+
+Shapes are the wire's spelling and mostly private to their module; what callers see are values of
+kourou.model, or small dataclasses. Nulls are omitted when written, empty collections are kept.
+
+Every error of decoding is a DecodeError that names the body and the place. It travels as
+SYSTEM_ERROR: RocketMQ has no code for a malformed body, and ours for corrupt data would mislead.
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from kourou.errors import Code, DecodeError
+from kourou.model.queue import MessageQueue
+from kourou.protocol import lenient_json
+from kourou.protocol.lenient_json import ObjectKey
+from kourou.protocol.request import Int32
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+ChoiceType = TypeVar("ChoiceType", bound=Enum)
+
+BrokerIdText = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}\Z")]
+"""A broker id as a JSON map key."""
+
+QueueIdText = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
+"""A queue id as a JSON map key."""
+
+
+class Shape(msgspec.Struct, rename="camel", kw_only=True):
+    """A JSON object as it stands on the wire; unknown members are ignored."""
+
+
+def malformed(what: str, error: object) -> DecodeError:
+    """The error of a body that is not what it should be."""
+    return DecodeError(f"the body is no {what}: {error}", code=Code.SYSTEM_ERROR)
+
+
+def shape_decoder(shape: type[T], what: str) -> Callable[[Buffer], T]:
+    """A function from a body to its shape; `what` names the body in errors."""
+    strict = msgspec.json.Decoder(shape, strict=False).decode
+
+    def decode(body: Buffer) -> T:
+        try:
+            return strict(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            pass  # another spelling, or wrong: the lenient reader tells them apart
+        return convert(read(body, what), shape, what)
+
+    return decode
+
+
+def read(body: Buffer, what: str) -> Any:
+    """Plain values of a body."""
+    try:
+        return lenient_json.loads(body)
+    except DecodeError as error:
+        raise malformed(what, error.message) from error
+
+
+def convert(value: Any, shape: type[T], what: str) -> T:
+    """Plain values as a shape."""
+    try:
+        return msgspec.convert(value, shape, strict=False)
+    except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
+        raise malformed(what, error) from error
+
+
+def choice(kind: type[ChoiceType], given: str | int, order: Iterable[ChoiceType]) -> ChoiceType:
+    """An enum by its name or, as C++ clients write it, by its ordinal in `order`.
+
+    Raises ValueError for what is neither.
+    """
+    if isinstance(given, str) and not given.isdigit():
+        return kind(given)
+    choices = tuple(order)
+    number = int(given)
+    if not 0 <= number < len(choices):
+        raise ValueError(f"{given!r} is not the number of a {kind.__name__}")
+    return choices[number]
+
+
+# -- queues, as values and as keys ----------------------------------------------------------------
+
+
+class QueueShape(Shape):
+    """RocketMQ's MessageQueue."""
+
+    broker_name: str
+    queue_id: Int32
+    topic: str
+
+    def model(self) -> MessageQueue:
+        """As a noun."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+def queue_shape(queue: MessageQueue) -> QueueShape:
+    """A queue as it is written."""
+    return QueueShape(broker_name=queue.broker_name, queue_id=queue.queue_id, topic=queue.topic)
+
+
+def queue_key(queue: MessageQueue) -> ObjectKey:
+    """A queue as the key of a map, members in RocketMQ's order."""
+    return (
+        ("brokerName", queue.broker_name),
+        ("queueId", queue.queue_id),
+        ("topic", queue.topic),
+    )
+
+
+def queue_map(table: Mapping[Any, Any], value: type[T], what: str) -> dict[MessageQueue, T]:
+    """A map with queues as keys, its values as `value`."""
+    queues: dict[MessageQueue, T] = {}
+    for key, member in table.items():
+        if not isinstance(key, tuple):
+            # A map with no entry has no keys; one that was quoted as text is nobody's habit.
+            raise malformed(what, f"the key {key!r} is no queue")
+        queue = convert(dict(key), QueueShape, what).model()
+        queues[queue] = convert(member, value, what)
+    return queues
+
+
+def members(value: Any, what: str) -> dict[Any, Any]:
+    """The members of an object read leniently."""
+    if not isinstance(value, dict):
+        raise malformed(what, "this is no JSON object")
+    return value
+
+
+def submap(value: Mapping[Any, Any], name: str, what: str) -> dict[Any, Any]:
+    """A member that is a map; an absent or null one is empty."""
+    found = value.get(name)
+    return {} if found is None else members(found, what)

@@ -1,0 +1,252 @@
+"""The JSON bodies in which a client tells of itself: heartbeat (34), subscription check (46).
+
+Fact sheet §3.3 and §3.4. Java and JavaScript clients name enums, C++ clients number them; version
+numbers may be texts; tag sets may be missing. A queue's place, a tag's hash and the like are taken
+as told; whether a subscription makes sense is not decided here (kourou.filtering).
+
+Lives here: body <-> `HeartbeatBody`, and one subscription, which other bodies hold too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from kourou.model.limits import CLIENT_GROUPS_MAX, GROUP_SUBSCRIPTIONS_MAX
+from kourou.model.subscription import (
+    MATCH_ALL,
+    TAG,
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    Subscription,
+)
+from kourou.protocol.body_json import Buffer, Shape, choice, malformed, shape_decoder
+from kourou.protocol.request import Int64
+
+_encode = msgspec.json.Encoder().encode
+
+
+class SubscriptionShape(Shape):
+    """RocketMQ's SubscriptionData."""
+
+    class_filter_mode: bool | None = False
+    code_set: list[Int64] | None = None
+    expression_type: str | None = TAG
+    sub_string: str | None = MATCH_ALL
+    sub_version: Int64 | None = 0
+    tags_set: list[str] | None = None
+    topic: str
+
+    def model(self) -> Subscription:
+        """As a noun; codes are the sender's and not checked against the tags."""
+        return Subscription(
+            topic=self.topic,
+            expression=self.sub_string or MATCH_ALL,
+            expression_type=self.expression_type or TAG,
+            tags=frozenset(self.tags_set or ()),
+            codes=frozenset(self.code_set or ()),
+            version=self.sub_version or 0,
+            class_filter_mode=bool(self.class_filter_mode),
+        )
+
+
+def subscription_shape(subscription: Subscription) -> SubscriptionShape:
+    """A subscription as it is written; sets are sorted, so that equal ones look equal."""
+    return SubscriptionShape(
+        class_filter_mode=subscription.class_filter_mode,
+        code_set=sorted(subscription.codes),
+        expression_type=subscription.expression_type,
+        sub_string=subscription.expression,
+        sub_version=subscription.version,
+        tags_set=sorted(subscription.tags),
+        topic=subscription.topic,
+    )
+
+
+# -- enums in every spelling ----------------------------------------------------------------------
+
+_CONSUME_TYPES = (ConsumeType.CONSUME_ACTIVELY, ConsumeType.CONSUME_PASSIVELY)
+_MESSAGE_MODELS = (MessageModel.BROADCASTING, MessageModel.CLUSTERING)
+_LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+_FROM_WHERE = (
+    _LAST,
+    _LAST,  # CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST
+    _LAST,  # CONSUME_FROM_MIN_OFFSET
+    _LAST,  # CONSUME_FROM_MAX_OFFSET
+    ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+)
+_DEPRECATED_FROM_WHERE = frozenset(
+    {
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+    }
+)
+"""Clients still name them and treat all as CONSUME_FROM_LAST_OFFSET."""
+
+
+def consume_type(given: str | int | None) -> ConsumeType:
+    """How a group consumes; a 5.x pop consumer is a passive one to us. ValueError if unknown."""
+    if given is None or given == "CONSUME_POP":
+        return ConsumeType.CONSUME_PASSIVELY
+    return choice(ConsumeType, given, _CONSUME_TYPES)
+
+
+def message_model(given: str | int | None) -> MessageModel:
+    """Sharing or broadcasting. ValueError if unknown."""
+    return (
+        MessageModel.CLUSTERING if given is None else choice(MessageModel, given, _MESSAGE_MODELS)
+    )
+
+
+def consume_from_where(given: str | int | None) -> ConsumeFromWhere:
+    """Where a group without progress begins. ValueError if unknown."""
+    if given is None or given in _DEPRECATED_FROM_WHERE:
+        return _LAST
+    return choice(ConsumeFromWhere, given, _FROM_WHERE)
+
+
+# -- heartbeat ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerData:
+    """What a client says of one consumer group it is in."""
+
+    group: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    subscriptions: tuple[Subscription, ...] = ()
+    unit_mode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatBody:
+    """What a heartbeat says: who it is, where it produces and where it consumes."""
+
+    client_id: str
+    producer_groups: tuple[str, ...] = ()
+    consumers: tuple[ConsumerData, ...] = ()
+
+
+class _ProducerShape(Shape):
+    group_name: str
+
+
+class _ConsumerShape(Shape):
+    consume_from_where: str | int | None = None
+    consume_type: str | int | None = None
+    group_name: str
+    message_model: str | int | None = None
+    subscription_data_set: list[SubscriptionShape] | None = None
+    unit_mode: bool | None = False
+
+
+class _HeartbeatShape(Shape):
+    client_id: str = msgspec.field(name="clientID")
+    consumer_data_set: list[_ConsumerShape] | None = None
+    producer_data_set: list[_ProducerShape] | None = None
+
+
+_decode_heartbeat = shape_decoder(_HeartbeatShape, "heartbeat")
+
+
+def decode_heartbeat(body: Buffer) -> HeartbeatBody:
+    """The body of HEART_BEAT (34)."""
+    shape = _decode_heartbeat(body)
+    producers = shape.producer_data_set or []
+    consumers = shape.consumer_data_set or []
+    _check_count("groups", len(producers) + len(consumers), CLIENT_GROUPS_MAX)
+    return HeartbeatBody(
+        shape.client_id,
+        tuple(producer.group_name for producer in producers),
+        tuple(_consumer_data(consumer) for consumer in consumers),
+    )
+
+
+def _consumer_data(shape: _ConsumerShape) -> ConsumerData:
+    subscriptions = shape.subscription_data_set or []
+    _check_count("subscriptions", len(subscriptions), GROUP_SUBSCRIPTIONS_MAX)
+    try:
+        return ConsumerData(
+            shape.group_name,
+            consume_type(shape.consume_type),
+            message_model(shape.message_model),
+            consume_from_where(shape.consume_from_where),
+            tuple(subscription.model() for subscription in subscriptions),
+            bool(shape.unit_mode),
+        )
+    except ValueError as error:
+        raise malformed("heartbeat", error) from error
+
+
+def _check_count(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise malformed("heartbeat", f"it names {count} {what}; at most {most} are allowed")
+
+
+def encode_heartbeat(heartbeat: HeartbeatBody) -> bytes:
+    """The same as a body."""
+    return _encode(
+        _HeartbeatShape(
+            client_id=heartbeat.client_id,
+            consumer_data_set=[
+                _ConsumerShape(
+                    consume_from_where=consumer.consume_from_where.value,
+                    consume_type=consumer.consume_type.value,
+                    group_name=consumer.group,
+                    message_model=consumer.message_model.value,
+                    subscription_data_set=[
+                        subscription_shape(each) for each in consumer.subscriptions
+                    ],
+                    unit_mode=consumer.unit_mode,
+                )
+                for consumer in heartbeat.consumers
+            ],
+            producer_data_set=[
+                _ProducerShape(group_name=group) for group in heartbeat.producer_groups
+            ],
+        )
+    )
+
+
+# -- subscription check ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionCheck:
+    """A consumer asks, before it starts, whether the broker takes its subscription."""
+
+    client_id: str
+    group: str
+    subscription: Subscription
+
+
+class _CheckShape(Shape):
+    client_id: str
+    group: str
+    subscription_data: SubscriptionShape
+
+
+_decode_check = shape_decoder(_CheckShape, "subscription check")
+
+
+def decode_subscription_check(body: Buffer) -> SubscriptionCheck:
+    """The body of CHECK_CLIENT_CONFIG (46)."""
+    shape = _decode_check(body)
+    return SubscriptionCheck(shape.client_id, shape.group, shape.subscription_data.model())
+
+
+def encode_subscription_check(check: SubscriptionCheck) -> bytes:
+    """The same as a body."""
+    return _encode(
+        _CheckShape(
+            client_id=check.client_id,
+            group=check.group,
+            subscription_data=subscription_shape(check.subscription),
+        )
+    )

@@ -1,0 +1,470 @@
+"""The store of one broker: log, queues, index, and the files that tell how they were left.
+
+Lives here: opening, closing, and the order in which the parts are written and flushed.
+May not live here: what the parts do; they have a module each.
+
+State: log (kourou.store.commit_log) and projections of it.
+
+    append     the log                                        the loop's thread
+    dispatch   queues and index, from what was appended       the loop's thread
+    flush      the log to disk                                any thread, while the loop goes on
+    checkpoint log, then queues and index, then the recovery  planned by the loop, done in any thread
+               point, then RocketMQ's checkpoint
+
+Invariant: what a recovery point names is on disk before the point is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kourou.engine.placement import Blank
+from kourou.errors import ConfigError, Corrupt, DiskFull, KourouError, StoreFaulted
+from kourou.protocol.record import encode_blank
+from kourou.protocol.record_batch import RecordColumns
+from kourou.store.checkpoint import Checkpoint, save_checkpoint
+from kourou.store.commit_log import CommitLog
+from kourou.store.disk import Buffer, Disk, Lock, as_store_error
+from kourou.store.dispatch import Dispatcher, Growth
+from kourou.store.format_version import check_format, write_format
+from kourou.store.key_index import IndexState, KeyIndex
+from kourou.store.paths import StorePaths
+from kourou.store.quarantine import Quarantine, Region, load_quarantine, save_quarantine
+from kourou.store.queue_table import ConsumeQueues
+from kourou.store.reads import Reads
+from kourou.store.recovery import Parts, RecoveryReport, recover
+from kourou.store.recovery_point import RecoveryFile, RecoveryPoint, load_recovery_point
+from kourou.store.replay import catch_up_index, runs
+from kourou.store.settings import StoreSettings
+
+
+class Space(NamedTuple):
+    """Log space is reserved up to `allocated_end`; `full`: more cannot be had now."""
+
+    allocated_end: int
+    full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """How far the projections were when the loop decided to make a checkpoint."""
+
+    projected: int
+    store_ms: int
+    queue_count: int
+    offset_total: int
+    index_covered: int
+    index_entries: int
+    index_full_ms: int
+
+
+class Store(Reads):
+    """A store that is open: it has the lock, it is recovered, and it is a StoreView."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        disk: Disk,
+        paths: StorePaths,
+        lock: Lock,
+        parts: Parts,
+        recovery: RecoveryFile,
+        report: RecoveryReport,
+    ) -> None:
+        memory_bytes = settings.memory_bytes or _memory_bytes()
+        super().__init__(
+            parts.log,
+            parts.queues,
+            parts.index,
+            parts.quarantine,
+            memory_bytes * settings.recent_percent // 100,
+        )
+        self.settings = settings
+        self.paths = paths
+        self.report = report
+        self.store_ms = report.store_ms
+        self._disk = disk
+        self._lock = lock
+        self._parts = parts
+        self._dispatcher = parts.dispatcher
+        self._recovery = recovery
+        self._full = False
+        self._closed = False
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, settings: StoreSettings, disk: Disk) -> Store:
+        """Lock, look, recover; afterwards log and projections agree and are on disk.
+
+        Raises ConfigError for what an operator must set right (another process has the store, a
+        newer program wrote it, sizes disagree, it cannot be read), Corrupt when promised records
+        are gone, DiskFull or StoreFaulted when the disk does not let recovery finish.
+        """
+        paths = StorePaths.under(settings.root, settings.commit_log)
+        try:
+            known = check_format(disk, paths)
+            disk.make_dirs(paths.root)
+            lock = _take_lock(disk, paths)
+        except OSError as error:
+            raise _unusable(paths.root, error) from error
+        try:
+            return cls._open_locked(settings, disk, paths, lock, known=known)
+        except OSError as error:
+            lock.release()
+            raise _unusable(paths.root, error) from error
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def _open_locked(
+        cls, settings: StoreSettings, disk: Disk, paths: StorePaths, lock: Lock, *, known: bool
+    ) -> Store:
+        parts = cls._find(settings, disk, paths, known=known)
+        try:
+            _make_directories(disk, paths)
+            report = recover(parts)
+            if report.new_regions:
+                save_quarantine(disk, paths, parts.quarantine)
+            last = parts.point or RecoveryPoint()
+            recovery = RecoveryFile(disk, paths.recovery_point, last)
+            store = cls(settings, disk, paths, lock, parts, recovery, report)
+            store.checkpoint()
+            store.allocate_next()
+        except BaseException:
+            parts.close()
+            raise
+        return store
+
+    @staticmethod
+    def _find(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool) -> Parts:
+        """What lies there, not yet looked into; `known`: our own files are there too."""
+        mapped = settings.read_mode == "mmap"
+        log = CommitLog.open(disk, paths, settings.segment_size_bytes, mapped=mapped)
+        queues = ConsumeQueues(disk, paths, file_units=settings.queue_file_units)
+        index = None
+        if settings.index_enabled:
+            index = KeyIndex(
+                disk,
+                paths.index,
+                slot_count=settings.index_slots,
+                entry_count=settings.index_entries,
+            )
+
+        def begin() -> None:
+            disk.open(paths.abort, create_size=0).close()
+            disk.sync_dir(paths.root)
+            if not known:
+                write_format(disk, paths)
+
+        return Parts(
+            log,
+            queues,
+            index,
+            Dispatcher(queues, index, settings.delay_levels_ms),
+            load_quarantine(disk, paths) if known else Quarantine([]),
+            load_recovery_point(disk, paths.recovery_point) if known else None,
+            disk.exists(paths.abort),
+            begin,
+            settings.accept_loss_at,
+        )
+
+    # -- where it stands --------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """Where the next record goes, fillers apart."""
+        return self._log.end
+
+    @property
+    def flushed(self) -> int:
+        """Everything below survives a power loss."""
+        return self._log.flushed
+
+    @property
+    def dispatched(self) -> int:
+        """Everything below is in the queues."""
+        return self._dispatcher.end
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that readers cannot see yet."""
+        return self._log.end - self._dispatcher.end
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes of the log that are not flushed."""
+        return self._log.dirty_bytes
+
+    @property
+    def space(self) -> Space:
+        """How much room the log has."""
+        return Space(self._log.allocated_end, self._full)
+
+    @property
+    def space_wanted(self) -> bool:
+        """True while no whole segment lies ready: call `allocate_next`, in a thread."""
+        return self._log.spare_wanted
+
+    @property
+    def fault(self) -> str | None:
+        """Why nothing more is stored; None while all is well."""
+        return self._log.fault
+
+    @property
+    def damaged_regions(self) -> list[Region]:
+        """Regions of the log without readable records."""
+        return self._quarantine.regions
+
+    def usage(self) -> tuple[int, int]:
+        """(total, free) bytes of the disk that holds the log."""
+        return self._disk.usage(self.paths.commit_log)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def append(
+        self, pieces: Sequence[tuple[int, Buffer]], blanks: Sequence[Blank], end: int
+    ) -> None:
+        """Write stamped records and fillers where they were placed; see engine.effects.Append.
+
+        Raises DiskFull if a segment is missing (the caller placed beyond `space`), StoreFaulted when
+        the disk fails.
+        """
+        log = self._log
+        waiting = list(reversed(blanks))
+        for position, data in pieces:
+            while waiting and waiting[-1].position < position:
+                blank = waiting.pop()
+                log.close_segment(encode_blank(blank.size), blank.position)
+            log.append(data, position)
+        for blank in reversed(waiting):
+            log.close_segment(encode_blank(blank.size), blank.position)
+        assert log.end == end, (log.end, end)
+
+    def dispatch(self) -> list[Growth]:
+        """Project what was appended since the last call; returns the queues that grew.
+
+        On a full disk the queues fall behind (`dispatch_behind_bytes`) and catch up at a later call:
+        nothing is lost, it is only not seen yet. Raises StoreFaulted when the disk fails.
+        """
+        grown: list[Growth] = []
+        if self.fault is None:
+            with suppress(DiskFull):
+                for _, records in runs(self._log, self._quarantine, self.dispatched, self.end):
+                    if records is not None:
+                        grown += self._dispatch(records)
+        return grown
+
+    def _dispatch(self, records: RecordColumns) -> list[Growth]:
+        try:
+            grown = self._dispatcher.dispatch(records)
+        except StoreFaulted as error:
+            self._log.fail(str(error))
+            raise
+        self.store_ms = max(self.store_ms, int(records.store_timestamps[-1]))
+        return grown
+
+    def allocate_next(self) -> Space:
+        """Reserve a segment ahead if none is. Thread-safe; raises StoreFaulted when the disk fails."""
+        try:
+            while self._log.spare_wanted:
+                self._log.allocate_next()
+            self._full = False
+        except DiskFull:
+            self._full = True
+        return self.space
+
+    # -- flushing ---------------------------------------------------------------------------------
+
+    def flush(self) -> int:
+        """Sync the log; returns the position below which everything survives. Thread-safe.
+
+        The first failure is for good: StoreFaulted, now and ever after.
+        """
+        flushed = self._log.flush()
+        try:
+            self._recovery.note_flushed(flushed)
+        except OSError as error:
+            raise self._failed("writing the recovery point", error) from error
+        return flushed
+
+    def plan_checkpoint(self) -> CheckpointPlan:
+        """Note how far the projections are; by the loop's thread, then `save_checkpoint` by any."""
+        index = self._index
+        if index is not None and index.state is IndexState.BEHIND:
+            catch_up_index(
+                self._log, self._quarantine, self._dispatcher, index, self._dispatcher.end
+            )
+        return CheckpointPlan(
+            self._dispatcher.end,
+            self.store_ms,
+            len(self._queues),
+            self._queues.offset_total(),
+            0 if index is None else index.covered,
+            0 if index is None else index.entry_total,
+            0 if index is None else index.full_end_ms,
+        )
+
+    def save_checkpoint(self, plan: CheckpointPlan) -> None:
+        """Make everything up to the plan durable, then say so on disk. Thread-safe.
+
+        Raises StoreFaulted when the disk fails; then the store takes nothing more.
+        """
+        flushed = self.flush()
+        try:
+            self._dispatcher.flush()
+            self._recovery.save(self._point(plan, flushed))
+            times = Checkpoint(plan.store_ms, plan.store_ms, plan.index_full_ms)
+            save_checkpoint(self._disk, self.paths.checkpoint, times)
+        except OSError as error:
+            raise self._failed("writing the checkpoint", error) from error
+        except StoreFaulted as error:
+            self._log.fail(str(error))
+            raise
+
+    def _point(self, plan: CheckpointPlan, flushed: int) -> RecoveryPoint:
+        entries = plan.index_entries
+        indexed = 0 if self._index is None else self._index.flushed
+        if indexed < plan.index_covered:  # a full disk: the index is not where the plan saw it
+            entries = min(entries, self._recovery.last.index_entries)
+        return RecoveryPoint(
+            flushed=flushed,
+            projected=plan.projected,
+            indexed=min(indexed, flushed),
+            store_ms=plan.store_ms,
+            queue_count=plan.queue_count,
+            offset_total=plan.offset_total,
+            index_entries=entries,
+        )
+
+    def checkpoint(self) -> None:
+        """Plan and save a checkpoint, here and now."""
+        self.save_checkpoint(self.plan_checkpoint())
+
+    def _failed(self, doing: str, error: OSError) -> StoreFaulted:
+        reason = f"{doing}: {error.strerror or error}"
+        self._log.fail(reason)
+        return StoreFaulted(reason, hint="restart the broker; it recovers from the log")
+
+    # -- shrinking --------------------------------------------------------------------------------
+
+    def remove_topic(self, topic: str) -> int:
+        """Delete the queues of a topic; its records stay in the log until they expire.
+
+        Returns how many queues there were. A checkpoint follows, or a restart would take them for lost.
+        """
+        removed = self._queues.remove_topic(topic)
+        self.checkpoint()
+        return removed
+
+    def delete_before(self, position: int) -> int:
+        """Delete log segments that lie wholly below `position`, and what only names them.
+
+        Returns how many segments; the last one is never among them.
+        """
+        try:
+            removed = self._log.delete_segments_before(position)
+        except OSError as error:
+            raise self._failed("deleting old log segments", error) from error
+        start = self._log.start
+        self._queues.delete_before(start)
+        self._queues.correct_min_offsets(start)
+        if self._index is not None:
+            self._index.delete_before(start)
+        self._quarantine.forget_below(start)
+        self.checkpoint()
+        return removed
+
+    # -- closing ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Leave the store so that the next start has nothing to recover; closing twice is allowed.
+
+        A store that failed is left as it is: nothing more is written, and `abort` stays.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.fault is None:
+                self._settle()
+        finally:
+            self._recovery.close()
+            self._parts.close()
+            self._lock.release()
+
+    def _settle(self) -> None:
+        self.dispatch()
+        self.checkpoint()
+        try:
+            self._log.drop_spare()
+            if self.dispatched == self._log.end:
+                self._disk.unlink(self.paths.abort)
+                self._disk.sync_dir(self.paths.root)
+        except OSError as error:
+            raise self._failed("closing the store", error) from error
+
+    def statistics(self) -> dict[str, object]:
+        """A snapshot for people and metrics."""
+        log = self._log
+        return {
+            "log": {
+                "start": log.start,
+                "end": log.end,
+                "flushed": log.flushed,
+                "allocated_end": log.allocated_end,
+                "fault": log.fault,
+            },
+            "reads": {"records": self.records_read, "corrupt": self.corrupt_met},
+            "damaged_regions": len(self._quarantine),
+            "dispatch": self._dispatcher.statistics(),
+            "queues": self._queues.statistics(),
+            "index": {} if self._index is None else self._index.statistics(),
+        }
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _take_lock(disk: Disk, paths: StorePaths) -> Lock:
+    try:
+        lock = disk.lock(paths.lock)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"another broker uses the store {paths.root}",
+            hint="stop it, or give this one another storePathRootDir",
+        ) from error
+    file = disk.open(paths.lock)
+    try:
+        file.pwrite(b"lock", 0)
+    finally:
+        file.close()
+    return lock
+
+
+def _make_directories(disk: Disk, paths: StorePaths) -> None:
+    for directory in paths.directories:
+        disk.make_dirs(directory)
+    for parent in dict.fromkeys(directory.parent for directory in paths.directories):
+        with suppress(PermissionError):  # the parent of the root need not be ours to read
+            disk.sync_dir(parent)
+
+
+def _unusable(root: Path, error: OSError) -> KourouError:
+    """What an OSError while opening means for an operator."""
+    match error:
+        case NotADirectoryError() | FileExistsError():
+            return ConfigError(f"{error.filename or root} is a file where a directory is needed")
+        case PermissionError():
+            return ConfigError(
+                f"{error.filename or root} may not be read and written by this user",
+                hint="set its owner, or give another storePathRootDir",
+            )
+    return as_store_error(error, f"opening the store {root}")

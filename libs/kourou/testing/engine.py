@@ -1,0 +1,269 @@
+"""A broker's mind without hands: the real core over a store in memory, driven by a test's clock.
+
+Lives here: `MemoryStore` (the engine's read port over appended bytes) and `Engine` (the core with its
+effects applied). The real store passes the same contract tests (tests/contract/test_store_view.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kourou.engine.appends import LogEnd
+from kourou.engine.control import ControlState, decide_start
+from kourou.engine.core import BrokerCore
+from kourou.engine.desks import Desks, Start
+from kourou.engine.effects import Append, Effect, Flush, Notify, Reply
+from kourou.engine.inputs import (
+    Buffer,
+    Dispatched,
+    Flushed,
+    Input,
+    Received,
+    ReplyTo,
+    Tick,
+)
+from kourou.engine.peer import Peer
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import QueueRead
+from kourou.engine.settings_registry import SettingsRegistry, SettingSpec
+from kourou.engine.topics import TopicRules
+from kourou.errors import Corrupt, Rejected
+from kourou.model.sysflag import SysFlag
+from kourou.protocol.hashing import tags_code
+from kourou.protocol.record import check_record, decode_record
+from kourou.protocol.request import Request
+
+
+class MemoryStore:
+    """Records in one dictionary by position; queues as lists of positions."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, bytes] = {}
+        self.queues: dict[tuple[str, int], list[int]] = {}
+        self.end = 0
+        self.recent = True
+        self._pending: list[bytes] = []
+
+    def append(self, effect: Append) -> None:
+        """Take the bytes of one append."""
+        for position, data in effect.pieces:
+            at = 0
+            raw = bytes(data)
+            while at < len(raw):
+                size = int.from_bytes(raw[at : at + 4], "big")
+                self.records[position + at] = raw[at : at + size]
+                self._pending.append(raw[at : at + size])
+                at += size
+        self.end = effect.end
+
+    def dispatch(self) -> list[tuple[str, int, int]]:
+        """Project what was appended; returns the queues that grew."""
+        grown: dict[tuple[str, int], int] = {}
+        for raw in self._pending:
+            stored = decode_record(raw, decompress=False)
+            kind = stored.sys_flag & SysFlag.TRANSACTION_MASK
+            if kind in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK):
+                continue
+            queue = self.queues.setdefault((stored.topic, stored.queue_id), [])
+            assert stored.offset == len(queue), (stored.topic, stored.queue_id, stored.offset)
+            queue.append(stored.position)
+            grown[stored.topic, stored.queue_id] = len(queue)
+        self._pending = []
+        return [(topic, queue_id, high) for (topic, queue_id), high in grown.items()]
+
+    # -- the engine's read port ---------------------------------------------------------------
+
+    def log_range(self) -> tuple[int, int]:
+        """First readable position and the end."""
+        return 0, self.end
+
+    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Minimum and next offset."""
+        queue = self.queues.get((topic, queue_id))
+        return None if queue is None else (0, len(queue))
+
+    def read_queue(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        codes: frozenset[int] | None,
+        below: int,
+    ) -> QueueRead:
+        """Read a queue."""
+        queue = self.queues.get((topic, queue_id), [])
+        read = QueueRead(next_offset=offset, min_offset=0, max_offset=len(queue))
+        for at in range(offset, len(queue)):
+            position = queue[at]
+            raw = self.records[position]
+            if position + len(raw) > below or len(read.records) == max_messages:
+                break
+            stored = decode_record(raw, decompress=False)
+            if codes is None or tags_code(stored.tag) in codes:
+                if read.records and read.size_bytes + len(raw) > max_bytes:
+                    break
+                read.records.append(memoryview(raw))
+                read.size_bytes += len(raw)
+                read.last_position = position
+            read.next_offset = at + 1
+        return read
+
+    def offset_position(self, topic: str, queue_id: int, offset: int) -> int:
+        """The position of a message."""
+        queue = self.queues.get((topic, queue_id), [])
+        return queue[offset] if 0 <= offset < len(queue) else -1
+
+    def record_at(self, position: int) -> memoryview:
+        """The record that starts at a position."""
+        raw = self.records.get(position)
+        if raw is None:
+            raise Rejected(f"no message lies at position {position} of this broker's log")
+        checked = check_record(raw, 0, len(raw), position)
+        if checked.size != len(raw):
+            raise Corrupt("its size is wrong")
+        return memoryview(raw)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time."""
+        queue = self.queues.get((topic, queue_id), [])
+        for offset, position in enumerate(queue):
+            if decode_record(self.records[position]).store_timestamp >= timestamp_ms:
+                return offset
+        return len(queue)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """The store time of a message."""
+        position = self.offset_position(topic, queue_id, offset)
+        return -1 if position < 0 else decode_record(self.records[position]).store_timestamp
+
+    def find_by_key(
+        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+    ) -> list[memoryview]:
+        """Records with a key, newest first."""
+        found: list[memoryview] = []
+        for position in sorted(self.records, reverse=True):
+            stored = decode_record(self.records[position], decompress=False)
+            if (
+                stored.topic == topic
+                and key in (stored.message_id, *stored.keys)
+                and begin_ms <= stored.store_timestamp <= end_ms
+                and len(found) < max_count
+            ):
+                found.append(memoryview(self.records[position]))
+        return found
+
+    def is_recent(self, position: int) -> bool:
+        """Whether a record counts as in memory: the test says."""
+        return self.recent and position >= 0
+
+
+@dataclass
+class Engine:
+    """The core, its store, and what it said. Times move only when the test moves them."""
+
+    sync_flush: bool = False
+    policy: BrokerPolicy = field(
+        default_factory=lambda: BrokerPolicy("DefaultCluster", "broker-a")
+    )
+    specs: Sequence[SettingSpec] = ()
+    segment_size: int = 1 << 20
+    now_ms: int = 1_000
+    wall_ms: int = 1_700_000_000_000
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore()
+        self.control = ControlState()
+        self.replies: dict[tuple[int, int], Reply] = {}
+        self.notices: list[Notify] = []
+        self.effects: list[Effect] = []
+        self.flushes_wanted = 0
+        self._correlations = itertools.count(1)
+        rules = TopicRules(self.policy.cluster_name, self.policy.broker_name)
+        self.core = BrokerCore(
+            Desks(
+                Start(
+                    view=self.store,
+                    control=self.control,
+                    log=LogEnd(0, 1 << 62, self.segment_size, 0),
+                    flushed=0,
+                    store_host=("127.0.0.1", 10911),
+                    policy=self.policy,
+                    rules=rules,
+                    registry=SettingsRegistry(self.specs),
+                    sync_flush=self.sync_flush,
+                    flush_timeout_ms=5_000,
+                    figures=dict,
+                )
+            )
+        )
+        start = self.core.start(
+            self.now_ms, self.wall_ms, decide_start(self.control, rules), "start"
+        )
+        self._perform(start)
+        self.flush()
+
+    def peer(self, number: int) -> Peer:
+        """A connection; equal numbers are the same one."""
+        return Peer(number, "local", ("127.0.0.1", 40_000 + number))
+
+    def send(
+        self, request: Request, *body: Buffer, peer: int = 1, deadline_ms: int = 0
+    ) -> tuple[int, int]:
+        """Let a request arrive; returns the name under which `replies` will have its answer."""
+        to = ReplyTo(self.peer(peer), next(self._correlations))
+        received = Received(to, request, list(body), self.wall_ms, deadline_ms)
+        self.handle(received)
+        return peer, to.correlation
+
+    def ask(self, request: Request, *body: Buffer, peer: int = 1) -> Reply:
+        """Let a request arrive and return its answer, which must be there at once."""
+        return self.replies[self.send(request, *body, peer=peer)]
+
+    def handle(self, *inputs: Input) -> None:
+        """One turn of the loop, and the turns that follow from it."""
+        self._perform(self.core.handle(self.now_ms, inputs))
+
+    def flush(self) -> None:
+        """The disk catches up."""
+        self.handle(Flushed(self.store.end))
+
+    def advance(self, ms: int) -> None:
+        """Time passes."""
+        self.now_ms += ms
+        self.wall_ms += ms
+        self.handle(Tick(self.wall_ms))
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        appended = False
+        for effect in effects:
+            self.effects.append(effect)
+            match effect:
+                case Append():
+                    self.store.append(effect)
+                    appended = True
+                case Reply():
+                    name = (effect.to.peer.id, effect.to.correlation)
+                    assert name not in self.replies, "a request was answered twice"
+                    self.replies[name] = effect
+                case Notify():
+                    self.notices.append(effect)
+                case Flush():
+                    self.flushes_wanted += 1
+                case _:
+                    pass
+        if appended:
+            grown = self.store.dispatch()
+            if grown:
+                self.handle(Dispatched(grown))
+
+
+def header_of(reply: Reply) -> Any:
+    """The header of a successful answer."""
+    assert reply.code == 0, (reply.code, reply.remark)
+    return reply.header

@@ -1,0 +1,131 @@
+"""Writing to a store as a broker does, without a broker.
+
+Lives here: `StoreWriter`, which numbers, places and stamps records exactly as the engine does, and
+settings for stores that fit into a test.
+May not live here: assertions.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from kourou.engine.placement import place
+from kourou.protocol.record import encode_draft, encode_host, stamp
+from kourou.store.settings import StoreSettings
+from kourou.store.store import Store
+
+TEST_SEGMENT_BYTES = 16 * 1024
+_HOST = encode_host(("127.0.0.1", 10911))
+
+
+def small_settings(root: Path, **changes: object) -> StoreSettings:
+    """Settings of a store with small files; `changes` as fields of StoreSettings."""
+    values: dict[str, object] = {
+        "segment_size_bytes": TEST_SEGMENT_BYTES,
+        "queue_file_units": 20,
+        "index_slots": 100,
+        "index_entries": 60,
+        "memory_bytes": 1 << 30,
+        **changes,
+    }
+    return StoreSettings(root=root, **values)  # type: ignore[arg-type]  # fields by name
+
+
+class Draft(NamedTuple):
+    """A message to write."""
+
+    topic: str = "TopicA"
+    queue_id: int = 0
+    body: bytes = b"body"
+    tag: str = ""
+    keys: tuple[str, ...] = ()
+    with_crc: bool = True
+
+
+class Written(NamedTuple):
+    """Where a message went, and its bytes."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    position: int
+    record: bytes
+
+    @property
+    def end(self) -> int:
+        """The position behind it."""
+        return self.position + len(self.record)
+
+
+class StoreWriter:
+    """Numbers and stamps drafts, and appends them to `store`."""
+
+    def __init__(self, store: Store, *, now_ms: int = 1_700_000_000_000) -> None:
+        self._store = store
+        self._next_offsets: dict[tuple[str, int], int] = {}
+        self.now_ms = max(now_ms, store.store_ms)
+
+    def stamp(self, drafts: Sequence[Draft]) -> list[Written]:
+        """Give the drafts their places at the end of the log; nothing is written yet."""
+        blobs = [self._encode(draft) for draft in drafts]
+        sizes = np.array([len(blob) for blob in blobs], np.int64)
+        self._placed = place(self._store.end, sizes, self._store.settings.segment_size_bytes)
+        written: list[Written] = []
+        for draft, blob, position in zip(
+            drafts, blobs, self._placed.positions.tolist(), strict=True
+        ):
+            lane = (draft.topic, draft.queue_id)
+            if lane not in self._next_offsets:
+                known = self._store.queue_range(*lane)
+                self._next_offsets[lane] = known[1] if known is not None else 0
+            offset = self._next_offsets[lane]
+            self._next_offsets[lane] = offset + 1
+            record = bytearray(blob)
+            stamp(
+                record,
+                0,
+                queue_offset=offset,
+                position=position,
+                store_timestamp=self.now_ms,
+                store_host=_HOST,
+            )
+            written.append(Written(*lane, offset, position, bytes(record)))
+        return written
+
+    def write(self, drafts: Sequence[Draft], *, dispatch: bool = True) -> list[Written]:
+        """Append the drafts as one batch, making room first; dispatch them unless told not to."""
+        written = self.stamp(drafts)
+        while self._store.space.allocated_end < self._placed.end:
+            before = self._store.space
+            if self._store.allocate_next() == before and before.full:
+                break
+        pieces = []
+        for first, count, position in self._placed.runs:
+            run = [item.record for item in written[first : first + count]]
+            pieces.append((position, b"".join(run)))
+        self._store.append(pieces, self._placed.blanks, self._placed.end)
+        if dispatch:
+            self._store.dispatch()
+        return written
+
+    def _encode(self, draft: Draft) -> bytes:
+        properties = []
+        if draft.tag:
+            properties.append(b"TAGS\x01" + draft.tag.encode())
+        if draft.keys:
+            properties.append(b"KEYS\x01" + " ".join(draft.keys).encode())
+        return encode_draft(
+            topic=draft.topic.encode(),
+            queue_id=draft.queue_id,
+            body=draft.body,
+            properties=b"\x02".join(properties),
+            born_timestamp=self.now_ms,
+            born_host=_HOST,
+            with_crc=draft.with_crc,
+        )

@@ -1,0 +1,156 @@
+"""`config/*.json` follow the control state, so that a RocketMQ broker finds its tables in our store.
+
+Lives here: when they are written, and what somebody else wrote into them.
+May not live here: their bytes (kourou.store.config_json), atomic writing (kourou.store.config_files).
+
+State: projection. All files can be deleted; they come back with the next start or change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kourou.engine.control import ControlState
+from kourou.engine.progress import Commits
+from kourou.model.group import GroupConfig
+from kourou.model.topic import TopicConfig
+from kourou.store.config_files import GROUPS, OFFSETS, TOPICS, ConfigFiles
+from kourou.store.config_json import GroupTable, TopicTable, progress_key, split_progress_key
+from kourou.store.disk import Disk
+from kourou.store.paths import StorePaths
+
+_log = logging.getLogger("kourou.broker")
+
+SETTLE_S = 0.1
+"""Changes of one burst are written once."""
+
+Progress = dict[str, dict[str, dict[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Tables read from files; None stands for one that is missing or that nobody else has touched.
+
+    `offsets` is group -> topic -> queue id -> offset.
+    """
+
+    topics: Mapping[str, TopicConfig] | None
+    groups: Mapping[str, GroupConfig] | None
+    offsets: Progress | None
+
+
+class ConfigMirror:
+    """Writes the tables behind the data path's back."""
+
+    def __init__(self, disk: Disk, paths: StorePaths) -> None:
+        self._files = ConfigFiles(disk, paths)
+        self._foreign = [name for name in self._files.foreign_changes()]
+        self._control: ControlState | None = None
+        self._commits: Commits | None = None
+        self._dirty: dict[str, None] = {}
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- what stands there --------------------------------------------------------------------
+
+    def foreign(self) -> Tables:
+        """What another broker wrote since we last did. Raises Corrupt for unreadable files."""
+        return self._read(self._foreign)
+
+    def everything(self) -> Tables:
+        """Whatever stands there. Raises Corrupt for unreadable files."""
+        return self._read([TOPICS, GROUPS, OFFSETS])
+
+    def _read(self, names: list[str]) -> Tables:
+        topics = self._files.load_topics() if TOPICS in names else None
+        groups = self._files.load_groups() if GROUPS in names else None
+        offsets = self._files.load_offsets() if OFFSETS in names else None
+        for loaded in (topics, groups, offsets):
+            if loaded is not None and loaded.note:
+                _log.warning("%s", loaded.note)
+        return Tables(
+            None if topics is None else topics.value.topics,
+            None if groups is None else groups.value.groups,
+            None if offsets is None else _by_group(offsets.value),
+        )
+
+    # -- following ----------------------------------------------------------------------------
+
+    def attach(self, control: ControlState, commits: Commits) -> None:
+        """The state to mirror."""
+        self._control = control
+        self._commits = commits
+
+    def start(self) -> None:
+        """Write all tables once, then follow, on the running loop."""
+        self._dirty = dict.fromkeys(("topics", "groups", "offsets"))
+        self._wanted.set()
+        self._task = asyncio.create_task(self._follow())
+
+    def changed(self, table: str) -> None:
+        """A table has changed; it is written soon."""
+        self._dirty[table] = None
+        self._wanted.set()
+
+    async def stop(self) -> None:
+        """Write what is due, all of the offsets too, and end."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._dirty["offsets"] = None
+        await self._write()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            await self._write()
+            await asyncio.sleep(SETTLE_S)
+
+    async def _write(self) -> None:
+        """Take the tables here, where nothing changes meanwhile; write them in a thread."""
+        writes = [self._writer(table) for table in self._dirty]
+        self._dirty = {}
+        for write in writes:
+            if write is None:
+                continue
+            try:
+                await asyncio.to_thread(write)
+            except OSError as error:
+                _log.warning("config/*.json cannot be written now: %s", error)
+
+    def _writer(self, table: str) -> Callable[[], object] | None:
+        assert self._control is not None
+        assert self._commits is not None
+        control, files = self._control, self._files
+        match table:
+            case "topics":
+                topics = TopicTable(dict(control.topics.table), control.topics.version)
+                return lambda: files.save_topics(topics)
+            case "groups":
+                groups = GroupTable(dict(control.groups.table), control.groups.version)
+                return lambda: files.save_groups(groups)
+            case "offsets":
+                offsets = {
+                    progress_key(topic, group): queues
+                    for group, topic, queues in self._commits.entries()
+                }
+                return lambda: files.save_offsets(offsets)
+            case _:
+                return None  # settings: RocketMQ has no such file, ours are in the log
+
+
+def _by_group(offsets: Mapping[str, Mapping[int, int]]) -> Progress:
+    table: Progress = {}
+    for key, queues in offsets.items():
+        names = split_progress_key(key)
+        if names is None:
+            _log.warning("consumerOffset.json has an entry %r that names no topic and group", key)
+            continue
+        topic, group = names
+        table.setdefault(group, {})[topic] = dict(queues)
+    return table

@@ -1,0 +1,59 @@
+import struct
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.properties import encode_properties
+from kourou.protocol.record import encode_draft
+from kourou.testing.engine import Engine
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def draft() -> Callable[..., bytes]:
+    def make(
+        topic: str = "orders",
+        queue_id: int = 0,
+        body: bytes = b"hello",
+        key: str = "",
+        tag: str = "",
+        keys: str = "",
+    ) -> bytes:
+        properties = {"UNIQ_KEY": key, "TAGS": tag, "KEYS": keys, "CLUSTER": "DefaultCluster"}
+        return encode_draft(
+            topic=topic.encode(),
+            queue_id=queue_id,
+            body=body,
+            properties=encode_properties({n: v for n, v in properties.items() if v}),
+            born_timestamp=1,
+            born_host=bytes(8),
+        )
+
+    return make
+
+
+@pytest.fixture
+def records() -> Callable[..., tuple[SendRecords, bytes]]:
+    def make(
+        drafts: Sequence[bytes],
+        lanes: Sequence[tuple[str, int]] = (("orders", 0),),
+        lane_of: Sequence[int] = (),
+        **fields: object,
+    ) -> tuple[SendRecords, bytes]:
+        request = SendRecords(
+            lanes=[Lane(*lane) for lane in lanes],
+            lane_of=struct.pack(f"<{len(lane_of)}H", *lane_of),
+            sizes=struct.pack(f"<{len(drafts)}I", *map(len, drafts)),
+            producer_group="p",
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            **fields,
+        )
+        return request, b"".join(drafts)
+
+    return make

@@ -1,0 +1,275 @@
+"""May this message be stored, and what is its sender told?"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from kourou.engine.inputs import SpaceChanged, StoreFailed
+from kourou.errors import Code
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.record import decode_record
+from kourou.testing.engine import Engine, header_of
+
+
+def stored(engine: Engine, topic: str, queue_id: int) -> list[bytes]:
+    return [
+        decode_record(engine.store.records[at]).body
+        for at in engine.store.queues.get((topic, queue_id), [])
+    ]
+
+
+@pytest.mark.feature("F010", "F011", "F053")
+def test_a_first_send_creates_the_topic_by_the_template(engine, draft, records) -> None:
+    reply = engine.ask(*records([draft()]))
+    assert header_of(reply).lane_offsets == [0]
+    topic = engine.control.topics.get("orders")
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (4, 4, 6)
+    events = engine.store.queues[CONTROL_TOPIC, 0]
+    last = decode_record(engine.store.records[events[-1]])
+    assert last.tag == "TopicPut"
+    assert last.keys == ("topic/orders",)
+    at = engine.store.queues["orders", 0][0]
+    assert events[-1] < at, "the event that made the topic comes before its first message"
+
+
+@pytest.mark.feature("F053", "F331", "F377")
+def test_without_auto_creation_an_unknown_topic_is_refused(draft, records) -> None:
+    from kourou.engine.policy import BrokerPolicy
+
+    engine = Engine(policy=BrokerPolicy("DefaultCluster", "broker-a"))
+    reply = engine.ask(
+        dataclasses.replace if False else records([draft()])[0].__class__(
+            lanes=records([draft()])[0].lanes,
+            sizes=records([draft()])[0].sizes,
+            producer_group="p",
+            default_topic="NoSuchTemplate",
+            default_topic_queue_nums=4,
+        ),
+        draft(),
+    )
+    header = header_of(reply)
+    assert header.lane_codes == [Code.TOPIC_NOT_EXIST]
+    assert header.lane_offsets == [-1]
+    assert ("orders", 0) not in engine.store.queues
+
+
+@pytest.mark.feature("F011", "F063", "F197")
+def test_a_batch_over_topics_and_queues_is_numbered_lane_by_lane(engine, draft, records) -> None:
+    lanes = [("orders", 0), ("orders", 3), ("paid", 1)]
+    lane_of = [0, 1, 0, 2, 2, 1, 0]
+    drafts = [
+        draft(*lanes[lane], body=f"{number}".encode()) for number, lane in enumerate(lane_of)
+    ]
+    first = header_of(engine.ask(*records(drafts, lanes, lane_of)))
+    second = header_of(engine.ask(*records(drafts, lanes, lane_of)))
+    assert first.lane_offsets == [0, 0, 0]
+    assert second.lane_offsets == [3, 2, 2]
+    assert stored(engine, "orders", 0) == [b"0", b"2", b"6"] * 2
+    assert stored(engine, "orders", 3) == [b"1", b"5"] * 2
+    assert stored(engine, "paid", 1) == [b"3", b"4"] * 2
+    positions = np.concatenate([engine.store.queues[lane] for lane in lanes])
+    assert len(set(positions.tolist())) == 14
+
+
+def test_refused_lanes_do_not_hold_back_the_others(engine, draft, records) -> None:
+    lanes = [("orders", 0), ("SCHEDULE_TOPIC_XXXX", 0), ("orders", 9)]
+    drafts = [draft(*lanes[lane], body=bytes([lane])) for lane in (0, 1, 2, 0)]
+    header = header_of(engine.ask(*records(drafts, lanes, [0, 1, 2, 0])))
+    assert header.lane_codes == [0, Code.NO_PERMISSION, Code.SYSTEM_ERROR]
+    assert "the queue id 9" in header.lane_remarks[2]
+    assert stored(engine, "orders", 0) == [b"\0", b"\0"]
+    assert ("orders", 9) not in engine.store.queues
+
+
+@pytest.mark.feature("F052")
+def test_permissions_are_kept(engine, draft, records) -> None:
+    for perm, code in ((4, Code.NO_PERMISSION), (6, Code.SUCCESS), (2, Code.SUCCESS)):
+        engine.ask(
+            UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=perm)
+        )
+        header = header_of(engine.ask(*records([draft()])))
+        assert header.lane_codes == [code]
+
+
+@pytest.mark.parametrize("damage", ["topic", "queue", "sizes", "lane"])
+def test_a_batch_that_lies_is_refused_whole(engine, draft, records, damage) -> None:
+    good, other = draft(), draft("other")
+    engine.ask(*records([good]))
+    before = dict(engine.store.records)
+    match damage:
+        case "topic":
+            request, body = records([good, other])
+        case "queue":
+            request, body = records([good, draft(queue_id=1)])
+        case "sizes":
+            request, body = records([good, good])
+            body = body[:-1]
+        case "lane":
+            request, body = records([good, good], lane_of=[0, 5])
+    reply = engine.ask(request, body)
+    assert reply.code in (Code.MESSAGE_ILLEGAL, Code.SYSTEM_ERROR)
+    assert reply.remark
+    assert engine.store.records == before
+
+
+@pytest.mark.feature("F172", "F296")
+def test_too_large_a_body_is_refused_and_nothing_is_stored(draft, records) -> None:
+    engine = Engine(segment_size=32 << 20)
+    engine.ask(*records([draft()]))
+    before = dict(engine.store.records)
+    big = draft(body=bytes(4 * 1024 * 1024 + 1))
+    reply = engine.ask(*records([draft(), big]))
+    assert reply.code == Code.MESSAGE_ILLEGAL
+    assert "maxMessageSize is 4194304" in reply.remark
+    assert engine.store.records == before
+    assert engine.ask(*records([draft(body=bytes(4 * 1024 * 1024))])).code == Code.SUCCESS
+
+
+@pytest.mark.feature("F065")
+def test_a_batch_that_crosses_a_segment_is_cut_there(draft, records) -> None:
+    engine = Engine(segment_size=16_384)
+    drafts = [draft(body=bytes([n]) * 700) for n in range(50)]
+    header = header_of(engine.ask(*records(drafts)))
+    assert len(header.runs) > 1
+    assert stored(engine, "orders", 0) == [bytes([n]) * 700 for n in range(50)]
+    for position, raw in engine.store.records.items():
+        assert position // 16_384 == (position + len(raw) - 1) // 16_384
+        assert position % 16_384 + len(raw) + 8 <= 16_384
+
+
+@pytest.mark.feature("F167", "F094")
+def test_sync_flush_answers_after_the_flush(draft, records) -> None:
+    engine = Engine(sync_flush=True)
+    name = engine.send(*records([draft()]))
+    assert name not in engine.replies
+    assert engine.flushes_wanted > 0
+    engine.flush()
+    assert engine.replies[name].code == Code.SUCCESS
+    late = engine.send(*records([draft()]))
+    engine.advance(5_000)
+    assert engine.replies[late].code == Code.FLUSH_DISK_TIMEOUT
+    hasty = engine.send(*records([draft()], wait=False))
+    assert engine.replies[hasty].code == Code.SUCCESS
+
+
+def test_after_a_failed_flush_senders_learn_that_the_outcome_is_unknown(draft, records) -> None:
+    engine = Engine(sync_flush=True)
+    waiting = engine.send(*records([draft()]))
+    engine.handle(StoreFailed("EIO"))
+    assert engine.replies[waiting].code == Code.STORE_FAULTED
+    assert engine.ask(*records([draft()])).code == Code.STORE_FAULTED
+
+
+def test_a_full_disk_refuses_and_a_freed_one_takes_again(engine, draft, records) -> None:
+    engine.ask(*records([draft()]))
+    engine.core.desks.appends._allocated_end = engine.store.end + 100
+    engine.handle(SpaceChanged(engine.store.end + 100, full=True))
+    reply = engine.ask(*records([draft()]))
+    assert reply.code == Code.DISK_FULL
+    assert len(stored(engine, "orders", 0)) == 1
+    engine.handle(SpaceChanged(1 << 40, full=False))
+    assert header_of(engine.ask(*records([draft()]))).lane_offsets == [1]
+
+
+@pytest.mark.feature("F176")
+def test_a_repeated_send_is_answered_with_the_originals_place(engine, draft, records) -> None:
+    one, two = draft(key="K1", body=b"1"), draft(key="K2", body=b"2")
+    first = header_of(engine.ask(*records([one])))
+    again = header_of(engine.ask(*records([one, two], attempt=2)))
+    assert first.lane_offsets == [0]
+    assert again.offsets == [0, 1]
+    assert stored(engine, "orders", 0) == [b"1", b"2"]
+    assert engine.core.desks.traffic.repeats_removed == 1
+
+
+@pytest.mark.feature("F176")
+def test_a_first_attempt_that_arrives_after_the_second_is_a_repeat_too(
+    engine, draft, records
+) -> None:
+    engine.ask(*records([draft(key="other")]))
+    late = draft(key="K1", body=b"1")
+    second = header_of(engine.ask(*records([late], attempt=2)))
+    first = header_of(engine.ask(*records([late])))
+    assert second.offsets == first.offsets == [1]
+    assert len(stored(engine, "orders", 0)) == 2
+    engine.advance(121_000)
+    assert header_of(engine.ask(*records([late]))).lane_offsets == [2], "long after, it is a new one"
+
+
+def test_the_same_key_with_another_body_is_another_message(engine, draft, records) -> None:
+    engine.ask(*records([draft(key="K", body=b"1")]))
+    engine.ask(*records([draft(key="K", body=b"2")], attempt=2))
+    assert stored(engine, "orders", 0) == [b"1", b"2"]
+
+
+def test_a_request_whose_deadline_has_passed_is_not_carried_out(engine, draft, records) -> None:
+    name = engine.send(*records([draft()]), deadline_ms=engine.now_ms)
+    assert engine.replies[name].code == Code.DEADLINE_PASSED
+    assert ("orders", 0) not in engine.store.queues
+
+
+def message(**fields: object) -> SendMessage:
+    return SendMessage(
+        **{
+            "producer_group": "p",
+            "topic": "orders",
+            "default_topic": "TBW102",
+            "default_topic_queue_nums": 4,
+            "queue_id": 0,
+            "born_timestamp": 1,
+            **fields,
+        }
+    )
+
+
+@pytest.mark.feature("F047", "F164")
+def test_a_single_send_is_stored_with_the_cluster_and_without_wait(engine) -> None:
+    reply = engine.ask(
+        message(properties="TAGS\x01A\x02KEYS\x01k1 k2\x02WAIT\x01true\x02UNIQ_KEY\x01U"), b"body"
+    )
+    header = header_of(reply)
+    assert (header.queue_id, header.queue_offset) == (0, 0)
+    assert (header.region_id, header.trace_on) == ("DefaultRegion", "true")
+    found = decode_record(engine.store.records[engine.store.queues["orders", 0][0]])
+    assert found.properties.pop("__CRC32#")
+    assert found.properties == {
+        "TAGS": "A",
+        "KEYS": "k1 k2",
+        "UNIQ_KEY": "U",
+        "CLUSTER": "DefaultCluster",
+    }
+    assert found.born_host == ("127.0.0.1", 40_001)
+
+
+def test_the_broker_chooses_a_queue_when_asked_to(engine) -> None:
+    queues = {header_of(engine.ask(message(queue_id=-1), b"x")).queue_id for _ in range(8)}
+    assert queues == {0, 1, 2, 3}
+
+
+@pytest.mark.feature("F175")
+def test_an_encoded_batch_is_stored_message_by_message(engine) -> None:
+    from kourou.protocol.batch_body import encode_batch
+
+    body = encode_batch([(7, b"a", b"UNIQ_KEY\x01U1"), (0, b"b", b"UNIQ_KEY\x01U2\x02")])
+    header = header_of(engine.ask(message(batch=True, properties="WAIT\x01true"), body))
+    assert len(header.msg_id.split(",")) == 2
+    assert stored(engine, "orders", 0) == [b"a", b"b"]
+    found = [decode_record(engine.store.records[at]) for at in engine.store.queues["orders", 0]]
+    assert [each.message_id for each in found] == ["U1", "U2"]
+    assert [each.flag for each in found] == [7, 0]
+
+
+def test_an_empty_body_is_a_message(engine) -> None:
+    assert engine.ask(message(), b"").code == Code.SUCCESS
+    assert stored(engine, "orders", 0) == [b""]
+
+
+def test_what_is_not_built_yet_is_refused_and_said_so(engine) -> None:
+    for name in ("DELAY\x013", "TRAN_MSG\x01true"):
+        reply = engine.ask(message(properties=name), b"x")
+        assert reply.code != Code.SUCCESS
+        assert "nothing was stored" in reply.remark
+    assert ("orders", 0) not in engine.store.queues

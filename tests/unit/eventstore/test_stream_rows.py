@@ -1,0 +1,73 @@
+"""Statements inside a transaction."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+from kourou.engine.events import EventLost, Recorded, UnknownEvent
+from kourou.engine.stream import Snapshot
+from kourou.eventstore import stream_rows
+from kourou.eventstore.database import Database
+from kourou.eventstore.schema import bring_up_to_date
+from kourou.eventstore.tables import events
+
+
+@pytest.fixture
+def connection() -> Iterator[sa.Connection]:
+    database = Database("sqlite://")
+    bring_up_to_date(database)
+    with database.writing() as connection:
+        yield connection
+    database.close()
+
+
+def write(connection: sa.Connection, *recorded: Recorded) -> None:
+    info = stream_rows.stream_for_update(connection, "s")
+    stream_rows.insert_events(connection, "s", info, recorded)
+
+
+def lost(offset: int, at_ms: int, size: int = 1) -> Recorded:
+    return Recorded(offset, offset, at_ms, "a", "", "", EventLost("x" * size))
+
+
+def test_the_time_of_as_of_never_decreases(connection: sa.Connection):
+    write(connection, lost(0, 20), lost(1, 10))
+    write(connection, lost(2, 15), lost(3, 25))
+    times = connection.execute(sa.select(events.c.as_of_ms).order_by(events.c.offset)).scalars()
+    assert list(times) == [20, 20, 20, 25]
+
+
+def test_a_snapshot_is_due_when_events_outgrow_the_last_one(
+    connection: sa.Connection, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(stream_rows, "SNAPSHOT_AFTER_BYTES_MIN", 10)
+
+    def due() -> bool:
+        info = stream_rows.stream_info(connection, "s")
+        assert info is not None
+        return info.snapshot_due
+
+    write(connection, lost(0, 1))
+    assert due()
+    # Bytes that do not compress, so that the snapshot is as large as it looks.
+    body = random.Random(5).randbytes(1_000)
+    stream_rows.insert_snapshot(connection, Snapshot("s", 1, 1, body))
+    stored = connection.execute(
+        sa.text("SELECT snapshot_bytes FROM streams WHERE name = 's'")
+    ).scalar_one()
+    assert stored > 900
+    write(connection, lost(1, 2, stored - 100))
+    assert not due()
+    write(connection, lost(2, 2, 100))
+    assert due()
+
+
+def test_text_that_a_database_cannot_hold_is_made_holdable(connection: sa.Connection):
+    foreign = UnknownEvent("T\0", "a\0b", b'{"type":"T\\u0000"}')
+    write(connection, Recorded(0, 0, 0, "x\0", "y\0", "z\0", foreign))
+    [read] = stream_rows.read_events(connection, "s", 0, 1)
+    assert (read.actor, read.reason, read.trace_id) == ("x\ufffd", "y\ufffd", "z\ufffd")
+    assert read.event == UnknownEvent("T\0", "a\ufffdb", foreign.body)
