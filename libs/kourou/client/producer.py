@@ -14,7 +14,6 @@ State: soft.
 from __future__ import annotations
 
 import os
-import random
 import threading
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -23,14 +22,12 @@ from typing import Any, NamedTuple
 from kourou.client.codecs import encode_body
 from kourou.client.drafts import Drafting, joined_keys
 from kourou.client.handover import Handover
-from kourou.client.io_thread import IoThread
 from kourou.client.outbox import Lane, Port, Terms, Unsent
-from kourou.client.route_table import RouteTable
 from kourou.client.routes import QueueMap
 from kourou.client.selectors import RoundRobin, Selector, chosen_queue, queue_of_key, require_queues
 from kourou.client.send_desk import SendDesk, lane_to
+from kourou.client.session import Session
 from kourou.client.settings import ProducerSettings
-from kourou.clock import Clock
 from kourou.errors import BadRequest, NoPermission, Unavailable
 from kourou.model.message import Message
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
@@ -86,23 +83,16 @@ class TopicLanes:
 class ProducerCore:
     """One producer of one group."""
 
-    def __init__(
-        self,
-        settings: ProducerSettings,
-        io: IoThread,
-        desk: SendDesk,
-        routes: RouteTable,
-        clock: Clock,
-        *,
-        client_ip: str,
-        chance: random.Random,
-    ) -> None:
+    def __init__(self, settings: ProducerSettings, session: Session, client_ip: str) -> None:
         self.settings = settings
-        self.io = io
-        self.desk = desk
-        self.routes = routes
-        self.clock = clock
-        self.outgoing: Handover[list[Unsent]] = Handover(io.loop, desk.take)
+        self.io = session.io
+        self.desk = SendDesk(settings, session)
+        self.routes = session.routes
+        self.clock = session.clock
+        self.outgoing: Handover[list[Unsent]] = Handover(session.io.loop, self.desk.take)
+        self._session = session
+        self._joined = False
+        chance = session.chance
         self._chance = chance
         self._born_host = encode_host((client_ip, 0))
         self._drafting = Drafting(settings, self._born_host)
@@ -111,6 +101,13 @@ class ProducerCore:
         self._topics: dict[str, TopicLanes] = {}
         self._keys = threading.local()
         self._key_makers = count(chance.getrandbits(32))
+
+    async def close(self) -> None:
+        """Wait for outcomes, leave the group; on the I/O thread."""
+        await self.desk.close(self.settings.send_timeout_ms)
+        if self._joined:
+            self._joined = False
+            await self._session.heartbeats.leave(producer_group=self.settings.producer_group)
 
     # -- topics -----------------------------------------------------------------------------------
 
@@ -124,6 +121,9 @@ class ProducerCore:
 
     async def find(self, topic: str) -> TopicLanes:
         """The topic's lanes, its route asked for; runs on the I/O thread."""
+        if not self._joined:
+            self._joined = True
+            self._session.heartbeats.add_producer_group(self.settings.producer_group)
         check_topic(topic)
         if topic in NOT_FOR_CLIENTS:
             raise NoPermission(f"the topic {topic} is the brokers' own; nobody may send to it")

@@ -13,7 +13,7 @@ State: none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -54,6 +54,18 @@ class _Pulled:
         self.sys_flags: list[int] = found.sys_flags.tolist()
 
 
+class Receipt(Protocol):
+    """Who wants to hear what became of a message that no handler returns from."""
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """It was consumed."""
+        ...
+
+    def retry(self, message: ReceivedMessage, error: Exception) -> None:
+        """It was not consumed."""
+        ...
+
+
 class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
     """One message of a pull.
 
@@ -67,6 +79,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
     size: int
     attempt: int = 1
     lease: Any = None
+    receipt: Receipt | None = None
     _decode: Decode | None = None
     _pulled: _Pulled | None = None
     _index: int = 0
@@ -183,6 +196,44 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
             stored.broker_name = self.queue.broker_name
             self._stored = stored
         return stored
+
+    # -- what became of it, where no handler returns from it --------------------------------------
+
+    def ack(self) -> None:
+        """It was consumed. Only the first of `ack` and `retry` counts."""
+        receipt, self.receipt = self.receipt, None
+        if receipt is not None:
+            receipt.ack(self)
+
+    def retry(self, error: Exception | None = None) -> None:
+        """It was not consumed: deliver it again after a pause."""
+        receipt, self.receipt = self.receipt, None
+        if receipt is not None:
+            receipt.retry(self, error or RuntimeError("the application asked for a retry"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
+        """Ack when the block ended well. An exception is logged and asks for a retry."""
+        if error is None:
+            self.ack()
+            return False
+        if isinstance(error, Exception):
+            self.retry(error)
+            return True
+        return False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
+        """As `__exit__`."""
+        return self.__exit__(kind, error, trace)
 
     def __str__(self) -> str:
         return f"{self.queue!s} offset {self.offset} id {self.message_id}"

@@ -19,19 +19,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 
-from kourou.client.connections import Connections
 from kourou.client.discovery import host_of
 from kourou.client.drafts import Place, moved_to_queue
 from kourou.client.fault_latency import FaultLatency
 from kourou.client.outbox import Lane, Outcome, Outcomes, Port, Terms, Unsent
-from kourou.client.route_table import RouteTable
 from kourou.client.routes import QueueMap
 from kourou.client.selectors import RoundRobin
 from kourou.client.send_frames import SendFrame, frames, gather, outcomes_of, request_of
+from kourou.client.session import Session
 from kourou.client.settings import ProducerSettings
-from kourou.clock import Clock
 from kourou.errors import (
     Code,
     DecodeError,
@@ -73,19 +70,12 @@ _log = logging.getLogger("kourou.client.send")
 class SendDesk:
     """The I/O side of one producer; `take` is the far end of its handover."""
 
-    def __init__(
-        self,
-        settings: ProducerSettings,
-        connections: Connections,
-        routes: RouteTable,
-        clock: Clock,
-        chance: random.Random,
-    ) -> None:
+    def __init__(self, settings: ProducerSettings, session: Session) -> None:
         self._settings = settings
-        self._connections = connections
-        self._routes = routes
-        self._clock = clock
-        self._robin = RoundRobin(chance.getrandbits(31))
+        self._connections = session.connections
+        self._routes = session.routes
+        self._clock = session.clock
+        self._robin = RoundRobin(session.chance.getrandbits(31))
         self._in_flight = 0
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kourou.engine.effects import Append
+from kourou.engine.effects import Append, Effect
 from kourou.engine.inputs import Buffer
 from kourou.engine.placement import Placement, place
 from kourou.engine.ports import StoreView
@@ -44,9 +44,9 @@ class LogEnd:
 
 @dataclass(slots=True)
 class Written:
-    """What became of a batch: its bytes for the log, and the numbers its sender is told."""
+    """What a sender is told of its batch; `end` is the log's end behind it."""
 
-    append: Append
+    end: int
     lane_offsets: list[int]
     runs: list[tuple[int, int]]
 
@@ -56,6 +56,7 @@ class Appends:
 
     __slots__ = (
         "_allocated_end",
+        "_done",
         "_end",
         "_failed",
         "_full",
@@ -76,6 +77,22 @@ class Appends:
         self._next_offsets: dict[Lane, int] = {}
         self._full = False
         self._failed: str | None = None
+        self._done: list[Effect] = []
+
+    def take_done(self) -> list[Effect]:
+        """What is numbered and must be written now, in order; the core asks after every input.
+
+        Numbers are given once. So this is kept apart from what a decision returns: a decision that
+        fails half way must not take back what was numbered before.
+        """
+        done = self._done
+        if done:
+            self._done = []
+        return done
+
+    def also(self, effects: Sequence[Effect]) -> None:
+        """What must follow the appends so far, whatever becomes of the decision."""
+        self._done += effects
 
     @property
     def end(self) -> int:
@@ -109,8 +126,8 @@ class Appends:
             known = self._next_offsets[lane] = written[1] if written is not None else 0
         return known
 
-    def write_one(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[Append, int, int]:
-        """Number and stamp one draft; return (append, queue offset, position).
+    def write_one(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[int, int]:
+        """Number and stamp one draft; return (queue offset, position).
 
         Raises DiskFull, StoreFaulted, Throttled or MessageIllegal; then nothing has changed.
         """
@@ -129,7 +146,8 @@ class Appends:
         )
         self._next_offsets[lane] = offset + 1
         self._end = placement.end
-        return Append([(position, record)], placement.blanks, placement.end), offset, position
+        self._done.append(Append([(position, record)], placement.blanks, placement.end))
+        return offset, position
 
     def write(
         self,
@@ -158,8 +176,10 @@ class Appends:
         for lane, first, number in zip(lanes, first_offsets, counts, strict=True):
             self._next_offsets[lane] = first + number
         self._end = placement.end
+        pieces = _pieces(records, drafts, placement)
+        self._done.append(Append(pieces, placement.blanks, placement.end))
         return Written(
-            Append(_pieces(records, drafts, placement), placement.blanks, placement.end),
+            placement.end,
             first_offsets,
             [(first, position) for first, _, position in placement.runs],
         )

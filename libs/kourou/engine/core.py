@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 from kourou.engine.desks import Desks
-from kourou.engine.effects import Append, Effect, Reply
+from kourou.engine.effects import Append, Effect, LogWarning, Reply
 from kourou.engine.events import Cause, Event
 from kourou.engine.inputs import (
     Disconnected,
@@ -61,13 +61,14 @@ class BrokerCore:
     def start(self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str) -> list[Effect]:
         """Record what the broker decides for itself before it serves."""
         self._wall_ms = wall_ms
-        effects = self.desks.recorder.record(events, Cause("broker", why), wall_ms)
-        return effects + self.desks.confirmations.want_flush()
+        self.desks.recorder.record(events, Cause("broker", why), wall_ms)
+        return self.desks.appends.take_done()
 
     def stop(self, wall_ms: int) -> list[Effect]:
         """Record the progress that is not recorded yet; the last thing before the store closes."""
         events = self.desks.commits.record()
-        return self.desks.recorder.record(events, Cause("broker", "stopping"), wall_ms)
+        self.desks.recorder.record(events, Cause("broker", "stopping"), wall_ms)
+        return self.desks.appends.take_done()
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Decide on everything that has arrived, in order."""
@@ -113,10 +114,12 @@ class BrokerCore:
                 )
             ]
         try:
-            return handler(now_ms, received, received.request)
+            decided = handler(now_ms, received, received.request)
         except KourouError as error:
             self.desks.traffic.refuse(error.wire_code)
-            return [Reply(received.to, error.wire_code, str(error))]
+            decided = [Reply(received.to, error.wire_code, str(error))]
+        # Written before answered, and written even if the decision failed half way.
+        return [*self.desks.appends.take_done(), *decided]
 
     # -- waking readers -----------------------------------------------------------------------
 
@@ -151,17 +154,13 @@ class BrokerCore:
         desks.repeats.expire(now_ms)
         due = desks.commits.due(now_ms)
         if due:
-            effects += self._record_progress(due, wall_ms)
-        return effects
-
-    def _record_progress(self, events: Sequence[Event], wall_ms: int) -> list[Effect]:
-        try:
-            return self.desks.recorder.record(events, Cause("broker"), wall_ms)
-        except KourouError:
-            # No room in the log now: the offsets stay in force here and go to consumerOffset.json;
-            # they are recorded when there is room again.
-            self.desks.restore_commits(events)
-            return []
+            try:
+                desks.recorder.record(due, Cause("broker"), wall_ms)
+            except KourouError as error:
+                # No room in the log now: the offsets stay in force here and go to
+                # consumerOffset.json; they are recorded when there is room again.
+                effects.append(LogWarning(f"progress is not recorded now: {error}"))
+        return [*desks.appends.take_done(), *effects]
 
 
 def appended_bytes(effects: Sequence[Effect]) -> int:

@@ -5,14 +5,13 @@ Lives here: which desk knows which. May not live here: what any of them does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kourou.engine.appends import Appends, LogEnd
 from kourou.engine.broker_desk import BrokerDesk
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
-from kourou.engine.events import Event, ProgressRecorded
 from kourou.engine.group_desk import GroupDesk
 from kourou.engine.member_desk import MemberDesk
 from kourou.engine.membership import Membership
@@ -70,7 +69,6 @@ class Desks:
         self.appends = Appends(view, start.log, start.store_host)
         self.recorder = Recorder(
             control,
-            self.commits,
             self.appends,
             self.confirmations,
             encode_host(start.store_host),
@@ -133,14 +131,6 @@ class Desks:
             lambda name, value: apply_setting(policy, name, value),
             start.figures,
         )
-
-    def restore_commits(self, events: Sequence[Event]) -> None:
-        """Progress that could not be recorded stays committed, to be recorded later."""
-        for event in events:
-            if isinstance(event, ProgressRecorded):
-                for topic, queues in event.offsets.items():
-                    for queue_id, offset in queues.items():
-                        self.commits.commit(event.group, topic, queue_id, offset)
 
 
 DYNAMIC: Mapping[str, str] = {

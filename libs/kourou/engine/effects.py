@@ -65,10 +65,17 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
+class DropTopic:
+    """A topic was deleted: its queues go; its records stay in the log until they expire."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class LogWarning:
     """Tell the operator, in the log."""
 
     text: str
 
 
-Effect = Append | Flush | Reply | Notify | ConfigChanged | Announce | LogWarning
+Effect = Append | Flush | Reply | Notify | ConfigChanged | Announce | DropTopic | LogWarning

@@ -77,7 +77,7 @@ class MemberDesk:
             )
             if events:
                 cause = Cause(beat.client_id, "first heartbeat of a consumer")
-                effects += self._recorder.record(events, cause, received.wall_ms)
+                self._recorder.record(events, cause, received.wall_ms)
         change = self._members.heartbeat(now_ms, received.to.peer, beat)
         effects += self._tell(change)
         if change.refused:

@@ -44,6 +44,6 @@ class Owing:
             reason or type(received.request).__name__,
             received.trace[:16].hex() if any(received.trace) else "",
         )
-        effects = self._recorder.record(events, cause, received.wall_ms)
+        self._recorder.record(events, cause, received.wall_ms)
         reply = Reply(received.to, Code.SUCCESS, "", header, body)
-        return effects + self._confirmations.owe(now_ms, self._confirmations.appended, reply)
+        return self._confirmations.owe(now_ms, self._confirmations.appended, reply)

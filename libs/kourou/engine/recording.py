@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from kourou.engine.appends import Appends
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, evolve, time_of_next
-from kourou.engine.effects import Announce, ConfigChanged, Effect
+from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Effect
 from kourou.engine.events import (
     Cause,
     Event,
@@ -31,7 +31,6 @@ from kourou.engine.events import (
     encode_record_body,
     record_properties,
 )
-from kourou.engine.progress import Commits
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
@@ -51,28 +50,19 @@ class Recorder:
     """Appends control events and evolves the state with them."""
 
     def __init__(
-        self,
-        control: ControlState,
-        commits: Commits,
-        appends: Appends,
-        confirmations: Confirmations,
-        host: bytes,
+        self, control: ControlState, appends: Appends, confirmations: Confirmations, host: bytes
     ) -> None:
         self._control = control
-        self._commits = commits
         self._appends = appends
         self._confirmations = confirmations
         self._host = host
 
-    def record(self, events: Sequence[Event], cause: Cause, wall_ms: int) -> list[Effect]:
-        """Write `events` in order; returns the appends and what they entail.
+    def record(self, events: Sequence[Event], cause: Cause, wall_ms: int) -> None:
+        """Write `events` in order; their appends, and what these entail, are the core's to take.
 
         Raises DiskFull, Throttled or StoreFaulted for the first one that cannot be written; those
         before it have happened.
         """
-        effects: list[Effect] = []
-        tables: dict[str, None] = {}
-        announce = False
         for event in events:
             at_ms = max(self._appends.store_ms, time_of_next(self._control, wall_ms))
             draft = encode_draft(
@@ -83,18 +73,19 @@ class Recorder:
                 born_timestamp=at_ms,
                 born_host=self._host,
             )
-            append, offset, position = self._appends.write_one(draft, (CONTROL_TOPIC, 0), at_ms)
-            self._confirmations.append(append.end)
-            effects.append(append)
+            offset, position = self._appends.write_one(draft, (CONTROL_TOPIC, 0), at_ms)
+            self._confirmations.append(self._appends.end)
             evolve(
                 self._control,
                 Recorded(offset, position, at_ms, cause.actor, cause.reason, cause.trace_id, event),
             )
             if isinstance(event, TopicDeleted):
                 self._appends.forget(event.before.name)
-            announce |= isinstance(event, TopicPut | TopicDeleted)
-            tables.update(dict.fromkeys(_TABLES.get(type(event), ())))
-        effects += [ConfigChanged(table) for table in tables]
-        if announce:
-            effects.append(Announce())
-        return effects
+            entailed: list[Effect] = [
+                ConfigChanged(table) for table in _TABLES.get(type(event), ())
+            ]
+            if isinstance(event, TopicDeleted):
+                entailed.append(DropTopic(event.before.name))
+            if isinstance(event, TopicPut | TopicDeleted):
+                entailed.append(Announce())
+            self._appends.also(entailed)

@@ -33,7 +33,7 @@ from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.properties import find_property
 from kourou.protocol.record_batch import RecordColumns, check_drafts, columns
 
-Ensure = Callable[[str, str, int, Received], tuple[TopicConfig, list[Effect]]]
+Ensure = Callable[[str, str, int, Received], TopicConfig]
 """(topic, default topic, default queue numbers, request) -> the topic, created if it may be."""
 
 
@@ -60,7 +60,7 @@ class Sending:
 
     def topic_for_send(
         self, name: str, default_topic: str, default_nums: int, received: Received
-    ) -> tuple[TopicConfig, list[Effect]]:
+    ) -> TopicConfig:
         """The topic a client may send to, created if the broker allows it; raises Rejected."""
         if not self._policy.permission & Permission.WRITE:
             raise NoPermission(
@@ -68,26 +68,25 @@ class Sending:
                 hint="its write permission was taken away; send to another broker",
             )
         topic = self._control.topics.get(name)
-        effects: list[Effect] = []
         if topic is None or name in NOT_FOR_CLIENTS:
             check_topic(name)
             if name in NOT_FOR_CLIENTS:
                 raise NoPermission(f"the topic {name} is the broker's own; nobody may send to it")
-            topic, effects = self._ensure_topic(name, default_topic, default_nums, received)
+            topic = self._ensure_topic(name, default_topic, default_nums, received)
         if not topic.writable:
             raise NoPermission(f"the topic {name} is not writable (perm {topic.perm})")
-        return topic, effects
+        return topic
 
     # -- coalesced sends of our own client ----------------------------------------------------
 
     def records(self, now_ms: int, received: Received, request: SendRecords) -> list[Effect]:
         """Store a coalesced send and answer each lane."""
         blob, drafts, lane_of = self._open(received, request)
-        effects, codes, remarks, lanes = self._check_lanes(received, request)
+        codes, remarks, lanes = self._check_lanes(received, request)
         _check_lane_bytes(drafts, lanes, lane_of)
         retried = request.attempt > 1
         if self._policy.deduplicate_retried_sends and (retried or self._repeats.watching):
-            return effects + self._records_once(
+            return self._records_once(
                 now_ms, received, request, blob, drafts, lane_of, (codes, remarks, lanes)
             )
         if any(codes):
@@ -99,9 +98,9 @@ class Sending:
                     lane_offsets=[-1] * len(lanes),
                     runs=[],
                 )
-                return [*effects, Reply(received.to, Code.SUCCESS, "", header)]
+                return [Reply(received.to, Code.SUCCESS, "", header)]
         written = self._appends.write(blob, drafts, lanes, lane_of, received.wall_ms)
-        self._confirmations.append(written.append.end)
+        self._confirmations.append(written.end)
         self._count(lanes, lane_of, drafts)
         header = SendRecordsResponse(
             lane_codes=codes,
@@ -109,14 +108,8 @@ class Sending:
             lane_offsets=written.lane_offsets,
             runs=written.runs,
         )
-        effects.append(written.append)
-        effects += self._confirmations.owe(
-            now_ms,
-            written.append.end,
-            Reply(received.to, Code.SUCCESS, "", header),
-            wait=request.wait,
-        )
-        return effects
+        reply = Reply(received.to, Code.SUCCESS, "", header)
+        return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
 
     def _open(
         self, received: Received, request: SendRecords
@@ -141,18 +134,16 @@ class Sending:
 
     def _check_lanes(
         self, received: Received, request: SendRecords
-    ) -> tuple[list[Effect], list[int], list[str], list[Lane]]:
-        effects: list[Effect] = []
+    ) -> tuple[list[int], list[str], list[Lane]]:
         codes: list[int] = []
         remarks: list[str] = []
         lanes: list[Lane] = []
         for lane in request.lanes:
             code, remark = int(Code.SUCCESS), ""
             try:
-                topic, created = self.topic_for_send(
+                topic = self.topic_for_send(
                     lane.topic, request.default_topic, request.default_topic_queue_nums, received
                 )
-                effects += created
                 _check_queue(topic, lane.queue_id)
             except KourouError as error:
                 code, remark = int(error.wire_code), str(error)
@@ -160,7 +151,7 @@ class Sending:
             codes.append(code)
             remarks.append(remark)
             lanes.append((lane.topic, lane.queue_id))
-        return effects, codes, remarks, lanes
+        return codes, remarks, lanes
 
     def _count(
         self,
@@ -192,7 +183,6 @@ class Sending:
         """As `records`, message by message: a repeat is answered with its original's place."""
         codes, remarks, lanes = checked
         view = memoryview(blob)
-        effects: list[Effect] = []
         offsets: list[int] = []
         positions: list[int] = []
         queue_ids: list[int] = []
@@ -204,10 +194,9 @@ class Sending:
                 queue_ids.append(-1)
                 continue
             start, size = int(drafts.starts[index]), int(drafts.sizes[index])
-            found, stored = self._store_once(
+            found = self._store_once(
                 now_ms, received, request, view[start : start + size], lanes[number]
             )
-            effects += stored
             offsets.append(found.offset)
             positions.append(found.position)
             queue_ids.append(found.queue_id)
@@ -222,7 +211,7 @@ class Sending:
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
         # A repeat may be answered only when its original is confirmed; the log's end covers both.
-        return effects + self._confirmations.owe(
+        return self._confirmations.owe(
             now_ms, self._confirmations.appended, reply, wait=request.wait
         )
 
@@ -233,20 +222,20 @@ class Sending:
         request: SendRecords,
         draft: memoryview,
         lane: Lane,
-    ) -> tuple[Original, list[Effect]]:
+    ) -> Original:
         key, body_crc = _identity(draft)
         retried = request.attempt > 1
         original = self._repeats.find(lane[0], key, body_crc, received.wall_ms, retried=retried)
         if original is not None:
             self._traffic.repeats_removed += 1
-            return original, []
-        append, offset, position = self._appends.write_one(draft, lane, received.wall_ms)
-        self._confirmations.append(append.end)
+            return original
+        offset, position = self._appends.write_one(draft, lane, received.wall_ms)
+        self._confirmations.append(self._appends.end)
         self._traffic.taken(lane[0], 1, len(draft))
         placed = Original(lane[1], offset, position, len(draft))
         if retried:
             self._repeats.remember(now_ms, lane[0], key, body_crc, placed)
-        return placed, [append]
+        return placed
 
 
 def _check_queue(topic: TopicConfig, queue_id: int) -> None:

@@ -9,13 +9,14 @@ State: none. After the checks the message goes the same way as every other.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from kourou.engine.appends import Appends
 from kourou.engine.confirmations import Confirmations
-from kourou.engine.effects import Append, Effect, Reply
+from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Received
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.sending import Sending
@@ -69,7 +70,7 @@ class SingleSends:
             return [Reply(received.to, error.wire_code, str(error), header)]
 
     def _store(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
-        topic, effects = self._sending.topic_for_send(
+        topic = self._sending.topic_for_send(
             request.topic, request.default_topic, request.default_topic_queue_nums, received
         )
         queues = topic.write_queue_nums
@@ -92,8 +93,9 @@ class SingleSends:
         else:
             draft, wait = self._single(received, request, queue_id, body)
             drafts = [draft]
-        appended, offset, positions = self._append(drafts, (topic.name, queue_id), received)
-        self._confirmations.append(appended.end)
+        offset, positions = self._append(drafts, (topic.name, queue_id), received)
+        end = self._appends.end
+        self._confirmations.append(end)
         self._traffic.taken(topic.name, len(drafts), sum(map(len, drafts)))
         header = SendResponse(
             msg_id=",".join(encode_offset_id(self._store_host, at) for at in positions),
@@ -103,30 +105,26 @@ class SingleSends:
             trace_on=_text(self._policy.trace_on),
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
-        return [
-            *effects,
-            appended,
-            *self._confirmations.owe(now_ms, appended.end, reply, wait=wait),
-        ]
+        return self._confirmations.owe(now_ms, end, reply, wait=wait)
 
     def _append(
         self, drafts: Sequence[bytes], lane: tuple[str, int], received: Received
-    ) -> tuple[Append, int, list[int]]:
+    ) -> tuple[int, list[int]]:
         if len(drafts) == 1:
-            append, offset, position = self._appends.write_one(drafts[0], lane, received.wall_ms)
-            return append, offset, [position]
+            offset, position = self._appends.write_one(drafts[0], lane, received.wall_ms)
+            return offset, [position]
         blob = b"".join(drafts)
         sizes = np.fromiter(map(len, drafts), dtype=np.int64, count=len(drafts))
         columns = check_drafts(blob, sizes, self._policy.body_size_max)
         written = self._appends.write(blob, columns, [lane], None, received.wall_ms)
         positions: list[int] = []
         runs = [*written.runs, (len(drafts), 0)]
-        for (first, position), (after, _) in zip(runs, runs[1:], strict=False):
+        for (first, position), (after, _) in itertools.pairwise(runs):
             at = position
             for index in range(first, after):
                 positions.append(at)
                 at += len(drafts[index])
-        return written.append, written.lane_offsets[0], positions
+        return written.lane_offsets[0], positions
 
     def _single(
         self, received: Received, request: SendMessage, queue_id: int, body: bytes

@@ -89,11 +89,11 @@ class TopicDesk:
 
     def ensure(
         self, name: str, default_topic: str, default_nums: int, received: Received
-    ) -> tuple[TopicConfig, list[Effect]]:
+    ) -> TopicConfig:
         """The topic a client sends to, created if the rules allow it; raises Rejected."""
         topic = self._control.topics.get(name)
         if topic is not None:
-            return topic, []
+            return topic
         if name.startswith(RETRY_PREFIX):
             events = decide_retry_topic(self._control, name.removeprefix(RETRY_PREFIX))
         else:
@@ -105,8 +105,8 @@ class TopicDesk:
                 default_queue_nums=default_nums,
             )
         cause = Cause(str(received.to.peer), "first send to the topic")
-        effects = self._recorder.record(events, cause, received.wall_ms)
-        return self._control.topics.table[name], effects
+        self._recorder.record(events, cause, received.wall_ms)
+        return self._control.topics.table[name]
 
     def put(self, now_ms: int, received: Received, request: UpdateAndCreateTopic) -> list[Effect]:
         """Create or change a topic (17); answered when the change is confirmed."""

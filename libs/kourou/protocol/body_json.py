@@ -1,7 +1,7 @@
 """How a JSON body becomes a typed value, whatever its spelling.
 
-Lives here: the base class of all body shapes, the two steps of decoding (standard JSON straight into
-the shape; anything else through kourou.protocol.lenient_json), what a queue looks like as a map key.
+Lives here: the base class of all body shapes, the two steps of decoding (standard JSON straight
+into the shape; anything else through kourou.protocol.lenient_json), a queue as a map key.
 May not live here: the shapes themselves (kourou.protocol.*_bodies).
 
 Shapes are the wire's spelling and mostly private to their module; what callers see are values of
@@ -93,7 +93,7 @@ def choice(kind: type[ChoiceType], given: str | int, order: Iterable[ChoiceType]
 # -- queues, as values and as keys ----------------------------------------------------------------
 
 
-class QueueShape(Shape):
+class QueueShape(Shape, kw_only=True):
     """RocketMQ's MessageQueue."""
 
     broker_name: str

@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 # -- versions -------------------------------------------------------------------------------------
 
 
-class DataVersionShape(Shape):
+class DataVersionShape(Shape, kw_only=True):
     """RocketMQ's DataVersion; 5.x adds a state version, which is ignored."""
 
     counter: Int64 | None = 0
@@ -59,7 +59,7 @@ def encode_data_version(version: DataVersion) -> bytes:
 # -- topics ---------------------------------------------------------------------------------------
 
 
-class TopicConfigShape(Shape):
+class TopicConfigShape(Shape, kw_only=True):
     """RocketMQ's TopicConfig."""
 
     order: bool | None = False
@@ -96,7 +96,7 @@ def topic_shape(topic: TopicConfig) -> TopicConfigShape:
     )
 
 
-class TopicConfigsShape(Shape):
+class TopicConfigsShape(Shape, kw_only=True):
     """RocketMQ's TopicConfigSerializeWrapper."""
 
     data_version: DataVersionShape | None = None
@@ -132,7 +132,7 @@ def encode_topic_configs(topics: Iterable[TopicConfig], version: DataVersion) ->
 # -- consumer groups ------------------------------------------------------------------------------
 
 
-class _GroupConfigShape(Shape):
+class _GroupConfigShape(Shape, kw_only=True):
     broker_id: Int64 = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
@@ -171,7 +171,7 @@ def _group_shape(group: GroupConfig) -> _GroupConfigShape:
     )
 
 
-class _GroupConfigsShape(Shape):
+class _GroupConfigsShape(Shape, kw_only=True):
     data_version: DataVersionShape | None = None
     subscription_group_table: dict[str, _GroupConfigShape] | None = None
 
@@ -213,11 +213,11 @@ Progress = tuple[str, str, Mapping[int, int]]
 """(group, topic, queue id -> offset)."""
 
 
-class _ConsumerOffsetsShape(Shape):
+class _ConsumerOffsetsShape(Shape, kw_only=True):
     offset_table: dict[str, dict[QueueIdText, Int64]] | None = None
 
 
-class _DelayOffsetsShape(Shape):
+class _DelayOffsetsShape(Shape, kw_only=True):
     offset_table: dict[QueueIdText, Int64] | None = None
 
 

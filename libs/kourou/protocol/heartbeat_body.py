@@ -28,7 +28,7 @@ from kourou.protocol.request import Int64
 _encode = msgspec.json.Encoder().encode
 
 
-class SubscriptionShape(Shape):
+class SubscriptionShape(Shape, kw_only=True):
     """RocketMQ's SubscriptionData."""
 
     class_filter_mode: bool | None = False
@@ -133,11 +133,11 @@ class HeartbeatBody:
     consumers: tuple[ConsumerData, ...] = ()
 
 
-class _ProducerShape(Shape):
+class _ProducerShape(Shape, kw_only=True):
     group_name: str
 
 
-class _ConsumerShape(Shape):
+class _ConsumerShape(Shape, kw_only=True):
     consume_from_where: str | int | None = None
     consume_type: str | int | None = None
     group_name: str
@@ -146,7 +146,7 @@ class _ConsumerShape(Shape):
     unit_mode: bool | None = False
 
 
-class _HeartbeatShape(Shape):
+class _HeartbeatShape(Shape, kw_only=True):
     client_id: str = msgspec.field(name="clientID")
     consumer_data_set: list[_ConsumerShape] | None = None
     producer_data_set: list[_ProducerShape] | None = None
@@ -226,7 +226,7 @@ class SubscriptionCheck:
     subscription: Subscription
 
 
-class _CheckShape(Shape):
+class _CheckShape(Shape, kw_only=True):
     client_id: str
     group: str
     subscription_data: SubscriptionShape

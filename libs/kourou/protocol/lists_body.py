@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 # -- ids and names --------------------------------------------------------------------------------
 
 
-class _ConsumerIdsShape(Shape):
+class _ConsumerIdsShape(Shape, kw_only=True):
     consumer_id_list: list[str] | None = None
 
 
@@ -57,7 +57,7 @@ def encode_consumer_ids(ids: Iterable[str]) -> bytes:
     return _encode(_ConsumerIdsShape(consumer_id_list=list(ids)))
 
 
-class _GroupListShape(Shape):
+class _GroupListShape(Shape, kw_only=True):
     group_list: list[str] | None = None
 
 
@@ -105,7 +105,7 @@ class ProducerConnection:
     connections: Sequence[Connection] = ()
 
 
-class _ConnectionShape(Shape):
+class _ConnectionShape(Shape, kw_only=True):
     client_addr: str
     client_id: str
     language: str | None = None
@@ -115,7 +115,7 @@ class _ConnectionShape(Shape):
         return Connection(self.client_id, self.client_addr, self.language or "OTHER", self.version)
 
 
-class _ConsumerConnectionShape(Shape):
+class _ConsumerConnectionShape(Shape, kw_only=True):
     connection_set: list[_ConnectionShape] | None = None
     consume_from_where: str | int | None = None
     consume_type: str | int | None = None
@@ -123,7 +123,7 @@ class _ConsumerConnectionShape(Shape):
     subscription_table: dict[str, SubscriptionShape] | None = None
 
 
-class _ProducerConnectionShape(Shape):
+class _ProducerConnectionShape(Shape, kw_only=True):
     connection_set: list[_ConnectionShape] | None = None
 
 
@@ -197,7 +197,7 @@ class ProducerInfo:
     last_update_timestamp: int
 
 
-class _ProducerInfoShape(Shape):
+class _ProducerInfoShape(Shape, kw_only=True):
     client_id: str
     language: str | None = None
     last_update_timestamp: Int64 = 0
@@ -205,7 +205,7 @@ class _ProducerInfoShape(Shape):
     version: Int32 = 0
 
 
-class _ProducerTableShape(Shape):
+class _ProducerTableShape(Shape, kw_only=True):
     data: dict[str, list[_ProducerInfoShape]] | None = None
 
 
@@ -262,13 +262,13 @@ class LockBatch:
     queues: tuple[MessageQueue, ...] = ()
 
 
-class _LockShape(Shape):
+class _LockShape(Shape, kw_only=True):
     client_id: str
     consumer_group: str
     mq_set: list[QueueShape] | None = None
 
 
-class _LockedShape(Shape):
+class _LockedShape(Shape, kw_only=True):
     locked: list[QueueShape] | None = msgspec.field(default=None, name="lockOKMQSet")
 
 

@@ -1,4 +1,4 @@
-"""The text of a Java properties file: configuration files, and the bodies of codes 25, 26, 318, 319.
+"""The text of a Java properties file: configuration files, and the bodies of 25, 26, 318, 319.
 
 Lives here: reading and writing `key=value` text. May not live here: which keys exist.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -42,11 +42,11 @@ class BrokerRegistration:
     """What a broker tells name servers about itself every 30 s."""
 
     topics: tuple[TopicConfig, ...] = ()
-    version: DataVersion = DataVersion()
+    version: DataVersion = field(default_factory=DataVersion)
     filter_servers: tuple[str, ...] = ()
 
 
-class _RegistrationShape(Shape):
+class _RegistrationShape(Shape, kw_only=True):
     filter_server_list: list[str] | None = None
     topic_config_serialize_wrapper: TopicConfigsShape | None = None
 
@@ -173,9 +173,9 @@ def _topic_of(line: bytes) -> TopicConfig:
     try:
         fields = line.decode().split(" ")
         name, read, write, perm, filter_type = fields[:5]
-        numbers = [int(number) for number in (read, write, perm)]
+        numbers = (int(read), int(write), int(perm))
     except ValueError as error:
         raise malformed(_WHAT, f"the topic line {line[:80]!r}: {error}") from error
     if any(not -(2**31) <= number < 2**31 for number in numbers):
         raise malformed(_WHAT, f"the topic line {line[:80]!r} has a number out of range")
-    return TopicConfig(name, *numbers, topic_filter_type=filter_type)
+    return TopicConfig(name, *numbers, filter_type)

@@ -31,13 +31,13 @@ class Header(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_def
     """Fields beside a body. Unknown fields are ignored when one is decoded."""
 
 
-class Request(Header):
+class Request(Header, kw_only=True, frozen=True):
     """A request: `code` says which, `kourou.protocol.table.REQUESTS[code]` says everything else."""
 
     code: ClassVar[int]
 
 
-class Response(Header):
+class Response(Header, kw_only=True, frozen=True):
     """The fields of a successful answer."""
 
 

@@ -18,7 +18,7 @@ from kourou.protocol.request import Int32
 _encode = msgspec.json.Encoder().encode
 
 
-class _BrokerShape(Shape):
+class _BrokerShape(Shape, kw_only=True):
     broker_addrs: dict[BrokerIdText, str] | None = None
     broker_name: str
     cluster: str | None = None
@@ -28,7 +28,7 @@ class _BrokerShape(Shape):
         return BrokerData(self.cluster or "", self.broker_name, addresses)
 
 
-class _QueueDataShape(Shape):
+class _QueueDataShape(Shape, kw_only=True):
     broker_name: str
     perm: Int32
     read_queue_nums: Int32
@@ -47,7 +47,7 @@ class _QueueDataShape(Shape):
         )
 
 
-class _RouteShape(Shape):
+class _RouteShape(Shape, kw_only=True):
     broker_datas: list[_BrokerShape] | None = None
     filter_server_table: dict[str, list[str]] | None = None
     order_topic_conf: str | UnsetType | None = UNSET
@@ -112,7 +112,7 @@ class ClusterInfo:
     clusters: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class _ClusterShape(Shape):
+class _ClusterShape(Shape, kw_only=True):
     broker_addr_table: dict[str, _BrokerShape] | None = None
     cluster_addr_table: dict[str, list[str]] | None = None
 
@@ -142,7 +142,7 @@ def encode_cluster_info(info: ClusterInfo) -> bytes:
 # -- lists and tables -----------------------------------------------------------------------------
 
 
-class _TopicListShape(Shape):
+class _TopicListShape(Shape, kw_only=True):
     broker_addr: str | UnsetType | None = UNSET
     topic_list: list[str] | None = None
 
@@ -166,7 +166,7 @@ def encode_topic_list(topics: Iterable[str], broker_addr: str | None = None) -> 
     )
 
 
-class _KvTableShape(Shape):
+class _KvTableShape(Shape, kw_only=True):
     table: dict[str, str | None] | None = None
 
 

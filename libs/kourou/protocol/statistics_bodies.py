@@ -1,9 +1,10 @@
 """JSON bodies of figures: queues' bounds, groups' progress, counters, and offset resets.
 
-Fact sheet §3.9. Most of them are maps with queues as keys, which standard JSON has no form for; they
-are written as RocketMQ writes them.
+Fact sheet §3.9. Most of them are maps with queues as keys, for which standard JSON has no form;
+they are written as RocketMQ writes them.
 
-Lives here: body <-> dataclasses. May not live here: what members tell (kourou.protocol.status_bodies).
+Lives here: body <-> dataclasses. May not live here: what members tell of themselves
+(kourou.protocol.status_bodies).
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def _keyed(table: Mapping[MessageQueue, Any]) -> dict[Any, Any]:
 # -- offsets to take from now on ------------------------------------------------------------------
 
 
-class _ResetShape(Shape):
+class _ResetShape(Shape, kw_only=True):
     broker_name: str
     offset: Int64
     queue_id: Int32
@@ -170,7 +171,7 @@ def decode_offset_table(body: Buffer) -> dict[MessageQueue, int]:
     if isinstance(table, list):
         rows = convert(table, list[_ResetShape], _RESET)
         return {MessageQueue(row.topic, row.broker_name, row.queue_id): row.offset for row in rows}
-    return queue_map({} if table is None else members(table, _RESET), Int64, _RESET)  # type: ignore[arg-type]  # an Annotated type is a type to msgspec
+    return queue_map({} if table is None else members(table, _RESET), Int64, _RESET)
 
 
 def encode_offset_table(table: Mapping[MessageQueue, int], *, list_form: bool = False) -> bytes:
@@ -186,7 +187,7 @@ def encode_offset_table(table: Mapping[MessageQueue, int], *, list_form: bool = 
     return _encode({"offsetTable": rows})
 
 
-class _CorrectionShape(Shape):
+class _CorrectionShape(Shape, kw_only=True):
     correction_offsets: dict[QueueIdText, Int64] | None = None
 
 
@@ -229,7 +230,7 @@ class QueueTimeSpan(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
         return self.message_queue.model()
 
 
-class _TimeSpansShape(Shape):
+class _TimeSpansShape(Shape, kw_only=True):
     consume_time_span_set: list[QueueTimeSpan] | None = None
 
 

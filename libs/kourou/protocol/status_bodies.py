@@ -60,7 +60,7 @@ def decode_consumer_status(body: Buffer) -> ConsumerStatus:
 
 
 def _offsets(table: Mapping[Any, Any]) -> dict[MessageQueue, int]:
-    return queue_map(table, Int64, _STATUS)  # type: ignore[arg-type]  # an Annotated type is a type to msgspec
+    return queue_map(table, Int64, _STATUS)
 
 
 def encode_consumer_status(status: ConsumerStatus) -> bytes:
@@ -152,7 +152,7 @@ def encode_consumer_running_info(info: ConsumerRunningInfo) -> bytes:
 
 
 class DirectResult(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """What came of one message consumed on demand; `consume_result` is a name such as CR_SUCCESS."""
+    """What came of one message consumed on demand; `consume_result` is `CR_SUCCESS` or the like."""
 
     auto_commit: bool = True
     consume_result: str | None = None
@@ -200,7 +200,7 @@ class QueueLook:
     filter_data: str | None = None
 
 
-class _QueueLookShape(Shape):
+class _QueueLookShape(Shape, kw_only=True):
     filter_data: str | UnsetType | None = UNSET
     max_queue_index: Int64 = 0
     min_queue_index: Int64 = 0
@@ -256,7 +256,7 @@ class OffsetMoved:
     offset_new: int
 
 
-class _OffsetMovedShape(Shape):
+class _OffsetMovedShape(Shape, kw_only=True):
     consumer_group: str
     message_queue: QueueShape
     offset_new: Int64

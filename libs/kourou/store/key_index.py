@@ -168,6 +168,7 @@ class KeyIndex:
             self._disk.remove_tree(self._directory)
             self._disk.sync_dir(self._directory.parent)
             self._disk.make_dirs(self._directory)
+            self._disk.sync_dir(self._directory.parent)
             self.covered = self.seen = self.flushed = 0
 
     def _file(self, name: str, header: IndexHeader) -> IndexFile:

@@ -15,7 +15,7 @@ from kourou.engine.appends import LogEnd
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Start
-from kourou.engine.effects import Append, Effect, Flush, Notify, Reply
+from kourou.engine.effects import Append, DropTopic, Effect, Flush, Notify, Reply
 from kourou.engine.inputs import (
     Buffer,
     Dispatched,
@@ -73,6 +73,11 @@ class MemoryStore:
             grown[stored.topic, stored.queue_id] = len(queue)
         self._pending = []
         return [(topic, queue_id, high) for (topic, queue_id), high in grown.items()]
+
+    def drop(self, topic: str) -> None:
+        """Forget the queues of a topic."""
+        for lane in [lane for lane in self.queues if lane[0] == topic]:
+            del self.queues[lane]
 
     # -- the engine's read port ---------------------------------------------------------------
 
@@ -168,9 +173,7 @@ class Engine:
     """The core, its store, and what it said. Times move only when the test moves them."""
 
     sync_flush: bool = False
-    policy: BrokerPolicy = field(
-        default_factory=lambda: BrokerPolicy("DefaultCluster", "broker-a")
-    )
+    policy: BrokerPolicy = field(default_factory=lambda: BrokerPolicy("DefaultCluster", "broker-a"))
     specs: Sequence[SettingSpec] = ()
     segment_size: int = 1 << 20
     now_ms: int = 1_000
@@ -255,6 +258,9 @@ class Engine:
                     self.notices.append(effect)
                 case Flush():
                     self.flushes_wanted += 1
+                case DropTopic():
+                    self.store.dispatch()
+                    self.store.drop(effect.topic)
                 case _:
                     pass
         if appended:

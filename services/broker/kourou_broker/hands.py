@@ -21,6 +21,7 @@ from kourou.engine.effects import (
     Announce,
     Append,
     ConfigChanged,
+    DropTopic,
     Effect,
     Flush,
     LogWarning,
@@ -30,8 +31,9 @@ from kourou.engine.effects import (
 from kourou.engine.inputs import Buffer, Dispatched, Flushed, Input, SpaceChanged, StoreFailed
 from kourou.engine.peer import Peer
 from kourou.errors import DiskFull, KourouError
+from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.protocol.frames import NO_TRACE, Kind, encode_reply, encode_request
-from kourou.store.flush_schedule import FlushSchedule
+from kourou.store.flush_schedule import FlushPolicy, FlushSchedule
 from kourou.store.store import Store
 
 _log = logging.getLogger("kourou.broker")
@@ -48,6 +50,8 @@ class Hands:
         store: Store,
         clock: Clock,
         *,
+        log_flush: FlushPolicy,
+        queue_flush: FlushPolicy,
         transmit: Transmit,
         post: Callable[[Input], None],
         config_changed: Callable[[str], None],
@@ -63,13 +67,17 @@ class Hands:
         self._failed = failed
         self._flusher = ThreadPoolExecutor(1, "kourou-flush")
         self._allocator = ThreadPoolExecutor(1, "kourou-allocate")
-        self._schedule = FlushSchedule(store.flush_policy, clock.monotonic_ms())
-        self._queue_schedule = FlushSchedule(store.queue_flush_policy, clock.monotonic_ms())
+        now_ms = clock.monotonic_ms()
+        self._schedule = FlushSchedule(log_flush, now_ms)
+        self._checkpoints = FlushSchedule(queue_flush, now_ms)
+        self._units_dirty_bytes = 0
+        self._checkpointing = False
         self._flushing = False
         self._flush_again = False
         self._allocating = False
         self._space_retry_ms = 0
         self._dispatch_due = False
+        self._dispatch_retry = False
         self._faulted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -81,6 +89,7 @@ class Hands:
             Reply: self._reply,
             Notify: self._notify,
             ConfigChanged: lambda effect: self._config_changed(effect.table),
+            DropTopic: self._drop_topic,
             Announce: lambda _effect: self._announce(),
             LogWarning: lambda effect: _log.warning("%s", effect.text),
         }
@@ -104,7 +113,17 @@ class Hands:
             self._fail(error)
             return
         if grown:
-            self._post(Dispatched(grown))
+            self._units_dirty_bytes += QUEUE_UNIT_BYTES * sum(
+                one.max_offset - one.first_offset for one in grown
+            )
+            self._post(Dispatched([(one.topic, one.queue_id, one.max_offset) for one in grown]))
+        if self._store.dispatch_behind_bytes and self._store.fault is None:
+            # A full disk: the queues catch up with one of the next ticks.
+            self._dispatch_retry = True
+
+    def _drop_topic(self, effect: DropTopic) -> None:
+        self.dispatch()
+        self._store.remove_topic(effect.topic)
 
     def _flush(self, _effect: Flush) -> None:
         if self._flushing:
@@ -133,16 +152,23 @@ class Hands:
         if self._flush_again:
             self._start_flush()
 
-    async def _flush_queues_in_thread(self) -> None:
+    async def _checkpoint_in_thread(self) -> None:
+        """Queues, index and recovery point to disk, so that a restart has little to walk."""
+        self._checkpointing = True
+        self._units_dirty_bytes = 0
+        plan = self._store.plan_checkpoint()
         try:
             await asyncio.get_running_loop().run_in_executor(
-                self._allocator, self._store.flush_projections
+                self._flusher, self._store.save_checkpoint, plan
             )
+        except DiskFull as error:
+            _log.warning("no checkpoint now: %s", error)
         except (KourouError, OSError) as error:
-            # Projections can be rebuilt; the log is what counts. The next flush tries again.
-            _log.warning("the consume queues could not be flushed: %s", error)
-            return
-        self._queue_schedule.flushed(self._clock.monotonic_ms())
+            self._fail(error)
+        else:
+            self._checkpoints.flushed(self._clock.monotonic_ms())
+        finally:
+            self._checkpointing = False
 
     def tick(self) -> None:
         """Look whether a flush, a checkpoint or log space is due; several times a second."""
@@ -151,8 +177,11 @@ class Hands:
         now_ms = self._clock.monotonic_ms()
         if not self._flushing and self._schedule.due(now_ms, self._store.dirty_bytes):
             self._start_flush()
-        if self._queue_schedule.due(now_ms, self._store.projections_dirty_bytes):
-            self._start(self._flush_queues_in_thread())
+        if self._dispatch_retry:
+            self._dispatch_retry = False
+            self.dispatch()
+        if not self._checkpointing and self._checkpoints.due(now_ms, self._units_dirty_bytes):
+            self._start(self._checkpoint_in_thread())
         if self._store.space_wanted and now_ms >= self._space_retry_ms:
             self._allocate()
 
@@ -164,15 +193,14 @@ class Hands:
     async def _allocate_in_thread(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            end = await loop.run_in_executor(self._allocator, self._store.allocate_next)
-        except DiskFull as error:
-            _log.warning("%s", error)
-            self._space_retry_ms = self._clock.monotonic_ms() + SPACE_RETRY_MS
-            self._post(SpaceChanged(self._store.allocated_end, full=True))
+            space = await loop.run_in_executor(self._allocator, self._store.allocate_next)
         except (KourouError, OSError) as error:
             self._fail(error)
         else:
-            self._post(SpaceChanged(end, full=False))
+            if space.full:
+                _log.warning("the disk is full: no further log segment can be allocated")
+                self._space_retry_ms = self._clock.monotonic_ms() + SPACE_RETRY_MS
+            self._post(SpaceChanged(space.allocated_end, space.full))
         finally:
             self._allocating = False
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from kourou.protocol.request import Request, Response
 
 
-class UpdateAndCreateAclConfig(Request, kw_only=True):
+class UpdateAndCreateAclConfig(Request, kw_only=True, frozen=True):
     """UPDATE_AND_CREATE_ACL_CONFIG (50). Permissions are comma lists of `name=PERM`."""
 
     code: ClassVar[int] = 50
@@ -21,20 +21,20 @@ class UpdateAndCreateAclConfig(Request, kw_only=True):
     group_perms: str | None = None
 
 
-class DeleteAclConfig(Request, kw_only=True):
+class DeleteAclConfig(Request, kw_only=True, frozen=True):
     """DELETE_ACL_CONFIG (51)."""
 
     code: ClassVar[int] = 51
     access_key: str
 
 
-class GetBrokerClusterAclInfo(Request, kw_only=True):
+class GetBrokerClusterAclInfo(Request, kw_only=True, frozen=True):
     """GET_BROKER_CLUSTER_ACL_INFO (52)."""
 
     code: ClassVar[int] = 52
 
 
-class GetBrokerClusterAclInfoResponse(Response, kw_only=True):
+class GetBrokerClusterAclInfoResponse(Response, kw_only=True, frozen=True):
     """Which version of the accounts this broker has."""
 
     version: str
@@ -44,7 +44,7 @@ class GetBrokerClusterAclInfoResponse(Response, kw_only=True):
     cluster_name: str | None = None
 
 
-class UpdateGlobalWhiteAddrsConfig(Request, kw_only=True):
+class UpdateGlobalWhiteAddrsConfig(Request, kw_only=True, frozen=True):
     """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53)."""
 
     code: ClassVar[int] = 53

@@ -7,49 +7,49 @@ from typing import ClassVar
 from kourou.protocol.request import Request, Response
 
 
-class UpdateBrokerConfig(Request, kw_only=True):
+class UpdateBrokerConfig(Request, kw_only=True, frozen=True):
     """UPDATE_BROKER_CONFIG (25); the body is properties text."""
 
     code: ClassVar[int] = 25
 
 
-class GetBrokerConfig(Request, kw_only=True):
+class GetBrokerConfig(Request, kw_only=True, frozen=True):
     """GET_BROKER_CONFIG (26); answered with properties text."""
 
     code: ClassVar[int] = 26
 
 
-class GetBrokerConfigResponse(Response, kw_only=True):
+class GetBrokerConfigResponse(Response, kw_only=True, frozen=True):
     """The settings' data version, as JSON."""
 
     version: str | None = None
 
 
-class GetBrokerRuntimeInfo(Request, kw_only=True):
+class GetBrokerRuntimeInfo(Request, kw_only=True, frozen=True):
     """GET_BROKER_RUNTIME_INFO (28): rates, bounds and sizes as a table of texts."""
 
     code: ClassVar[int] = 28
 
 
-class CleanExpiredConsumeQueue(Request, kw_only=True):
+class CleanExpiredConsumeQueue(Request, kw_only=True, frozen=True):
     """CLEAN_EXPIRED_CONSUMEQUEUE (306)."""
 
     code: ClassVar[int] = 306
 
 
-class CleanUnusedTopic(Request, kw_only=True):
+class CleanUnusedTopic(Request, kw_only=True, frozen=True):
     """CLEAN_UNUSED_TOPIC (316)."""
 
     code: ClassVar[int] = 316
 
 
-class DeleteExpiredCommitLog(Request, kw_only=True):
+class DeleteExpiredCommitLog(Request, kw_only=True, frozen=True):
     """DELETE_EXPIRED_COMMITLOG (329)."""
 
     code: ClassVar[int] = 329
 
 
-class ViewBrokerStatsData(Request, kw_only=True):
+class ViewBrokerStatsData(Request, kw_only=True, frozen=True):
     """VIEW_BROKER_STATS_DATA (315): sums and rates of one counter."""
 
     code: ClassVar[int] = 315

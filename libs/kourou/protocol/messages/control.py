@@ -7,7 +7,7 @@ from typing import ClassVar
 from kourou.protocol.request import Int32, Int64, Request, Response
 
 
-class GetControlEvents(Request, kw_only=True):
+class GetControlEvents(Request, kw_only=True, frozen=True):
     """GET_CONTROL_EVENTS (30010): control events from an offset of the control topic on."""
 
     code: ClassVar[int] = 30010
@@ -15,7 +15,7 @@ class GetControlEvents(Request, kw_only=True):
     max_count: Int32
 
 
-class GetControlEventsResponse(Response, kw_only=True):
+class GetControlEventsResponse(Response, kw_only=True, frozen=True):
     """Where to go on, and the end of the control topic; the body is a JSON array of the events."""
 
     next_offset: Int64

@@ -7,19 +7,19 @@ from typing import ClassVar
 from kourou.protocol.request import Request
 
 
-class UpdateAndCreateSubscriptionGroup(Request, kw_only=True):
+class UpdateAndCreateSubscriptionGroup(Request, kw_only=True, frozen=True):
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200); the body is the group's configuration."""
 
     code: ClassVar[int] = 200
 
 
-class GetAllSubscriptionGroupConfig(Request, kw_only=True):
+class GetAllSubscriptionGroupConfig(Request, kw_only=True, frozen=True):
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): every group's configuration."""
 
     code: ClassVar[int] = 201
 
 
-class DeleteSubscriptionGroup(Request, kw_only=True):
+class DeleteSubscriptionGroup(Request, kw_only=True, frozen=True):
     """DELETE_SUBSCRIPTIONGROUP (207): forget a group, and its progress if `remove_offset`."""
 
     code: ClassVar[int] = 207
@@ -27,7 +27,7 @@ class DeleteSubscriptionGroup(Request, kw_only=True):
     remove_offset: bool = False
 
 
-class GetConsumeStats(Request, kw_only=True):
+class GetConsumeStats(Request, kw_only=True, frozen=True):
     """GET_CONSUME_STATS (208): a group's progress beside the queues' ends."""
 
     code: ClassVar[int] = 208
@@ -35,7 +35,7 @@ class GetConsumeStats(Request, kw_only=True):
     topic: str | None = None
 
 
-class QueryConsumeTimeSpan(Request, kw_only=True):
+class QueryConsumeTimeSpan(Request, kw_only=True, frozen=True):
     """QUERY_CONSUME_TIME_SPAN (303): first, last and consumed store times by queue."""
 
     code: ClassVar[int] = 303
@@ -43,7 +43,7 @@ class QueryConsumeTimeSpan(Request, kw_only=True):
     group: str
 
 
-class GetBrokerConsumeStats(Request, kw_only=True):
+class GetBrokerConsumeStats(Request, kw_only=True, frozen=True):
     """GET_BROKER_CONSUME_STATS (317): GET_CONSUME_STATS of all groups at once."""
 
     code: ClassVar[int] = 317

@@ -7,13 +7,13 @@ from typing import ClassVar
 from kourou.protocol.request import Request
 
 
-class LockBatchMq(Request, kw_only=True):
+class LockBatchMq(Request, kw_only=True, frozen=True):
     """LOCK_BATCH_MQ (41): lock queues for one client; answered with those it got."""
 
     code: ClassVar[int] = 41
 
 
-class UnlockBatchMq(Request, kw_only=True):
+class UnlockBatchMq(Request, kw_only=True, frozen=True):
     """UNLOCK_BATCH_MQ (42)."""
 
     code: ClassVar[int] = 42

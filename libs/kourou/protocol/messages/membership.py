@@ -12,13 +12,13 @@ import msgspec
 from kourou.protocol.request import Int32, Request
 
 
-class HeartBeat(Request, kw_only=True):
+class HeartBeat(Request, kw_only=True, frozen=True):
     """HEART_BEAT (34): a client is alive; the body names its groups and subscriptions."""
 
     code: ClassVar[int] = 34
 
 
-class UnregisterClient(Request, kw_only=True):
+class UnregisterClient(Request, kw_only=True, frozen=True):
     """UNREGISTER_CLIENT (35): a client leaves a producer or a consumer group."""
 
     code: ClassVar[int] = 35
@@ -28,7 +28,7 @@ class UnregisterClient(Request, kw_only=True):
     bname: str | None = None
 
 
-class GetConsumerListByGroup(Request, kw_only=True):
+class GetConsumerListByGroup(Request, kw_only=True, frozen=True):
     """GET_CONSUMER_LIST_BY_GROUP (38): the client ids of a group, for rebalancing."""
 
     code: ClassVar[int] = 38
@@ -36,40 +36,40 @@ class GetConsumerListByGroup(Request, kw_only=True):
     bname: str | None = None
 
 
-class NotifyConsumerIdsChanged(Request, kw_only=True):
+class NotifyConsumerIdsChanged(Request, kw_only=True, frozen=True):
     """NOTIFY_CONSUMER_IDS_CHANGED (40, broker to client, oneway): rebalance now."""
 
     code: ClassVar[int] = 40
     consumer_group: str
 
 
-class CheckClientConfig(Request, kw_only=True):
+class CheckClientConfig(Request, kw_only=True, frozen=True):
     """CHECK_CLIENT_CONFIG (46): does this broker take the subscription in the body?"""
 
     code: ClassVar[int] = 46
 
 
-class GetConsumerConnectionList(Request, kw_only=True):
+class GetConsumerConnectionList(Request, kw_only=True, frozen=True):
     """GET_CONSUMER_CONNECTION_LIST (203): a consumer group's connections and subscriptions."""
 
     code: ClassVar[int] = 203
     consumer_group: str
 
 
-class GetProducerConnectionList(Request, kw_only=True):
+class GetProducerConnectionList(Request, kw_only=True, frozen=True):
     """GET_PRODUCER_CONNECTION_LIST (204): a producer group's connections."""
 
     code: ClassVar[int] = 204
     producer_group: str
 
 
-class GetAllProducerInfo(Request, kw_only=True):
+class GetAllProducerInfo(Request, kw_only=True, frozen=True):
     """GET_ALL_PRODUCER_INFO (328): every producer group's connections."""
 
     code: ClassVar[int] = 328
 
 
-class GetConsumerStatusFromClient(Request, kw_only=True):
+class GetConsumerStatusFromClient(Request, kw_only=True, frozen=True):
     """GET_CONSUMER_STATUS_FROM_CLIENT (221, broker to client): where do you stand?"""
 
     code: ClassVar[int] = 221
@@ -78,7 +78,7 @@ class GetConsumerStatusFromClient(Request, kw_only=True):
     client_addr: str | None = None
 
 
-class InvokeBrokerToGetConsumerStatus(Request, kw_only=True):
+class InvokeBrokerToGetConsumerStatus(Request, kw_only=True, frozen=True):
     """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): ask a group's members where they stand."""
 
     code: ClassVar[int] = 223
@@ -87,7 +87,7 @@ class InvokeBrokerToGetConsumerStatus(Request, kw_only=True):
     client_addr: str | None = None
 
 
-class GetConsumerRunningInfo(Request, kw_only=True):
+class GetConsumerRunningInfo(Request, kw_only=True, frozen=True):
     """GET_CONSUMER_RUNNING_INFO (307): a member's queues, rates and settings; forwarded to it."""
 
     code: ClassVar[int] = 307
@@ -96,7 +96,7 @@ class GetConsumerRunningInfo(Request, kw_only=True):
     jstack_enable: bool = False
 
 
-class ConsumeMessageDirectly(Request, kw_only=True):
+class ConsumeMessageDirectly(Request, kw_only=True, frozen=True):
     """CONSUME_MESSAGE_DIRECTLY (309): let one member consume one message now; forwarded to it.
 
     Towards the broker `msg_id` names the message; towards the client the body is its record.

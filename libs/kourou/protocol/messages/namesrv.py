@@ -7,7 +7,7 @@ from typing import ClassVar
 from kourou.protocol.request import Int32, Int64, Request, Response
 
 
-class PutKvConfig(Request, kw_only=True):
+class PutKvConfig(Request, kw_only=True, frozen=True):
     """PUT_KV_CONFIG (100)."""
 
     code: ClassVar[int] = 100
@@ -16,7 +16,7 @@ class PutKvConfig(Request, kw_only=True):
     value: str
 
 
-class GetKvConfig(Request, kw_only=True):
+class GetKvConfig(Request, kw_only=True, frozen=True):
     """GET_KV_CONFIG (101)."""
 
     code: ClassVar[int] = 101
@@ -24,13 +24,13 @@ class GetKvConfig(Request, kw_only=True):
     key: str
 
 
-class GetKvConfigResponse(Response, kw_only=True):
+class GetKvConfigResponse(Response, kw_only=True, frozen=True):
     """The value, absent if there is none."""
 
     value: str | None = None
 
 
-class DeleteKvConfig(Request, kw_only=True):
+class DeleteKvConfig(Request, kw_only=True, frozen=True):
     """DELETE_KV_CONFIG (102)."""
 
     code: ClassVar[int] = 102
@@ -38,7 +38,7 @@ class DeleteKvConfig(Request, kw_only=True):
     key: str
 
 
-class RegisterBroker(Request, kw_only=True):
+class RegisterBroker(Request, kw_only=True, frozen=True):
     """REGISTER_BROKER (103); the body has the broker's topics.
 
     `body_crc32` is the body's CRC-32 without its top bit, 0 to skip the check. Ours: `listeners`
@@ -56,14 +56,14 @@ class RegisterBroker(Request, kw_only=True):
     listeners: dict[str, str] | None = None
 
 
-class RegisterBrokerResponse(Response, kw_only=True):
+class RegisterBrokerResponse(Response, kw_only=True, frozen=True):
     """For a follower: its leader's addresses."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
-class UnregisterBroker(Request, kw_only=True):
+class UnregisterBroker(Request, kw_only=True, frozen=True):
     """UNREGISTER_BROKER (104)."""
 
     code: ClassVar[int] = 104
@@ -73,7 +73,7 @@ class UnregisterBroker(Request, kw_only=True):
     broker_id: Int64
 
 
-class GetRouteInfoByTopic(Request, kw_only=True):
+class GetRouteInfoByTopic(Request, kw_only=True, frozen=True):
     """GET_ROUTEINFO_BY_TOPIC (105)."""
 
     code: ClassVar[int] = 105
@@ -81,45 +81,45 @@ class GetRouteInfoByTopic(Request, kw_only=True):
     accept_standard_json_only: bool | None = None
 
 
-class GetBrokerClusterInfo(Request, kw_only=True):
+class GetBrokerClusterInfo(Request, kw_only=True, frozen=True):
     """GET_BROKER_CLUSTER_INFO (106): all clusters, broker names and addresses."""
 
     code: ClassVar[int] = 106
 
 
-class WipeWritePermOfBroker(Request, kw_only=True):
+class WipeWritePermOfBroker(Request, kw_only=True, frozen=True):
     """WIPE_WRITE_PERM_OF_BROKER (205): routes stop offering a broker's topics for writing."""
 
     code: ClassVar[int] = 205
     broker_name: str
 
 
-class WipeWritePermOfBrokerResponse(Response, kw_only=True):
+class WipeWritePermOfBrokerResponse(Response, kw_only=True, frozen=True):
     """How many topics changed."""
 
     wipe_topic_count: Int32
 
 
-class AddWritePermOfBroker(Request, kw_only=True):
+class AddWritePermOfBroker(Request, kw_only=True, frozen=True):
     """ADD_WRITE_PERM_OF_BROKER (327): undo WIPE_WRITE_PERM_OF_BROKER."""
 
     code: ClassVar[int] = 327
     broker_name: str
 
 
-class AddWritePermOfBrokerResponse(Response, kw_only=True):
+class AddWritePermOfBrokerResponse(Response, kw_only=True, frozen=True):
     """How many topics changed."""
 
     add_topic_count: Int32
 
 
-class GetAllTopicListFromNamesrv(Request, kw_only=True):
+class GetAllTopicListFromNamesrv(Request, kw_only=True, frozen=True):
     """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
 
     code: ClassVar[int] = 206
 
 
-class DeleteTopicInNamesrv(Request, kw_only=True):
+class DeleteTopicInNamesrv(Request, kw_only=True, frozen=True):
     """DELETE_TOPIC_IN_NAMESRV (216); with `cluster_name` only that cluster's brokers lose it."""
 
     code: ClassVar[int] = 216
@@ -127,57 +127,57 @@ class DeleteTopicInNamesrv(Request, kw_only=True):
     cluster_name: str | None = None
 
 
-class GetKvListByNamespace(Request, kw_only=True):
+class GetKvListByNamespace(Request, kw_only=True, frozen=True):
     """GET_KVLIST_BY_NAMESPACE (219)."""
 
     code: ClassVar[int] = 219
     namespace: str
 
 
-class GetTopicsByCluster(Request, kw_only=True):
+class GetTopicsByCluster(Request, kw_only=True, frozen=True):
     """GET_TOPICS_BY_CLUSTER (224)."""
 
     code: ClassVar[int] = 224
     cluster: str
 
 
-class GetSystemTopicListFromNamesrv(Request, kw_only=True):
+class GetSystemTopicListFromNamesrv(Request, kw_only=True, frozen=True):
     """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): cluster and broker names, which are topics too."""
 
     code: ClassVar[int] = 304
 
 
-class GetUnitTopicList(Request, kw_only=True):
+class GetUnitTopicList(Request, kw_only=True, frozen=True):
     """GET_UNIT_TOPIC_LIST (311)."""
 
     code: ClassVar[int] = 311
 
 
-class GetHasUnitSubTopicList(Request, kw_only=True):
+class GetHasUnitSubTopicList(Request, kw_only=True, frozen=True):
     """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
 
     code: ClassVar[int] = 312
 
 
-class GetHasUnitSubUnunitTopicList(Request, kw_only=True):
+class GetHasUnitSubUnunitTopicList(Request, kw_only=True, frozen=True):
     """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
 
     code: ClassVar[int] = 313
 
 
-class UpdateNamesrvConfig(Request, kw_only=True):
+class UpdateNamesrvConfig(Request, kw_only=True, frozen=True):
     """UPDATE_NAMESRV_CONFIG (318); the body is properties text."""
 
     code: ClassVar[int] = 318
 
 
-class GetNamesrvConfig(Request, kw_only=True):
+class GetNamesrvConfig(Request, kw_only=True, frozen=True):
     """GET_NAMESRV_CONFIG (319)."""
 
     code: ClassVar[int] = 319
 
 
-class QueryDataVersion(Request, kw_only=True):
+class QueryDataVersion(Request, kw_only=True, frozen=True):
     """QUERY_DATA_VERSION (322): did my topics change since I registered? Body: my version."""
 
     code: ClassVar[int] = 322
@@ -187,7 +187,7 @@ class QueryDataVersion(Request, kw_only=True):
     broker_id: Int64
 
 
-class QueryDataVersionResponse(Response, kw_only=True):
+class QueryDataVersionResponse(Response, kw_only=True, frozen=True):
     """True: register again with all topics."""
 
     changed: bool

@@ -10,7 +10,7 @@ from typing import ClassVar
 from kourou.protocol.request import Int32, Int64, Request, Response
 
 
-class QueryConsumerOffset(Request, kw_only=True):
+class QueryConsumerOffset(Request, kw_only=True, frozen=True):
     """QUERY_CONSUMER_OFFSET (14): how far has a group come in a queue?"""
 
     code: ClassVar[int] = 14
@@ -20,13 +20,13 @@ class QueryConsumerOffset(Request, kw_only=True):
     bname: str | None = None
 
 
-class QueryConsumerOffsetResponse(Response, kw_only=True):
+class QueryConsumerOffsetResponse(Response, kw_only=True, frozen=True):
     """The next offset the group will read."""
 
     offset: Int64
 
 
-class UpdateConsumerOffset(Request, kw_only=True):
+class UpdateConsumerOffset(Request, kw_only=True, frozen=True):
     """UPDATE_CONSUMER_OFFSET (15): a group commits its progress; stored even if lower."""
 
     code: ClassVar[int] = 15
@@ -37,7 +37,7 @@ class UpdateConsumerOffset(Request, kw_only=True):
     bname: str | None = None
 
 
-class SearchOffsetByTimestamp(Request, kw_only=True):
+class SearchOffsetByTimestamp(Request, kw_only=True, frozen=True):
     """SEARCH_OFFSET_BY_TIMESTAMP (29): the offset nearest to a store time in ms."""
 
     code: ClassVar[int] = 29
@@ -47,13 +47,13 @@ class SearchOffsetByTimestamp(Request, kw_only=True):
     bname: str | None = None
 
 
-class SearchOffsetByTimestampResponse(Response, kw_only=True):
+class SearchOffsetByTimestampResponse(Response, kw_only=True, frozen=True):
     """The offset found."""
 
     offset: Int64
 
 
-class GetMaxOffset(Request, kw_only=True):
+class GetMaxOffset(Request, kw_only=True, frozen=True):
     """GET_MAX_OFFSET (30): the offset that the queue's next message will get."""
 
     code: ClassVar[int] = 30
@@ -62,13 +62,13 @@ class GetMaxOffset(Request, kw_only=True):
     bname: str | None = None
 
 
-class GetMaxOffsetResponse(Response, kw_only=True):
+class GetMaxOffsetResponse(Response, kw_only=True, frozen=True):
     """The end of the queue."""
 
     offset: Int64
 
 
-class GetMinOffset(Request, kw_only=True):
+class GetMinOffset(Request, kw_only=True, frozen=True):
     """GET_MIN_OFFSET (31): the first offset still kept."""
 
     code: ClassVar[int] = 31
@@ -77,13 +77,13 @@ class GetMinOffset(Request, kw_only=True):
     bname: str | None = None
 
 
-class GetMinOffsetResponse(Response, kw_only=True):
+class GetMinOffsetResponse(Response, kw_only=True, frozen=True):
     """The start of the queue."""
 
     offset: Int64
 
 
-class GetEarliestMsgStoreTime(Request, kw_only=True):
+class GetEarliestMsgStoreTime(Request, kw_only=True, frozen=True):
     """GET_EARLIEST_MSG_STORETIME (32): when was the queue's first kept message stored?"""
 
     code: ClassVar[int] = 32
@@ -92,25 +92,25 @@ class GetEarliestMsgStoreTime(Request, kw_only=True):
     bname: str | None = None
 
 
-class GetEarliestMsgStoreTimeResponse(Response, kw_only=True):
+class GetEarliestMsgStoreTimeResponse(Response, kw_only=True, frozen=True):
     """Epoch ms; -1 when the queue is empty."""
 
     timestamp: Int64
 
 
-class GetAllConsumerOffset(Request, kw_only=True):
+class GetAllConsumerOffset(Request, kw_only=True, frozen=True):
     """GET_ALL_CONSUMER_OFFSET (43): every group's progress, as `consumerOffset.json` has it."""
 
     code: ClassVar[int] = 43
 
 
-class GetAllDelayOffset(Request, kw_only=True):
+class GetAllDelayOffset(Request, kw_only=True, frozen=True):
     """GET_ALL_DELAY_OFFSET (45): the delay levels' progress, as `delayOffset.json` has it."""
 
     code: ClassVar[int] = 45
 
 
-class CloneGroupOffset(Request, kw_only=True):
+class CloneGroupOffset(Request, kw_only=True, frozen=True):
     """CLONE_GROUP_OFFSET (314): one group begins where another stands."""
 
     code: ClassVar[int] = 314
@@ -120,7 +120,7 @@ class CloneGroupOffset(Request, kw_only=True):
     offline: bool = False
 
 
-class InvokeBrokerToResetOffset(Request, kw_only=True):
+class InvokeBrokerToResetOffset(Request, kw_only=True, frozen=True):
     """INVOKE_BROKER_TO_RESET_OFFSET (222): move a group to a store time (-1: to the end).
 
     Without `is_force` the group is only ever moved back.
@@ -133,7 +133,7 @@ class InvokeBrokerToResetOffset(Request, kw_only=True):
     is_force: bool = False
 
 
-class ResetConsumerClientOffset(Request, kw_only=True):
+class ResetConsumerClientOffset(Request, kw_only=True, frozen=True):
     """RESET_CONSUMER_CLIENT_OFFSET (220, broker to client, oneway): take these offsets."""
 
     code: ClassVar[int] = 220
@@ -143,7 +143,7 @@ class ResetConsumerClientOffset(Request, kw_only=True):
     is_force: bool = False
 
 
-class QueryCorrectionOffset(Request, kw_only=True):
+class QueryCorrectionOffset(Request, kw_only=True, frozen=True):
     """QUERY_CORRECTION_OFFSET (308): the lowest progress of a topic over groups, by queue."""
 
     code: ClassVar[int] = 308

@@ -18,7 +18,7 @@ class PullFlag(IntFlag):
     LITE_PULL = 16
 
 
-class PullMessage(Request, kw_only=True):
+class PullMessage(Request, kw_only=True, frozen=True):
     """PULL_MESSAGE (11): messages of one queue from an offset on.
 
     `max_msg_bytes` is ours: a client that sets it states its own budget, and then the broker's
@@ -41,7 +41,7 @@ class PullMessage(Request, kw_only=True):
     max_msg_bytes: Int32 | None = None
 
 
-class PullResponse(Response, kw_only=True):
+class PullResponse(Response, kw_only=True, frozen=True):
     """Where to go on, and what the queue holds; goes with codes 0, 19, 20 and 21."""
 
     suggest_which_broker_id: Int64

@@ -8,13 +8,13 @@ from kourou.protocol.messages.sending import SendFields
 from kourou.protocol.request import Int32, Int64, Request
 
 
-class SendReplyMessage(SendFields, kw_only=True):
+class SendReplyMessage(SendFields, kw_only=True, frozen=True):
     """SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325); body: the reply's."""
 
     code: ClassVar[int] = 324
 
 
-class PushReplyMessageToClient(Request, kw_only=True):
+class PushReplyMessageToClient(Request, kw_only=True, frozen=True):
     """PUSH_REPLY_MESSAGE_TO_CLIENT (326, broker to client): the reply that you wait for."""
 
     code: ClassVar[int] = 326

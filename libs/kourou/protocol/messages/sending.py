@@ -14,7 +14,7 @@ import msgspec
 from kourou.protocol.request import Int32, Int64, Request, Response
 
 
-class SendFields(Request, kw_only=True):
+class SendFields(Request, kw_only=True, frozen=True):
     """The fields that sends and replies (kourou.protocol.messages.reply) share."""
 
     producer_group: str
@@ -52,13 +52,13 @@ SEND_LETTERS = {
 """Extension fields of the V2 sends (310, 320, 325) and what they stand for."""
 
 
-class SendMessage(SendFields, kw_only=True):
+class SendMessage(SendFields, kw_only=True, frozen=True):
     """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320); body: the message's."""
 
     code: ClassVar[int] = 10
 
 
-class SendResponse(Response, kw_only=True):
+class SendResponse(Response, kw_only=True, frozen=True):
     """Where the message went. A batch has its ids joined by commas and its first queue offset.
 
     Java clients break on an answer without region and trace switch, so both are always there.
@@ -72,14 +72,14 @@ class SendResponse(Response, kw_only=True):
     trace_on: str = msgspec.field(default="true", name="TRACE_ON")
 
 
-class SendRefusal(Response, kw_only=True):
+class SendRefusal(Response, kw_only=True, frozen=True):
     """The fields that even a refused send answers with, for the same Java clients."""
 
     region_id: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
     trace_on: str = msgspec.field(default="true", name="TRACE_ON")
 
 
-class ConsumerSendMsgBack(Request, kw_only=True):
+class ConsumerSendMsgBack(Request, kw_only=True, frozen=True):
     """CONSUMER_SEND_MSG_BACK (36): a consumer could not process the message at `offset`.
 
     `offset` is the byte position in the commit log. `delay_level` 0 lets the broker choose, below 0
@@ -104,7 +104,7 @@ class Lane(msgspec.Struct, frozen=True, array_like=True):
     queue_id: Int32
 
 
-class SendRecords(Request, kw_only=True):
+class SendRecords(Request, kw_only=True, frozen=True):
     """SEND_RECORDS (30001, Kourou's own): many messages of many queues in one frame.
 
     The body is one part: draft records back to back. `sizes` holds each draft's size in bytes as
@@ -124,7 +124,7 @@ class SendRecords(Request, kw_only=True):
     wait: bool = True
 
 
-class SendRecordsResponse(Response, kw_only=True):
+class SendRecordsResponse(Response, kw_only=True, frozen=True):
     """What became of each lane of a coalesced send.
 
     `lane_offsets` are the first queue offsets (-1 for a refused lane); a lane's records follow each

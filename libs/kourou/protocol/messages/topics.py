@@ -7,7 +7,7 @@ from typing import ClassVar
 from kourou.protocol.request import Int32, Request
 
 
-class UpdateAndCreateTopic(Request, kw_only=True):
+class UpdateAndCreateTopic(Request, kw_only=True, frozen=True):
     """UPDATE_AND_CREATE_TOPIC (17). RocketMQ ignores `order` when it stores the topic."""
 
     code: ClassVar[int] = 17
@@ -21,34 +21,34 @@ class UpdateAndCreateTopic(Request, kw_only=True):
     order: bool = False
 
 
-class DeleteTopicInBroker(Request, kw_only=True):
+class DeleteTopicInBroker(Request, kw_only=True, frozen=True):
     """DELETE_TOPIC_IN_BROKER (215): forget the topic and its queues; its route stays."""
 
     code: ClassVar[int] = 215
     topic: str
 
 
-class GetAllTopicConfig(Request, kw_only=True):
+class GetAllTopicConfig(Request, kw_only=True, frozen=True):
     """GET_ALL_TOPIC_CONFIG (21): every topic's configuration."""
 
     code: ClassVar[int] = 21
 
 
-class GetTopicStatsInfo(Request, kw_only=True):
+class GetTopicStatsInfo(Request, kw_only=True, frozen=True):
     """GET_TOPIC_STATS_INFO (202): bounds and last store time of a topic's queues."""
 
     code: ClassVar[int] = 202
     topic: str
 
 
-class QueryTopicConsumeByWho(Request, kw_only=True):
+class QueryTopicConsumeByWho(Request, kw_only=True, frozen=True):
     """QUERY_TOPIC_CONSUME_BY_WHO (300): the groups that consume a topic."""
 
     code: ClassVar[int] = 300
     topic: str
 
 
-class GetSystemTopicListFromBroker(Request, kw_only=True):
+class GetSystemTopicListFromBroker(Request, kw_only=True, frozen=True):
     """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): the topics that the broker itself owns."""
 
     code: ClassVar[int] = 305

@@ -7,7 +7,7 @@ from typing import ClassVar
 from kourou.protocol.request import Int32, Int64, Request
 
 
-class EndTransaction(Request, kw_only=True):
+class EndTransaction(Request, kw_only=True, frozen=True):
     """END_TRANSACTION (37, usually oneway): resolve a half message.
 
     `tran_state_table_offset` is the half message's queue offset, `commit_log_offset` its position;
@@ -25,7 +25,7 @@ class EndTransaction(Request, kw_only=True):
     bname: str | None = None
 
 
-class CheckTransactionState(Request, kw_only=True):
+class CheckTransactionState(Request, kw_only=True, frozen=True):
     """CHECK_TRANSACTION_STATE (39, broker to client, oneway); the body is the half's record."""
 
     code: ClassVar[int] = 39
@@ -37,7 +37,7 @@ class CheckTransactionState(Request, kw_only=True):
     bname: str | None = None
 
 
-class ResumeCheckHalfMessage(Request, kw_only=True):
+class ResumeCheckHalfMessage(Request, kw_only=True, frozen=True):
     """RESUME_CHECK_HALF_MESSAGE (323): begin anew to ask about a half message given up."""
 
     code: ClassVar[int] = 323

@@ -1,0 +1,243 @@
+"""One client, whichever face it shows: opened, closed, and what is made from it.
+
+Lives here: putting the parts together and taking them apart in order. May not live here: anything an
+application calls directly (kourou.client.client, kourou.sync).
+
+Opening takes no connection: name servers and brokers are spoken to when they are first needed.
+Closing ends consumers (handlers finish, offsets are committed), then producers (outcomes arrive),
+then conversations, then the thread if nobody else uses it.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Protocol
+
+from kourou.client import io_thread
+from kourou.client.client_id import client_id
+from kourou.client.codecs import body_decoder
+from kourou.client.connections import Dial, zmq_dial
+from kourou.client.discovery import NameServers, discover, host_of, zmq_endpoint
+from kourou.client.handlers import Report, Runner
+from kourou.client.io_thread import ClientClosed, IoThread
+from kourou.client.offsets import OffsetStore
+from kourou.client.producer import ProducerCore
+from kourou.client.pull_consumer import PullConsumer
+from kourou.client.push_consumer import PushConsumer
+from kourou.client.session import Session
+from kourou.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    PullConsumerSettings,
+)
+from kourou.clock import Clock, SystemClock
+from kourou.filtering.tags import parse_tags
+from kourou.model.names import check_group
+
+_numbers = count(1)
+_log = logging.getLogger("kourou.client")
+
+
+class Closing(Protocol):
+    """Something a client has to close."""
+
+    async def close(self) -> None:
+        """Close it, on the I/O thread."""
+        ...
+
+
+class ClientCore:
+    """The parts of one client."""
+
+    def __init__(
+        self,
+        namesrv_addr: str | None,
+        settings: ClientSettings,
+        *,
+        options: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        dial: Dial | None = None,
+        chance: random.Random | None = None,
+        fetch_list: Callable[[str], str] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self._found = discover(
+            namesrv_addr or settings.namesrv_addr,
+            options=process_options() if options is None else {**process_options(), **options},
+            environment=os.environ,
+            list_url=settings.namesrv_list_url,
+        )
+        self._dial = dial or zmq_dial(self.clock)
+        self._chance = chance or random.Random()
+        self._fetch_list = fetch_list
+        self._io: IoThread | None = None
+        self._session: Session | None = None
+        self._client_ip = settings.client_ip
+        self._producers: list[ProducerCore] = []
+        self._consumers: list[Closing] = []
+
+    @property
+    def session(self) -> Session:
+        """The open session; ClientClosed before `open` and after `close`."""
+        if self._session is None:
+            raise ClientClosed
+        self._session.io.check()
+        return self._session
+
+    @property
+    def io(self) -> IoThread:
+        """The I/O thread of an open client."""
+        return self.session.io
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def acquire(self) -> IoThread:
+        """Take the thread; the first step of opening, in any thread."""
+        if self._io is None or self._io.orphaned:
+            self._io = io_thread.acquire(_key(self._found))
+        return self._io
+
+    async def open(self) -> None:
+        """Build the session; on the I/O thread."""
+        io = self._io
+        assert io is not None, "acquire comes first"
+        if not self._client_ip:
+            self._client_ip = await asyncio.to_thread(local_address, self._found)
+        identity = client_id(
+            self._client_ip,
+            self.settings.instance_name,
+            pid=os.getpid(),
+            number=next(_numbers),
+            unit_name=self.settings.unit_name,
+        )
+        session = Session(
+            io,
+            self.settings,
+            self._found,
+            identity,
+            dial=self._dial,
+            clock=self.clock,
+            chance=self._chance,
+            fetch_list=self._fetch_list,
+        )
+        await session.open()
+        self._session = session
+
+    async def close(self) -> None:
+        """Close everything in order; on the I/O thread."""
+        session = self._session
+        if session is None:
+            return
+        await asyncio.gather(*(self._close_one(one) for one in list(self._consumers)))
+        for producer in self._producers:
+            await producer.close()
+        self._session = None
+        await session.close()
+
+    async def _close_one(self, consumer: Closing) -> None:
+        try:
+            await consumer.close()
+        except Exception:
+            _log.exception("closing a consumer failed; closing goes on")
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+
+    def release(self) -> None:
+        """Give the thread back; the last step of closing. Blocks until it has ended."""
+        io, self._io = self._io, None
+        if io is not None:
+            io_thread.release(io)
+
+    # -- making -----------------------------------------------------------------------------------
+
+    def producer(self, settings: ProducerSettings) -> ProducerCore:
+        """A producer of this client."""
+        check_group(settings.producer_group)
+        core = ProducerCore(settings, self.session, self._client_ip)
+        self._producers.append(core)
+        return core
+
+    async def push_consumer(
+        self,
+        settings: ConsumerSettings,
+        subscriptions: Mapping[str, str],
+        make_runner: Callable[[Report], Runner],
+        *,
+        body_type: object = None,
+        batched: bool = False,
+        offsets: OffsetStore | None = None,
+    ) -> PushConsumer:
+        """A started push consumer; on the I/O thread."""
+        check_group(settings.consumer_group)
+        version = self.clock.now_ms()
+        consumer = PushConsumer(
+            self.session,
+            settings,
+            {
+                topic: parse_tags(topic, expression, version=version)
+                for topic, expression in subscriptions.items()
+            },
+            make_runner,
+            decode=None if body_type is None else body_decoder(body_type),
+            batched=batched,
+            offsets=offsets,
+        )
+        self._consumers.append(consumer)
+        try:
+            await consumer.start()
+        except BaseException:
+            await self.close_consumer(consumer)
+            raise
+        return consumer
+
+    async def pull_consumer(
+        self, settings: PullConsumerSettings, *, body_type: object = None
+    ) -> PullConsumer:
+        """An open pull consumer; on the I/O thread."""
+        check_group(settings.consumer_group)
+        consumer = PullConsumer(self.session, settings, body_type=body_type)
+        await consumer.open()
+        self._consumers.append(consumer)
+        return consumer
+
+    async def close_consumer(self, consumer: Closing) -> None:
+        """Close one consumer; on the I/O thread."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+        await consumer.close()
+
+
+def process_options() -> dict[str, str]:
+    """Options given to the interpreter as `-X name=value`, what Java calls system properties."""
+    # `_xoptions` is the documented place, whatever its name says.
+    return {name: value for name, value in sys._xoptions.items() if isinstance(value, str)}
+
+
+def local_address(found: NameServers) -> str:
+    """This machine's address towards the name servers; 127.0.0.1 when it has none."""
+    targets = [host_of(zmq_endpoint(address)) for address in found.addresses]
+    for host, port in targets or [("192.0.2.1", 9)]:
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            for family, kind, protocol, _, where in infos:
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.connect(where)  # sends nothing; the system picks the way out
+                    return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return "127.0.0.1"
+
+
+def _key(found: NameServers) -> str:
+    return ";".join(sorted(found.addresses)) or found.list_url

@@ -1,0 +1,147 @@
+"""Messages as an iteration: `async for` on the application's loop, or plain `for` in a thread.
+
+Lives here: the two iterators, and what moving on means. May not live here: pulling, rebalancing,
+committing (kourou.client.push_consumer does it underneath).
+
+    async with client.subscribe("orders", "paid || refunded", body_type=Order) as orders:
+        async for message in orders:
+            await handle(message.body)              # asking for the next one acknowledges this one
+
+    async for message in orders:
+        async with message:                         # acknowledges, or asks for a retry if it raises
+            await handle(message.body)
+
+With `auto_ack=False` only `message.ack()` and `with message` acknowledge: for applications that work
+on several messages at once. A message that is neither acknowledged nor retried holds back the
+group's offset and, at the limits of the window, its queue.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue as queues
+from collections import deque
+from collections.abc import Sequence
+from typing import Self
+
+from kourou.client.handlers import Report
+from kourou.client.handover import Handover
+from kourou.client.received import ReceivedMessage
+
+
+class _Settling:
+    """What both iterators share: the last message, and telling what became of messages."""
+
+    def __init__(self, report: Report, *, auto_ack: bool) -> None:
+        self._report = report
+        self._auto_ack = auto_ack
+        self._last: ReceivedMessage | None = None
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """It was consumed."""
+        self._report.finished(message)
+
+    def retry(self, message: ReceivedMessage, error: Exception) -> None:
+        """It was not consumed."""
+        self._report.failed(message, error)
+
+    def _moving_on(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            last.ack()
+
+    def _given(self, message: ReceivedMessage) -> ReceivedMessage:
+        message.receipt = self
+        if self._auto_ack:
+            self._last = message
+        return message
+
+
+class StreamRunner(_Settling):
+    """A runner whose handler is `async for` on one loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, report: Report, *, auto_ack: bool
+    ) -> None:
+        super().__init__(report, auto_ack=auto_ack)
+        self._inbox: Handover[ReceivedMessage] = Handover(loop, self._take)
+        self._loop = loop
+        self._ready: deque[ReceivedMessage] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def hand(self, items: Sequence[ReceivedMessage]) -> None:
+        """Take messages."""
+        self._inbox.put_many(list(items))
+
+    def _take(self, items: list[ReceivedMessage]) -> None:
+        self._ready.extend(items)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        self._moving_on()
+        while True:
+            while self._ready:
+                message = self._ready.popleft()
+                if self._report.wanted(message):
+                    return self._given(message)
+            if self._closed:
+                raise StopAsyncIteration
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    async def close(self, timeout_ms: int) -> bool:
+        """End the iteration; what was handed over and not looked at comes again elsewhere."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end)
+        return True
+
+    def _end(self) -> None:
+        self._closed = True
+        self._ready.clear()
+        self._wake()
+
+
+class BlockingStreamRunner(_Settling):
+    """A runner whose handler is `for` in any one thread."""
+
+    def __init__(self, report: Report, *, auto_ack: bool) -> None:
+        super().__init__(report, auto_ack=auto_ack)
+        self._ready: queues.SimpleQueue[ReceivedMessage | None] = queues.SimpleQueue()
+        self._closed = False
+
+    def hand(self, items: Sequence[ReceivedMessage]) -> None:
+        """Take messages."""
+        for item in items:
+            self._ready.put(item)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        self._moving_on()
+        while True:
+            message = self._ready.get()
+            if message is None or self._closed:
+                self._ready.put(None)  # whoever asks again is told again
+                raise StopIteration
+            if self._report.wanted(message):
+                return self._given(message)
+
+    async def close(self, timeout_ms: int) -> bool:
+        """End the iteration."""
+        self._closed = True
+        self._ready.put(None)
+        return True
