@@ -27,7 +27,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
 
 
 def main() -> int:
-    """Do what the command line asks for; the exit code is 1 when something is not as it should be."""
+    """Do what the command line asks for; exit code 1 when something is not as it should be."""
     parser = argparse.ArgumentParser(description="Generated pages of Kourou")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     parser.add_argument("--proved", type=Path, metavar="FILE", help="what passed in a run")

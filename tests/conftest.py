@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--soak", action="store_true", help="tests marked soak: hours, on purpose")
     group.addoption("--sim", type=int, metavar="SEED", help="run simulations with this seed only")
     group.addoption("--record", type=Path, metavar="FILE", help="write the outcomes as JSON")
+    group.addoption("--list-marks", type=Path, metavar="FILE", help="write the feature marks")
     group.addoption("--resume", action="store_true", help="leave out what passed in --record FILE")
 
 
@@ -45,18 +46,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Slow and soak tests are deselected and not skipped: a skip means that something is missing.
     """
+    listing: Path | None = config.getoption("--list-marks")
     unwanted = [name for name in ("slow", "soak") if not config.getoption(f"--{name}")]
     before = _passed_before(config)
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
+    marks: set[tuple[str, str, bool]] = set()
     for item in items:
         for mark in item.iter_markers("feature"):
             for number in mark.args:
                 if not isinstance(number, str) or not _FEATURE.fullmatch(number):
                     raise pytest.UsageError(f"{item.nodeid}: {number!r} is no F-number")
                 item.user_properties.append(("feature", number))
+                slow = any(item.get_closest_marker(name) for name in ("slow", "soak"))
+                marks.add((number, _test_id(item.nodeid), slow))
         drop = item.nodeid in before or any(item.get_closest_marker(name) for name in unwanted)
         (dropped if drop else kept).append(item)
+    if listing is not None:
+        listing.write_text(json.dumps(sorted(marks)), encoding="utf-8")
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept

@@ -1,3 +1,52 @@
-"""Kourou: a message broker suite that stores and speaks what Apache RocketMQ stores and speaks."""
+"""Kourou: a message broker suite that stores and speaks what Apache RocketMQ stores and speaks.
+
+What an application needs is here by name; it is imported when it is first used, so that importing
+`kourou` for one of its layers costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from kourou.client.client import Client as Client
+    from kourou.client.client import Producer as Producer
+    from kourou.client.received import ReceivedMessage as ReceivedMessage
+    from kourou.client.settings import ClientSettings as ClientSettings
+    from kourou.client.settings import ConsumerSettings as ConsumerSettings
+    from kourou.client.settings import ProducerSettings as ProducerSettings
+    from kourou.client.settings import PullConsumerSettings as PullConsumerSettings
+    from kourou.errors import KourouError as KourouError
+    from kourou.model.message import Message as Message
+    from kourou.model.message import SendResult as SendResult
+    from kourou.model.message import SendStatus as SendStatus
+    from kourou.model.queue import MessageQueue as MessageQueue
+
+_HOMES = {
+    "Client": "kourou.client.client",
+    "Producer": "kourou.client.client",
+    "ReceivedMessage": "kourou.client.received",
+    "ClientSettings": "kourou.client.settings",
+    "ConsumerSettings": "kourou.client.settings",
+    "ProducerSettings": "kourou.client.settings",
+    "PullConsumerSettings": "kourou.client.settings",
+    "KourouError": "kourou.errors",
+    "Message": "kourou.model.message",
+    "SendResult": "kourou.model.message",
+    "SendStatus": "kourou.model.message",
+    "MessageQueue": "kourou.model.queue",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(home), name)
+    globals()[name] = found
+    return found

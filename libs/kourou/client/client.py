@@ -6,7 +6,7 @@
             async for message in orders:
                 await handle(message.body)
 
-Lives here: the asynchronous facade and what it hands out. May not live here: any work; it delegates.
+Lives here: the asynchronous facade. May not live here: any work; it delegates.
 
 State: soft.
 """
@@ -14,18 +14,18 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Self
 
 from kourou.client.admin import Admin
-from kourou.client.client_core import ClientCore, Consumption
-from kourou.client.consuming import ConsumeCounts
-from kourou.client.handlers import CoroutineRunner, Report, Runner, ThreadRunner
+from kourou.client.client_core import ClientCore
+from kourou.client.connections import Dial
+from kourou.client.consumers import Listener, Subscribed
+from kourou.client.consumption import Topics, consumption, group_defaults
+from kourou.client.io_thread import ClientClosed
 from kourou.client.offsets import OffsetStore
+from kourou.client.producer import ProducerCore
 from kourou.client.pull_consumer import PullConsumer
-from kourou.client.received import ReceivedMessage
 from kourou.client.sends import Sends
 from kourou.client.settings import (
     ClientSettings,
@@ -33,22 +33,15 @@ from kourou.client.settings import (
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.client.streams import StreamRunner
-from kourou.errors import BadRequest
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
-
-BATCH_SIZE = 32
-"""Messages that one call of a batch handler takes at most, when nothing else is said."""
-
-Topics = str | Mapping[str, str]
-"""One topic, or tag expressions by topic."""
 
 
 class Client(Sends):
     """One application's door to a cluster. Open it with `async with`, or with `open` and `close`.
 
     `group` is the default for producing and consuming; settings that are given name their own.
+    `options` are process options by their RocketMQ names, above those of `python -X`. `dial` makes
+    connections another way than by ZeroMQ, for tests and for embedding.
     """
 
     def __init__(
@@ -60,10 +53,13 @@ class Client(Sends):
         producer: ProducerSettings | None = None,
         consumer: ConsumerSettings | None = None,
         options: Mapping[str, str] | None = None,
+        dial: Dial | None = None,
     ) -> None:
         super().__init__()
-        self._client = ClientCore(namesrv_addr, settings or ClientSettings(), options=options)
-        self._producer_settings, self._consumer_settings = group_defaults(group, producer, consumer)
+        self._client = ClientCore(
+            namesrv_addr, settings or ClientSettings(), options=options, dial=dial
+        )
+        self._producing, self._consuming = group_defaults(group, producer, consumer)
         self._admin: Admin | None = None
 
     # -- life -------------------------------------------------------------------------------------
@@ -76,21 +72,17 @@ class Client(Sends):
         except BaseException:
             await asyncio.to_thread(self._client.release)
             raise
-        self._core = self._client.producer(self._producer_settings)
+        self._core = self._client.producer(self._producing)
         self._admin = Admin(self._client.session)
         return self
 
     async def close(self) -> None:
         """Let handlers finish, commit, wait for the outcomes of sends, end every conversation."""
         self._cross_ports()
-        self._core = None
-        self._admin = None
-        io = self._client.thread
-        if io is None:
-            return
+        self._core = self._admin = None
         try:
-            if not io.orphaned:
-                await io.run(self._client.close())
+            if self._client.is_open:
+                await self._client.io.run(self._client.close())
         finally:
             await asyncio.to_thread(self._client.release)
 
@@ -109,8 +101,7 @@ class Client(Sends):
     def admin(self) -> Admin:
         """Topics, groups, offsets, messages by id or key, brokers, the cluster."""
         if self._admin is None:
-            self._client.session  # noqa: B018 - raises ClientClosed
-            raise AssertionError("an open client has its administration")
+            raise ClientClosed
         return self._admin
 
     # -- producing --------------------------------------------------------------------------------
@@ -136,14 +127,15 @@ class Client(Sends):
 
         `expression` joins tags with `||`; `body_type` is what bodies are decoded as.
         """
-        return Subscribed(
-            self._client,
-            self._consuming(group, settings),
-            subscriptions_of(topics, expression),
-            body_type,
-            offsets,
-            auto_ack=auto_ack,
+        wanted = consumption(
+            settings or self._consuming,
+            topics,
+            expression,
+            group=group,
+            body_type=body_type,
+            offsets=offsets,
         )
+        return Subscribed(self._client, wanted, auto_ack=auto_ack)
 
     def listen(
         self,
@@ -157,20 +149,21 @@ class Client(Sends):
         offsets: OffsetStore | None = None,
         batch: bool | int = False,
     ) -> Listener:
-        """Call `handler` with every message (F306): `async with` it, or `start` and `close`.
+        """Call `handler` with every message: `async with` it, or `start` and `close` it.
 
         An `async def` handler runs on the current loop, a plain function in threads. With `batch`
         it takes lists of messages of one queue. Returning consumes, raising asks for a retry.
         """
-        return Listener(
-            self._client,
-            batched_settings(self._consuming(group, settings), batch),
-            subscriptions_of(topics, expression),
-            handler,
-            body_type,
-            offsets,
-            batched=bool(batch),
+        wanted = consumption(
+            settings or self._consuming,
+            topics,
+            expression,
+            group=group,
+            body_type=body_type,
+            offsets=offsets,
+            batch=batch,
         )
+        return Listener(self._client, wanted, handler)
 
     async def pull_consumer(
         self,
@@ -179,16 +172,11 @@ class Client(Sends):
         settings: PullConsumerSettings | None = None,
         body_type: Any = None,
     ) -> PullConsumer:
-        """A consumer that asks for itself; it closes with the client."""
-        chosen = settings or PullConsumerSettings(
-            consumer_group=group or self._consumer_settings.consumer_group
-        )
-        work = self._client.pull_consumer(chosen, body_type=body_type)
+        """An open consumer that asks for itself; it closes with the client."""
+        if settings is None:
+            settings = PullConsumerSettings(consumer_group=group or self._consuming.consumer_group)
+        work = self._client.pull_consumer(settings, body_type=body_type)
         return await self._client.io.run(work)
-
-    def _consuming(self, group: str | None, settings: ConsumerSettings | None) -> ConsumerSettings:
-        chosen = settings or self._consumer_settings
-        return chosen if group is None else replace(chosen, consumer_group=group)
 
 
 class Producer(Sends):
@@ -207,8 +195,9 @@ class Producer(Sends):
     async def close(self) -> None:
         """Wait for the outcomes of sends, leave the group."""
         self._cross_ports()
+        core: ProducerCore | None
         core, self._core = self._core, None
-        if core is not None:
+        if core is not None and self._client.is_open:
             await core.io.run(self._client.close_producer(core))
 
     async def __aenter__(self) -> Self:
@@ -216,47 +205,3 @@ class Producer(Sends):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-class _Consuming:
-    """What a listener and a subscription share: a push consumer on the I/O thread."""
-
-    def __init__(self, client: ClientCore, consumption: Consumption) -> None:
-        self._client = client
-        self._consumption = consumption
-
-    async def start(self) -> Self:
-        """Join the group and begin."""
-        loop = asyncio.get_running_loop()
-        work = self._client.push_consumer(
-            self._consumption, lambda report: self._runner(loop, report)
-        )
-        self._consumer = await self._client.io.run(work)
-        return self
-
-    def _runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
-        raise AssertionError("each kind makes its own runner")
-
-    async def close(self) -> None:
-        """Let handlers finish, commit, leave the group."""
-        await self._client.io.run(self._client.close_consumer(self._consumer))
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    @property
-    def assigned(self) -> list[MessageQueue]:
-        """The queues this member consumes now."""
-        return self._consumer.assigned
-
-    @property
-    def counts(self) -> ConsumeCounts:
-        """What was pulled, consumed, failed, filtered, corrected, unreadable."""
-        return self._consumer.counts
-
-    async def commit(self) -> None:
-        """Commit now what is consumed, without waiting for the next interval."""
-        await self._client.io.run(self._consumer.commit())

@@ -1,7 +1,7 @@
 """One client, whichever face it shows: opened, closed, and what is made from it.
 
-Lives here: putting the parts together and taking them apart in order. May not live here: anything an
-application calls directly (kourou.client.client, kourou.sync).
+Lives here: putting the parts together and taking them apart in order. May not live here: anything
+an application calls directly (kourou.client.client, kourou.sync).
 
 Opening takes no connection: name servers and brokers are spoken to when they are first needed.
 Closing ends consumers (handlers finish, offsets are committed), then producers (outcomes arrive),
@@ -26,17 +26,16 @@ from kourou.client import io_thread
 from kourou.client.client_id import client_id
 from kourou.client.codecs import body_decoder
 from kourou.client.connections import Dial, zmq_dial
+from kourou.client.consumption import Consumption
 from kourou.client.discovery import NameServers, discover, host_of, zmq_endpoint
 from kourou.client.handlers import Report, Runner
 from kourou.client.io_thread import ClientClosed, IoThread
-from kourou.client.offsets import OffsetStore
 from kourou.client.producer import ProducerCore
 from kourou.client.pull_consumer import PullConsumer
 from kourou.client.push_consumer import PushConsumer
 from kourou.client.session import Session
 from kourou.client.settings import (
     ClientSettings,
-    ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
@@ -96,6 +95,11 @@ class ClientCore:
         return self._session
 
     @property
+    def is_open(self) -> bool:
+        """Open, and in the process that opened it?"""
+        return self._session is not None and not self._session.io.orphaned
+
+    @property
     def io(self) -> IoThread:
         """The I/O thread of an open client."""
         return self.session.io
@@ -148,7 +152,7 @@ class ClientCore:
     async def _close_one(self, consumer: Closing) -> None:
         try:
             await consumer.close()
-        except Exception:
+        except Exception:  # noqa: BLE001 - one consumer must not keep the others open
             _log.exception("closing a consumer failed; closing goes on")
         if consumer in self._consumers:
             self._consumers.remove(consumer)
@@ -168,30 +172,29 @@ class ClientCore:
         self._producers.append(core)
         return core
 
+    async def close_producer(self, producer: ProducerCore) -> None:
+        """Close one producer; on the I/O thread."""
+        if producer in self._producers:
+            self._producers.remove(producer)
+            await producer.close()
+
     async def push_consumer(
-        self,
-        settings: ConsumerSettings,
-        subscriptions: Mapping[str, str],
-        make_runner: Callable[[Report], Runner],
-        *,
-        body_type: object = None,
-        batched: bool = False,
-        offsets: OffsetStore | None = None,
+        self, wanted: Consumption, make_runner: Callable[[Report], Runner]
     ) -> PushConsumer:
         """A started push consumer; on the I/O thread."""
-        check_group(settings.consumer_group)
+        check_group(wanted.settings.consumer_group)
         version = self.clock.now_ms()
         consumer = PushConsumer(
             self.session,
-            settings,
+            wanted.settings,
             {
                 topic: parse_tags(topic, expression, version=version)
-                for topic, expression in subscriptions.items()
+                for topic, expression in wanted.subscriptions.items()
             },
             make_runner,
-            decode=None if body_type is None else body_decoder(body_type),
-            batched=batched,
-            offsets=offsets,
+            decode=None if wanted.body_type is None else body_decoder(wanted.body_type),
+            batched=wanted.batched,
+            offsets=wanted.offsets,
         )
         self._consumers.append(consumer)
         try:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 
 from kourou.client.connections import Connections, asked
 from kourou.client.discovery import NameServers, parse_addresses
-from kourou.errors import ConfigError, Unavailable, UnknownOutcome
+from kourou.errors import ConfigError, KourouError, Unavailable, UnknownOutcome
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import Reply
 
@@ -78,6 +78,21 @@ class NameServerChoice:
                 _log.warning("name server %s does not answer: %s", address, error)
                 self._ask_last(address)
         raise failure or Unavailable("no name server is known", hint=self._list_url)
+
+    async def tell_all(self, request: Request) -> None:
+        """The same change at every name server, for they do not tell each other.
+
+        Raises the last failure after all were tried.
+        """
+        failure: KourouError | None = None
+        for address in list(self._addresses):
+            try:
+                wire = self._connections.to_name_server(address)
+                await asked(wire, request, timeout_ms=self._timeout_ms)
+            except KourouError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         """Refresh no more."""

@@ -74,6 +74,7 @@ class PullConsumer:
         self._puller = Puller(self.group, session.connections, session.routes, session.clock)
         self._assigned: dict[MessageQueue, int] = {}
         self._subscriptions: dict[str, Subscription] = {}
+        self._closed = False
         self._seen: dict[str, list[MessageQueue]] = {}
 
     # -- life -------------------------------------------------------------------------------------
@@ -108,8 +109,12 @@ class PullConsumer:
             if await self._session.routes.find_existing(topic) is not None:
                 self._route_changed(topic)
 
+    @on_io_thread
     async def close(self) -> None:
         """Leave the group. Offsets that were not committed stay uncommitted."""
+        if self._closed:
+            return
+        self._closed = True
         if self.settings.message_queue_listener is not None:
             self._session.routes.unlisten(self._route_changed)
         await self._session.leave(self)

@@ -309,7 +309,7 @@ def _many(view: memoryview, queue: MessageQueue, decode: Decode | None) -> list[
     offsets: list[int] = found.queue_offsets.tolist()
     sizes: list[int] = found.sizes.tolist()
     return [
-        ReceivedMessage(queue, offset, size, 1, None, decode, pulled, index)
+        ReceivedMessage(queue, offset, size, 1, None, None, decode, pulled, index)
         for index, (offset, size) in enumerate(zip(offsets, sizes, strict=True))
     ]
 

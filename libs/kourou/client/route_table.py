@@ -113,6 +113,11 @@ class RouteTable:
         """Ask for the topic's route now."""
         return await self._ask_once(topic)
 
+    def forget(self, topic: str) -> None:
+        """The topic was deleted: the next use asks again."""
+        self._maps.pop(topic, None)
+        self._borrowing.pop(topic, None)
+
     def stale(self, topic: str) -> None:
         """A broker's answer does not fit the route: refresh soon."""
         if topic not in self._stale:

@@ -297,7 +297,7 @@ def _worth_another_attempt(error: KourouError) -> bool:
 
 
 def _log_outcomes(final: list[tuple[Unsent, Outcome | None]]) -> None:
-    """Every outcome with its keys (F368): failures as one warning, each message in the debug log."""
+    """Every outcome with its keys (F368): failures as one warning, all in the debug log."""
     failures = [(message, out) for message, out in final if isinstance(out, KourouError)]
     if failures:
         message, error = failures[0]

@@ -11,8 +11,8 @@ committing (kourou.client.push_consumer does it underneath).
         async with message:                         # acknowledges, or asks for a retry if it raises
             await handle(message.body)
 
-With `auto_ack=False` only `message.ack()` and `with message` acknowledge: for applications that work
-on several messages at once. A message that is neither acknowledged nor retried holds back the
+With `auto_ack=False` only `message.ack()` and `with message` acknowledge: for applications that
+work on several messages at once. A message that is neither acknowledged nor retried holds back the
 group's offset and, at the limits of the window, its queue.
 
 State: soft.
@@ -62,9 +62,7 @@ class _Settling:
 class StreamRunner(_Settling):
     """A runner whose handler is `async for` on one loop."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, report: Report, *, auto_ack: bool
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Report, *, auto_ack: bool) -> None:
         super().__init__(report, auto_ack=auto_ack)
         self._inbox: Handover[ReceivedMessage] = Handover(loop, self._take)
         self._loop = loop

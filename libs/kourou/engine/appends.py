@@ -15,7 +15,7 @@ Invariants:  positions and offsets are given once and never again
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,14 +61,22 @@ class Appends:
         "_failed",
         "_full",
         "_next_offsets",
+        "_retired",
         "_segment_size",
         "_store_host",
         "_store_ms",
         "_view",
     )
 
-    def __init__(self, view: StoreView, log: LogEnd, store_host: Host) -> None:
+    def __init__(
+        self,
+        view: StoreView,
+        log: LogEnd,
+        store_host: Host,
+        retired: Mapping[str, Mapping[int, int]],
+    ) -> None:
         self._view = view
+        self._retired = retired
         self._end = log.end
         self._allocated_end = log.allocated_end
         self._segment_size = log.segment_size
@@ -113,17 +121,14 @@ class Appends:
         """The store failed; nothing is written any more."""
         self._failed = reason
 
-    def forget(self, topic: str) -> None:
-        """The topic was deleted with its queues; a topic of that name starts again at 0."""
-        for lane in [lane for lane in self._next_offsets if lane[0] == topic]:
-            del self._next_offsets[lane]
-
     def next_offset(self, lane: Lane) -> int:
         """The offset that the next record of this queue gets."""
         known = self._next_offsets.get(lane)
         if known is None:
             written = self._view.queue_range(*lane)
-            known = self._next_offsets[lane] = written[1] if written is not None else 0
+            # A topic that was deleted and is back goes on counting where it ended.
+            ended = self._retired.get(lane[0], {}).get(lane[1], 0)
+            known = self._next_offsets[lane] = max(ended, written[1] if written is not None else 0)
         return known
 
     def write_one(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[int, int]:

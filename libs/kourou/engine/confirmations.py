@@ -36,10 +36,10 @@ class Confirmations:
 
     __slots__ = (
         "_failed",
-        "_flush_timeout_ms",
         "_flush_wanted",
         "_owed",
         "appended",
+        "flush_timeout_ms",
         "flushed",
         "sync_flush",
     )
@@ -49,7 +49,7 @@ class Confirmations:
         self.sync_flush = sync_flush
         self.appended = end
         self.flushed = flushed
-        self._flush_timeout_ms = flush_timeout_ms
+        self.flush_timeout_ms = flush_timeout_ms
         self._owed: deque[_Owed] = deque()
         self._flush_wanted = False
         self._failed: str | None = None
@@ -83,7 +83,7 @@ class Confirmations:
         """
         if end <= self.confirmed or not (self.sync_flush and wait):
             return [reply]
-        self._owed.append(_Owed(end, now_ms + self._flush_timeout_ms, reply))
+        self._owed.append(_Owed(end, now_ms + self.flush_timeout_ms, reply))
         self._flush_wanted = True
         return []
 

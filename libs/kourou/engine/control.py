@@ -219,6 +219,7 @@ class _Snapshot(msgspec.Struct):
     at_ms: int
     topics: Sequence[TopicConfig]
     topics_version: DataVersion
+    retired: dict[str, dict[int, int]]
     groups: Sequence[GroupConfig]
     groups_version: DataVersion
     settings: dict[str, Scalar]
@@ -243,6 +244,10 @@ def encode_state(state: ControlState) -> bytes:
             state.at_ms,
             [state.topics.table[name] for name in sorted(state.topics.table)],
             state.topics.version,
+            {
+                topic: dict(sorted(queues.items()))
+                for topic, queues in sorted(state.topics.retired.items())
+            },
             [state.groups.table[name] for name in sorted(state.groups.table)],
             state.groups.version,
             dict(sorted(state.settings.values.items())),
@@ -269,7 +274,7 @@ def decode_state(snapshot: bytes) -> ControlState:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"the snapshot cannot be read: {error}") from error
     return ControlState(
-        topics_of(read.topics, read.topics_version),
+        topics_of(read.topics, read.topics_version, read.retired),
         groups_of(read.groups, read.groups_version),
         Settings(read.settings, read.settings_version),
         Progress(read.progress),

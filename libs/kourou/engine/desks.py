@@ -58,6 +58,7 @@ class Desks:
         policy, control, view = start.policy, start.control, start.view
         self.policy = policy
         self.control = control
+        self.view = view
         self.traffic = Traffic()
         self.commits = Commits(control.progress, policy.progress_interval_ms)
         self.confirmations = Confirmations(
@@ -66,7 +67,7 @@ class Desks:
             end=start.log.end,
             flushed=start.flushed,
         )
-        self.appends = Appends(view, start.log, start.store_host)
+        self.appends = Appends(view, start.log, start.store_host, control.topics.retired)
         self.recorder = Recorder(
             control,
             self.appends,
@@ -93,6 +94,7 @@ class Desks:
             self.commits,
             self.membership,
             self.recorder,
+            self.appends,
             self.owing,
             self.pulls,
             view,
@@ -128,12 +130,28 @@ class Desks:
             self.owing,
             view,
             start.registry,
-            lambda name, value: apply_setting(policy, name, value),
+            self.apply,
             start.figures,
         )
 
+    def apply(self, name: str, value: bool | int | str) -> None:
+        """Put one dynamic setting into force; keys of other parts are the service's business."""
+        match name, value:
+            case "syncFlushTimeout", int():
+                self.confirmations.flush_timeout_ms = value
+            case "channelExpiredTimeout", int():
+                self.membership.expiry_ms = value
+            case "groupSubscriptionPolicy", str():
+                self.membership.policy = SubscriptionPolicy(value)
+            case "flushConsumerOffsetInterval", int():
+                self.commits.interval_ms = value
+            case _:
+                field = POLICY_FIELDS.get(name)
+                if field is not None:
+                    setattr(self.policy, field, value)
 
-DYNAMIC: Mapping[str, str] = {
+
+POLICY_FIELDS: Mapping[str, str] = {
     "brokerPermission": "permission",
     "maxMessageSize": "body_size_max",
     "autoCreateTopicEnable": "auto_create_topic",
@@ -142,17 +160,13 @@ DYNAMIC: Mapping[str, str] = {
     "maxTransferBytesOnMessageInMemory": "transfer_bytes_in_memory",
     "maxTransferCountOnMessageInDisk": "transfer_count_on_disk",
     "maxTransferBytesOnMessageInDisk": "transfer_bytes_on_disk",
+    "maxPullBytes": "pull_bytes_max",
+    "longPollingTimeMillsMax": "hold_ms_max",
     "defaultQueryMaxNum": "query_max",
     "notifyConsumerIdsChangedEnable": "notify_consumer_ids_changed",
     "rejectTransactionMessage": "reject_transactions",
     "longPollingEnable": "long_polling",
+    "traceOn": "trace_on",
     "deduplicateRetriedSends": "deduplicate_retried_sends",
 }
 """Dynamic keys of broker.conf that decisions look at, and the field of BrokerPolicy they change."""
-
-
-def apply_setting(policy: BrokerPolicy, name: str, value: bool | int | str) -> None:
-    """Put one setting into force; keys that decisions do not look at are the service's business."""
-    field = DYNAMIC.get(name)
-    if field is not None:
-        setattr(policy, field, value)

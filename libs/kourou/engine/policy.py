@@ -26,7 +26,8 @@ class BrokerPolicy:
     query_max: int = 32  # defaultQueryMaxNum
     progress_interval_ms: int = 5_000  # flushConsumerOffsetInterval
     client_expiry_ms: int = 120_000  # a client silent for so long is forgotten
-    hold_ms_max: int = 30_000  # longest hold, whatever the client asks
+    hold_ms_max: int = 30_000  # longPollingTimeMillsMax
+    pull_bytes_max: int = 4 * 1024 * 1024  # maxPullBytes, for clients that state their budget
     notify_consumer_ids_changed: bool = True  # notifyConsumerIdsChangedEnable
     reject_transactions: bool = False  # rejectTransactionMessage
     long_polling: bool = True  # longPollingEnable

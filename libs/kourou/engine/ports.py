@@ -36,6 +36,10 @@ class StoreView(Protocol):
         """First readable position and the end of what was appended."""
         ...
 
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of a topic that were ever written, sorted."""
+        ...
+
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Minimum offset and the next offset to be written; None for a queue never written."""
         ...

@@ -82,6 +82,7 @@ class Pulls:
         may_hold = (
             bool(request.sys_flag & PullFlag.SUSPEND)
             and request.suspend_timeout_millis > 0
+            and self._policy.long_polling
             and not received.to.oneway
         )
         effects = self._attempt(now_ms, received, request, may_hold=may_hold)
@@ -256,7 +257,7 @@ class Pulls:
         if request.max_msg_bytes is not None:
             return (
                 min(request.max_msg_nums, PULL_MESSAGES_MAX),
-                max(1, min(request.max_msg_bytes, PULL_SIZE_BYTES_MAX)),
+                max(1, min(request.max_msg_bytes, self._policy.pull_bytes_max, PULL_SIZE_BYTES_MAX)),
             )
         policy = self._policy
         at = self._view.offset_position(request.topic, request.queue_id, request.queue_offset)

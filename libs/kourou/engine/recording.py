@@ -79,8 +79,6 @@ class Recorder:
                 self._control,
                 Recorded(offset, position, at_ms, cause.actor, cause.reason, cause.trace_id, event),
             )
-            if isinstance(event, TopicDeleted):
-                self._appends.forget(event.before.name)
             entailed: list[Effect] = [
                 ConfigChanged(table) for table in _TABLES.get(type(event), ())
             ]

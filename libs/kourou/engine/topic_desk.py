@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kourou.engine.appends import Appends
 from kourou.engine.control import ControlState, decide_retry_topic
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.events import Cause
@@ -60,6 +61,7 @@ class TopicDesk:
         commits: Commits,
         members: Membership,
         recorder: Recorder,
+        appends: Appends,
         owing: Owing,
         pulls: Pulls,
         view: StoreView,
@@ -70,6 +72,7 @@ class TopicDesk:
         self._commits = commits
         self._members = members
         self._recorder = recorder
+        self._appends = appends
         self._owing = owing
         self._pulls = pulls
         self._view = view
@@ -127,7 +130,11 @@ class TopicDesk:
 
     def delete(self, now_ms: int, received: Received, request: DeleteTopicInBroker) -> list[Effect]:
         """Forget a topic and its queues (215)."""
-        events = decide_delete(self._control.topics, self._rules, request.topic)
+        ended = {
+            queue_id: self._appends.next_offset((request.topic, queue_id))
+            for queue_id in self._view.queue_ids(request.topic)
+        }
+        events = decide_delete(self._control.topics, self._rules, request.topic, ended)
         effects = self._owing.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 

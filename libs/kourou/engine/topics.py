@@ -13,7 +13,7 @@ Invariants:  `version.counter` grows by one with every event that changes the ta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kourou.engine.events import Event, TopicDeleted, TopicPut
@@ -56,10 +56,15 @@ class TopicRules:
 
 @dataclass(slots=True)
 class Topics:
-    """The table. `folded` is derived from it."""
+    """The table; `folded` is derived from it.
+
+    `retired` is where the queues of deleted topics ended (topic -> queue id -> offset), for as long as
+    the topic does not come back with longer queues.
+    """
 
     table: dict[str, TopicConfig] = field(default_factory=dict)
     version: DataVersion = field(default_factory=DataVersion)
+    retired: dict[str, dict[int, int]] = field(default_factory=dict)
     folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
 
     def get(self, name: str) -> TopicConfig | None:
@@ -77,12 +82,15 @@ class Topics:
 
     def copy(self) -> Topics:
         """An independent copy: what evolves the one leaves the other alone. O(topics)."""
-        return Topics(dict(self.table), self.version, self.folded.copy())
+        retired = {topic: dict(queues) for topic, queues in self.retired.items()}
+        return Topics(dict(self.table), self.version, retired, self.folded.copy())
 
 
-def topics_of(table: Collection[TopicConfig], version: DataVersion) -> Topics:
+def topics_of(
+    table: Collection[TopicConfig], version: DataVersion, retired: dict[str, dict[int, int]]
+) -> Topics:
     """The state with these topics, as read from a snapshot."""
-    topics = Topics(version=version)
+    topics = Topics(version=version, retired=retired)
     for config in table:
         _place(topics, config)
     return topics
@@ -97,6 +105,8 @@ def evolve(topics: Topics, event: TopicPut | TopicDeleted, at_ms: int) -> None:
         _place(topics, event.topic)
     else:
         _remove(topics, event.before.name)
+        if event.next_offsets:
+            topics.retired.setdefault(event.before.name, {}).update(event.next_offsets)
     topics.version = DataVersion(at_ms, topics.version.counter + 1)
 
 
@@ -160,13 +170,18 @@ def decide_put(
     return [TopicPut(wanted, before)]
 
 
-def decide_delete(topics: Topics, rules: TopicRules, name: str) -> list[Event]:
-    """Delete a topic; one that does not exist is no error, as with RocketMQ. Raises Rejected."""
+def decide_delete(
+    topics: Topics, rules: TopicRules, name: str, next_offsets: Mapping[int, int] | None = None
+) -> list[Event]:
+    """Delete a topic; one that does not exist is no error, as with RocketMQ. Raises Rejected.
+
+    `next_offsets`: where its queues end.
+    """
     names.check_topic(name)
     if rules.owns(name):
         raise Rejected(f"the topic {name} belongs to the broker and cannot be deleted")
     before = topics.get(name)
-    return [] if before is None else [TopicDeleted(before)]
+    return [] if before is None else [TopicDeleted(before, dict(next_offsets or {}))]
 
 
 def decide_order(topics: Topics, ordered: Collection[str]) -> list[Event]:

@@ -142,3 +142,13 @@ def submap(value: Mapping[Any, Any], name: str, what: str) -> dict[Any, Any]:
     """A member that is a map; an absent or null one is empty."""
     found = value.get(name)
     return {} if found is None else members(found, what)
+
+
+def items(value: Mapping[Any, Any], name: str, what: str) -> list[Any]:
+    """A member that is an array; an absent or null one is empty."""
+    found = value.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise malformed(what, f"{name} is no array")
+    return found

@@ -184,7 +184,7 @@ class FrameReader:
                 at += size
         except DecodeError as error:
             self.error = error
-            buffer.clear()
+            self._buffer = bytearray()  # the error's traceback may still look into the old one
             if not commands:
                 raise
             return commands

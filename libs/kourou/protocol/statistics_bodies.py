@@ -23,6 +23,7 @@ from kourou.protocol.body_json import (
     QueueShape,
     Shape,
     convert,
+    items,
     malformed,
     members,
     queue_key,
@@ -112,11 +113,8 @@ _ALL_STATS = "list of consumer group statistics"
 def decode_broker_consume_stats(body: Buffer) -> BrokerConsumeStats:
     """The answer of GET_BROKER_CONSUME_STATS (317)."""
     top = members(read(body, _ALL_STATS), _ALL_STATS)
-    entries = top.get("consumeStatsList") or []
-    if not isinstance(entries, list):
-        raise malformed(_ALL_STATS, "consumeStatsList is no array")
     groups: dict[str, list[ConsumeStats]] = {}
-    for entry in entries:
+    for entry in items(top, "consumeStatsList", _ALL_STATS):
         for group, stats in members(entry, _ALL_STATS).items():
             if not isinstance(group, str) or not isinstance(stats, list):
                 raise malformed(_ALL_STATS, f"the entry of {group!r} is no array")

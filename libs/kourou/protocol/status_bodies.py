@@ -21,6 +21,7 @@ from kourou.protocol.body_json import (
     QueueShape,
     Shape,
     convert,
+    items,
     members,
     queue_key,
     queue_map,
@@ -128,7 +129,7 @@ def decode_consumer_running_info(body: Buffer) -> ConsumerRunningInfo:
     """The answer of GET_CONSUMER_RUNNING_INFO (307)."""
     top = members(read(body, _RUNNING), _RUNNING)
     properties = convert(submap(top, "properties", _RUNNING), dict[str, str | None], _RUNNING)
-    wanted = convert(top.get("subscriptionSet") or [], list[SubscriptionShape], _RUNNING)
+    wanted = convert(items(top, "subscriptionSet", _RUNNING), list[SubscriptionShape], _RUNNING)
     return ConsumerRunningInfo(
         {name: value for name, value in properties.items() if value is not None},
         tuple(each.model() for each in wanted),

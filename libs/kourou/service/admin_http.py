@@ -81,9 +81,9 @@ class AdminHttp:
 
     @property
     def address(self) -> str:
-        """`http://host:port`."""
+        """`host:port` as bound."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{host}:{self.port}"
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         from aiohttp import web

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from kourou.engine.settings_registry import SettingSpec
 from kourou.errors import ConfigError
-from kourou.service.properties import read_properties, write_properties
+from kourou.protocol.properties_text import read_properties, write_properties
 from kourou.service.setting import Setting, Value, settings_of
 
 SettingsT = TypeVar("SettingsT")

@@ -106,10 +106,14 @@ class IndexFile:
         header = self.header
         _, begin_position, _, _ = self.entry(1)
         _, end_position, seconds, _ = self.entry(header.next_number - 1)
-        end_ms = header.begin_ms + (0 if header.next_number == 2 else seconds * 1000)
-        if (begin_position, end_position) != (header.begin_position, header.end_position) or not (
-            seconds in (0, SECONDS_MAX) or end_ms <= header.end_ms < end_ms + 1000
-        ):
+        if header.next_number == 2:
+            seconds = 0  # the first entry counts from the file before
+        begin_ms, end_ms = header.begin_ms, header.end_ms
+        at_least = 1 if seconds == 0 else begin_ms + seconds * 1000  # 0: or the clock went back
+        in_time = begin_ms <= 0 or seconds == SECONDS_MAX
+        in_time = in_time or at_least <= end_ms < begin_ms + seconds * 1000 + 1000
+        ends = (begin_position, end_position) == (header.begin_position, header.end_position)
+        if not (ends and in_time):
             return f"{self.file.path} has a header that disagrees with its entries: {header}"
         slots = self._read_slots()
         if ((slots < 0) | (slots >= header.next_number)).any():

@@ -125,13 +125,11 @@ class KeyIndex:
                     hint="maxHashSlotNum and maxIndexNum must be what the store was written with",
                 )
             problem = file.read_header()
-            if not problem and files and files[-1].room:
+            if not problem and file.entries and files and files[-1].room:
                 problem = f"{file.file.path} follows a file that is not full"
             if problem:
                 problems.append(problem)
-            elif problems or not file.entries:
-                pass  # behind a damaged file, or begun and never flushed
-            else:
+            elif file.entries and not problems:  # else: behind a damaged one, or never flushed
                 files.append(file)
                 continue
             self._pool.remove(file.file)

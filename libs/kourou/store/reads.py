@@ -75,6 +75,10 @@ class Reads:
         """First readable position and the end of what was appended."""
         return self._log.start, self._log.readable_end
 
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of a topic that were ever written, sorted."""
+        return sorted(queue.queue_id for queue in self._queues.queues_of(topic))
+
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Minimum offset and the next offset to be written; None for a queue never written."""
         return self._queues.range_of(topic, queue_id)

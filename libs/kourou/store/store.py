@@ -270,10 +270,13 @@ class Store(Reads):
         self.store_ms = max(self.store_ms, int(records.store_timestamps[-1]))
         return grown
 
-    def allocate_next(self) -> Space:
-        """Reserve a segment ahead if none is. Thread-safe; raises StoreFaulted when the disk fails."""
+    def allocate_next(self, up_to: int = 0) -> Space:
+        """Reserve a segment ahead if none is, and at least up to position `up_to`.
+
+        Thread-safe. A full disk shows in the answer; raises StoreFaulted when the disk fails.
+        """
         try:
-            while self._log.spare_wanted:
+            while self._log.spare_wanted or self._log.allocated_end < up_to:
                 self._log.allocate_next()
             self._full = False
         except DiskFull:

@@ -43,6 +43,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.records: dict[int, bytes] = {}
         self.queues: dict[tuple[str, int], list[int]] = {}
+        self.firsts: dict[tuple[str, int], int] = {}
         self.end = 0
         self.recent = True
         self._pending: list[bytes] = []
@@ -67,10 +68,13 @@ class MemoryStore:
             kind = stored.sys_flag & SysFlag.TRANSACTION_MASK
             if kind in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK):
                 continue
-            queue = self.queues.setdefault((stored.topic, stored.queue_id), [])
-            assert stored.offset == len(queue), (stored.topic, stored.queue_id, stored.offset)
+            lane = (stored.topic, stored.queue_id)
+            if lane not in self.queues:
+                self.queues[lane], self.firsts[lane] = [], stored.offset
+            queue = self.queues[lane]
+            assert stored.offset == self.firsts[lane] + len(queue), (lane, stored.offset)
             queue.append(stored.position)
-            grown[stored.topic, stored.queue_id] = len(queue)
+            grown[lane] = stored.offset + 1
         self._pending = []
         return [(topic, queue_id, high) for (topic, queue_id), high in grown.items()]
 
@@ -85,10 +89,15 @@ class MemoryStore:
         """First readable position and the end."""
         return 0, self.end
 
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of a topic."""
+        return sorted(queue_id for name, queue_id in self.queues if name == topic)
+
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Minimum and next offset."""
         queue = self.queues.get((topic, queue_id))
-        return None if queue is None else (0, len(queue))
+        first = self.firsts.get((topic, queue_id), 0)
+        return None if queue is None else (first, first + len(queue))
 
     def read_queue(
         self,
@@ -102,10 +111,10 @@ class MemoryStore:
         below: int,
     ) -> QueueRead:
         """Read a queue."""
-        queue = self.queues.get((topic, queue_id), [])
-        read = QueueRead(next_offset=offset, min_offset=0, max_offset=len(queue))
-        for at in range(offset, len(queue)):
-            position = queue[at]
+        low, high = self.queue_range(topic, queue_id) or (0, 0)
+        read = QueueRead(next_offset=offset, min_offset=low, max_offset=high)
+        for at in range(max(offset, low), high):
+            position = self.queues[topic, queue_id][at - low]
             raw = self.records[position]
             if position + len(raw) > below or len(read.records) == max_messages:
                 break
@@ -121,8 +130,8 @@ class MemoryStore:
 
     def offset_position(self, topic: str, queue_id: int, offset: int) -> int:
         """The position of a message."""
-        queue = self.queues.get((topic, queue_id), [])
-        return queue[offset] if 0 <= offset < len(queue) else -1
+        low, high = self.queue_range(topic, queue_id) or (0, 0)
+        return self.queues[topic, queue_id][offset - low] if low <= offset < high else -1
 
     def record_at(self, position: int) -> memoryview:
         """The record that starts at a position."""
@@ -136,11 +145,11 @@ class MemoryStore:
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first offset stored at or after a time."""
-        queue = self.queues.get((topic, queue_id), [])
-        for offset, position in enumerate(queue):
-            if decode_record(self.records[position]).store_timestamp >= timestamp_ms:
+        low, high = self.queue_range(topic, queue_id) or (0, 0)
+        for offset in range(low, high):
+            if self.store_time(topic, queue_id, offset) >= timestamp_ms:
                 return offset
-        return len(queue)
+        return high
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """The store time of a message."""

@@ -101,10 +101,8 @@ class StoreWriter:
     def write(self, drafts: Sequence[Draft], *, dispatch: bool = True) -> list[Written]:
         """Append the drafts as one batch, making room first; dispatch them unless told not to."""
         written = self.stamp(drafts)
-        while self._store.space.allocated_end < self._placed.end:
-            before = self._store.space
-            if self._store.allocate_next() == before and before.full:
-                break
+        if self._store.space.allocated_end < self._placed.end:
+            self._store.allocate_next(self._placed.end)
         pieces = []
         for first, count, position in self._placed.runs:
             run = [item.record for item in written[first : first + count]]

@@ -1,7 +1,8 @@
 """The broker as a process: its parts, connected.
 
 Lives here: wiring, and the order in which parts come and go.
-May not live here: decisions (kourou.engine), bytes on disk (kourou.store), sockets (kourou.transport).
+May not live here: decisions (kourou.engine), bytes on disk (kourou.store), sockets
+(kourou.transport).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from kourou.service.lifecycle import complain, leave, run_service
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
+from kourou.telemetry.logs import configure_logs
 from kourou.transport.zmq_server import Inbound, ZmqServer
 
 from kourou_broker.boot import Booted, boot_control
@@ -49,7 +51,14 @@ from kourou_broker.figures import Figures
 from kourou_broker.hands import Hands
 from kourou_broker.projector import Projector
 from kourou_broker.registration import Identity, Registration
-from kourou_broker.wiring import policy_of, registry_of, rules_of, store_settings_of
+from kourou_broker.wiring import (
+    log_flush_of,
+    policy_of,
+    queue_flush_of,
+    registry_of,
+    rules_of,
+    store_settings_of,
+)
 
 _log = logging.getLogger("kourou.broker")
 
@@ -93,7 +102,7 @@ class BrokerService:
         """Open the store, rebuild the control state, connect core and hands."""
         self._fail = fail
         disk = RealDisk()
-        store = Store.open(store_settings_of(self.settings), disk, self._clock)
+        store = Store.open(store_settings_of(self.settings), disk)
         try:
             self._connect(store, ConfigMirror(disk, store.paths))
         except BaseException:
@@ -120,7 +129,12 @@ class BrokerService:
             Start(
                 view=store,
                 control=booted.control,
-                log=LogEnd(store.end, store.allocated_end, store.segment_size, store.store_ms),
+                log=LogEnd(
+                    store.end,
+                    store.space.allocated_end,
+                    settings.segment_size_bytes,
+                    store.store_ms,
+                ),
                 flushed=store.flushed,
                 store_host=(settings.broker_ip, settings.store_port(server.port)),
                 policy=policy_of(settings),
@@ -138,6 +152,8 @@ class BrokerService:
         hands = Hands(
             store,
             self._clock,
+            log_flush=log_flush_of(settings),
+            queue_flush=queue_flush_of(settings),
             transmit=server.send,
             post=self._post,
             config_changed=mirror.changed,
@@ -167,13 +183,15 @@ class BrokerService:
 
     async def serve(self) -> Mapping[str, str]:
         """Record what a start records, begin to answer, register."""
-        assert self._parts and self._loop and self._hands and self._server
+        assert self._parts is not None
+        assert self._loop is not None
+        assert self._hands is not None
         parts, desks = self._parts, self._parts.core.desks
         await self._record_start(parts)
         self._loop.start(self._tick, TICK_MS)
         if parts.events is not None:
             self._projector = Projector(
-                parts.store, parts.events, desks.control, lambda: desks.confirmations.confirmed
+                parts.store, parts.events, desks.control, lambda: desks.confirmations.flushed
             )
             await self._projector.start()
         parts.mirror.start()
@@ -197,11 +215,11 @@ class BrokerService:
 
     async def _record_start(self, parts: _Parts) -> None:
         """Append what was imported and what a broker makes for itself, before anybody asks."""
-        assert self._loop and self._hands
+        assert self._hands is not None
         core, store = parts.core, parts.store
         if store.space_wanted:
-            end = await asyncio.to_thread(store.allocate_next)
-            core.handle(self._clock.monotonic_ms(), [SpaceChanged(end, full=False)])
+            space = await asyncio.to_thread(store.allocate_next)
+            core.handle(self._clock.monotonic_ms(), [SpaceChanged(space.allocated_end, space.full)])
         performers = self._hands.performers()
         for events, why in (
             (parts.booted.imported, "imported from config/*.json, which another broker wrote"),
@@ -228,7 +246,6 @@ class BrokerService:
             addresses,
             identity,
             lambda: (list(control.topics), control.topics.version),
-            self._clock,
             period_ms=settings.register_period_ms,
         )
 
@@ -323,7 +340,7 @@ class BrokerService:
             self._loop.post(item)
 
     def _tick(self) -> Input:
-        assert self._hands
+        assert self._hands is not None
         self._hands.tick()
         return Tick(self._clock.now_ms())
 
@@ -333,7 +350,7 @@ class BrokerService:
 
     def _dial(self) -> str:
         """What clients dial: the advertised host and the port that was bound."""
-        assert self._server
+        assert self._server is not None
         return f"{self.settings.broker_ip}:{self._server.port}"
 
     # -- pages --------------------------------------------------------------------------------
@@ -348,7 +365,7 @@ class BrokerService:
         )
 
     def _statistics(self) -> Mapping[str, Any]:
-        assert self._loop and self._parts
+        assert self._loop is not None
         return {
             **self._figures.statistics(),
             "loop": self._loop.statistics(),
@@ -374,6 +391,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.print_settings:
         loaded.settings.print_to_stdout(explained=arguments.print_explained)
         return 0
+    configure_logs(service="broker")
     for warning in loaded.warnings:
         _log.warning("%s", warning)
     return run_service(lambda: BrokerService(loaded.settings), ready_file=arguments.ready_file)

@@ -1,7 +1,8 @@
-"""`config/*.json` follow the control state, so that a RocketMQ broker finds its tables in our store.
+"""`config/*.json` follow the control state, so that RocketMQ finds its tables in our store.
 
 Lives here: when they are written, and what somebody else wrote into them.
-May not live here: their bytes (kourou.store.config_json), atomic writing (kourou.store.config_files).
+May not live here: their bytes (kourou.store.config_json), atomic writing
+(kourou.store.config_files).
 
 State: projection. All files can be deleted; they come back with the next start or change.
 """
@@ -47,7 +48,7 @@ class ConfigMirror:
 
     def __init__(self, disk: Disk, paths: StorePaths) -> None:
         self._files = ConfigFiles(disk, paths)
-        self._foreign = [name for name in self._files.foreign_changes()]
+        self._foreign = self._files.foreign_changes()
         self._control: ControlState | None = None
         self._commits: Commits | None = None
         self._dirty: dict[str, None] = {}

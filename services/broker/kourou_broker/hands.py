@@ -5,16 +5,17 @@ May not live here: any decision.
 
 State: soft (which flush is under way, what is to be projected).
 
-Appends are written at once, answers leave right behind them, and the projections follow when the turn is
-over: a sender never waits for the key index.
+Appends are written at once, answers leave right behind them, and the projections follow when the
+turn is over: a sender never waits for the key index.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from kourou.clock import Clock
 from kourou.engine.effects import (
@@ -81,7 +82,7 @@ class Hands:
         self._faulted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def performers(self) -> dict[type[Effect], Callable[[Effect], None]]:
+    def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
         """What the loop calls for each type of effect."""
         return {
             Append: self._append,
@@ -214,8 +215,8 @@ class Hands:
         # The answers of that input leave first; then the life of the service ends with code 75.
         asyncio.get_running_loop().call_later(0.2, self._failed, error)
 
-    def _start(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -3,8 +3,8 @@
 Lives here: how far the projection is, and the thread that drives it.
 May not live here: what the event store does with them.
 
-State: projection (in the database). While the database cannot be reached nothing else stops; the events
-wait in the log.
+State: projection (in the database). While the database cannot be reached nothing else stops; the
+events wait in the log.
 """
 
 from __future__ import annotations

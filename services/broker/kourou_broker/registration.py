@@ -3,8 +3,8 @@
 Lives here: one connection and one task per name server; registering, and leaving.
 May not live here: what a name server does with it.
 
-State: soft. A name server that cannot be reached is tried again with the next registration; the broker
-serves all the same.
+State: soft. A name server that cannot be reached is tried again with the next registration; the
+broker serves all the same.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kourou.clock import Clock
 from kourou.errors import Code, KourouError
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.bodies import encode_register_body
+from kourou.protocol.bodies import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import RegisterBroker, UnregisterBroker
 from kourou.transport.zmq_client import ZmqConnection
 
@@ -52,18 +51,17 @@ class Registration:
         addresses: Sequence[str],
         identity: Identity,
         topics: Topics,
-        clock: Clock,
         *,
         period_ms: int,
     ) -> None:
         self._addresses = addresses
         self._identity = identity
         self._topics = topics
-        self._clock = clock
         self._period_s = period_ms / 1_000
         self._connections: dict[str, ZmqConnection] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._wanted: dict[str, asyncio.Event] = {}
+        self._known = asyncio.Event()
         self.registered: dict[str, bool] = dict.fromkeys(addresses, False)
 
     def start(self) -> None:
@@ -80,9 +78,11 @@ class Registration:
 
     async def first(self, timeout_s: float) -> None:
         """Wait until some name server knows this broker, or the time is up."""
-        deadline = self._clock.monotonic_ms() + timeout_s * 1_000
-        while not any(self.registered.values()) and self._clock.monotonic_ms() < deadline:
-            await asyncio.sleep(0.01)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._known.wait()
+        except TimeoutError:
+            _log.warning("no name server knows this broker yet; it goes on trying")
 
     async def stop(self) -> None:
         """Leave every name server that can be reached, and close."""
@@ -115,7 +115,7 @@ class Registration:
             broker_id=me.broker_id,
             listeners=me.listeners,
         )
-        body = encode_register_body(topics, version)
+        body = encode_registration(BrokerRegistration(tuple(topics), version))
         try:
             reply = await self._connections[address].request(
                 request, body=(body,), timeout_ms=TIMEOUT_MS
@@ -133,6 +133,8 @@ class Registration:
         elif not done and self.registered[address]:
             _log.warning("the name server %s does not answer: %s", address, why)
         self.registered[address] = done
+        if done:
+            self._known.set()
 
     async def _leave(self, address: str) -> None:
         if not self.registered[address]:

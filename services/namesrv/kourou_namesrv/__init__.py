@@ -1,1 +1,1 @@
-"""The namesrv service."""
+"""The name server: where brokers register and clients ask for routes."""

@@ -273,3 +273,14 @@ def test_what_is_not_built_yet_is_refused_and_said_so(engine) -> None:
         assert reply.code != Code.SUCCESS
         assert "nothing was stored" in reply.remark
     assert ("orders", 0) not in engine.store.queues
+
+
+def test_a_topic_that_was_deleted_and_is_back_goes_on_counting(engine, draft, records) -> None:
+    from kourou.protocol.messages.topics import DeleteTopicInBroker
+
+    engine.ask(*records([draft(), draft()]))
+    assert engine.ask(DeleteTopicInBroker(topic="orders")).code == Code.SUCCESS
+    assert ("orders", 0) not in engine.store.queues
+    header = header_of(engine.ask(*records([draft()])))
+    assert header.lane_offsets == [2], "its first records are still in the log: offset 0 is taken"
+    assert engine.store.queue_range("orders", 0) == (2, 3)

@@ -262,7 +262,7 @@ def test_every_change_makes_a_new_data_version():
 def test_a_copy_and_a_rebuilt_table_are_equal_and_independent():
     state = with_topic(TopicConfig("A"))
     copy = state.copy()
-    rebuilt = topics.topics_of(list(state), state.version)
+    rebuilt = topics.topics_of(list(state), state.version, {})
     assert state == copy == rebuilt
     apply(state, [TopicDeleted(TopicConfig("A"))])
     assert "A" in copy

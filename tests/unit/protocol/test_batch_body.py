@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kourou.errors import MessageIllegal
 from kourou.protocol.batch_body import encode_batch, split_batch
 

@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-
 from kourou.protocol.request import Header, Int32, Int64, Request, Response
 from kourou.protocol.table import REQUESTS
 

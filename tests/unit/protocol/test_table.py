@@ -3,7 +3,6 @@
 import re
 
 import pytest
-
 from kourou.errors import Code
 from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.messages.sending import SendMessage
@@ -41,8 +40,11 @@ def test_every_row_has_a_rule_an_answerer_and_a_name(spec: RequestSpec):
     assert spec.answered_by <= set(Answerer)
     assert spec.answered_by
     assert re.fullmatch(r"[A-Z0-9_]+", spec.name)
-    assert spec.name.split("_V2")[0].replace("_", "").lower().startswith(
-        spec.header.__name__[:4].lower()
+    assert (
+        spec.name.split("_V2")[0]
+        .replace("_", "")
+        .lower()
+        .startswith(spec.header.__name__[:4].lower())
     )
 
 
@@ -60,7 +62,10 @@ def test_answers_are_known_codes_and_name_neither_success_nor_system_error():
 
 def test_all_spellings_of_a_send_share_one_header():
     assert {code for code, spec in REQUESTS.items() if spec.header is SendMessage} == {10, 310, 320}
-    assert {code for code, spec in REQUESTS.items() if spec.header is SendReplyMessage} == {324, 325}
+    assert {code for code, spec in REQUESTS.items() if spec.header is SendReplyMessage} == {
+        324,
+        325,
+    }
     assert {code for code, spec in REQUESTS.items() if spec.letters} == {310, 320, 325}
 
 

@@ -1,0 +1,88 @@
+"""Administration from a client: `client.admin.topics.create(...)` and its kin.
+
+Lives here: the object that holds the families, and the two small ones (brokers, cluster). May not
+live here: the larger families (kourou.client.admin_topics, admin_groups, admin_messages).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kourou.client.admin_desk import AdminDesk
+from kourou.client.admin_groups import Groups, Offsets
+from kourou.client.admin_messages import Messages
+from kourou.client.admin_topics import Topics
+from kourou.client.connections import body_of
+from kourou.client.io_thread import on_io_thread
+from kourou.client.session import Session
+from kourou.errors import BadRequest
+from kourou.protocol.bodies import (
+    ClusterInfo,
+    decode_kv_table,
+    decode_properties_text,
+    encode_properties_text,
+)
+from kourou.protocol.messages.broker_admin import (
+    GetBrokerConfig,
+    GetBrokerRuntimeInfo,
+    UpdateBrokerConfig,
+)
+
+
+class Brokers(AdminDesk):
+    """`client.admin.brokers`; a broker is named by its name, and its leader is asked."""
+
+    async def _leader(self, broker_name: str) -> str:
+        leaders = await self._leaders()
+        if broker_name not in leaders:
+            raise BadRequest(
+                f"there is no broker {broker_name!r} with a leader",
+                hint=f"known: {', '.join(leaders)}",
+            )
+        return leaders[broker_name]
+
+    @on_io_thread
+    async def names(self) -> list[str]:
+        """The names of all brokers that have a leader."""
+        return sorted(await self._leaders())
+
+    @on_io_thread
+    async def config(self, broker_name: str) -> dict[str, str]:
+        """The broker's settings, as its properties file would have them."""
+        reply = await self._ask(await self._leader(broker_name), GetBrokerConfig())
+        return decode_properties_text(body_of(reply))
+
+    @on_io_thread
+    async def update_config(self, broker_name: str, settings: Mapping[str, str]) -> None:
+        """Change settings while the broker runs. Raises for one that may not be changed so."""
+        body = encode_properties_text(settings)
+        await self._ask(await self._leader(broker_name), UpdateBrokerConfig(), body=body)
+
+    @on_io_thread
+    async def runtime(self, broker_name: str) -> dict[str, str]:
+        """Rates, bounds and sizes, as texts under RocketMQ's names."""
+        reply = await self._ask(await self._leader(broker_name), GetBrokerRuntimeInfo())
+        return decode_kv_table(body_of(reply))
+
+
+class Cluster(AdminDesk):
+    """`client.admin.cluster`."""
+
+    @on_io_thread
+    async def info(self) -> ClusterInfo:
+        """All clusters, their brokers and addresses, as the name server knows them."""
+        return await self._cluster()
+
+
+class Admin:
+    """All families of administration of one client."""
+
+    def __init__(self, session: Session) -> None:
+        self.topics = Topics(session)
+        self.groups = Groups(session)
+        self.offsets = Offsets(session)
+        self.messages = Messages(session)
+        self.brokers = Brokers(session)
+        self.cluster = Cluster(session)

@@ -1,0 +1,99 @@
+"""What all administration shares: whom to ask, and asking several.
+
+Lives here: the base class of the admin objects. May not live here: any one question.
+
+An administrative change goes to the leader of every broker it concerns. If one of them fails, the
+error names it, the others keep what was done, and asking again completes it: changes are
+idempotent.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kourou.client.connections import body_of
+from kourou.client.session import Session
+from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
+from kourou.model.route import BrokerData
+from kourou.protocol.bodies import ClusterInfo, decode_cluster_info
+from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
+from kourou.protocol.request import Request
+from kourou.transport.zmq_client import Reply
+
+ADMIN_TIMEOUT_MS = 10_000
+
+
+class AdminDesk:
+    """One family of administrative questions; its methods run on the I/O thread."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._io = session.io
+
+    async def _ask(
+        self, address: str, request: Request, *, body: bytes = b"", also: Collection[int] = ()
+    ) -> Reply:
+        return await self._session.connections.ask(
+            address, request, body=body, timeout_ms=ADMIN_TIMEOUT_MS, also=also
+        )
+
+    async def _cluster(self) -> ClusterInfo:
+        reply = await self._session.name_servers.ask(GetBrokerClusterInfo())
+        return decode_cluster_info(body_of(reply))
+
+    async def _brokers(self, cluster: str | None = None) -> list[BrokerData]:
+        """All brokers, or those of one cluster, in the order of their names."""
+        info = await self._cluster()
+        if cluster is None:
+            names: Collection[str] = info.brokers
+        elif cluster in info.clusters:
+            names = info.clusters[cluster]
+        else:
+            raise BadRequest(
+                f"there is no cluster {cluster!r}", hint=f"known: {', '.join(info.clusters)}"
+            )
+        return [info.brokers[name] for name in sorted(names) if name in info.brokers]
+
+    async def _leaders(self, cluster: str | None = None) -> dict[str, str]:
+        """Leader addresses by broker name; Unavailable when there is none."""
+        found = {
+            broker.broker_name: address
+            for broker in await self._brokers(cluster)
+            if (address := broker.master_addr()) is not None
+        }
+        if not found:
+            raise Unavailable("no broker with a leader is registered")
+        return found
+
+    async def _leaders_of(self, topic: str) -> dict[str, str]:
+        """Leader addresses, by name, of the brokers that have a topic; fresh from a name server."""
+        known = await self._session.routes.refresh(topic)
+        if known.borrowed:
+            raise TopicNotFound(f"the topic {topic!r} does not exist")
+        return {
+            name: address
+            for name, broker in known.brokers.items()
+            if (address := broker.master_addr() or broker.any_addr()) is not None
+        }
+
+    async def _tell(self, addresses: Collection[str], request: Request, body: bytes = b"") -> None:
+        """The same change at several brokers, one after the other."""
+        for address in addresses:
+            await self._ask(address, request, body=body)
+
+    async def _answers(
+        self, addresses: Collection[str], request: Request, *, also: Collection[int] = ()
+    ) -> list[Reply]:
+        """The answers of all brokers that give one; if none does, the last error."""
+        answers: list[Reply] = []
+        failure: KourouError | None = None
+        for address in addresses:
+            try:
+                answers.append(await self._ask(address, request, also=also))
+            except KourouError as error:
+                failure = error
+        if not answers and failure is not None:
+            raise failure
+        return answers

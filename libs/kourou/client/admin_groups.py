@@ -1,0 +1,153 @@
+"""Consumer groups and their progress, as an operator handles them.
+
+Lives here: create, delete, list, who is there, how far they are, moving them. May not live here:
+committing, which consumers do.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from kourou.client.admin_desk import AdminDesk
+from kourou.client.connections import body_of
+from kourou.client.io_thread import on_io_thread
+from kourou.errors import GroupNotFound
+from kourou.model.group import GroupConfig
+from kourou.model.names import check_group
+from kourou.model.queue import MessageQueue
+from kourou.protocol.bodies import (
+    Connection,
+    OffsetWrapper,
+    decode_consume_stats,
+    decode_consumer_connection,
+    decode_group_configs,
+    decode_offset_table,
+    decode_producer_connection,
+    encode_group_config,
+)
+from kourou.protocol.messages.groups import (
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroupConfig,
+    GetConsumeStats,
+    UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.membership import (
+    GetConsumerConnectionList,
+    GetProducerConnectionList,
+)
+from kourou.protocol.messages.offsets import CloneGroupOffset, InvokeBrokerToResetOffset
+
+Connections: TypeAlias = list[Connection]
+
+TO_THE_END_MS = -1
+"""As a time to reset to: skip everything."""
+
+
+class Groups(AdminDesk):
+    """`client.admin.groups`."""
+
+    @on_io_thread
+    async def create(self, group: str | GroupConfig, *, cluster: str | None = None) -> None:
+        """Create a group, or change it if it exists, at every broker (of one cluster)."""
+        config = GroupConfig(group) if isinstance(group, str) else group
+        check_group(config.name)
+        await self._tell(
+            (await self._leaders(cluster)).values(),
+            UpdateAndCreateSubscriptionGroup(),
+            encode_group_config(config),
+        )
+
+    @on_io_thread
+    async def delete(
+        self, group: str, *, remove_offsets: bool = False, cluster: str | None = None
+    ) -> None:
+        """Delete a group at every broker, and with `remove_offsets` its progress."""
+        request = DeleteSubscriptionGroup(group_name=group, remove_offset=remove_offsets)
+        await self._tell((await self._leaders(cluster)).values(), request)
+
+    @on_io_thread
+    async def list(self) -> list[GroupConfig]:
+        """All groups, sorted; where brokers disagree, as the first broker has them."""
+        found: dict[str, GroupConfig] = {}
+        for reply in await self._answers(
+            (await self._leaders()).values(), GetAllSubscriptionGroupConfig()
+        ):
+            for config in decode_group_configs(body_of(reply))[0]:
+                found.setdefault(config.name, config)
+        return [found[name] for name in sorted(found)]
+
+    @on_io_thread
+    async def members(self, group: str) -> Connections:
+        """The consumers of a group that are connected, each once. Raises when there is none."""
+        addresses = (await self._leaders()).values()
+        request = GetConsumerConnectionList(consumer_group=group)
+        found: dict[str, Connection] = {}
+        for reply in await self._answers(addresses, request):
+            for member in decode_consumer_connection(body_of(reply)).connections:
+                found.setdefault(member.client_id, member)
+        return [found[name] for name in sorted(found)]
+
+    @on_io_thread
+    async def producers(self, group: str) -> Connections:
+        """The producers of a group that are connected (F006). Raises when there is none."""
+        addresses = (await self._leaders()).values()
+        request = GetProducerConnectionList(producer_group=group)
+        found: dict[str, Connection] = {}
+        for reply in await self._answers(addresses, request):
+            for member in decode_producer_connection(body_of(reply)).connections:
+                found.setdefault(member.client_id, member)
+        return [found[name] for name in sorted(found)]
+
+
+class Offsets(AdminDesk):
+    """`client.admin.offsets`."""
+
+    @on_io_thread
+    async def of(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
+        """A group's progress beside the ends of its queues, of all its topics or one."""
+        request = GetConsumeStats(consumer_group=group, topic=topic)
+        leaders = await self._leaders() if topic is None else await self._leaders_of(topic)
+        found: dict[MessageQueue, OffsetWrapper] = {}
+        for reply in await self._answers(leaders.values(), request):
+            found.update(decode_consume_stats(body_of(reply)).offsets)
+        return dict(sorted(found.items()))
+
+    @on_io_thread
+    async def lag(self, group: str, topic: str) -> int:
+        """How many messages of a topic the group has before it."""
+        request = GetConsumeStats(consumer_group=group, topic=topic)
+        lag = 0
+        for address in (await self._leaders_of(topic)).values():
+            stats = decode_consume_stats(body_of(await self._ask(address, request)))
+            lag += sum(
+                max(0, one.broker_offset - one.consumer_offset) for one in stats.offsets.values()
+            )
+        return lag
+
+    @on_io_thread
+    async def reset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Move a group to what was stored at a time (F267, F364), or `TO_THE_END_MS`.
+
+        The new offset of each queue. Without `force` no queue is moved forward. Members that are
+        connected begin anew there; a group that is not starts there next time.
+        """
+        request = InvokeBrokerToResetOffset(
+            topic=topic, group=group, timestamp=timestamp_ms, is_force=force
+        )
+        moved: dict[MessageQueue, int] = {}
+        for address in (await self._leaders_of(topic)).values():
+            moved.update(decode_offset_table(body_of(await self._ask(address, request))))
+        if not moved:
+            raise GroupNotFound(f"no broker knows the group {group} for topic {topic}")
+        return dict(sorted(moved.items()))
+
+    @on_io_thread
+    async def clone(self, source: str, target: str, topic: str | None = None) -> None:
+        """Let one group begin where another stands."""
+        request = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
+        leaders = await self._leaders() if topic is None else await self._leaders_of(topic)
+        await self._tell(leaders.values(), request)

@@ -1,0 +1,121 @@
+"""Looking messages up: by id, by unique key, by business key and time.
+
+Lives here: which broker may have it, and the exact comparison of keys (F262): brokers find by hash.
+May not live here: consuming.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from kourou.client.admin_desk import AdminDesk
+from kourou.client.connections import body_of
+from kourou.client.discovery import host_of
+from kourou.client.io_thread import on_io_thread
+from kourou.client.received import ReceivedMessage, from_record, from_records
+from kourou.errors import BadRequest, Code, KourouError, Rejected
+from kourou.model.limits import QUERY_MESSAGES_MAX
+from kourou.model.route import BrokerData
+from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
+
+FOR_EVER_MS = 2**62
+QUERY_COUNT = 32
+_NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
+
+
+class MessageNotFound(Rejected):
+    """No broker that answered has such a message."""
+
+    code = Code.QUERY_NOT_FOUND
+
+
+class Messages(AdminDesk):
+    """`client.admin.messages`."""
+
+    @on_io_thread
+    async def by_offset_id(self, offset_message_id: str) -> ReceivedMessage:
+        """The message an offset message id names (F260). Raises MessageNotFound."""
+        host, position = decode_offset_id(offset_message_id)
+        brokers = await self._brokers()
+        # The id has the broker's own address, which need not be the one we dial: that one first.
+        for broker, address in _nearest_first(brokers, host):
+            try:
+                reply = await self._ask(address, ViewMessageById(offset=position))
+                message = from_record(body_of(reply), broker.broker_name)
+            except KourouError:
+                continue
+            if message.position == position and message.stored().store_host == host:
+                return message
+            if message.position == position and host_of(address) == host:
+                return message
+        raise MessageNotFound(f"no broker has a message with the offset id {offset_message_id}")
+
+    @on_io_thread
+    async def by_unique_key(self, topic: str, unique_key: str) -> ReceivedMessage:
+        """The message a producer's id names. Raises MessageNotFound."""
+        found = await self._query(topic, unique_key, QUERY_COUNT, 0, FOR_EVER_MS, unique=True)
+        exact = [message for message in found if message.message_id == unique_key]
+        if not exact:
+            raise MessageNotFound(f"no message of {topic} has the id {unique_key}")
+        return exact[0]
+
+    @on_io_thread
+    async def by_id(self, topic: str, message_id: str) -> ReceivedMessage:
+        """The message with this id of either kind. Raises MessageNotFound."""
+        try:
+            return await self.by_offset_id(message_id)
+        except (BadRequest, MessageNotFound):
+            return await self.by_unique_key(topic, message_id)
+
+    @on_io_thread
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = FOR_EVER_MS,
+        count_max: int = QUERY_COUNT,
+    ) -> list[ReceivedMessage]:
+        """Messages with a business key that were stored in [begin, end] (F261, F263).
+
+        At most `count_max` of each broker, newest first.
+        """
+        if not 0 < count_max <= QUERY_MESSAGES_MAX:
+            raise BadRequest(f"count_max is {count_max}; 1 to {QUERY_MESSAGES_MAX} can be asked")
+        found = await self._query(topic, key, count_max, begin_ms, end_ms, unique=False)
+        exact = [message for message in found if key in message.keys]
+        return sorted(exact, key=lambda message: message.store_timestamp, reverse=True)
+
+    async def _query(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, unique: bool
+    ) -> list[ReceivedMessage]:
+        if not key:
+            raise BadRequest("the key is empty")
+        request = QueryMessage(
+            topic=topic,
+            key=key,
+            max_num=count_max,
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+            unique_key_query=True if unique else None,
+        )
+        found: list[ReceivedMessage] = []
+        for name, address in (await self._leaders_of(topic)).items():
+            reply = await self._ask(address, request, also=_NONE)
+            if reply.code == Code.SUCCESS:
+                found.extend(from_records(body_of(reply), name))
+        return found
+
+
+def _nearest_first(
+    brokers: list[BrokerData], host: tuple[str, int]
+) -> list[tuple[BrokerData, str]]:
+    """Every member of every broker, those on the id's host before others."""
+    members = [
+        (broker, broker.broker_addrs[number])
+        for broker in brokers
+        for number in sorted(broker.broker_addrs)
+    ]
+    return sorted(members, key=lambda member: host_of(member[1])[0] != host[0])

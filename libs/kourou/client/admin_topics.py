@@ -1,0 +1,153 @@
+"""Topics, as an operator handles them.
+
+Lives here: create, change, delete, list, route, figures. May not live here: groups and messages.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeAlias
+
+from kourou.client.admin_desk import AdminDesk
+from kourou.client.connections import body_of
+from kourou.client.io_thread import on_io_thread
+from kourou.errors import TopicNotFound
+from kourou.model.names import AUTO_CREATE_TOPIC, check_topic
+from kourou.model.permission import Permission
+from kourou.model.queue import MessageQueue
+from kourou.model.route import TopicRoute
+from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies import (
+    TopicOffset,
+    decode_group_list,
+    decode_topic_configs,
+    decode_topic_list,
+    decode_topic_stats,
+)
+from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetAllTopicListFromNamesrv
+from kourou.protocol.messages.topics import (
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetTopicStatsInfo,
+    QueryTopicConsumeByWho,
+    UpdateAndCreateTopic,
+)
+
+Names: TypeAlias = list[str]
+
+DEFAULT_QUEUES = 8
+VISIBLE_MS_MAX = 3_000
+"""How long `create` waits for name servers to know the topic; brokers tell them at once."""
+
+VISIBLE_PAUSE_MS = 20
+
+
+class Topics(AdminDesk):
+    """`client.admin.topics`."""
+
+    @on_io_thread
+    async def create(
+        self,
+        topic: str,
+        *,
+        queues: int = DEFAULT_QUEUES,
+        read_queues: int | None = None,
+        perm: Permission = Permission.READ_WRITE,
+        order: bool = False,
+        cluster: str | None = None,
+    ) -> None:
+        """Create a topic, or change it if it exists, at every broker (of one cluster).
+
+        Returns when the brokers have it and a name server knows its route.
+        """
+        check_topic(topic)
+        leaders = await self._leaders(cluster)
+        request = UpdateAndCreateTopic(
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=queues if read_queues is None else read_queues,
+            write_queue_nums=queues,
+            perm=int(perm),
+            order=order,
+        )
+        await self._tell(leaders.values(), request)
+        await self._wait_visible(topic, set(leaders), request)
+
+    async def _wait_visible(
+        self, topic: str, brokers: set[str], request: UpdateAndCreateTopic
+    ) -> None:
+        clock = self._session.clock
+        until_ms = clock.monotonic_ms() + VISIBLE_MS_MAX
+        while True:
+            try:
+                known = await self._session.routes.refresh(topic)
+                told = {
+                    data.broker_name
+                    for data in known.route.queue_datas
+                    if data.perm == request.perm
+                    and data.read_queue_nums == request.read_queue_nums
+                    and data.write_queue_nums == request.write_queue_nums
+                }
+                if not known.borrowed and brokers <= told:
+                    return
+            except TopicNotFound:
+                pass  # not yet
+            if clock.monotonic_ms() >= until_ms:
+                return  # it exists; a name server that lags will hear of it
+            await asyncio.sleep(VISIBLE_PAUSE_MS / 1000)
+
+    @on_io_thread
+    async def delete(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic and its queues at every broker, then its route at every name server."""
+        await self._tell((await self._leaders(cluster)).values(), DeleteTopicInBroker(topic=topic))
+        await self._session.name_servers.tell_all(
+            DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
+        )
+        self._session.routes.forget(topic)
+
+    @on_io_thread
+    async def list(self) -> Names:
+        """The names of all topics, sorted."""
+        reply = await self._session.name_servers.ask(GetAllTopicListFromNamesrv())
+        names, _ = decode_topic_list(body_of(reply))
+        return sorted(names)
+
+    @on_io_thread
+    async def route(self, topic: str) -> TopicRoute:
+        """Where the topic's queues are. Raises TopicNotFound."""
+        known = await self._session.routes.refresh(topic)
+        if known.borrowed:
+            raise TopicNotFound(f"the topic {topic!r} does not exist")
+        return known.route
+
+    @on_io_thread
+    async def config(self, topic: str) -> dict[str, TopicConfig]:
+        """The topic's configuration at each broker, by broker name."""
+        found: dict[str, TopicConfig] = {}
+        for name, address in (await self._leaders_of(topic)).items():
+            reply = await self._ask(address, GetAllTopicConfig())
+            configs, _ = decode_topic_configs(body_of(reply))
+            for config in configs:
+                if config.name == topic:
+                    found[name] = config
+        return found
+
+    @on_io_thread
+    async def stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Bounds and last store time of every queue."""
+        found: dict[MessageQueue, TopicOffset] = {}
+        for address in (await self._leaders_of(topic)).values():
+            reply = await self._ask(address, GetTopicStatsInfo(topic=topic))
+            found.update(decode_topic_stats(body_of(reply)))
+        return dict(sorted(found.items()))
+
+    @on_io_thread
+    async def consumer_groups(self, topic: str) -> Names:
+        """The groups that consume the topic."""
+        groups: set[str] = set()
+        addresses = (await self._leaders_of(topic)).values()
+        for reply in await self._answers(addresses, QueryTopicConsumeByWho(topic=topic)):
+            groups.update(decode_group_list(body_of(reply)))
+        return sorted(groups)

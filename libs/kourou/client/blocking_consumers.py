@@ -1,0 +1,128 @@
+"""The blocking face of consumers and administration.
+
+Lives here: what `kourou.sync.Client` hands out. May not live here: consuming
+(kourou.client.push_consumer), calling handlers (kourou.client.handlers).
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from kourou.client.client_core import ClientCore
+from kourou.client.consuming import ConsumeCounts
+from kourou.client.consumption import Consumption
+from kourou.client.handlers import Report, Runner, ThreadRunner
+from kourou.client.io_thread import ClientClosed, IoThread
+from kourou.client.push_consumer import PushConsumer
+from kourou.client.streams import BlockingStreamRunner
+from kourou.model.queue import MessageQueue
+
+
+class Blocking:
+    """An object whose coroutines run on the I/O thread, with methods that block for them."""
+
+    def __init__(self, inner: Any, io: IoThread) -> None:
+        self._inner = inner
+        self._io = io
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        work = getattr(found, "__wrapped__", None)
+        if work is None:
+            return found if not hasattr(found, "_io") else Blocking(found, self._io)
+
+        def blocking(*args: Any, **kwargs: Any) -> Any:
+            return self._io.submit(work(self._inner, *args, **kwargs)).result()
+
+        return blocking
+
+
+class _Consuming:
+    """A push consumer on the I/O thread, opened and closed from any thread."""
+
+    def __init__(self, client: ClientCore, wanted: Consumption) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._consumer: PushConsumer | None = None
+
+    def _make_runner(self, report: Report) -> Runner:
+        raise AssertionError(f"{type(self).__name__} makes no runner")
+
+    def start(self) -> Self:
+        """Join the group and begin."""
+        work = self._client.push_consumer(self._wanted, self._make_runner)
+        self._consumer = self._client.io.submit(work).result()
+        return self
+
+    def close(self) -> None:
+        """Let handlers finish, commit, leave the group."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None and self._client.is_open:
+            self._client.io.submit(self._client.close_consumer(consumer)).result()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _started(self) -> PushConsumer:
+        if self._consumer is None:
+            raise ClientClosed("consumer")
+        return self._consumer
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues this member consumes now."""
+        return self._started.assigned
+
+    @property
+    def counts(self) -> ConsumeCounts:
+        """What was pulled, consumed, failed, filtered, corrected, unreadable."""
+        return self._started.counts
+
+    def commit(self) -> None:
+        """Commit now what is consumed, without waiting for the next interval."""
+        self._client.io.submit(self._started.commit()).result()
+
+
+class Listener(_Consuming):
+    """Calls a handler in threads with every message."""
+
+    def __init__(
+        self, client: ClientCore, wanted: Consumption, handler: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(client, wanted)
+        self._handler = handler
+
+    def _make_runner(self, report: Report) -> Runner:
+        settings = self._wanted.settings
+        return ThreadRunner(
+            self._handler,
+            report,
+            threads_min=settings.consume_threads_min,
+            threads_max=settings.consume_threads_max,
+            name=f"kourou-{settings.consumer_group}",
+        )
+
+
+class Subscribed(_Consuming):
+    """Messages as an iteration for one thread."""
+
+    def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:
+        super().__init__(client, wanted)
+        self._auto_ack = auto_ack
+        self._stream: BlockingStreamRunner | None = None
+
+    def _make_runner(self, report: Report) -> Runner:
+        self._stream = BlockingStreamRunner(report, auto_ack=self._auto_ack)
+        return self._stream
+
+    def __iter__(self) -> BlockingStreamRunner:
+        if self._stream is None:
+            raise ClientClosed("subscription")
+        return self._stream

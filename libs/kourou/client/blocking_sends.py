@@ -1,0 +1,269 @@
+"""The blocking face of a producer, for threads.
+
+Lives here: sends that block their thread, or call back in a pool. May not live here: how messages
+are built and travel; both faces share that (kourou.client.producer, kourou.client.send_desk).
+
+Any number of threads may send at once; what they hand over at the same time shares frames.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, overload
+
+from kourou.client.batches import (
+    as_messages,
+    refuse_delay,
+    results,
+    results_of_batch,
+    unsent_batch,
+    unsent_many,
+)
+from kourou.client.io_thread import ClientClosed
+from kourou.client.outbox import CallbackPort, Gathering, Outcome, ThreadPort
+from kourou.client.producer import Choice, ProducerCore, TopicLanes
+from kourou.client.selectors import Selector
+from kourou.client.send_frames import FRAME_RECORDS_MAX
+from kourou.model.message import Message, SendResult
+from kourou.model.queue import MessageQueue
+
+_log = logging.getLogger("kourou.client")
+
+
+class _Waiter:
+    """One thread that waits for one outcome."""
+
+    __slots__ = ("_done", "_outcome")
+
+    def __init__(self) -> None:
+        self._outcome: Outcome | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def settle(self, outcome: Outcome) -> None:
+        """The outcome is known; called on the I/O thread."""
+        self._outcome = outcome
+        self._done.release()
+
+    def wait(self) -> SendResult:
+        """Wait for it. It always comes: every send ends by its deadline."""
+        self._done.acquire()
+        outcome = self._outcome
+        if isinstance(outcome, SendResult):
+            return outcome
+        assert outcome is not None, "settled without an outcome"
+        raise outcome
+
+
+class _Callback:
+    """A function that gets one outcome, in the callback pool."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[Outcome], Any]) -> None:
+        self._function = function
+
+    def settle(self, outcome: Outcome) -> None:
+        """Call it; what it raises is its own affair and is logged."""
+        try:
+            self._function(outcome)
+        except Exception:  # noqa: BLE001 - an application's callback may raise anything
+            _log.exception("a send's callback failed")
+
+
+class BlockingSends:
+    """Sending from threads. `Client` and `Producer` have these methods."""
+
+    def __init__(self) -> None:
+        self._core: ProducerCore | None = None
+        self._port: ThreadPort | None = None
+        self._callbacks: CallbackPort | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def _begin(self, core: ProducerCore, callback_threads: int) -> None:
+        self._pool = ThreadPoolExecutor(callback_threads, thread_name_prefix="kourou-callback")
+        self._port = ThreadPort(core.outgoing)
+        self._callbacks = CallbackPort(core.outgoing, self._pool, core.settings.unsent_count_max)
+        self._core = core
+
+    def _end(self) -> ProducerCore | None:
+        core, self._core = self._core, None
+        return core
+
+    def _shut_pool(self) -> None:
+        """Run the callbacks that are owed; called when every outcome has come."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def _ready(self, topic: str) -> tuple[ProducerCore, ThreadPort, TopicLanes]:
+        core, port = self._core, self._port
+        if core is None or port is None:
+            raise ClientClosed
+        core.io.check()
+        lanes = core.known(topic)
+        if lanes is None:
+            lanes = core.io.submit(core.find(topic)).result()
+        return core, port, lanes
+
+    def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        wait_store_ok: bool = True,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send one message and wait for the broker's promise; see `kourou.Client.send`."""
+        core, port, lanes = self._ready(topic)
+        refuse_delay(delay_level)
+        choice = Choice(order_key, queue, selector, argument)
+        terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
+        waiter = _Waiter()
+        port.add_all(
+            [core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice)]
+        )
+        return waiter.wait()
+
+    def send_async(
+        self,
+        topic: str,
+        body: Any,
+        callback: Callable[[Outcome], Any],
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
+        flag: int = 0,
+        wait_store_ok: bool = True,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send one message; `callback` gets its SendResult or its error, in a pool (F165).
+
+        Blocks only while too many callbacks are owed.
+        """
+        core, _, lanes = self._ready(topic)
+        port = self._callbacks
+        assert port is not None, "opened together with the core"
+        choice = Choice(order_key, queue, selector, argument)
+        terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
+        waiter = _Callback(callback)
+        port.add(core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice))
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Send one message and never hear of it again: quick, and lost without a word (F166)."""
+        core, port, lanes = self._ready(topic)
+        choice = Choice(order_key, queue)
+        terms = core.terms(timeout_ms=None, wait=True, oneway=True, pinned=choice.pinned)
+        port.add_all(
+            [core.unsent(lanes, port, None, body, tag, keys, properties, flag, terms, choice)]
+        )
+
+    @overload
+    def send_many(
+        self, messages: Iterable[Message], /, *, timeout_ms: int | None = None
+    ) -> list[SendResult]: ...
+
+    @overload
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        /,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]: ...
+
+    def send_many(
+        self,
+        first: str | Iterable[Message],
+        bodies: Iterable[Any] | None = None,
+        /,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send several messages, of any topics; see `kourou.Client.send_many`."""
+        messages = as_messages(first, bodies, tag, keys)
+        outcomes: list[Outcome] = []
+        for at in range(0, len(messages), FRAME_RECORDS_MAX):
+            part = messages[at : at + FRAME_RECORDS_MAX]
+            lanes = {}
+            for topic in dict.fromkeys(message.topic for message in part):
+                core, port, lanes[topic] = self._ready(topic)
+            done, make = _gathered()
+            port.add_all(unsent_many(core, port, lanes, part, timeout_ms, make))
+            outcomes += done()
+        return results(outcomes)
+
+    def send_batch(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic as one, all or none; see `kourou.Client.send_batch`."""
+        messages = as_messages(topic, bodies, tag, keys)
+        if not messages:
+            return []
+        core, port, lanes = self._ready(topic)
+        done, make = _gathered()
+        choice = Choice(order_key, queue)
+        port.add_all(unsent_batch(core, port, lanes, messages, choice, timeout_ms, make))
+        return results_of_batch(done())
+
+
+def _gathered() -> tuple[Callable[[], list[Outcome]], Callable[[int], Gathering]]:
+    """A function that waits for several outcomes, and the maker of what gathers them."""
+    complete = threading.Event()
+    found: list[Outcome] = []
+
+    def make(count: int) -> Gathering:
+        def gathered(outcomes: list[Outcome]) -> None:
+            found.extend(outcomes)
+            complete.set()
+
+        return Gathering(count, gathered)
+
+    def wait() -> list[Outcome]:
+        complete.wait()
+        return found
+
+    return wait, make

@@ -1,0 +1,118 @@
+"""The asynchronous face of push consumers: a listener that is called, a subscription to iterate.
+
+Lives here: what `Client.listen` and `Client.subscribe` hand out. May not live here: consuming
+(kourou.client.push_consumer), calling handlers (kourou.client.handlers).
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, Self
+
+from kourou.client.client_core import ClientCore
+from kourou.client.consuming import ConsumeCounts
+from kourou.client.consumption import Consumption
+from kourou.client.handlers import CoroutineRunner, Report, Runner, ThreadRunner
+from kourou.client.io_thread import ClientClosed
+from kourou.client.push_consumer import PushConsumer
+from kourou.client.streams import StreamRunner
+from kourou.model.queue import MessageQueue
+
+
+class _Consuming:
+    """A push consumer on the I/O thread, opened and closed from the application's loop."""
+
+    def __init__(self, client: ClientCore, wanted: Consumption) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._consumer: PushConsumer | None = None
+
+    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+        raise AssertionError(f"{type(self).__name__} makes no runner")
+
+    async def start(self) -> Self:
+        """Join the group and begin."""
+        loop = asyncio.get_running_loop()
+        work = self._client.push_consumer(
+            self._wanted, lambda report: self._make_runner(loop, report)
+        )
+        self._consumer = await self._client.io.run(work)
+        return self
+
+    async def close(self) -> None:
+        """Let handlers finish, commit, leave the group."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None and self._client.is_open:
+            await self._client.io.run(self._client.close_consumer(consumer))
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def _started(self) -> PushConsumer:
+        if self._consumer is None:
+            raise ClientClosed("consumer")
+        return self._consumer
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues this member consumes now."""
+        return self._started.assigned
+
+    @property
+    def counts(self) -> ConsumeCounts:
+        """What was pulled, consumed, failed, filtered, corrected, unreadable."""
+        return self._started.counts
+
+    async def commit(self) -> None:
+        """Commit now what is consumed, without waiting for the next interval."""
+        await self._client.io.run(self._started.commit())
+
+
+class Listener(_Consuming):
+    """Calls a handler with every message (F003, F306)."""
+
+    def __init__(
+        self, client: ClientCore, wanted: Consumption, handler: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(client, wanted)
+        self._handler = handler
+
+    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+        settings = self._wanted.settings
+        if inspect.iscoroutinefunction(self._handler):
+            return CoroutineRunner(
+                loop, self._handler, report, concurrency=settings.consume_threads_max
+            )
+        return ThreadRunner(
+            self._handler,
+            report,
+            threads_min=settings.consume_threads_min,
+            threads_max=settings.consume_threads_max,
+            name=f"kourou-{settings.consumer_group}",
+        )
+
+
+class Subscribed(_Consuming):
+    """Messages as an iteration (kourou.client.streams)."""
+
+    def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:
+        super().__init__(client, wanted)
+        self._auto_ack = auto_ack
+        self._stream: StreamRunner | None = None
+
+    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+        self._stream = StreamRunner(loop, report, auto_ack=self._auto_ack)
+        return self._stream
+
+    def __aiter__(self) -> StreamRunner:
+        if self._stream is None:
+            raise ClientClosed("subscription")
+        return self._stream

@@ -1,0 +1,74 @@
+"""What an application asks for when it consumes, in one value; the same for both faces.
+
+Lives here: the value and the defaults that fill it. May not live here: consuming.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from kourou.client.offsets import OffsetStore
+from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.errors import BadRequest
+from kourou.model.subscription import MATCH_ALL
+
+BATCH_SIZE = 32
+"""Messages that one call of a batch handler takes at most, when nothing else is said."""
+
+Topics: TypeAlias = str | Mapping[str, str]
+"""One topic, or tag expressions by topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What to consume and how. `subscriptions` are tag expressions by topic."""
+
+    settings: ConsumerSettings
+    subscriptions: Mapping[str, str]
+    body_type: Any = None
+    offsets: OffsetStore | None = None
+    batched: bool = False
+
+
+def consumption(
+    settings: ConsumerSettings,
+    topics: Topics,
+    expression: str,
+    *,
+    group: str | None,
+    body_type: Any,
+    offsets: OffsetStore | None,
+    batch: bool | int = False,
+) -> Consumption:
+    """The value for one call of `subscribe` or `listen`."""
+    if group is not None:
+        settings = replace(settings, consumer_group=group)
+    if batch:
+        size = settings.consume_message_batch_max_size
+        if batch is not True:
+            size = batch
+        elif size == 1:
+            size = BATCH_SIZE
+        settings = replace(settings, consume_message_batch_max_size=size)
+    if isinstance(topics, str):
+        subscriptions: Mapping[str, str] = {topics: expression}
+    else:
+        if expression != MATCH_ALL:
+            raise BadRequest("give each topic its own expression, or one topic and an expression")
+        subscriptions = dict(topics)
+    return Consumption(settings, subscriptions, body_type, offsets, bool(batch))
+
+
+def group_defaults(
+    group: str | None, producer: ProducerSettings | None, consumer: ConsumerSettings | None
+) -> tuple[ProducerSettings, ConsumerSettings]:
+    """Settings with the client's group where they were not given."""
+    if producer is None:
+        producer = ProducerSettings(producer_group=group) if group else ProducerSettings()
+    if consumer is None:
+        consumer = ConsumerSettings(consumer_group=group) if group else ConsumerSettings()
+    return producer, consumer

@@ -1,0 +1,140 @@
+"""The page of a process's figures, in the text format of Prometheus.
+
+Lives here: families of samples, histograms, and how a page is made of them.
+May not live here: which metrics there are (kourou.telemetry.metric_table), counting: whoever counts
+has plain integers and says what they are when somebody looks.
+
+A page is a snapshot of one moment, made on the thread that asks, which is the thread that counts.
+
+State: none, but for what a Histogram has counted (soft).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kourou.telemetry.metric_table import METRICS, MetricKind
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+SERIES_MAX = 50_000
+"""Of one metric. More comes from a label that should not be one; the rest is left out."""
+
+Labels = Mapping[str, str]
+
+
+class Histogram:
+    """Counts values by size; `bounds` are the upper bounds of the buckets, without infinity."""
+
+    __slots__ = ("_bounds", "_counts", "_total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        assert list(bounds) == sorted(set(bounds)), "bounds grow"
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """Count a value, `count` times."""
+        self._counts[bisect.bisect_left(self._bounds, value)] += count
+        self._total += value * count
+
+    @property
+    def total(self) -> float:
+        """The sum of all values."""
+        return self._total
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """(upper bound, how many values were at most that), the last bound being infinity."""
+        found = []
+        below = 0
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            below += count
+            found.append(("+Inf" if bound == float("inf") else f"{bound:g}", below))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric with its samples: (labels, value) pairs, all with the same label names.
+
+    The table of metrics knows its name and kind; "" for `about` takes the table's sentence.
+    """
+
+    name: str
+    kind: MetricKind
+    about: str
+    samples: Sequence[tuple[Labels, float | Histogram]]
+
+    @classmethod
+    def counter(
+        cls, name: str, about: str = "", samples: Sequence[tuple[Labels, float]] = ()
+    ) -> Family:
+        """Values that only grow while the process lives."""
+        return cls(name, MetricKind.COUNTER, about, samples)
+
+    @classmethod
+    def gauge(
+        cls, name: str, about: str = "", samples: Sequence[tuple[Labels, float]] = ()
+    ) -> Family:
+        """Values as they are now."""
+        return cls(name, MetricKind.GAUGE, about, samples)
+
+    @classmethod
+    def histogram(
+        cls, name: str, about: str = "", samples: Sequence[tuple[Labels, Histogram]] = ()
+    ) -> Family:
+        """Counts by size."""
+        return cls(name, MetricKind.HISTOGRAM, about, samples)
+
+
+def expose(families: Iterable[Family]) -> bytes:
+    """The page. A name that is not in the table of metrics, or has another kind, is a bug."""
+    # Imported here: a process whose page nobody asks for does not pay for it.
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(list(families)))
+    return generate_latest(registry)
+
+
+class _Collector:
+    """What the Prometheus client asks."""
+
+    def __init__(self, families: list[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._families:
+            spec = METRICS.get(family.name)
+            assert spec is not None, f"{family.name} is not in the table of metrics"
+            assert spec.kind is family.kind, f"{family.name} is a {spec.kind.value}"
+            about = family.about or spec.about
+            yield _metric(family, f"{about} ({spec.unit})" if spec.unit else about)
+
+
+def _metric(family: Family, about: str) -> Metric:
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+
+    samples = family.samples[:SERIES_MAX]
+    names = list(samples[0][0]) if samples else []
+    if family.kind is MetricKind.HISTOGRAM:
+        histograms = HistogramMetricFamily(family.name, about, labels=names)
+        for labels, value in samples:
+            assert isinstance(value, Histogram)
+            histograms.add_metric([labels[name] for name in names], value.buckets(), value.total)
+        return histograms
+    kind = CounterMetricFamily if family.kind is MetricKind.COUNTER else GaugeMetricFamily
+    plain = kind(family.name, about, labels=names)
+    for labels, value in samples:
+        assert not isinstance(value, Histogram)
+        plain.add_metric([labels[name] for name in names], value)
+    return plain

@@ -1,0 +1,81 @@
+"""What a broker tells of itself: runtime table, statistics, metrics.
+
+Lives here: which figures there are and where each is read. May not live here: counting
+(engine.traffic counts), how metrics are written down (kourou.telemetry).
+
+State: none beyond the time of start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kourou import __version__
+from kourou.clock import Clock
+from kourou.engine.desks import Desks
+from kourou.store.store import Store
+from kourou.transport.zmq_server import ZmqServer
+
+from kourou_broker.metrics import broker_metrics
+
+
+class Figures:
+    """Reads figures where they are kept."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._boot_wall_ms = clock.now_ms()
+        self._boot_ms = clock.monotonic_ms()
+        self._desks: Desks | None = None
+        self._server: ZmqServer | None = None
+
+    def attach(self, desks: Desks, server: ZmqServer) -> None:
+        """The parts that were made after this."""
+        self._desks = desks
+        self._server = server
+
+    def table(self) -> Mapping[str, str]:
+        """The texts of GET_BROKER_RUNTIME_INFO under RocketMQ's names."""
+        assert self._desks is not None
+        traffic = self._desks.traffic
+        total, free = self._store.usage()
+        seconds = (self._clock.monotonic_ms() - self._boot_ms) // 1_000
+        minutes, second = divmod(seconds, 60)
+        hours, minute = divmod(minutes, 60)
+        days, hour = divmod(hours, 24)
+        return {
+            "brokerVersionDesc": f"Kourou {__version__}",
+            "brokerVersion": "409",
+            "bootTimestamp": str(self._boot_wall_ms),
+            "runtime": f"[ {days} days, {hour} hours, {minute} minutes, {second} seconds ]",
+            "msgPutTotalTodayNow": str(sum(traffic.messages_in.values())),
+            "msgGetTotalTodayNow": str(sum(traffic.messages_out.values())),
+            "putMessageSizeTotal": str(sum(traffic.bytes_in.values())),
+            "commitLogDiskRatio": f"{(total - free) / total if total else 0.0:.4f}",
+            "dispatchBehindBytes": str(self._store.dispatch_behind_bytes),
+            "pollingHolds": str(self._desks.pulls.held),
+            "repeatsRemoved": str(traffic.repeats_removed),
+        }
+
+    def statistics(self) -> dict[str, Any]:
+        """Everything, for people."""
+        assert self._desks is not None
+        assert self._server is not None
+        server = self._server.statistics()
+        return {
+            "store": self._store.statistics(),
+            "holds": self._desks.pulls.held,
+            "replies_owed": self._desks.confirmations.owed,
+            "members": self._desks.membership.statistics(),
+            "topics": len(self._desks.control.topics),
+            "groups": len(self._desks.control.groups),
+            "zmq": {name: getattr(server, name) for name in server.__slots__},
+        }
+
+    def metrics(self) -> bytes:
+        """The Prometheus page."""
+        assert self._desks is not None
+        assert self._server is not None
+        return broker_metrics(self._desks, self._store, self._server)

@@ -1,0 +1,115 @@
+"""A broker's metrics under RocketMQ 5's names.
+
+Lives here: where each figure of kourou.telemetry.metric_table is read in a broker.
+May not live here: counting (the parts do), the page (kourou.telemetry.metrics).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kourou.engine.desks import Desks
+from kourou.model.names import RETRY_PREFIX
+from kourou.store.store import Store
+from kourou.telemetry.metrics import Family, Labels, expose
+from kourou.transport.zmq_server import ZmqServer
+
+Base = Mapping[str, str]
+"""The labels that go with every sample."""
+
+Sample = tuple[Labels, float]
+
+
+def broker_metrics(desks: Desks, store: Store, server: ZmqServer) -> bytes:
+    """The page of one broker, as of now."""
+    policy = desks.policy
+    base = {
+        "cluster": policy.cluster_name,
+        "node_type": "broker",
+        "node_id": policy.broker_name,
+    }
+    return expose(
+        [*_traffic(base, desks), *_state(base, desks), *_disk(base, store), *_zmq(base, server)]
+    )
+
+
+def _traffic(base: Base, desks: Desks) -> Iterator[Family]:
+    traffic = desks.traffic
+    yield Family.counter("rocketmq_messages_in_total", "", _by_topic(base, traffic.messages_in))
+    yield Family.counter("rocketmq_throughput_in_total", "", _by_topic(base, traffic.bytes_in))
+    yield Family.counter("rocketmq_messages_out_total", "", _by_group(base, traffic.messages_out))
+    yield Family.counter("rocketmq_throughput_out_total", "", _by_group(base, traffic.bytes_out))
+    refused = [
+        ({"response_code": str(int(code)), **base}, count)
+        for code, count in traffic.refused.items()
+    ]
+    yield Family.counter("kourou_requests_refused_total", "", refused)
+    yield Family.counter("kourou_repeated_sends_total", "", [(base, traffic.repeats_removed)])
+
+
+def _state(base: Base, desks: Desks) -> Iterator[Family]:
+    yield Family.gauge("rocketmq_broker_permission", "", [(base, desks.policy.permission)])
+    yield Family.gauge("rocketmq_topic_number", "", [(base, len(desks.control.topics))])
+    yield Family.gauge("rocketmq_consumer_group_number", "", [(base, len(desks.control.groups))])
+    yield Family.gauge("kourou_held_pulls", "", [(base, desks.pulls.held)])
+    yield Family.gauge("rocketmq_consumer_lag_messages", "", _lag(base, desks))
+
+
+def _disk(base: Base, store: Store) -> Iterator[Family]:
+    low, high = store.log_range()
+    total, free = store.usage()
+    damaged = sum(region.end - region.start for region in store.damaged_regions)
+    used = (total - free) / total if total else 0.0
+    yield Family.gauge("rocketmq_storage_size", "", [(base, high - low)])
+    yield Family.gauge("rocketmq_storage_flush_behind_bytes", "", [(base, store.dirty_bytes)])
+    yield Family.gauge(
+        "rocketmq_storage_dispatch_behind_bytes", "", [(base, store.dispatch_behind_bytes)]
+    )
+    yield Family.gauge("kourou_store_disk_used_ratio", "", [(base, used)])
+    yield Family.gauge("kourou_store_quarantined_bytes", "", [(base, damaged)])
+
+
+def _zmq(base: Base, server: ZmqServer) -> Iterator[Family]:
+    labels = {"carrier": "zmq", **base}
+    told = server.statistics()
+    yield Family.gauge("kourou_peers", "", [(labels, told.peers)])
+    yield Family.gauge("kourou_peer_queue_bytes", "", [(labels, told.queued_bytes)])
+    for name, value in (
+        ("kourou_frames_in_total", told.frames_in),
+        ("kourou_frames_out_total", told.frames_out),
+        ("kourou_bytes_in_total", told.bytes_in),
+        ("kourou_bytes_out_total", told.bytes_out),
+        ("kourou_frames_undecodable_total", told.frames_undecodable),
+        ("kourou_peers_cut_total", told.peers_cut),
+    ):
+        yield Family.counter(name, "", [(labels, value)])
+
+
+def _by_topic(base: Base, counts: Mapping[str, int]) -> list[Sample]:
+    return [
+        ({"topic": topic, "message_type": "normal", **base}, count)
+        for topic, count in counts.items()
+    ]
+
+
+def _by_group(base: Base, counts: Mapping[tuple[str, str], int]) -> list[Sample]:
+    return [(_group(base, topic, group), count) for (topic, group), count in counts.items()]
+
+
+def _lag(base: Base, desks: Desks) -> list[Sample]:
+    """Messages between each group's progress and the ends of its queues."""
+    lags: dict[tuple[str, str], int] = {}
+    for group, topic, queues in desks.commits.entries():
+        for queue_id, offset in queues.items():
+            span = desks.view.queue_range(topic, queue_id)
+            if span is not None:
+                behind = max(span[1] - max(offset, span[0]), 0)
+                lags[topic, group] = lags.get((topic, group), 0) + behind
+    return [(_group(base, topic, group), count) for (topic, group), count in lags.items()]
+
+
+def _group(base: Base, topic: str, group: str) -> dict[str, str]:
+    retry = "true" if topic.startswith(RETRY_PREFIX) else "false"
+    return {"topic": topic, "consumer_group": group, "is_retry": retry, **base}

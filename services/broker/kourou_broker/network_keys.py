@@ -1,0 +1,283 @@
+"""Who a broker is, who finds it, and where it listens.
+
+Lives here: those keys, and the addresses that follow from them.
+May not live here: other keys (kourou_broker.traffic_keys, kourou_broker.store_keys).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kourou.errors import ConfigError
+from kourou.service.setting import SAME, setting
+
+ZMQ_PORT_SHIFT = 10_000
+FIRST_PORT = 10_911
+PORT_STEP = 20
+FIRST_ADMIN_PORT = 18_081
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
+
+
+class BrokerRole(StrEnum):
+    """Who copies whom. SLAVE is served by another service."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+def _host_name() -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())
+    return name[:127] or "DEFAULT_BROKER"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkKeys:
+    """Identity and addresses."""
+
+    broker_cluster_name: str = setting(
+        "DefaultCluster",
+        "brokerClusterName",
+        "The cluster this broker belongs to",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    broker_name: str = setting(
+        _host_name,
+        "brokerName",
+        "A leader and its followers share this name",
+        seed=SAME,
+        rocketmq=SAME,
+        default_text="the host's name",
+    )
+    broker_id: int = setting(
+        0,
+        "brokerId",
+        "0 is the leader, anything above a follower",
+        low=0,
+        high=2**63 - 1,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    broker_role: BrokerRole = setting(
+        BrokerRole.ASYNC_MASTER,
+        "brokerRole",
+        "Whether a send waits for a follower (SYNC_MASTER) or not (ASYNC_MASTER)",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    broker_permission: int = setting(
+        6,
+        "brokerPermission",
+        "4 readable, 2 writable, 6 both: for all topics of this broker",
+        low=0,
+        high=7,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    region_id: str = setting(
+        "DefaultRegion",
+        "regionId",
+        "Sent back with each message, for message traces",
+        rocketmq=SAME,
+    )
+
+    namesrv_addr: str | None = setting(
+        None,
+        "namesrvAddr",
+        "Name servers, host:port;host:port; port 9876 means ZeroMQ on 19876",
+        seed=SAME,
+        rocketmq=SAME,
+        environment="NAMESRV_ADDR",
+    )
+    fetch_namesrv_addr: bool = setting(
+        False,
+        "fetchNamesrvAddrByAddressServer",
+        "Ask an HTTP server for the name servers",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    register_period_ms: int = setting(
+        30_000,
+        "registerNameServerPeriod",
+        "How often it registers with every name server",
+        unit="ms",
+        low=10_000,
+        high=60_000,
+        rocketmq=SAME,
+    )
+    register_timeout_ms: int = setting(
+        6_000,
+        "registerBrokerTimeoutMills",
+        "How long a registration may take",
+        unit="ms",
+        low=100,
+        high=60_000,
+        rocketmq=SAME,
+    )
+    listen_port: int = setting(
+        FIRST_PORT,
+        "listenPort",
+        "RocketMQ's TCP port P; the others derive from it; 0 takes any",
+        low=0,
+        high=65_535,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    zmq_port: int | None = setting(
+        None,
+        "zmqPort",
+        "Kourou's clients; empty is P + 10000",
+        low=0,
+        high=65_535,
+    )
+    bind_address: str = setting(
+        "127.0.0.1",
+        "bindAddress",
+        "The address to listen on; off loopback only if insecureNetwork",
+    )
+    broker_ip1: str | None = setting(
+        None,
+        "brokerIP1",
+        "The IP address that clients dial; empty is the one listened on",
+        seed="the local address",
+        rocketmq="the local address",
+    )
+    advertised_listeners: str | None = setting(
+        None,
+        "advertisedListeners",
+        "Addresses by listener, name=host:port;name=host:port; empty is internal=brokerIP1:port",
+    )
+    insecure_network: bool = setting(
+        False,
+        "insecureNetwork",
+        "Allow addresses open to the network, in clear text",
+    )
+    admin_enabled: bool = setting(
+        True,
+        "adminEnable",
+        "Serve /healthz /readyz /metrics /config /statistics",
+    )
+    admin_port_wanted: int | None = setting(
+        None,
+        "adminPort",
+        "Their port; 0 takes any; empty is 18081 for the first broker of a host",
+        low=0,
+        high=65_535,
+    )
+    admin_host: str = setting("127.0.0.1", "adminHost", "Their address")
+    ha_master_address: str | None = setting(
+        None,
+        "haMasterAddress",
+        "For a follower: its leader; empty asks the name server",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+
+    def check_network(self) -> None:
+        """Refuse what no single key can tell is wrong."""
+        for key, name in (
+            ("brokerName", self.broker_name),
+            ("brokerClusterName", self.broker_cluster_name),
+        ):
+            if not _NAME.fullmatch(name):
+                raise ConfigError(
+                    f"{key}={name!r} is refused", hint="wanted: 1 to 127 letters, digits, . _ -"
+                )
+        if self.broker_role is BrokerRole.SLAVE or self.broker_id != 0:
+            raise ConfigError(
+                "this service serves leaders: brokerId=0, brokerRole=ASYNC_MASTER or SYNC_MASTER"
+            )
+        if self.broker_ip1 is not None and not _is_ip(self.broker_ip1):
+            raise ConfigError(
+                f"brokerIP1={self.broker_ip1!r} is no IP address",
+                hint="names go into advertisedListeners",
+            )
+        self.listeners("")
+        self.zmq_bind_address  # noqa: B018 - raises if a port does not fit
+
+    @property
+    def name_server_addresses(self) -> tuple[str, ...]:
+        """Name servers as they were written, one by one."""
+        return tuple(part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip())
+
+    @property
+    def zmq_bind_address(self) -> str:
+        """`host:port` to bind for Kourou's clients; port 0 takes any."""
+        port = self.zmq_port
+        if port is None:
+            port = self.listen_port + ZMQ_PORT_SHIFT if self.listen_port else 0
+        if port > 65_535:
+            raise ConfigError(f"listenPort={self.listen_port} is too high for zmqPort to follow it")
+        host = self.bind_address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def broker_ip(self) -> str:
+        """The IP address that clients dial and that stands in stored records."""
+        if self.broker_ip1 is not None:
+            return self.broker_ip1
+        if _is_ip(self.bind_address) and not ipaddress.ip_address(self.bind_address).is_unspecified:
+            return self.bind_address
+        return _local_address()
+
+    def store_port(self, zmq_port: int) -> int:
+        """The port in stored records and message ids: RocketMQ's P, as far as it is known."""
+        return self.listen_port or (
+            zmq_port - ZMQ_PORT_SHIFT if zmq_port > ZMQ_PORT_SHIFT else zmq_port
+        )
+
+    def listeners(self, dial: str) -> Mapping[str, str]:
+        """What the name server is told: `zmq:<listener>` -> the address to dial."""
+        found = {"zmq:internal": dial}
+        for entry in (self.advertised_listeners or "").split(";"):
+            if not entry.strip():
+                continue
+            name, equals, address = entry.strip().partition("=")
+            if not equals or not _NAME.fullmatch(name) or not _is_address(address):
+                raise ConfigError(
+                    f"advertisedListeners: {entry.strip()!r} is refused", hint="name=host:port"
+                )
+            found[f"zmq:{name}"] = address
+        return found
+
+    @property
+    def admin_port(self) -> int | None:
+        """Where the admin pages are served; None if they are not."""
+        if not self.admin_enabled:
+            return None
+        if self.admin_port_wanted is not None:
+            return self.admin_port_wanted
+        place, odd = divmod(self.listen_port - FIRST_PORT, PORT_STEP)
+        return FIRST_ADMIN_PORT + place if not odd and 0 <= place < 100 else 0
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_address(text: str) -> bool:
+    host, colon, port = text.rpartition(":")
+    return bool(colon and host and re.fullmatch(r"[0-9]{1,5}", port) and int(port) <= 65_535)
+
+
+def _local_address() -> str:
+    """The address this machine is reached at: that of the route to elsewhere; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:  # no route: this machine is alone
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

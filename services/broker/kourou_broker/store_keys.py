@@ -1,0 +1,278 @@
+"""Where a broker's store lies, when it is flushed, and how long it is kept.
+
+Lives here: those keys. May not live here: addresses (kourou_broker.network_keys), requests
+(kourou_broker.traffic_keys).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kourou.errors import ConfigError
+from kourou.model import limits
+from kourou.service.setting import SAME, setting
+
+INT_MAX = 2**31 - 1
+HOUR_MS = 3_600_000
+
+
+class FlushDiskType(StrEnum):
+    """When a send is acknowledged: when it is in memory, or when it is on disk."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreKeys:
+    """Files, flushes and retention."""
+
+    # Where the store lies.
+    store_root: Path = setting(
+        lambda: Path.home() / "store",
+        "storePathRootDir",
+        "The store's directory",
+        seed=SAME,
+        rocketmq=SAME,
+        default_text="$HOME/store",
+    )
+    commit_log_path: Path | None = setting(
+        None,
+        "storePathCommitLog",
+        "Empty is commitlog below the store's directory",
+        seed="$HOME/store/commitlog",
+        rocketmq="$HOME/store/commitlog",
+    )
+    consume_queue_path: Path | None = setting(
+        None,
+        "storePathConsumeQueue",
+        "Empty is consumequeue below the store's directory",
+        seed="$HOME/store/consumequeue",
+    )
+    index_path: Path | None = setting(
+        None,
+        "storePathIndex",
+        "Empty is index below the store's directory",
+        seed="$HOME/store/index",
+    )
+    checkpoint_path: Path | None = setting(
+        None,
+        "storeCheckpoint",
+        "Empty is checkpoint below the store's directory",
+        seed="$HOME/store/checkpoint",
+    )
+    abort_path: Path | None = setting(
+        None,
+        "abortFile",
+        "Empty is abort below the store's directory",
+        seed="$HOME/store/abort",
+    )
+    event_store_url: str | None = setting(
+        None,
+        "eventStoreUrl",
+        "Database of control events (SQLAlchemy URL); empty is SQLite there",
+    )
+    read_mode: str = setting(
+        "mmap",
+        "readMode",
+        "How records are read; pread survives a disk that fails under a mapping",
+        choices=("mmap", "pread"),
+    )
+    segment_size_bytes: int = setting(
+        limits.SEGMENT_SIZE_BYTES,
+        "mappedFileSizeCommitLog",
+        "Size of one commit log file",
+        unit="bytes",
+        low=4_096,
+        high=INT_MAX,
+        rocketmq=SAME,
+        aliases=("mapedFileSizeCommitLog",),
+    )
+    queue_file_bytes: int = setting(
+        limits.QUEUE_FILE_UNITS * limits.QUEUE_UNIT_BYTES,
+        "mappedFileSizeConsumeQueue",
+        "Size of one consume queue file, a multiple of 20",
+        unit="bytes",
+        low=20,
+        high=INT_MAX,
+        rocketmq=SAME,
+        aliases=("mapedFileSizeConsumeQueue",),
+    )
+    message_index: bool = setting(
+        True,
+        "messageIndexEnable",
+        "Index messages by their keys",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    message_index_safe: bool = setting(
+        False,
+        "messageIndexSafe",
+        "Flush the index with every checkpoint, so none is rebuilt",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    index_slots: int = setting(
+        limits.INDEX_SLOTS,
+        "maxHashSlotNum",
+        "Hash slots of one index file",
+        low=1,
+        high=INT_MAX,
+        rocketmq=SAME,
+    )
+    index_entries: int = setting(
+        limits.INDEX_ENTRIES,
+        "maxIndexNum",
+        "Entries of one index file",
+        low=2,
+        high=INT_MAX,
+        rocketmq=SAME,
+    )
+
+    # When it is flushed.
+    flush_disk_type: FlushDiskType = setting(
+        FlushDiskType.ASYNC_FLUSH,
+        "flushDiskType",
+        "A send is acknowledged when it is in memory (ASYNC_FLUSH) or on disk (SYNC_FLUSH)",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    sync_flush_timeout_ms: int = setting(
+        5_000,
+        "syncFlushTimeout",
+        "How long a send waits for the disk",
+        unit="ms",
+        low=1,
+        high=limits.DEADLINE_MS_MAX,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    flush_interval_ms: int = setting(
+        500,
+        "flushIntervalCommitLog",
+        "How often an asynchronous flush is considered",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    flush_least_pages: int = setting(
+        4,
+        "flushCommitLogLeastPages",
+        "Fewest dirty pages for which it is done",
+        unit="pages of 4 KiB",
+        low=0,
+        high=INT_MAX,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    flush_thorough_interval_ms: int = setting(
+        10_000,
+        "flushCommitLogThoroughInterval",
+        "After so long it is done for any dirty page",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    flush_timed: bool = setting(
+        True,
+        "flushCommitLogTimed",
+        "Flush by the clock only; false: also as soon as enough pages are dirty",
+        seed="false",
+        rocketmq=SAME,
+    )
+    queue_flush_interval_ms: int = setting(
+        1_000,
+        "flushIntervalConsumeQueue",
+        "How often a flush of consume queues is considered",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        rocketmq=SAME,
+    )
+    queue_flush_least_pages: int = setting(
+        2,
+        "flushConsumeQueueLeastPages",
+        "Fewest dirty pages for which it is done",
+        unit="pages of 4 KiB",
+        low=0,
+        high=INT_MAX,
+        rocketmq=SAME,
+    )
+    queue_flush_thorough_interval_ms: int = setting(
+        60_000,
+        "flushConsumeQueueThoroughInterval",
+        "After so long it is done for any dirty page",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        rocketmq=SAME,
+    )
+
+    # How long it is kept.
+    delete_when: str = setting(
+        "04",
+        "deleteWhen",
+        "Hours at which expired files are deleted, 0 to 23, separated by ';'",
+        dynamic=True,
+        seed="4",
+        rocketmq=SAME,
+    )
+    file_reserved_hours: int = setting(
+        72,
+        "fileReservedTime",
+        "How long a file is kept after its last write",
+        unit="hours",
+        low=1,
+        high=24 * 3_650,
+        dynamic=True,
+        seed="48",
+        rocketmq=SAME,
+    )
+    disk_used_percent_max: int = setting(
+        75,
+        "diskMaxUsedSpaceRatio",
+        "Above this, expired files are deleted at any hour",
+        unit="percent",
+        low=10,
+        high=95,
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    clean_file_forcibly: bool = setting(
+        True,
+        "cleanFileForciblyEnable",
+        "On a full disk delete files that have not expired",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+
+    def check_store(self) -> None:
+        """Refuse what no single key can tell is wrong."""
+        if self.queue_file_bytes % limits.QUEUE_UNIT_BYTES:
+            raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20")
+        self.delete_hours  # noqa: B018 - raises if malformed
+
+    @property
+    def sync_flush(self) -> bool:
+        """Does a send wait for the disk?"""
+        return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def delete_hours(self) -> tuple[int, ...]:
+        """The hours of deleteWhen."""
+        hours = []
+        for text in self.delete_when.split(";"):
+            if not re.fullmatch(r"\s*[0-9]{1,2}\s*", text) or int(text) > 23:
+                raise ConfigError(f"deleteWhen={self.delete_when!r} is refused", hint="04 or 02;14")
+            hours.append(int(text))
+        return tuple(hours)

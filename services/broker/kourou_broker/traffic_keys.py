@@ -1,0 +1,274 @@
+"""What may be sent to a broker and pulled from it, and who may create topics and groups.
+
+Lives here: those keys. May not live here: addresses (kourou_broker.network_keys), files
+(kourou_broker.store_keys).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kourou.errors import ConfigError
+from kourou.model import limits
+from kourou.service.setting import SAME, setting
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficKeys:
+    """Topics, groups, sends and pulls."""
+
+    # Topics and groups.
+    auto_create_topic: bool = setting(
+        True,
+        "autoCreateTopicEnable",
+        "A send creates its topic; production turns this off",
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    default_topic_queue_nums: int = setting(
+        8,
+        "defaultTopicQueueNums",
+        "Most queues that a topic created by a send may have",
+        low=1,
+        high=limits.TOPIC_QUEUES_MAX,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    auto_create_group: bool = setting(
+        True,
+        "autoCreateSubscriptionGroup",
+        "A consumer creates its group",
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    cluster_topic: bool = setting(
+        True,
+        "clusterTopicEnable",
+        "A topic named as the cluster exists",
+        rocketmq=SAME,
+    )
+    broker_topic: bool = setting(
+        True,
+        "brokerTopicEnable",
+        "A topic named as the broker exists",
+        rocketmq=SAME,
+    )
+    trace_topic: bool = setting(
+        False,
+        "traceTopicEnable",
+        "The topic for message traces exists",
+        rocketmq=SAME,
+    )
+    trace_topic_name: str = setting(
+        "RMQ_SYS_TRACE_TOPIC",
+        "msgTraceTopicName",
+        "Its name",
+        rocketmq=SAME,
+    )
+    trace_on: bool = setting(
+        True,
+        "traceOn",
+        "Tell clients that their messages may be traced",
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    group_subscription_policy: str = setting(
+        "warn",
+        "groupSubscriptionPolicy",
+        "What happens to a member whose subscriptions differ from its group's",
+        choices=("warn", "refuse"),
+        dynamic=True,
+    )
+    notify_consumer_ids_changed: bool = setting(
+        True,
+        "notifyConsumerIdsChangedEnable",
+        "Tell members of a group when it changes",
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    client_expiry_ms: int = setting(
+        120_000,
+        "channelExpiredTimeout",
+        "A client without a heartbeat for so long is forgotten",
+        unit="ms",
+        low=1_000,
+        high=HOUR_MS,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+
+    # Sends.
+    body_size_max: int = setting(
+        limits.BODY_SIZE_BYTES_MAX,
+        "maxMessageSize",
+        "Largest message body",
+        unit="bytes",
+        low=1,
+        high=limits.BODY_SIZE_BYTES_MAX,
+        dynamic=True,
+        seed="131072",
+        rocketmq=SAME,
+    )
+    reject_transactions: bool = setting(
+        False,
+        "rejectTransactionMessage",
+        "Refuse transactional messages",
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    deduplicate_retried_sends: bool = setting(
+        True,
+        "deduplicateRetriedSends",
+        "A send that is repeated within its deadline is answered and not stored again",
+        dynamic=True,
+    )
+    send_wait_ms_max: int = setting(
+        200,
+        "waitTimeMillsInSendQueue",
+        "A send that waited longer is told that the broker is busy",
+        unit="ms",
+        low=1,
+        high=60_000,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    inbox_inputs_max: int = setting(
+        10_000,
+        "sendThreadPoolQueueCapacity",
+        "Requests beyond so many waiting are told the same",
+        low=1,
+        high=1_000_000,
+        rocketmq=SAME,
+    )
+
+    # Pulls.
+    transfer_bytes_in_memory: int = setting(
+        262_144,
+        "maxTransferBytesOnMessageInMemory",
+        "Bytes of one pull that reads from memory",
+        unit="bytes",
+        low=1,
+        high=limits.FRAME_SIZE_BYTES_MAX,
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    transfer_count_in_memory: int = setting(
+        32,
+        "maxTransferCountOnMessageInMemory",
+        "Messages of one pull that reads from memory",
+        low=1,
+        high=limits.PULL_MESSAGES_MAX,
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    transfer_bytes_on_disk: int = setting(
+        65_536,
+        "maxTransferBytesOnMessageInDisk",
+        "Bytes of one pull that reads from disk",
+        unit="bytes",
+        low=1,
+        high=limits.FRAME_SIZE_BYTES_MAX,
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    transfer_count_on_disk: int = setting(
+        8,
+        "maxTransferCountOnMessageInDisk",
+        "Messages of one pull that reads from disk",
+        low=1,
+        high=limits.PULL_MESSAGES_MAX,
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    recent_percent: int = setting(
+        40,
+        "accessMessageInMemoryMaxRatio",
+        "Messages within this share of the machine's memory from the log's end count as in memory",
+        unit="percent",
+        low=0,
+        high=100,
+        rocketmq=SAME,
+    )
+    pull_bytes_max: int = setting(
+        limits.PULL_SIZE_BYTES_MAX,
+        "maxPullBytes",
+        "Bytes of one pull of Kourou's own clients",
+        unit="bytes",
+        low=65_536,
+        high=limits.PULL_SIZE_BYTES_MAX,
+        dynamic=True,
+    )
+    long_polling: bool = setting(
+        True,
+        "longPollingEnable",
+        "Keep a pull waiting when there is nothing to read",
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    hold_ms_max: int = setting(
+        30_000,
+        "longPollingTimeMillsMax",
+        "Longest such wait, whatever a client asks",
+        unit="ms",
+        low=100,
+        high=limits.DEADLINE_MS_MAX,
+        dynamic=True,
+    )
+    progress_interval_ms: int = setting(
+        5_000,
+        "flushConsumerOffsetInterval",
+        "How often the offsets of groups are recorded",
+        unit="ms",
+        low=100,
+        high=600_000,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    query_max: int = setting(
+        32,
+        "defaultQueryMaxNum",
+        "Most messages of one query by key",
+        low=1,
+        high=limits.QUERY_MESSAGES_MAX,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    property_filter: bool = setting(
+        True,
+        "enablePropertyFilter",
+        "Allow filters in SQL92 over message properties",
+        seed="false",
+        rocketmq="false",
+    )
+    message_delay_level: str = setting(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "messageDelayLevel",
+        "The delays of levels 1, 2, 3 and so on; units s, m, h, d",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delays of messageDelayLevel; the first is level 1's."""
+        units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+        delays = []
+        for text in self.message_delay_level.split():
+            if not re.fullmatch(r"[0-9]{1,6}[smhd]", text):
+                raise ConfigError(f"messageDelayLevel: {text!r} is refused", hint="for example 30s")
+            delays.append(int(text[:-1]) * units[text[-1]])
+        if not delays:
+            raise ConfigError("messageDelayLevel has no level")
+        return tuple(delays)

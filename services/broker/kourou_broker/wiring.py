@@ -1,0 +1,107 @@
+"""Each part of the broker gets the settings that are its own.
+
+Lives here: the way from keys of `broker.conf` to the values that parts take.
+May not live here: a default (the settings have them), a rule.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.settings_registry import SettingsRegistry
+from kourou.engine.topics import TopicRules
+from kourou.errors import ConfigError
+from kourou.service.settings import setting_specs
+from kourou.store.flush_schedule import FlushPolicy
+from kourou.store.settings import StoreSettings
+
+from kourou_broker.config import BrokerSettings
+from kourou_broker.network_keys import BrokerRole
+
+
+def store_settings_of(settings: BrokerSettings) -> StoreSettings:
+    """What the store is told. Raises ConfigError for a promise that this broker cannot keep."""
+    if settings.broker_role is BrokerRole.SYNC_MASTER:
+        raise ConfigError(
+            "brokerRole=SYNC_MASTER promises a copy, and this version does not replicate yet",
+            hint="use ASYNC_MASTER",
+        )
+    return StoreSettings(
+        root=settings.store_root,
+        commit_log=settings.commit_log_path,
+        segment_size_bytes=settings.segment_size_bytes,
+        queue_file_units=settings.queue_file_bytes // 20,
+        index_enabled=settings.message_index,
+        index_slots=settings.index_slots,
+        index_entries=settings.index_entries,
+        read_mode="pread" if settings.read_mode == "pread" else "mmap",
+        delay_levels_ms=settings.delay_levels_ms,
+        recent_percent=settings.recent_percent,
+    )
+
+
+def log_flush_of(settings: BrokerSettings) -> FlushPolicy:
+    """How patient the flush of the log is under ASYNC_FLUSH."""
+    return FlushPolicy(
+        interval_ms=settings.flush_interval_ms,
+        least_pages=settings.flush_least_pages,
+        thorough_ms=settings.flush_thorough_interval_ms,
+    )
+
+
+def queue_flush_of(settings: BrokerSettings) -> FlushPolicy:
+    """How patient the flush of queues and index is."""
+    return FlushPolicy(
+        interval_ms=settings.queue_flush_interval_ms,
+        least_pages=settings.queue_flush_least_pages,
+        thorough_ms=settings.queue_flush_thorough_interval_ms,
+    )
+
+
+def rules_of(settings: BrokerSettings) -> TopicRules:
+    """What the configuration says about topics."""
+    return TopicRules(
+        cluster_name=settings.broker_cluster_name,
+        broker_name=settings.broker_name,
+        auto_create=settings.auto_create_topic,
+        default_queue_nums=settings.default_topic_queue_nums,
+        cluster_topic=settings.cluster_topic,
+        broker_topic=settings.broker_topic,
+        trace_topic=settings.trace_topic,
+        trace_topic_name=settings.trace_topic_name,
+    )
+
+
+def policy_of(settings: BrokerSettings) -> BrokerPolicy:
+    """What decisions look at."""
+    return BrokerPolicy(
+        cluster_name=settings.broker_cluster_name,
+        broker_name=settings.broker_name,
+        broker_id=settings.broker_id,
+        permission=settings.broker_permission,
+        body_size_max=settings.body_size_max,
+        auto_create_topic=settings.auto_create_topic,
+        auto_create_group=settings.auto_create_group,
+        transfer_count_in_memory=settings.transfer_count_in_memory,
+        transfer_bytes_in_memory=settings.transfer_bytes_in_memory,
+        transfer_count_on_disk=settings.transfer_count_on_disk,
+        transfer_bytes_on_disk=settings.transfer_bytes_on_disk,
+        query_max=settings.query_max,
+        progress_interval_ms=settings.progress_interval_ms,
+        client_expiry_ms=settings.client_expiry_ms,
+        hold_ms_max=settings.hold_ms_max,
+        pull_bytes_max=settings.pull_bytes_max,
+        notify_consumer_ids_changed=settings.notify_consumer_ids_changed,
+        reject_transactions=settings.reject_transactions,
+        long_polling=settings.long_polling,
+        region_id=settings.region_id,
+        trace_on=settings.trace_on,
+        group_subscription_policy=settings.group_subscription_policy,
+        deduplicate_retried_sends=settings.deduplicate_retried_sends,
+    )
+
+
+def registry_of(settings: BrokerSettings) -> SettingsRegistry:
+    """Every key, and which of them may change while the broker runs."""
+    return SettingsRegistry(setting_specs(settings))

@@ -1,0 +1,310 @@
+"""Which brokers are alive, and which topics they have.
+
+Lives here: the tables, what a registration changes in them, who is dropped when, and what a route is.
+May not live here: requests and replies (kourou_namesrv.core), sockets.
+
+A broker is known by its name and id; what it registers stands until it unregisters, its connection
+closes, or it is silent for 120 s by the monotonic clock. Name servers know nothing of one another.
+
+Topics come from leaders (id 0) only, and only when the leader's data version changed; a topic that a
+leader no longer lists keeps its route until DELETE_TOPIC_IN_NAMESRV or until the broker name is gone.
+
+A stale farewell changes nothing: whoever unregisters, or loses its connection, takes along only a
+registration that it made itself, so an old process that ends late never deletes its successor.
+
+Invariants: a topic in `_queues` has at least one broker name, and each is in `_brokers`; a broker name
+in `_brokers` has at least one member; no address stands under two ids of one name.
+
+State: soft, on purpose: it is rebuilt within 30 s from what brokers register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kourou.engine.peer import Peer
+from kourou.errors import BadRequest, Throttled, TopicNotFound
+from kourou.model.permission import Permission
+from kourou.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.registration_body import BrokerRegistration
+from kourou.protocol.route_bodies import ClusterInfo
+
+BROKERS_MAX = 4_096
+NAME_LENGTH_MAX = 255
+UNIT = 1
+UNIT_SUBSCRIPTION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who registers. `addresses` has `carrier:listener` -> the address to dial there."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    addresses: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Member:
+    """One registered broker. `heard_ms` is monotonic."""
+
+    identity: Identity
+    peer: Peer
+    version: DataVersion
+    heard_ms: int
+    filter_servers: tuple[str, ...]
+
+    def address_for(self, asker: Peer) -> str | None:
+        """What `asker` should dial; None if it cannot reach this broker with its carrier."""
+        addresses = self.identity.addresses
+        for listener in (asker.listener, "internal"):
+            found = addresses.get(f"{asker.carrier}:{listener}")
+            if found is not None:
+                return found
+        return self.identity.address if self.peer.carrier == asker.carrier else None
+
+
+@dataclass(slots=True)
+class _Broker:
+    """All members of one broker name; `wiped` means that routes offer none of its topics to write."""
+
+    cluster: str
+    members: dict[int, _Member] = field(default_factory=dict)
+    wiped: bool = False
+
+
+class Routes:
+    """The tables of one name server."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[str, _Broker] = {}
+        self._queues: dict[str, dict[str, QueueData]] = {}
+
+    # -- brokers come and go ----------------------------------------------------------------------
+
+    def register(
+        self, identity: Identity, registration: BrokerRegistration, peer: Peer, now_ms: int
+    ) -> tuple[str, str]:
+        """A broker tells that it lives. Returns its leader's HA address and address ("" if none)."""
+        _check(identity)
+        broker = self._brokers.get(identity.name)
+        if broker is None:
+            if len(self._brokers) >= BROKERS_MAX:
+                raise Throttled(f"{BROKERS_MAX} broker names are registered; no more are taken")
+            broker = self._brokers[identity.name] = _Broker(identity.cluster)
+        broker.cluster = identity.cluster
+        # A follower that became the leader comes back with its old address under another id.
+        for other_id, other in list(broker.members.items()):
+            if other.identity.address == identity.address and other_id != identity.broker_id:
+                del broker.members[other_id]
+        former = broker.members.get(identity.broker_id)
+        broker.members[identity.broker_id] = _Member(
+            identity, peer, registration.version, now_ms, registration.filter_servers
+        )
+        if identity.broker_id == MASTER_ID:
+            same = (
+                former is not None
+                and former.identity.address == identity.address
+                and former.version == registration.version
+            )
+            if not same:
+                self._take_topics(identity.name, registration.topics)
+            return "", ""
+        leader = broker.members.get(MASTER_ID)
+        return (leader.identity.ha_address, leader.identity.address) if leader else ("", "")
+
+    def _take_topics(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
+        for topic in topics:
+            if not 0 < len(topic.name) <= NAME_LENGTH_MAX or not topic.name.isprintable():
+                continue  # one odd name must not cost a broker its other routes
+            self._queues.setdefault(topic.name, {})[broker_name] = QueueData(
+                broker_name,
+                topic.read_queue_nums,
+                topic.write_queue_nums,
+                topic.perm,
+                topic.topic_sys_flag,
+            )
+
+    def unregister(self, identity: Identity, peer: Peer) -> bool:
+        """A broker says farewell; False if what stands there now is not its own registration."""
+        broker = self._brokers.get(identity.name)
+        member = broker.members.get(identity.broker_id) if broker else None
+        if broker is None or member is None:
+            return False
+        if member.identity.address != identity.address or member.peer.id != peer.id:
+            return False
+        self._drop(identity.name, broker, identity.broker_id)
+        return True
+
+    def disconnected(self, peer: Peer) -> list[Identity]:
+        """A connection closed: whoever registered over it is gone at once."""
+        return self._drop_where(lambda member: member.peer.id == peer.id)
+
+    def expire(self, now_ms: int, expiry_ms: int) -> list[Identity]:
+        """Drop who was silent for too long."""
+        return self._drop_where(lambda member: now_ms - member.heard_ms >= expiry_ms)
+
+    def _drop_where(self, gone: _Test) -> list[Identity]:
+        found = []
+        for name, broker in list(self._brokers.items()):
+            for broker_id, member in list(broker.members.items()):
+                if gone(member):
+                    found.append(member.identity)
+                    self._drop(name, broker, broker_id)
+        return found
+
+    def _drop(self, name: str, broker: _Broker, broker_id: int) -> None:
+        del broker.members[broker_id]
+        if broker.members:
+            return
+        del self._brokers[name]
+        for topic in [topic for topic, queues in self._queues.items() if name in queues]:
+            self._forget(topic, name)
+
+    def _forget(self, topic: str, broker_name: str) -> None:
+        queues = self._queues[topic]
+        del queues[broker_name]
+        if not queues:
+            del self._queues[topic]
+
+    def version(
+        self, identity: Identity, version: DataVersion, now_ms: int
+    ) -> tuple[bool, DataVersion | None]:
+        """Did the broker's topics change since it registered, and what is known here?
+
+        An unchanged version counts as a sign of life.
+        """
+        broker = self._brokers.get(identity.name)
+        member = broker.members.get(identity.broker_id) if broker else None
+        if member is None or member.identity.address != identity.address:
+            return True, None
+        if member.version != version:
+            return True, member.version
+        member.heard_ms = now_ms
+        return False, member.version
+
+    # -- what operators change --------------------------------------------------------------------
+
+    def set_wiped(self, broker_name: str, wiped: bool) -> int:
+        """Stop or resume offering a broker's topics for writing; how many topics that concerns.
+
+        It holds until it is undone or the broker is gone, whatever the broker registers meanwhile.
+        """
+        broker = self._brokers.get(broker_name)
+        if broker is None:
+            return 0
+        broker.wiped = wiped
+        return sum(broker_name in queues for queues in self._queues.values())
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic's route, or only that part of it which lies in one cluster."""
+        for name in list(self._queues.get(topic, ())):
+            if not cluster or self._brokers[name].cluster == cluster:
+                self._forget(topic, name)
+
+    # -- what clients ask -------------------------------------------------------------------------
+
+    def route(self, topic: str, asker: Peer, order_conf: str | None) -> TopicRoute:
+        """Where a topic's queues are, with the addresses that `asker` can dial."""
+        queues = self._queues.get(topic)
+        if not queues:
+            raise TopicNotFound(
+                f"No topic route info in name server for the topic: {topic}",
+                hint="create it, or send to a broker with autoCreateTopicEnable=true",
+            )
+        brokers = [self._broker_data(name, asker) for name in queues]
+        filters: dict[str, tuple[str, ...]] = {}
+        for name in queues:
+            for member in self._brokers[name].members.values():
+                address = member.address_for(asker)
+                if address is not None and member.filter_servers:
+                    filters[address] = member.filter_servers
+        reachable = {broker.broker_name for broker in brokers if broker.broker_addrs}
+        return TopicRoute(
+            tuple(broker for broker in brokers if broker.broker_name in reachable),
+            tuple(self._offered(queue) for name, queue in queues.items() if name in reachable),
+            filters,
+            order_conf,
+        )
+
+    def _offered(self, queue: QueueData) -> QueueData:
+        if not self._brokers[queue.broker_name].wiped:
+            return queue
+        return QueueData(
+            queue.broker_name,
+            queue.read_queue_nums,
+            queue.write_queue_nums,
+            queue.perm & ~int(Permission.WRITE),
+            queue.topic_sys_flag,
+        )
+
+    def _broker_data(self, name: str, asker: Peer) -> BrokerData:
+        broker = self._brokers[name]
+        addresses = {
+            broker_id: address
+            for broker_id, member in broker.members.items()
+            if (address := member.address_for(asker)) is not None
+        }
+        return BrokerData(broker.cluster, name, addresses)
+
+    def cluster_info(self, asker: Peer) -> ClusterInfo:
+        """Every broker, by name and by cluster."""
+        brokers = {name: self._broker_data(name, asker) for name in self._brokers}
+        clusters: dict[str, tuple[str, ...]] = {}
+        for name, broker in self._brokers.items():
+            clusters[broker.cluster] = (*clusters.get(broker.cluster, ()), name)
+        return ClusterInfo(brokers, clusters)
+
+    def topics(self) -> list[str]:
+        """Every topic that has a route."""
+        return list(self._queues)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Topics that some broker of a cluster has."""
+        names = {name for name, broker in self._brokers.items() if broker.cluster == cluster}
+        return [topic for topic, queues in self._queues.items() if not names.isdisjoint(queues)]
+
+    def topics_flagged(self, wanted: int, unwanted: int = 0) -> list[str]:
+        """Topics whose system flag has the bits of `wanted` and none of `unwanted`."""
+        return [
+            topic
+            for topic, queues in self._queues.items()
+            if all((flag := next(iter(queues.values())).topic_sys_flag) & bit for bit in (wanted,))
+            and not flag & unwanted
+        ]
+
+    def system_topics(self, asker: Peer) -> tuple[list[str], str | None]:
+        """Names of clusters and brokers, which are topics too, and the address of some broker."""
+        info = self.cluster_info(asker)
+        addresses = (data.any_addr() for data in info.brokers.values())
+        return [*info.clusters, *info.brokers], next(filter(None, addresses), None)
+
+    def counts(self) -> dict[str, int]:
+        """Registered brokers of each cluster."""
+        found: dict[str, int] = {}
+        for broker in self._brokers.values():
+            found[broker.cluster] = found.get(broker.cluster, 0) + len(broker.members)
+        return found
+
+    def members(self) -> Iterator[Identity]:
+        """Everybody who is registered."""
+        for broker in self._brokers.values():
+            for member in broker.members.values():
+                yield member.identity
+
+
+def _check(identity: Identity) -> None:
+    for what, text in (
+        ("brokerName", identity.name),
+        ("clusterName", identity.cluster),
+        ("brokerAddr", identity.address),
+    ):
+        if not 0 < len(text) <= NAME_LENGTH_MAX or not text.isprintable():
+            raise BadRequest(f"{what} must be 1 to {NAME_LENGTH_MAX} printable characters")
+    if identity.broker_id < 0:
+        raise BadRequest(f"brokerId is {identity.broker_id}; it must be 0 or more")
