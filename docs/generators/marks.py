@@ -2,7 +2,7 @@
 
 Lives here: asking pytest for its collection. May not live here: judging whether a test passed.
 
-Marks may stand on functions, classes, modules and single parameters, and may be computed, so nothing
+Marks may stand on functions, classes, modules and single parameters, and may be computed; nothing
 but a collection knows them all. Slow tests are in it, too.
 """
 

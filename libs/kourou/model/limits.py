@@ -46,6 +46,8 @@ REMOTING_HEADER_SIZE_BYTES_MAX = 256 * 1024  # full properties, each byte writte
 FRAME_PARTS_MAX = 8
 JSON_DEPTH_MAX = 8
 JSON_FIELDS_MAX = 256
+LENIENT_REQUEST_BYTES_MAX = 256 * 1024  # the tolerant reader does 2 MB/s, and a broker waits for it
+LENIENT_REPLY_BYTES_MAX = 8 * 1024 * 1024  # offsets of all queues of a topic, several times over
 
 # -- requests -------------------------------------------------------------------------------------
 PULL_MESSAGES_MAX = 16_384  # one bulk pull of our own client

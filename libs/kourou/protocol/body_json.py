@@ -21,6 +21,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from kourou.errors import Code, DecodeError
+from kourou.model.limits import LENIENT_REPLY_BYTES_MAX, LENIENT_REQUEST_BYTES_MAX
 from kourou.model.queue import MessageQueue
 from kourou.protocol import lenient_json
 from kourou.protocol.lenient_json import ObjectKey
@@ -46,8 +47,13 @@ def malformed(what: str, error: object) -> DecodeError:
     return DecodeError(f"the body is no {what}: {error}", code=Code.SYSTEM_ERROR)
 
 
-def shape_decoder(shape: type[T], what: str) -> Callable[[Buffer], T]:
-    """A function from a body to its shape; `what` names the body in errors."""
+def shape_decoder(
+    shape: type[T], what: str, *, lenient_bytes_max: int = LENIENT_REQUEST_BYTES_MAX
+) -> Callable[[Buffer], T]:
+    """A function from a body to its shape; `what` names the body in errors.
+
+    `lenient_bytes_max` bounds bodies that are not standard JSON, since they are slow to read.
+    """
     strict = msgspec.json.Decoder(shape, strict=False).decode
 
     def decode(body: Buffer) -> T:
@@ -55,13 +61,20 @@ def shape_decoder(shape: type[T], what: str) -> Callable[[Buffer], T]:
             return strict(body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             pass  # another spelling, or wrong: the lenient reader tells them apart
-        return convert(read(body, what), shape, what)
+        return convert(read(body, what, lenient_bytes_max), shape, what)
 
     return decode
 
 
-def read(body: Buffer, what: str) -> Any:
+def reply_decoder(shape: type[T], what: str) -> Callable[[Buffer], T]:
+    """As `shape_decoder`, for answers, which may be long and are not read by a server's loop."""
+    return shape_decoder(shape, what, lenient_bytes_max=LENIENT_REPLY_BYTES_MAX)
+
+
+def read(body: Buffer, what: str, lenient_bytes_max: int = LENIENT_REPLY_BYTES_MAX) -> Any:
     """Plain values of a body."""
+    if len(body) > lenient_bytes_max:
+        raise malformed(what, f"not standard JSON, and longer than {lenient_bytes_max} bytes")
     try:
         return lenient_json.loads(body)
     except DecodeError as error:

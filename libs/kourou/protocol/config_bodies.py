@@ -17,6 +17,7 @@ from kourou.protocol.body_json import (
     QueueIdText,
     Shape,
     malformed,
+    reply_decoder,
     shape_decoder,
 )
 from kourou.protocol.request import Int32, Int64
@@ -116,7 +117,7 @@ def topics_shape(topics: Iterable[TopicConfig], version: DataVersion) -> TopicCo
     )
 
 
-_decode_topics = shape_decoder(TopicConfigsShape, "table of topics")
+_decode_topics = reply_decoder(TopicConfigsShape, "table of topics")
 
 
 def decode_topic_configs(body: Buffer) -> tuple[list[TopicConfig], DataVersion]:
@@ -177,7 +178,7 @@ class _GroupConfigsShape(Shape, kw_only=True):
 
 
 _decode_group = shape_decoder(_GroupConfigShape, "consumer group configuration")
-_decode_groups = shape_decoder(_GroupConfigsShape, "table of consumer groups")
+_decode_groups = reply_decoder(_GroupConfigsShape, "table of consumer groups")
 
 
 def decode_group_config(body: Buffer) -> GroupConfig:
@@ -221,8 +222,8 @@ class _DelayOffsetsShape(Shape, kw_only=True):
     offset_table: dict[QueueIdText, Int64] | None = None
 
 
-_decode_consumer_offsets = shape_decoder(_ConsumerOffsetsShape, "table of consumer offsets")
-_decode_delay_offsets = shape_decoder(_DelayOffsetsShape, "table of delay offsets")
+_decode_consumer_offsets = reply_decoder(_ConsumerOffsetsShape, "table of consumer offsets")
+_decode_delay_offsets = reply_decoder(_DelayOffsetsShape, "table of delay offsets")
 
 
 def decode_consumer_offsets(body: Buffer) -> list[tuple[str, str, dict[int, int]]]:

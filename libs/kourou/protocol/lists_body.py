@@ -23,6 +23,7 @@ from kourou.protocol.body_json import (
     Shape,
     malformed,
     queue_shape,
+    reply_decoder,
     shape_decoder,
 )
 from kourou.protocol.heartbeat_body import (
@@ -44,7 +45,7 @@ class _ConsumerIdsShape(Shape, kw_only=True):
     consumer_id_list: list[str] | None = None
 
 
-_decode_consumer_ids = shape_decoder(_ConsumerIdsShape, "list of consumers")
+_decode_consumer_ids = reply_decoder(_ConsumerIdsShape, "list of consumers")
 
 
 def decode_consumer_ids(body: Buffer) -> list[str]:
@@ -61,7 +62,7 @@ class _GroupListShape(Shape, kw_only=True):
     group_list: list[str] | None = None
 
 
-_decode_group_list = shape_decoder(_GroupListShape, "list of groups")
+_decode_group_list = reply_decoder(_GroupListShape, "list of groups")
 
 
 def decode_group_list(body: Buffer) -> list[str]:
@@ -127,8 +128,8 @@ class _ProducerConnectionShape(Shape, kw_only=True):
     connection_set: list[_ConnectionShape] | None = None
 
 
-_decode_consumers = shape_decoder(_ConsumerConnectionShape, "list of consumer connections")
-_decode_producers = shape_decoder(_ProducerConnectionShape, "list of producer connections")
+_decode_consumers = reply_decoder(_ConsumerConnectionShape, "list of consumer connections")
+_decode_producers = reply_decoder(_ProducerConnectionShape, "list of producer connections")
 
 
 def _connection_shapes(connections: Iterable[Connection]) -> list[_ConnectionShape]:
@@ -209,7 +210,7 @@ class _ProducerTableShape(Shape, kw_only=True):
     data: dict[str, list[_ProducerInfoShape]] | None = None
 
 
-_decode_producer_table = shape_decoder(_ProducerTableShape, "table of producers")
+_decode_producer_table = reply_decoder(_ProducerTableShape, "table of producers")
 
 
 def decode_producer_table(body: Buffer) -> dict[str, list[ProducerInfo]]:
@@ -273,7 +274,7 @@ class _LockedShape(Shape, kw_only=True):
 
 
 _decode_lock = shape_decoder(_LockShape, "list of queues to lock")
-_decode_locked = shape_decoder(_LockedShape, "list of locked queues")
+_decode_locked = reply_decoder(_LockedShape, "list of locked queues")
 
 
 def decode_lock_batch(body: Buffer) -> LockBatch:

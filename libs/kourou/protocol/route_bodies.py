@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kourou.model.route import BrokerData, QueueData, TopicRoute
-from kourou.protocol.body_json import BrokerIdText, Buffer, Shape, shape_decoder
+from kourou.protocol.body_json import BrokerIdText, Buffer, Shape, reply_decoder
 from kourou.protocol.request import Int32
 
 _encode = msgspec.json.Encoder().encode
@@ -54,7 +54,7 @@ class _RouteShape(Shape, kw_only=True):
     queue_datas: list[_QueueDataShape] | None = None
 
 
-_decode_route = shape_decoder(_RouteShape, "topic route")
+_decode_route = reply_decoder(_RouteShape, "topic route")
 
 
 def decode_topic_route(body: Buffer) -> TopicRoute:
@@ -117,7 +117,7 @@ class _ClusterShape(Shape, kw_only=True):
     cluster_addr_table: dict[str, list[str]] | None = None
 
 
-_decode_cluster = shape_decoder(_ClusterShape, "cluster info")
+_decode_cluster = reply_decoder(_ClusterShape, "cluster info")
 
 
 def decode_cluster_info(body: Buffer) -> ClusterInfo:
@@ -147,7 +147,7 @@ class _TopicListShape(Shape, kw_only=True):
     topic_list: list[str] | None = None
 
 
-_decode_topic_list = shape_decoder(_TopicListShape, "topic list")
+_decode_topic_list = reply_decoder(_TopicListShape, "topic list")
 
 
 def decode_topic_list(body: Buffer) -> tuple[list[str], str | None]:
@@ -170,7 +170,7 @@ class _KvTableShape(Shape, kw_only=True):
     table: dict[str, str | None] | None = None
 
 
-_decode_kv_table = shape_decoder(_KvTableShape, "key/value table")
+_decode_kv_table = reply_decoder(_KvTableShape, "key/value table")
 
 
 def decode_kv_table(body: Buffer) -> dict[str, str]:

@@ -30,7 +30,7 @@ from kourou.protocol.body_json import (
     queue_map,
     queue_shape,
     read,
-    shape_decoder,
+    reply_decoder,
     submap,
 )
 from kourou.protocol.request import Int32, Int64
@@ -189,7 +189,7 @@ class _CorrectionShape(Shape, kw_only=True):
     correction_offsets: dict[QueueIdText, Int64] | None = None
 
 
-_decode_corrections = shape_decoder(_CorrectionShape, "table of correction offsets")
+_decode_corrections = reply_decoder(_CorrectionShape, "table of correction offsets")
 
 
 def decode_correction_offsets(body: Buffer) -> dict[int, int]:
@@ -232,7 +232,7 @@ class _TimeSpansShape(Shape, kw_only=True):
     consume_time_span_set: list[QueueTimeSpan] | None = None
 
 
-_decode_time_spans = shape_decoder(_TimeSpansShape, "list of time spans")
+_decode_time_spans = reply_decoder(_TimeSpansShape, "list of time spans")
 
 
 def decode_time_spans(body: Buffer) -> list[QueueTimeSpan]:
@@ -281,7 +281,7 @@ class BrokerStats(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     stats_minute: StatsItem = StatsItem()
 
 
-_decode_broker_stats = shape_decoder(BrokerStats, "broker statistics")
+_decode_broker_stats = reply_decoder(BrokerStats, "broker statistics")
 
 
 def decode_broker_stats(body: Buffer) -> BrokerStats:

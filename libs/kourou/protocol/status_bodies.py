@@ -27,7 +27,7 @@ from kourou.protocol.body_json import (
     queue_map,
     queue_shape,
     read,
-    shape_decoder,
+    reply_decoder,
     submap,
 )
 from kourou.protocol.heartbeat_body import SubscriptionShape, subscription_shape
@@ -162,7 +162,7 @@ class DirectResult(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     spent_time_mills: Int64 = 0
 
 
-_decode_direct = shape_decoder(DirectResult, "result of a direct consumption")
+_decode_direct = reply_decoder(DirectResult, "result of a direct consumption")
 
 
 def decode_direct_result(body: Buffer) -> DirectResult:
@@ -209,7 +209,7 @@ class _QueueLookShape(Shape, kw_only=True):
     subscription_data: SubscriptionShape | UnsetType | None = UNSET
 
 
-_decode_queue_look = shape_decoder(_QueueLookShape, "look into a queue")
+_decode_queue_look = reply_decoder(_QueueLookShape, "look into a queue")
 
 
 def decode_queue_look(body: Buffer) -> QueueLook:
@@ -264,7 +264,7 @@ class _OffsetMovedShape(Shape, kw_only=True):
     offset_request: Int64
 
 
-_decode_moved = shape_decoder(_OffsetMovedShape, "offset-moved event")
+_decode_moved = reply_decoder(_OffsetMovedShape, "offset-moved event")
 
 
 def decode_offset_moved(body: Buffer) -> OffsetMoved:

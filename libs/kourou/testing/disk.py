@@ -29,6 +29,10 @@ SECTOR = 512
 BLOCK = 4096
 
 
+class PowerLost(Exception):
+    """The power went off in the middle of a call; what is left is `SimDisk.crash()`."""
+
+
 class _Inode:
     """Content of a file: as programs see it, as the platter has it, and what lies between."""
 
@@ -127,6 +131,7 @@ class SimDisk:
         self.syncs = 0
         self._rng = random.Random(seed)
         self._fail_sync_at = 0
+        self._cut_power_at = 0
         self._names: dict[Path, _Inode | None] = {Path("/"): None}
         self._durable: dict[Path, _Inode | None] = {Path("/"): None}
         self._children: dict[Path, set[Path]] = {Path("/"): set()}
@@ -139,6 +144,19 @@ class SimDisk:
     def fail_sync(self, nth: int) -> None:
         """Let the nth fdatasync or sync_dir from now on fail with EIO, once."""
         self._fail_sync_at = self.syncs + nth
+
+    def cut_power(self, nth: int) -> None:
+        """Let the nth fdatasync or sync_dir from now on raise PowerLost, and all that follow."""
+        self._cut_power_at = self.syncs + nth
+
+    def kill(self) -> SimDisk:
+        """The process dies, the machine goes on: locks are free, nothing written is lost.
+
+        Faults that were ordered and have not come are off.
+        """
+        self._locked.clear()
+        self._fail_sync_at = self._cut_power_at = 0
+        return self
 
     def crash(self) -> SimDisk:
         """Cut the power now; return the disk that is found afterwards, with its locks free."""
@@ -232,13 +250,19 @@ class SimDisk:
 
     def sync(self, inode: _Inode) -> None:
         """Make the pending writes durable; when told to fail, forget them instead."""
-        pending, inode.pending = inode.pending, []
-        self._count_sync()
-        for at, data in pending:
+        try:
+            self._count_sync()
+        except OSError:
+            inode.pending.clear()
+            raise
+        for at, data in inode.pending:
             _put(inode.durable, at, data)
+        inode.pending.clear()
 
     def _count_sync(self) -> None:
         self.syncs += 1
+        if self._cut_power_at and self.syncs >= self._cut_power_at:
+            raise PowerLost
         if self.syncs == self._fail_sync_at:
             raise OSError(errno.EIO, "Input/output error")
 
@@ -315,9 +339,8 @@ class SimDisk:
         """Make the names in this directory durable."""
         if path not in self._children:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
-        changed = self._changed.pop(path, set())
         self._count_sync()
-        for name in changed:
+        for name in self._changed.pop(path, ()):
             if name in self._names:
                 self._durable[name] = self._names[name]
             else:

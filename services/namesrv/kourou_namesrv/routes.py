@@ -1,26 +1,28 @@
 """Which brokers are alive, and which topics they have.
 
-Lives here: the tables, what a registration changes in them, who is dropped when, and what a route is.
+Lives here: the tables, what a registration changes in them, who is dropped when, and what a route
+is.
 May not live here: requests and replies (kourou_namesrv.core), sockets.
 
 A broker is known by its name and id; what it registers stands until it unregisters, its connection
 closes, or it is silent for 120 s by the monotonic clock. Name servers know nothing of one another.
 
-Topics come from leaders (id 0) only, and only when the leader's data version changed; a topic that a
-leader no longer lists keeps its route until DELETE_TOPIC_IN_NAMESRV or until the broker name is gone.
+Topics come from leaders (id 0) only, and only when the leader's data version changed; a topic that
+a leader no longer lists keeps its route until DELETE_TOPIC_IN_NAMESRV or until the broker name is
+gone.
 
 A stale farewell changes nothing: whoever unregisters, or loses its connection, takes along only a
 registration that it made itself, so an old process that ends late never deletes its successor.
 
-Invariants: a topic in `_queues` has at least one broker name, and each is in `_brokers`; a broker name
-in `_brokers` has at least one member; no address stands under two ids of one name.
+Invariants: a topic in `_queues` has at least one broker name, and each is in `_brokers`; a broker
+name in `_brokers` has at least one member; no address stands under two ids of one name.
 
 State: soft, on purpose: it is rebuilt within 30 s from what brokers register.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kourou.engine.peer import Peer
@@ -149,7 +151,7 @@ class Routes:
         """Drop who was silent for too long."""
         return self._drop_where(lambda member: now_ms - member.heard_ms >= expiry_ms)
 
-    def _drop_where(self, gone: _Test) -> list[Identity]:
+    def _drop_where(self, gone: Callable[[_Member], bool]) -> list[Identity]:
         found = []
         for name, broker in list(self._brokers.items()):
             for broker_id, member in list(broker.members.items()):
@@ -225,6 +227,12 @@ class Routes:
                 if address is not None and member.filter_servers:
                     filters[address] = member.filter_servers
         reachable = {broker.broker_name for broker in brokers if broker.broker_addrs}
+        if not reachable:
+            raise TopicNotFound(
+                f"no broker of the topic {topic} has an address for the listener "
+                f"{asker.carrier}:{asker.listener}",
+                hint="see advertisedListeners of the brokers",
+            )
         return TopicRoute(
             tuple(broker for broker in brokers if broker.broker_name in reachable),
             tuple(self._offered(queue) for name, queue in queues.items() if name in reachable),
@@ -271,12 +279,11 @@ class Routes:
 
     def topics_flagged(self, wanted: int, unwanted: int = 0) -> list[str]:
         """Topics whose system flag has the bits of `wanted` and none of `unwanted`."""
-        return [
-            topic
+        flags = {
+            topic: next(iter(queues.values())).topic_sys_flag
             for topic, queues in self._queues.items()
-            if all((flag := next(iter(queues.values())).topic_sys_flag) & bit for bit in (wanted,))
-            and not flag & unwanted
-        ]
+        }
+        return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
 
     def system_topics(self, asker: Peer) -> tuple[list[str], str | None]:
         """Names of clusters and brokers, which are topics too, and the address of some broker."""

@@ -1,0 +1,77 @@
+"""The sources as data, for tests that read code instead of running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = {".git", ".venv", ".kourou-test", "__pycache__", "node_modules", "vendor", "dist"}
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".sh", ".yml", ".yaml", ".conf", ".properties", ""}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file: its path from the root, its text, its syntax tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def module(self) -> str:
+        """The name by which it is imported."""
+        parts = Path(self.path).with_suffix("").parts
+        start = 1 if parts[0] == "libs" else 2
+        names = parts[start:-1] if parts[-1] == "__init__" else parts[start:]
+        return ".".join(names)
+
+
+def _python_files(*tops: str) -> Iterator[Source]:
+    for top in tops:
+        for path in sorted((ROOT / top).rglob("*.py")):
+            if not LEFT_OUT & set(path.parts):
+                text = path.read_text(encoding="utf-8")
+                yield Source(path.relative_to(ROOT).as_posix(), text, ast.parse(text))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def production() -> list[Source]:
+    """Every module that is shipped."""
+    return list(_python_files("libs", "services"))
+
+
+@pytest.fixture(scope="session")
+def tests() -> list[Source]:
+    """Every file of tests."""
+    return list(_python_files("tests"))
+
+
+@pytest.fixture(scope="session")
+def every_python(production: list[Source], tests: list[Source]) -> list[Source]:
+    """All Python files of the project."""
+    return [*production, *tests, *_python_files("docs", "benchmarks")]
+
+
+@pytest.fixture(scope="session")
+def texts() -> dict[str, str]:
+    """Every text file of the project by its path, generated and golden ones included."""
+    found: dict[str, str] = {}
+    for path in sorted(ROOT.rglob("*")):
+        relative = path.relative_to(ROOT)
+        hidden = any(part.startswith(".") and part != ".ci" for part in relative.parts)
+        if hidden or LEFT_OUT & set(relative.parts) or not path.is_file():
+            continue
+        if path.suffix in TEXT_SUFFIXES and "golden" not in relative.parts:
+            found[relative.as_posix()] = path.read_text(encoding="utf-8")
+    return found

