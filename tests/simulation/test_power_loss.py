@@ -88,10 +88,14 @@ class Life:
             self.disk.fail_sync(self.rng.randrange(1, 6))
         for _ in range(self.rng.randrange(1, 9)):
             drafts = [self.draft() for _ in range(self.rng.randrange(1, 5))]
-            for item in writer.write(drafts, dispatch=self.rng.random() < 0.9):
+            stamped = writer.stamp(drafts)
+            for item in stamped:
                 place = (item.topic, item.queue_id, item.offset)
                 self.written.setdefault(place, set()).add(item.record)
-                self.unflushed.append(item)
+            writer.append(stamped)
+            self.unflushed += stamped
+            if self.rng.random() < 0.9:
+                store.dispatch()
             if self.early:
                 self.acknowledge()
             chance = self.rng.random()

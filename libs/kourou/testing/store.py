@@ -101,6 +101,13 @@ class StoreWriter:
     def write(self, drafts: Sequence[Draft], *, dispatch: bool = True) -> list[Written]:
         """Append the drafts as one batch, making room first; dispatch them unless told not to."""
         written = self.stamp(drafts)
+        self.append(written)
+        if dispatch:
+            self._store.dispatch()
+        return written
+
+    def append(self, written: Sequence[Written]) -> None:
+        """Append what `stamp` returned last, making room first."""
         if self._store.space.allocated_end < self._placed.end:
             self._store.allocate_next(self._placed.end)
         pieces = []
@@ -108,9 +115,6 @@ class StoreWriter:
             run = [item.record for item in written[first : first + count]]
             pieces.append((position, b"".join(run)))
         self._store.append(pieces, self._placed.blanks, self._placed.end)
-        if dispatch:
-            self._store.dispatch()
-        return written
 
     def _encode(self, draft: Draft) -> bytes:
         properties = []

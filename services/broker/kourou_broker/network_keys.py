@@ -161,6 +161,18 @@ class NetworkKeys:
         "insecureNetwork",
         "Allow addresses open to the network, in clear text",
     )
+    log_level: str = setting(
+        "INFO",
+        "logLevel",
+        "Lines below it are left out",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+    )
+    log_format: str = setting(
+        "auto",
+        "logFormat",
+        "auto is console on a terminal, else json",
+        choices=("auto", "json", "console"),
+    )
     admin_enabled: bool = setting(
         True,
         "adminEnable",

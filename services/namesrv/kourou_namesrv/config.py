@@ -20,6 +20,8 @@ from kourou.service.settings import Loaded, load_settings
 from kourou.transport.zmq_socket import split_address
 
 ZMQ_PORT_SHIFT = 10_000
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_FORMATS = ("auto", "json", "console")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,10 @@ class NamesrvSettings:
         high=65_535,
     )
     admin_host: str = setting("127.0.0.1", "adminHost", "Their address")
+    log_level: str = setting("INFO", "logLevel", "Lines below it are left out", choices=LOG_LEVELS)
+    log_format: str = setting(
+        "auto", "logFormat", "auto is console on a terminal, else json", choices=LOG_FORMATS
+    )
     kv_config_path: Path = setting(
         lambda: Path.home() / "namesrv" / "kvConfig.json",
         "kvConfigPath",

@@ -45,6 +45,7 @@ class RecordKeyValues:
     expected_offset: int
     cause: Cause
     request: Received
+    table: dict[str, dict[str, str]]  # as it will be when they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +281,11 @@ class NamesrvCore:
                 self._effects.append(Reply(received.to))
                 continue
             self._writing = True
-            cause = Cause(str(received.to.peer), trace_id=received.trace[:16].hex())
+            trace_id = received.trace[:16].hex() if any(received.trace) else ""
+            cause = Cause(str(received.to.peer), trace_id=trace_id)
+            table = _table_after(self.key_values, events)
             offset = self.key_values.next_offset
-            self._effects.append(RecordKeyValues(events, offset, cause, received))
+            self._effects.append(RecordKeyValues(events, offset, cause, received, table))
 
     def _decided(self, request: Any) -> list[Event]:
         if isinstance(request, ask.PutKvConfig):
@@ -305,6 +308,13 @@ class NamesrvCore:
         for key in wanted:
             self._registry.dynamic(key)
         raise ConfigError("no setting is named", hint="give lines of the form key=value")
+
+
+def _table_after(state: KeyValues, events: Sequence[Event]) -> dict[str, dict[str, str]]:
+    ahead = state.copy()
+    for event in events:
+        ahead = evolve_key_values(ahead, Recorded(ahead.next_offset, -1, 0, "", "", "", event))
+    return ahead.table
 
 
 def _body(received: Received) -> bytes:

@@ -73,7 +73,7 @@ class _Member:
 
 @dataclass(slots=True)
 class _Broker:
-    """All members of one broker name; `wiped` means that routes offer none of its topics to write."""
+    """All members of one broker name; `wiped`: routes offer none of its topics to write."""
 
     cluster: str
     members: dict[int, _Member] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Routes:
     def register(
         self, identity: Identity, registration: BrokerRegistration, peer: Peer, now_ms: int
     ) -> tuple[str, str]:
-        """A broker tells that it lives. Returns its leader's HA address and address ("" if none)."""
+        """A broker lives. Returns its leader's HA address and address ("" if none)."""
         _check(identity)
         broker = self._brokers.get(identity.name)
         if broker is None:

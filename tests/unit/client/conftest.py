@@ -41,7 +41,7 @@ from kourou.protocol.record import decode_record, encode_host, stamp
 from kourou.protocol.table import REQUESTS
 from kourou.transport.zmq_client import Reply
 
-NAMESRV = "namesrv:19876"
+NAMESRV = "127.0.0.1:19876"
 
 
 @dataclass

@@ -1,0 +1,141 @@
+"""Where key/value settings are kept: an event store, and RocketMQ's file beside it.
+
+Lives here: loading, recording and writing `kvConfig.json`.
+May not live here: what may be set (kourou.engine.key_values).
+
+The event store decides and has the history. `kvConfig.json` is its projection in RocketMQ's format,
+so that a RocketMQ name server can be started on it, and back: what somebody else wrote there is
+imported as events. `<name>.written` holds the hashes of what we wrote last and before that, so a
+crash between the two does not make our own file look foreign.
+
+SQLAlchemy is loaded only when there is something to keep: most name servers never have any.
+
+State: a log (the events) and a projection (the file).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from kourou.clock import Clock
+from kourou.engine.events import Cause, Event, KeyValueDeleted, KeyValuePut, Recorded
+from kourou.engine.key_values import KEY_VALUES, KeyValues
+from kourou.errors import ConfigError, DecodeError
+from kourou.protocol import lenient_json
+from kourou.store.disk import as_store_error, read_whole, write_atomically
+from kourou.store.real_disk import RealDisk
+
+if TYPE_CHECKING:
+    from kourou.eventstore.event_store import EventStore
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+Table = Mapping[str, Mapping[str, str]]
+
+
+class KeyValueStore:
+    """The key/value settings on disk. `path` is that of `kvConfig.json`. One caller at a time."""
+
+    def __init__(self, path: Path, url: str | None, clock: Clock) -> None:
+        self._path = path
+        self._url = url
+        self._clock = clock
+        self._database = path.with_name("namesrv.db")
+        self._written = path.with_name(path.name + ".written")
+        self._disk = RealDisk()
+        self._events: EventStore | None = None
+
+    def load(self) -> KeyValues:
+        """The settings as they are. ConfigError for a file that cannot be read."""
+        state = KeyValues()
+        if self._url or self._database.exists():
+            state, _ = self._opened().load(KEY_VALUES)
+        foreign = self._read_foreign()
+        if foreign is not None:
+            events = _differences(state.table, foreign)
+            cause = Cause("name server", "imported from kvConfig.json, which somebody else wrote")
+            for recorded in self.record(events, state.next_offset, cause) if events else ():
+                state = KEY_VALUES.evolve(state, recorded)
+        if state.next_offset:
+            self.write(state.table)
+        return state
+
+    def record(self, events: Sequence[Event], expected_offset: int, cause: Cause) -> list[Recorded]:
+        """Make events durable. MetadataUnavailable if the database does not take them."""
+        return self._opened().record(
+            KEY_VALUES,
+            events,
+            expected_offset=expected_offset,
+            wall_ms=self._clock.now_ms(),
+            cause=cause,
+        )
+
+    def write(self, table: Table) -> None:
+        """Bring `kvConfig.json` up to date. DiskFull or StoreFaulted if that fails."""
+        content = lenient_json.dumps({"configTable": {name: dict(table[name]) for name in table}})
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            before = read_whole(self._disk, self._path, FILE_BYTES_MAX)
+            if before == content:
+                return
+            hashes = [_hash(content), _hash(before or b"")]
+            write_atomically(self._disk, self._written, msgspec.json.encode(hashes))
+            if before is not None:
+                backup = self._path.with_name(self._path.name + ".bak")
+                write_atomically(self._disk, backup, before)
+            write_atomically(self._disk, self._path, content)
+        except OSError as error:
+            raise as_store_error(error, f"writing {self._path}") from error
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._events is not None:
+            self._events.close()
+
+    def _opened(self) -> EventStore:
+        if self._events is None:
+            from kourou.eventstore.event_store import EventStore
+
+            self._database.parent.mkdir(parents=True, exist_ok=True)
+            self._events = (
+                EventStore.open(self._url) if self._url else EventStore.at(self._database)
+            )
+        return self._events
+
+    def _read_foreign(self) -> Table | None:
+        """The table that somebody else wrote into the file; None if nobody did."""
+        try:
+            content = read_whole(self._disk, self._path, FILE_BYTES_MAX)
+            known = read_whole(self._disk, self._written, FILE_BYTES_MAX) or b"[]"
+        except OSError as error:
+            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
+        if not content or _hash(content).encode() in known:
+            return None
+        try:
+            read = msgspec.convert(
+                lenient_json.loads(content), dict[str, dict[str, dict[str, str]]]
+            )
+        except (DecodeError, msgspec.ValidationError) as error:
+            raise ConfigError(
+                f"{self._path} is damaged: {error}", hint="restore it from the .bak beside it"
+            ) from error
+        return read.get("configTable", {})
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _differences(have: Table, want: Table) -> list[Event]:
+    events: list[Event] = []
+    for namespace in sorted(have.keys() | want.keys()):
+        old, new = have.get(namespace, {}), want.get(namespace, {})
+        for key in sorted(old.keys() | new.keys()):
+            if key not in new:
+                events.append(KeyValueDeleted(namespace, key, old[key]))
+            elif old.get(key) != new[key]:
+                events.append(KeyValuePut(namespace, key, new[key], old.get(key)))
+    return events
