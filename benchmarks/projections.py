@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+
 from kourou.store.dispatch import Dispatcher
 from kourou.store.key_index import KeyIndex
 from kourou.store.paths import StorePaths

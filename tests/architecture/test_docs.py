@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from kourou.cli.check_stages import ALLOWED_SKIPS, STAGES
 from kourou.cli.commands import command_names
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from kourou.engine import control, groups, progress, settings, topics, undo
 from kourou.engine.control import CONTROL, ControlState, evolve
 from kourou.engine.events import (

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import uvloop
 import zmq
+
 from kourou.clock import SystemClock
 from kourou.engine.peer import Peer
 from kourou.errors import ConfigError, KourouError, TimedOut, Unavailable, UnknownOutcome

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from kourou.errors import Code
 from kourou.protocol import bodies
 from kourou.protocol.ext_fields import (

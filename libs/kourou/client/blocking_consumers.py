@@ -104,6 +104,7 @@ class Listener(_Consuming):
         return ThreadRunner(
             self._handler,
             report,
+            self._client.clock,
             threads_min=settings.consume_threads_min,
             threads_max=settings.consume_threads_max,
             name=f"kourou-{settings.consumer_group}",

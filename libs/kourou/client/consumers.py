@@ -89,11 +89,16 @@ class Listener(_Consuming):
         settings = self._wanted.settings
         if inspect.iscoroutinefunction(self._handler):
             return CoroutineRunner(
-                loop, self._handler, report, concurrency=settings.consume_threads_max
+                loop,
+                self._handler,
+                report,
+                self._client.clock,
+                concurrency=settings.consume_threads_max,
             )
         return ThreadRunner(
             self._handler,
             report,
+            self._client.clock,
             threads_min=settings.consume_threads_min,
             threads_max=settings.consume_threads_max,
             name=f"kourou-{settings.consumer_group}",

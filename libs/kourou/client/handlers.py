@@ -19,6 +19,7 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections import deque
@@ -26,12 +27,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from kourou.client.handover import Handover
+from kourou.clock import Clock
 
 Item: TypeAlias = Any
 """A received message, or a list of them; runners do not look inside."""
 
 TURNS_PER_YIELD = 64
 """Calls of a handler that never waits, before other tasks of the loop get their turn."""
+
+
+_log = logging.getLogger("kourou.client.consume")
 
 
 class Report(Protocol):
@@ -70,9 +75,11 @@ class CoroutineRunner:
         loop: asyncio.AbstractEventLoop,
         handler: Callable[[Any], Awaitable[Any]],
         report: Report,
+        clock: Clock,
         *,
         concurrency: int,
     ) -> None:
+        self._clock = clock
         self._loop = loop
         self._handler = handler
         self._report = report
@@ -102,12 +109,15 @@ class CoroutineRunner:
             item = ready.popleft()
             if not report.wanted(item):
                 continue
+            started_ms = self._clock.monotonic_ms() if _log.isEnabledFor(logging.DEBUG) else -1
             try:
                 await handler(item)
             except Exception as error:  # noqa: BLE001 - whatever an application raises is a failure
                 report.failed(item, error)
             else:
                 report.finished(item)
+                if started_ms >= 0:
+                    _log_consumed(item, self._clock.monotonic_ms() - started_ms)
             turns += 1
             if turns % TURNS_PER_YIELD == 0:
                 await asyncio.sleep(0)
@@ -136,6 +146,7 @@ class ThreadRunner:
         self,
         handler: Callable[[Any], Any],
         report: Report,
+        clock: Clock,
         *,
         threads_min: int,
         threads_max: int,
@@ -143,6 +154,7 @@ class ThreadRunner:
     ) -> None:
         self._handler = handler
         self._report = report
+        self._clock = clock
         self._threads_max = max(threads_min, threads_max)
         self._name = name
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
@@ -177,12 +189,15 @@ class ThreadRunner:
                 return
             if self._closing or not report.wanted(item):
                 continue
+            started_ms = self._clock.monotonic_ms() if _log.isEnabledFor(logging.DEBUG) else -1
             try:
                 handler(item)
             except Exception as error:  # noqa: BLE001 - whatever an application raises is a failure
                 report.failed(item, error)
             else:
                 report.finished(item)
+                if started_ms >= 0:
+                    _log_consumed(item, self._clock.monotonic_ms() - started_ms)
 
     async def close(self, timeout_ms: int) -> bool:
         """Start nothing new, wait for running calls."""
@@ -203,6 +218,12 @@ class ThreadRunner:
 
         threading.Thread(target=wait_for_all, name=f"{self._name}-end", daemon=True).start()
         return ended.wait(timeout_s)
+
+
+def _log_consumed(item: Item, elapsed_ms: int) -> None:
+    """What was consumed and how long it took (F375)."""
+    for message in item if isinstance(item, list) else (item,):
+        _log.debug("consumed %s in %d ms", message, elapsed_ms)
 
 
 _NO_MORE = object()

@@ -70,7 +70,8 @@ class RouteTable:
 
     def unlisten(self, on_change: Callable[[str], None]) -> None:
         """Call it no more."""
-        self._listeners.remove(on_change)
+        if on_change in self._listeners:
+            self._listeners.remove(on_change)
 
     def known(self, topic: str) -> QueueMap | None:
         """The map as last heard; any thread may ask."""

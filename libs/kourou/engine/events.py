@@ -54,8 +54,8 @@ class TopicPut(_Event, frozen=True):
 class TopicDeleted(_Event, frozen=True):
     """A topic is gone, with the progress of every group in it.
 
-    `next_offsets` is where each of its queues ended: should the topic come back, its offsets go on from
-    there, since the old records are still in the log and an offset is never given twice.
+    `next_offsets` is where each of its queues ended: should the topic come back, its offsets go on
+    from there, since the old records are still in the log and an offset is never given twice.
     """
 
     before: TopicConfig

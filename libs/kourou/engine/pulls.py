@@ -86,12 +86,12 @@ class Pulls:
             and not received.to.oneway
         )
         effects = self._attempt(now_ms, received, request, may_hold=may_hold)
-        if request.sys_flag & PullFlag.COMMIT_OFFSET and request.commit_offset >= 0:
-            # Only for a pull that was let through: a refused one must not leave progress behind.
-            if not effects or _is_answer(effects[0]):
-                self._commits.commit(
-                    request.consumer_group, request.topic, request.queue_id, request.commit_offset
-                )
+        commits = request.sys_flag & PullFlag.COMMIT_OFFSET and request.commit_offset >= 0
+        # Only for a pull that was let through: a refused one must not leave progress behind.
+        if commits and (not effects or _is_answer(effects[0])):
+            self._commits.commit(
+                request.consumer_group, request.topic, request.queue_id, request.commit_offset
+            )
         return effects
 
     def grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
@@ -257,7 +257,9 @@ class Pulls:
         if request.max_msg_bytes is not None:
             return (
                 min(request.max_msg_nums, PULL_MESSAGES_MAX),
-                max(1, min(request.max_msg_bytes, self._policy.pull_bytes_max, PULL_SIZE_BYTES_MAX)),
+                max(
+                    1, min(request.max_msg_bytes, self._policy.pull_bytes_max, PULL_SIZE_BYTES_MAX)
+                ),
             )
         policy = self._policy
         at = self._view.offset_position(request.topic, request.queue_id, request.queue_offset)
@@ -270,6 +272,10 @@ class Pulls:
             min(request.max_msg_nums, policy.transfer_count_on_disk),
             policy.transfer_bytes_on_disk,
         )
+
+    @property
+    def _pull_bytes_max(self) -> int:
+        return min(self._policy.pull_bytes_max, PULL_SIZE_BYTES_MAX)
 
     # -- the answer ---------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from kourou.engine.ports import StoreView
 from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX
-from kourou.protocol.record import decode_record
 from kourou.model.message import Property
+from kourou.protocol.record import decode_record
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,8 @@ class TopicRules:
 class Topics:
     """The table; `folded` is derived from it.
 
-    `retired` is where the queues of deleted topics ended (topic -> queue id -> offset), for as long as
-    the topic does not come back with longer queues.
+    `retired` is where the queues of deleted topics ended (topic -> queue id -> offset), for as long
+    as the topic does not come back with longer queues.
     """
 
     table: dict[str, TopicConfig] = field(default_factory=dict)

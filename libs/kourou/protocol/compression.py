@@ -41,7 +41,8 @@ def size_limit(compressed_size: int, size_max: int) -> int:
 def decompress(sys_flag: int, body: bytes, *, size_max: int = BODY_SIZE_BYTES_MAX) -> bytes:
     """The body as it was sent; the type stands in bits 8 to 10 of `sys_flag`.
 
-    Raises Corrupt for bytes that are not of that type, that end early, or that grow beyond the limit.
+    Raises Corrupt for bytes that are not of that type, that end early, or that grow beyond the
+    limit.
     """
     kind = (sys_flag >> COMPRESSION_SHIFT) & 7
     limit = size_limit(len(body), size_max)

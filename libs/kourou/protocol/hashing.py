@@ -2,8 +2,8 @@
 
 Lives here: scalar and vectorised forms. Vectors: fact sheet §11.
 
-Java hashes UTF-16 code units: h = 31·h + unit, wrapping at 32 bits. Over keys of equal length that is a
-dot product with powers of 31, which numpy does for a whole batch.
+Java hashes UTF-16 code units: h = 31·h + unit, wrapping at 32 bits. Over keys of equal length that
+is a dot product with powers of 31, which numpy does for a whole batch.
 """
 
 from __future__ import annotations

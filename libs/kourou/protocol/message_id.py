@@ -1,7 +1,7 @@
 """The two names of a message (fact sheet §4.6).
 
-The *unique key* is made by the producer and stays with a message through retries. The *offset id* is
-the place of one stored copy: store host and log position.
+The *unique key* is made by the producer and stays with a message through retries. The *offset id*
+is the place of one stored copy: store host and log position.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from kourou.engine.inputs import (
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import QueueRead
-from kourou.engine.settings_registry import SettingsRegistry, SettingSpec
+from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, Rejected
 from kourou.model.sysflag import SysFlag

@@ -43,7 +43,6 @@ from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.telemetry.logs import configure_logs
 from kourou.transport.zmq_server import Inbound, ZmqServer
-
 from kourou_broker.boot import Booted, boot_control
 from kourou_broker.config import BrokerSettings, load_broker_settings
 from kourou_broker.config_mirror import ConfigMirror

@@ -27,7 +27,6 @@ from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
-
 from kourou_broker.config_mirror import Tables
 from kourou_broker.control_log import read_control_events
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from kourou.service.command_line import Arguments
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import Loaded, load_settings, render
-
 from kourou_broker.network_keys import NetworkKeys
 from kourou_broker.store_keys import StoreKeys
 from kourou_broker.traffic_keys import TrafficKeys

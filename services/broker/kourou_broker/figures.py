@@ -16,7 +16,6 @@ from kourou.clock import Clock
 from kourou.engine.desks import Desks
 from kourou.store.store import Store
 from kourou.transport.zmq_server import ZmqServer
-
 from kourou_broker.metrics import broker_metrics
 
 

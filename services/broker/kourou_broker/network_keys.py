@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kourou.errors import ConfigError
+from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import SAME, setting
 
 ZMQ_PORT_SHIFT = 10_000
@@ -40,7 +41,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkKeys:
+class NetworkKeys(ProcessKeys):
     """Identity and addresses."""
 
     broker_cluster_name: str = setting(
@@ -139,11 +140,6 @@ class NetworkKeys:
         low=0,
         high=65_535,
     )
-    bind_address: str = setting(
-        "127.0.0.1",
-        "bindAddress",
-        "The address to listen on; off loopback only if insecureNetwork",
-    )
     broker_ip1: str | None = setting(
         None,
         "brokerIP1",
@@ -156,36 +152,6 @@ class NetworkKeys:
         "advertisedListeners",
         "Addresses by listener, name=host:port;name=host:port; empty is internal=brokerIP1:port",
     )
-    insecure_network: bool = setting(
-        False,
-        "insecureNetwork",
-        "Allow addresses open to the network, in clear text",
-    )
-    log_level: str = setting(
-        "INFO",
-        "logLevel",
-        "Lines below it are left out",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-    )
-    log_format: str = setting(
-        "auto",
-        "logFormat",
-        "auto is console on a terminal, else json",
-        choices=("auto", "json", "console"),
-    )
-    admin_enabled: bool = setting(
-        True,
-        "adminEnable",
-        "Serve /healthz /readyz /metrics /config /statistics",
-    )
-    admin_port_wanted: int | None = setting(
-        None,
-        "adminPort",
-        "Their port; 0 takes any; empty is 18081 for the first broker of a host",
-        low=0,
-        high=65_535,
-    )
-    admin_host: str = setting("127.0.0.1", "adminHost", "Their address")
     ha_master_address: str | None = setting(
         None,
         "haMasterAddress",

@@ -19,7 +19,6 @@ from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt, MetadataUnavailable
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
-
 from kourou_broker.control_log import read_control_events
 
 _log = logging.getLogger("kourou.broker")

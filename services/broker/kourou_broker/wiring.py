@@ -15,7 +15,6 @@ from kourou.errors import ConfigError
 from kourou.service.settings import setting_specs
 from kourou.store.flush_schedule import FlushPolicy
 from kourou.store.settings import StoreSettings
-
 from kourou_broker.config import BrokerSettings
 from kourou_broker.network_keys import BrokerRole
 

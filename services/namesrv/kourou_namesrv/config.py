@@ -13,19 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import ConfigError
-from kourou.service.command_line import Arguments
-from kourou.service.rocketmq_keys import NAMESRV_KEYS
+from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import SAME, setting
-from kourou.service.settings import Loaded, load_settings
 from kourou.transport.zmq_socket import split_address
 
 ZMQ_PORT_SHIFT = 10_000
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-LOG_FORMATS = ("auto", "json", "console")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamesrvSettings:
+class NamesrvSettings(ProcessKeys):
     """All keys of `namesrv.conf`."""
 
     listen_port: int = setting(
@@ -40,31 +36,10 @@ class NamesrvSettings:
     zmq_port: int | None = setting(
         None, "zmqPort", "Kourou's own brokers and clients; empty is P + 10000", low=0, high=65_535
     )
-    bind_address: str = setting(
-        "127.0.0.1", "bindAddress", "The address to listen on; off loopback only if insecureNetwork"
-    )
     zmq_listeners: str | None = setting(
         None,
         "zmqListeners",
         "Named listeners, name=host:port;name=host:port; empty is internal=bindAddress:zmqPort",
-    )
-    insecure_network: bool = setting(
-        False, "insecureNetwork", "Allow addresses open to the network, in clear text"
-    )
-    admin_enabled: bool = setting(
-        True, "adminEnable", "Serve /healthz /readyz /metrics /config /statistics"
-    )
-    admin_port: int | None = setting(
-        None,
-        "adminPort",
-        "Their port; 0 takes any; empty is 18080, or any if listenPort is 0",
-        low=0,
-        high=65_535,
-    )
-    admin_host: str = setting("127.0.0.1", "adminHost", "Their address")
-    log_level: str = setting("INFO", "logLevel", "Lines below it are left out", choices=LOG_LEVELS)
-    log_format: str = setting(
-        "auto", "logFormat", "auto is console on a terminal, else json", choices=LOG_FORMATS
     )
     kv_config_path: Path = setting(
         lambda: Path.home() / "namesrv" / "kvConfig.json",
@@ -126,21 +101,8 @@ class NamesrvSettings:
         return found
 
     @property
-    def admin_port_bound(self) -> int:
+    def admin_port(self) -> int:
         """The port to bind for the admin pages."""
-        if self.admin_port is not None:
-            return self.admin_port
+        if self.admin_port_wanted is not None:
+            return self.admin_port_wanted
         return 18_080 if self.listen_port else 0
-
-
-def load_namesrv_settings(
-    arguments: Arguments, environment: Mapping[str, str]
-) -> Loaded[NamesrvSettings]:
-    """Settings from the command line, the environment, the file and the defaults."""
-    return load_settings(
-        NamesrvSettings,
-        arguments=arguments.settings,
-        environment=environment,
-        file=arguments.file,
-        inert=NAMESRV_KEYS,
-    )

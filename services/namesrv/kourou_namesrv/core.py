@@ -28,7 +28,7 @@ from kourou.errors import BadRequest, Code, ConfigError, KourouError
 from kourou.protocol import bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
-
+from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.routes import UNIT, UNIT_SUBSCRIPTION, Identity, Routes
 
 _log = logging.getLogger("kourou.namesrv")
@@ -70,21 +70,12 @@ Answer = tuple[Response | None, bytes]
 _NOTHING: Answer = (None, b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the operator wants."""
-
-    order_messages: bool
-    scan_interval_ms: int
-    broker_expiry_ms: int
-
-
 class NamesrvCore:
     """One name server's decisions; `settings_text` is what GET_NAMESRV_CONFIG answers."""
 
     def __init__(
         self,
-        policy: Policy,
+        settings: NamesrvSettings,
         key_values: KeyValues,
         registry: SettingsRegistry,
         settings_text: str,
@@ -92,7 +83,7 @@ class NamesrvCore:
         self.routes = Routes()
         self.key_values = key_values
         self.expired = 0
-        self._policy = policy
+        self._settings = settings
         self._registry = registry
         self._settings_text = settings_text
         self._now_ms = 0
@@ -144,6 +135,11 @@ class NamesrvCore:
                     self._written(Reply(request.to, error.wire_code, str(error)))
         return self._effects
 
+    @property
+    def writing(self) -> bool:
+        """Is a change of the key/value settings under way?"""
+        return self._writing or bool(self._writes)
+
     def _answer(self, received: Received) -> None:
         desk = self._desks.get(type(received.request))
         try:
@@ -159,10 +155,10 @@ class NamesrvCore:
             self._effects.append(Reply(received.to, header=header, body=(body,) if body else ()))
 
     def _scan(self) -> None:
-        if self._now_ms - self._scanned_ms < self._policy.scan_interval_ms:
+        if self._now_ms - self._scanned_ms < self._settings.scan_interval_ms:
             return
         self._scanned_ms = self._now_ms
-        for identity in self.routes.expire(self._now_ms, self._policy.broker_expiry_ms):
+        for identity in self.routes.expire(self._now_ms, self._settings.broker_expiry_ms):
             self.expired += 1
             _log.warning("%s is dropped: it was silent for too long", _named(identity))
 
@@ -215,7 +211,7 @@ class NamesrvCore:
 
     def _route(self, received: Received, it: ask.GetRouteInfoByTopic) -> Answer:
         order = None
-        if self._policy.order_messages:
+        if self._settings.order_messages:
             order = self.key_values.get(ORDER_TOPIC_CONFIG, it.topic)
         route = self.routes.route(it.topic, received.to.peer, order)
         return None, bodies.encode_topic_route(route)

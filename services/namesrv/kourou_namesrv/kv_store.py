@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+
 from kourou.clock import Clock
 from kourou.engine.events import Cause, Event, KeyValueDeleted, KeyValuePut, Recorded
 from kourou.engine.key_values import KEY_VALUES, KeyValues

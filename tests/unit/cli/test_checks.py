@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kourou.cli import checks
 from kourou.cli.check_stages import ALLOWED_SKIPS, STAGES, Stage, may_skip
 from kourou.errors import ConfigError

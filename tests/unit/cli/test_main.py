@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from kourou.cli import main as command_line
 from kourou.errors import ConfigError, StoreFaulted, Unavailable
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
+
 from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.model.route import BrokerData, QueueData, TopicRoute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.client.client_id import client_id
 from kourou.errors import BadRequest
 

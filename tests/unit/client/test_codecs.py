@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
+
 from kourou.client.codecs import body_decoder, encode_body
 from kourou.errors import BadRequest, DecodeError
-from pydantic import BaseModel
 
 
 class Order(msgspec.Struct):

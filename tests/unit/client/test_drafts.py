@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.client.drafts import Drafting, Place, joined_keys, moved_to_queue
 from kourou.client.settings import CompressionKind, ProducerSettings
 from kourou.errors import BadRequest, MessageIllegal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.client.fault_latency import FaultLatency, avoid_for_ms
 
 

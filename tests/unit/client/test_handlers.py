@@ -6,7 +6,9 @@ import asyncio
 import threading
 
 import pytest
+
 from kourou.client.handlers import CoroutineRunner, ThreadRunner
+from kourou.clock import SystemClock
 
 
 class Reports:
@@ -39,12 +41,19 @@ class Reports:
 
 
 async def coroutine_runner(handler, reports, concurrency=4):
-    return CoroutineRunner(asyncio.get_running_loop(), handler, reports, concurrency=concurrency)
+    return CoroutineRunner(
+        asyncio.get_running_loop(), handler, reports, SystemClock(), concurrency=concurrency
+    )
 
 
 def thread_runner(handler, reports, threads_min=1, threads_max=3):
     return ThreadRunner(
-        handler, reports, threads_min=threads_min, threads_max=threads_max, name="test"
+        handler,
+        reports,
+        SystemClock(),
+        threads_min=threads_min,
+        threads_max=threads_max,
+        name="test",
     )
 
 

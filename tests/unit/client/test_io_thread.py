@@ -7,6 +7,7 @@ import os
 import threading
 
 import pytest
+
 from kourou.client import io_thread
 from kourou.client.io_thread import ClientClosed, ForkedClient
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.client.pull_plan import Action, Step, step_after
 from kourou.errors import Code
 

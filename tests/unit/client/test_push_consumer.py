@@ -20,147 +20,6 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
-@pytest.fixture
-def client(cluster, fakes):
-    def make(*, interval_ms=60_000, offsets_dir="", **settings):
-        settings.setdefault("consume_from_where", FIRST)
-        return Client(
-            fakes.NAMESRV,
-            settings=ClientSettings(
-                persist_consumer_offset_interval_ms=interval_ms, local_offsets_dir=offsets_dir
-            ),
-            consumer=ConsumerSettings(consumer_group="g", **settings),
-            dial=cluster.dial,
-        )
-
-    return make
-
-
-@pytest.fixture
-def broker(cluster):
-    cluster.topics["T"] = (4, 4)
-    return cluster.broker()
-
-
-class Inbox:
-    """An async handler that keeps what it gets and waits for a number of messages."""
-
-    def __init__(self, wanted: int) -> None:
-        self.bodies: list = []
-        self.messages: list = []
-        self.wanted = wanted
-        self.full = asyncio.Event()
-
-    async def __call__(self, message) -> None:
-        for one in message if isinstance(message, list) else [message]:
-            self.messages.append(one)
-            self.bodies.append(one.body)
-        if len(self.bodies) >= self.wanted:
-            self.full.set()
-
-    async def handle(self, message) -> None:
-        await self(message)
-
-
-async def fill(client, count: int, **fields):
-    async with client() as mq:
-        return await mq.send_many("T", [b"%d" % number for number in range(count)], **fields)
-
-
-def numbers(count: int) -> list[bytes]:
-    return sorted(b"%d" % number for number in range(count))
-
-
-@pytest.mark.feature("F003", "F186", "F306", "F191")
-async def test_a_backlog_is_consumed_and_committed(broker, client):
-    await fill(client, 300)
-    inbox = Inbox(300)
-    async with client() as mq, mq.listen("T", inbox.handle) as listener:
-        await inbox.full.wait()
-        assert listener.assigned == [MessageQueue("T", "broker-a", n) for n in range(4)]
-        assert listener.counts.pulled == 300
-    assert sorted(inbox.bodies) == numbers(300)
-    assert sum(broker.committed["g", "T", n] for n in range(4)) == 300
-
-
-@pytest.mark.feature("F187", "F189")
-async def test_a_new_message_arrives_at_once_over_a_held_pull(broker, client):
-    inbox = Inbox(1)
-    async with client(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
-        await mq.send("T", b"fresh")
-        await inbox.full.wait()
-    assert inbox.bodies == [b"fresh"]
-
-
-async def test_a_plain_function_runs_in_threads(broker, client, fakes):
-    await fill(client, 50)
-    names, gate = set(), fakes.Gate(50)
-    lock = threading.Lock()
-
-    def handler(_message):
-        with lock:
-            names.add(threading.current_thread().name)
-            gate.count()
-
-    async with client() as mq, mq.listen("T", handler):
-        await gate.wait()
-    assert all(name.startswith("kourou-g-") for name in names)
-    assert sum(broker.committed["g", "T", n] for n in range(4)) == 50
-
-
-@pytest.mark.feature("F198", "F313")
-async def test_batches_are_of_one_queue_and_bounded(broker, client):
-    await fill(client, 100)
-    inbox, batches = Inbox(100), []
-
-    async def handler(messages):
-        batches.append(messages)
-        await inbox(messages)
-
-    async with client() as mq, mq.listen("T", handler, batch=10):
-        await inbox.full.wait()
-    assert max(map(len, batches)) <= 10
-    assert all(len({message.queue for message in batch}) == 1 for batch in batches)
-    assert sorted(inbox.bodies) == numbers(100)
-
-
-async def test_bodies_have_their_type(broker, client):
-    class Order(msgspec.Struct):
-        id: str
-
-    inbox = Inbox(1)
-    async with client() as mq, mq.listen("T", inbox.handle, body_type=Order):
-        await mq.send("T", Order("A-1"))
-        await inbox.full.wait()
-    assert inbox.bodies == [Order("A-1")]
-
-
-@pytest.mark.feature("F012", "F262")
-async def test_tags_are_tested_exactly(broker, client):
-    async with client() as mq:
-        for number, tag in enumerate(["Aa", "BB", "Aa", "C"]):
-            await mq.send("T", b"%d" % number, tag=tag)
-    inbox = Inbox(2)
-    async with client() as mq, mq.listen("T", inbox.handle, "Aa || X") as listener:
-        await inbox.full.wait()
-        assert listener.counts.pulled == 2
-    assert sorted(inbox.bodies) == [b"0", b"2"]
-    assert sum(broker.committed["g", "T", n] for n in range(4)) == 4, "filtered ones are done with"
-
-
-async def test_several_topics(broker, client, cluster):
-    cluster.topics["U"] = (1, 1)
-    inbox = Inbox(2)
-    async with client() as mq, mq.listen({"T": "*", "U": "x"}, inbox.handle):
-        await mq.send("T", b"t")
-        await mq.send("U", b"u", tag="x")
-        await inbox.full.wait()
-    assert sorted(inbox.bodies) == [b"t", b"u"]
-
-
-# -- where to begin -------------------------------------------------------------------------------
-
-
 @pytest.mark.feature("F193", "F194", "F303")
 async def test_first_start(broker, client):
     await fill(client, 8)
@@ -233,9 +92,6 @@ async def test_progress_is_committed_in_intervals(broker, client, fakes):
         await committed.wait()
 
 
-# -- failures -------------------------------------------------------------------------------------
-
-
 @pytest.mark.feature("F228", "F196", "F213")
 async def test_a_failed_message_comes_again_and_holds_the_offset(broker, client, caplog):
     await fill(client, 4)
@@ -296,36 +152,6 @@ async def test_a_body_of_the_wrong_type_is_a_failure(broker, client):
             assert listener.counts.failed == 1
 
 
-@pytest.mark.feature("F199", "F310", "F311")
-async def test_full_windows_pause_the_pulls(broker, client):
-    queue = MessageQueue("T", "broker-a", 0)
-    async with client() as mq:
-        await mq.send_many([_to(queue, number) for number in range(50)])
-    gate, started, inbox = asyncio.Event(), asyncio.Event(), Inbox(50)
-
-    async def handler(message):
-        started.set()
-        await gate.wait()
-        await inbox(message)
-
-    settings = {"pull_threshold_for_queue": 5, "consume_threads_max": 1, "consume_threads_min": 1}
-    async with client(**settings) as mq, mq.listen("T", handler) as listener:
-        await started.wait()
-        await listener.commit()
-        pulled = listener.counts.pulled
-        assert pulled <= 10, "one pull beyond the limit at most"
-        gate.set()
-        await inbox.full.wait()
-    assert inbox.bodies == [b"%d" % number for number in range(50)]
-
-
-def _to(queue, number):
-    from kourou import Message
-
-    assert queue.topic == "T"
-    return Message("T", b"%d" % number)
-
-
 async def test_one_thread_one_queue_keeps_the_order(broker, client, cluster):
     cluster.topics["T"] = (1, 1)
     await fill(client, 200)
@@ -334,9 +160,6 @@ async def test_one_thread_one_queue_keeps_the_order(broker, client, cluster):
     async with client(**settings) as mq, mq.listen("T", inbox.handle):
         await inbox.full.wait()
     assert inbox.bodies == [b"%d" % number for number in range(200)]
-
-
-# -- rebalancing ----------------------------------------------------------------------------------
 
 
 @pytest.mark.feature("F007", "F202", "F203", "F201")
@@ -355,19 +178,6 @@ async def test_members_share_the_queues_and_take_over(broker, client):
             await first_mq.send_many("T", [b"n%d" % n for n in range(8)])
             everything = set(numbers(40)) | {b"n%d" % n for n in range(8)}
             await _until(broker, lambda: everything <= set(first.bodies) | set(second.bodies))
-
-
-async def _until(broker, condition):
-    """Wait for a condition that changes whenever a request reaches the broker."""
-    loop, changed = asyncio.get_running_loop(), asyncio.Event()
-    broker.intercept = lambda _request: loop.call_soon_threadsafe(changed.set) and None
-    while not condition():
-        changed.clear()
-        try:
-            await asyncio.wait_for(changed.wait(), 0.05)
-        except TimeoutError:
-            continue
-    broker.intercept = None
 
 
 @pytest.mark.feature("F205")
@@ -415,60 +225,6 @@ async def test_leaving_is_told(broker, client):
         assert (mq.client_id, "g") in broker.left
 
 
-# -- corrections ----------------------------------------------------------------------------------
-
-
-async def test_an_offset_below_the_queue_is_corrected(broker, client, caplog):
-    await fill(client, 40)
-    broker.min_offsets["T", 0] = 4
-    broker.committed.update({("g", "T", n): 0 for n in range(4)})
-    inbox = Inbox(36)
-    async with client() as mq, mq.listen("T", inbox.handle) as listener:
-        await inbox.full.wait()
-        assert listener.counts.corrected == 1
-    assert broker.committed["g", "T", 0] == 10
-    assert "outside the queue" in caplog.text
-
-
-async def test_an_offset_beyond_the_queue_is_corrected_downwards(broker, client):
-    await fill(client, 4)
-    broker.committed["g", "T", 0] = 99
-    inbox = Inbox(3)
-    async with client() as mq, mq.listen("T", inbox.handle) as listener:
-        await inbox.full.wait()
-        await _until(broker, lambda: listener.counts.corrected == 1)
-    assert broker.committed["g", "T", 0] == 1
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize("policy", list(CorruptPolicy))
-async def test_unreadable_messages(broker, client, fakes, caplog, policy, cluster):
-    cluster.topics["T"] = (1, 1)
-    await fill(client, 6)
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def damaged(request):
-        if not isinstance(request, PullMessage) or request.queue_offset >= 3:
-            return None
-        loop.call_soon_threadsafe(asked.set)
-        place = PullResponse(
-            suggest_which_broker_id=0, next_begin_offset=3, min_offset=0, max_offset=6
-        )
-        return fakes.Answer(Code.MESSAGE_CORRUPT, place, remark="unreadable offsets: 0, 1, 2")
-
-    broker.intercept = damaged
-    inbox = Inbox(3)
-    settings = {"on_corrupt": policy, "pull_pause_ms_when_exception": 5}
-    async with client(**settings) as mq, mq.listen("T", inbox.handle) as listener:
-        await asked.wait()
-        if policy is CorruptPolicy.SKIP:
-            await inbox.full.wait()
-            assert listener.counts.unreadable == 1
-    assert "unreadable offsets: 0, 1, 2" in caplog.text
-    assert broker.committed["g", "T", 0] == (6 if policy is CorruptPolicy.SKIP else 0)
-
-
 @pytest.mark.feature("F267", "F364")
 async def test_an_operator_moves_an_online_group(broker, client):
     await fill(client, 8)
@@ -506,9 +262,6 @@ async def test_a_broker_that_comes_back(broker, client, cluster, fakes):
         await _until(broker, lambda: mq.client_id in broker.members.get("g", {}))
 
 
-# -- broadcasting ---------------------------------------------------------------------------------
-
-
 @pytest.mark.feature("F014", "F190", "F192", "F302")
 async def test_broadcasting_gives_everything_to_everyone(broker, client, tmp_path):
     await fill(client, 10)
@@ -520,9 +273,6 @@ async def test_broadcasting_gives_everything_to_everyone(broker, client, tmp_pat
     assert sorted(first.bodies) == sorted(second.bodies) == numbers(10)
     assert broker.committed == {}, "progress stays with the clients"
     assert len(list(tmp_path.glob("*/g/offsets.json"))) == 2
-
-
-# -- closing --------------------------------------------------------------------------------------
 
 
 async def test_closing_finishes_running_handlers(broker, client):
@@ -566,15 +316,3 @@ async def test_a_broken_topic_name_leaves_nothing_behind(broker, client):
             await mq.listen("no topic!", Inbox(1).handle).start()
         async with mq.listen("T", Inbox(1).handle):
             pass
-
-
-@pytest.mark.feature("F375")
-async def test_consumption_is_logged(broker, client, caplog):
-    caplog.set_level(logging.DEBUG, "kourou.client.consume")
-    await fill(client, 1)
-    inbox = Inbox(1)
-    async with client() as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-    message = inbox.messages[0]
-    assert f"consumed {message}" in caplog.text
-    assert " ms" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.client.routes import borrowed_queue_map, queue_map
 from kourou.model.queue import MessageQueue
 from kourou.model.route import BrokerData, QueueData, TopicRoute

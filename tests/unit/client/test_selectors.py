@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from kourou.client.fault_latency import FaultLatency
 from kourou.client.selectors import RoundRobin, chosen_queue, queue_of_key, require_queues
 from kourou.errors import BadRequest, Unavailable

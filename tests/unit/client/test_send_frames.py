@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.client.drafts import Place
 from kourou.client.outbox import Lane, Terms, Unsent
 from kourou.client.send_frames import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from kourou.client.allocation import AveragelyByCircle
 from kourou.client.settings import (
     ClientSettings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from kourou.engine import control
 from kourou.engine.control import CONTROL, ControlState, decode_state, encode_state, evolve
 from kourou.engine.events import (

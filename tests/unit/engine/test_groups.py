@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from kourou.engine import groups
 from kourou.engine.events import Event, GroupDeleted, GroupPut
 from kourou.engine.groups import Groups

@@ -12,7 +12,9 @@ def peer(number: int) -> Peer:
     return Peer(number, "local", ("127.0.0.1", number))
 
 
-def hold(number: int, lane: tuple[str, int] = ("t", 0), offset: int = 5, at: int = 100) -> Hold[int]:
+def hold(
+    number: int, lane: tuple[str, int] = ("t", 0), offset: int = 5, at: int = 100
+) -> Hold[int]:
     return Hold(peer(number), lane, offset, at, number)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.engine import key_values
 from kourou.engine.events import Event, EventLost, KeyValueDeleted, KeyValuePut, Recorded
 from kourou.engine.key_values import KEY_VALUES, KeyValues

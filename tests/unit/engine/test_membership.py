@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from kourou.engine.membership import Change, ConsumerPart, Heartbeat, Membership
 from kourou.engine.peer import Peer
 from kourou.engine.subscriptions import SubscriptionPolicy

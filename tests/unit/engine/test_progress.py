@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.engine import progress
 from kourou.engine.events import (
     Event,

@@ -67,7 +67,9 @@ def test_a_pull_gets_the_queue_in_order(engine, draft, records, group) -> None:
 @pytest.mark.feature("F276", "F342", "F343", "F344", "F345")
 def test_both_pairs_of_transfer_limits_hold(engine, draft, records, group) -> None:
     engine.ask(*records([draft(body=bytes(100)) for _ in range(100)]))
-    engine.ask(*records([draft(queue_id=1, body=bytes(100_000)) for _ in range(5)], [("orders", 1)]))
+    engine.ask(
+        *records([draft(queue_id=1, body=bytes(100_000)) for _ in range(5)], [("orders", 1)])
+    )
     assert len(bodies(engine.ask(pull(max_msg_nums=1_000)))) == 32
     assert len(bodies(engine.ask(pull(queue_id=1)))) == 2, "262,144 bytes"
     engine.store.recent = False

@@ -1,7 +1,6 @@
 """May this message be stored, and what is its sender told?"""
 
-import dataclasses
-
+import msgspec
 import numpy as np
 import pytest
 
@@ -41,7 +40,9 @@ def test_without_auto_creation_an_unknown_topic_is_refused(draft, records) -> No
 
     engine = Engine(policy=BrokerPolicy("DefaultCluster", "broker-a"))
     reply = engine.ask(
-        dataclasses.replace if False else records([draft()])[0].__class__(
+        dataclasses.replace
+        if False
+        else records([draft()])[0].__class__(
             lanes=records([draft()])[0].lanes,
             sizes=records([draft()])[0].sizes,
             producer_group="p",
@@ -60,9 +61,7 @@ def test_without_auto_creation_an_unknown_topic_is_refused(draft, records) -> No
 def test_a_batch_over_topics_and_queues_is_numbered_lane_by_lane(engine, draft, records) -> None:
     lanes = [("orders", 0), ("orders", 3), ("paid", 1)]
     lane_of = [0, 1, 0, 2, 2, 1, 0]
-    drafts = [
-        draft(*lanes[lane], body=f"{number}".encode()) for number, lane in enumerate(lane_of)
-    ]
+    drafts = [draft(*lanes[lane], body=f"{number}".encode()) for number, lane in enumerate(lane_of)]
     first = header_of(engine.ask(*records(drafts, lanes, lane_of)))
     second = header_of(engine.ask(*records(drafts, lanes, lane_of)))
     assert first.lane_offsets == [0, 0, 0]
@@ -196,7 +195,9 @@ def test_a_first_attempt_that_arrives_after_the_second_is_a_repeat_too(
     assert second.offsets == first.offsets == [1]
     assert len(stored(engine, "orders", 0)) == 2
     engine.advance(121_000)
-    assert header_of(engine.ask(*records([late]))).lane_offsets == [2], "long after, it is a new one"
+    assert header_of(engine.ask(*records([late]))).lane_offsets == [2], (
+        "long after, it is a new one"
+    )
 
 
 def test_the_same_key_with_another_body_is_another_message(engine, draft, records) -> None:

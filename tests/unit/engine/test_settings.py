@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.engine import settings
 from kourou.engine.events import Event, SettingChanged
 from kourou.engine.settings import Settings

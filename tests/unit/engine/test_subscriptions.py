@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from kourou.engine.subscriptions import GroupSubscriptions, check_pull, signature
 from kourou.errors import Code, NoPermission, Rejected
 from kourou.model.subscription import SQL92, MessageModel, Subscription

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from kourou.engine import topics
 from kourou.engine.events import Event, TopicDeleted, TopicPut
 from kourou.engine.topics import TopicRules, Topics, Unread

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from kourou.engine import groups, progress, settings, topics
 from kourou.engine.control import ControlState, decide_delete_group, evolve
 from kourou.engine.events import (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+
 from kourou.errors import ConfigError, MetadataUnavailable
 from kourou.eventstore.database import Database, sqlite_url
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kourou.engine.control import CONTROL, ControlState, evolve
 from kourou.engine.events import Recorded, TopicPut
 from kourou.errors import ConfigError, Corrupt, DecodeError, MetadataUnavailable

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+
 from kourou.errors import MetadataUnavailable
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url

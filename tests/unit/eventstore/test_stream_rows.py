@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+
 from kourou.engine.events import EventLost, Recorded, UnknownEvent
 from kourou.engine.stream import Snapshot
 from kourou.eventstore import stream_rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.filtering.tags import parse_subscription, parse_tags, wanted_codes, wants
 from kourou.model.limits import SUBSCRIPTION_TAGS_MAX

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import Code, ConfigError, DecodeError
 from kourou.model.queue import MessageQueue
 from kourou.protocol import bodies

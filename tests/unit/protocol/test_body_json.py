@@ -3,6 +3,7 @@
 from enum import Enum
 
 import pytest
+
 from kourou.errors import Code, DecodeError
 from kourou.model.limits import LENIENT_REPLY_BYTES_MAX, LENIENT_REQUEST_BYTES_MAX
 from kourou.model.queue import MessageQueue

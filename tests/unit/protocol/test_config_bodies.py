@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from kourou.errors import DecodeError
 from kourou.model.group import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig

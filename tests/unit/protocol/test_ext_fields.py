@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import BadRequest, Code, DecodeError
 from kourou.protocol.ext_fields import (
     decode_ext_fields,

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import BadRequest, Code, DecodeError
 from kourou.model.limits import (
     BATCH_MESSAGES_MAX,

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from kourou.errors import DecodeError
 from kourou.model.limits import CLIENT_GROUPS_MAX, GROUP_SUBSCRIPTIONS_MAX
 from kourou.model.subscription import (

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import DecodeError
 from kourou.model.limits import JSON_DEPTH_MAX
 from kourou.protocol.lenient_json import ObjectKey, dumps, loads

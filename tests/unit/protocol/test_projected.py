@@ -1,5 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.projected import codes_and_keys
 from kourou.protocol.record import encode_draft, encode_host

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import ConfigError
 from kourou.model.limits import PROPERTIES_TEXT_BYTES_MAX
 from kourou.protocol.properties_text import (

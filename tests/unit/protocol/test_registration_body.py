@@ -7,6 +7,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.limits import FRAME_SIZE_BYTES_MAX
 from kourou.model.topic import DataVersion, TopicConfig

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import DecodeError
 from kourou.model.limits import (
     FRAME_SIZE_BYTES_MAX,

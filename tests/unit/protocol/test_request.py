@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from kourou.protocol.request import Header, Int32, Int64, Request, Response
 from kourou.protocol.table import REQUESTS
 

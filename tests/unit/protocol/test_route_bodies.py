@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from kourou.errors import DecodeError
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.protocol.route_bodies import (

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from kourou.errors import DecodeError
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from kourou.errors import Code
 from kourou.protocol.messages.reply import SendReplyMessage
 from kourou.protocol.messages.sending import SendMessage

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kourou.errors import ConfigError, TimedOut, Unavailable
 from kourou.service.processes import Child, Children
 

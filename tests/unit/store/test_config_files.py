@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from kourou.errors import Corrupt
 from kourou.model.group import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.errors import DecodeError
 from kourou.model.group import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig

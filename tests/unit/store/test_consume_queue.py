@@ -5,6 +5,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from kourou.errors import Corrupt
 from kourou.store.consume_queue import GAP_UNITS_MAX, TAIL_BYTES_MAX, ConsumeQueue
 from kourou.store.open_files import OpenFiles

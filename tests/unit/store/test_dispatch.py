@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.record_batch import RecordColumns, scan

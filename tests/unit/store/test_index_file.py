@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.store import index_file
 from kourou.store.index_file import IndexFile
 from kourou.store.index_layout import IndexHeader, file_size

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.protocol.hashing import index_hash
 from kourou.store.index_keys import KeyHashes
 

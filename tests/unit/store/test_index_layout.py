@@ -1,4 +1,5 @@
 import pytest
+
 from kourou.model.limits import INDEX_ENTRIES, INDEX_SLOTS
 from kourou.store.index_layout import ENTRY, IndexHeader, file_size
 

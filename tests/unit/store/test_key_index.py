@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from kourou.errors import ConfigError, StoreFaulted
 from kourou.store.index_layout import IndexHeader, file_size
 from kourou.store.key_index import IndexState, KeyIndex, index_file_name

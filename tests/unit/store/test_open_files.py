@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from kourou.errors import StoreFaulted
 from kourou.store.open_files import OpenFiles, PooledFile
 from kourou.store.real_disk import RealDisk

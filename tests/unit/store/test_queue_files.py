@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from kourou.errors import ConfigError, Corrupt
 from kourou.store.open_files import OpenFiles
 from kourou.store.queue_files import FILLER_SIZE, UNIT, QueueFiles, fillers

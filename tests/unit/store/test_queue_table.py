@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from kourou.errors import BadRequest, ConfigError
 from kourou.store.paths import StorePaths
 from kourou.store.queue_files import UNIT

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kourou.store.open_files import OpenFiles
 from kourou.store.queue_files import FILLER_SIZE, UNIT, QueueFiles
 from kourou.store.unit_search import data_end, first_at_or_above, last_real, next_real

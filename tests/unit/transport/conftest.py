@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
+
 from kourou.transport.zmq_context import process_context
 
 

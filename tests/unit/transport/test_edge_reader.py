@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import zmq
+
 from kourou.transport.edge_reader import EdgeReader
 
 Pair = tuple[zmq.Socket[bytes], zmq.Socket[bytes]]

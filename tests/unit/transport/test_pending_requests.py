@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.model import limits
 from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests
 

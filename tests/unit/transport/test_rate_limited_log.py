@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+
 from kourou.testing.clock import ManualClock
 from kourou.transport.rate_limited_log import INTERVAL_MS, KINDS_MAX, RateLimitedLog
 

@@ -6,6 +6,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import zmq
+
 from kourou.transport.zmq_context import process_context
 
 

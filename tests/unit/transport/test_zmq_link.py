@@ -6,6 +6,7 @@ import socket as socketlib
 from collections.abc import Iterator
 
 import pytest
+
 from kourou.engine.peer import Peer
 from kourou.model import limits
 from kourou.transport.zmq_link import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import zmq
+
 from kourou.transport.zmq_monitor import ConnectionEvent, Happening, ZmqMonitor
 
 

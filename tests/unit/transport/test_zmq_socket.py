@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import zmq
+
 from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.transport.zmq_socket import (
