@@ -8,6 +8,7 @@ store is where they are written first. Owned and changed in place by `evolve`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -70,6 +71,18 @@ def decide_delete(state: KeyValues, namespace: str, key: str) -> list[Event]:
     """Remove a key; one that does not exist is no error, as with RocketMQ."""
     before = state.get(namespace, key)
     return [] if before is None else [KeyValueDeleted(namespace, key, before)]
+
+
+def decide_import(state: KeyValues, table: Mapping[str, Mapping[str, str]]) -> list[Event]:
+    """Make the state equal to a table that somebody else wrote."""
+    events: list[Event] = []
+    for namespace in sorted(state.table.keys() | table.keys()):
+        old, new = state.table.get(namespace, {}), table.get(namespace, {})
+        events += (KeyValueDeleted(namespace, key, old[key]) for key in sorted(old.keys() - new))
+        for key in sorted(new):
+            if old.get(key) != new[key]:
+                events.append(KeyValuePut(namespace, key, new[key], old.get(key)))
+    return events
 
 
 def _check(what: str, text: str, length_max: int) -> None:

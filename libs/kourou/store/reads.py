@@ -24,7 +24,7 @@ from kourou.engine.ports import QueueRead
 from kourou.errors import Corrupt, Rejected
 from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.protocol.hashing import index_hash
-from kourou.protocol.record import Blank, CheckedRecord, check_record
+from kourou.protocol.record import CheckedRecord
 from kourou.protocol.record_layout import MAGIC
 from kourou.store.commit_log import CommitLog
 from kourou.store.consume_queue import ConsumeQueue
@@ -32,7 +32,7 @@ from kourou.store.key_index import KeyIndex
 from kourou.store.quarantine import Quarantine
 from kourou.store.queue_files import FILLER_SIZE, Units
 from kourou.store.queue_table import ConsumeQueues
-from kourou.store.verified import Wanted, verify
+from kourou.store.verified import Wanted, check_stored, verify
 
 FILTER_UNITS_MAX = 4_096
 """How many units one read with tags looks at; RocketMQ looks at 800."""
@@ -217,9 +217,7 @@ class Reads:
         claimed = int.from_bytes(view[4:8], "big") if len(view) >= RECORD_FIXED_BYTES else 0
         if claimed != MAGIC:
             raise Rejected(f"no record starts at position {position}")
-        found = check_record(view, 0, len(view), position)
-        assert not isinstance(found, Blank)
-        return found
+        return check_stored(view, 0, len(view), position)
 
     def offset_position(self, topic: str, queue_id: int, offset: int) -> int:
         """The log position of the message at `offset`; -1 if there is none."""

@@ -1,6 +1,7 @@
 """Opening a store: from what the last run left behind to a log and projections that agree.
 
-Lives here: which way to recover, and acting on what the survey found. May not live here: looking
+Lives here: which way to recover, and acting on what the survey found.
+May not live here: looking
 for the end of the log (kourou.store.survey), the projections' own loading.
 
 State: none. Everything goes by position; neither file times nor store times decide anything.
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kourou.errors import Corrupt, DiskFull
-from kourou.protocol.record import Blank, check_record, encode_blank
+from kourou.protocol.record import encode_blank
 from kourou.store.commit_log import CommitLog
 from kourou.store.dispatch import Dispatcher
 from kourou.store.key_index import KeyIndex
@@ -34,6 +35,7 @@ from kourou.store.queue_table import ConsumeQueues
 from kourou.store.recovery_point import RecoveryPoint
 from kourou.store.replay import catch_up_index, claim_at, runs
 from kourou.store.survey import Rules, Survey, survey
+from kourou.store.verified import check_stored
 
 FOREIGN_SEGMENTS = 3
 """How many segments RocketMQ walks after a clean stop."""
@@ -217,9 +219,7 @@ class _Recovery:
 
     def _store_ms_at(self, position: int) -> int:
         view = self._log.view_segment(position)
-        found = check_record(view, 0, len(view), position)
-        assert not isinstance(found, Blank)
-        return found.store_timestamp
+        return check_stored(view, 0, len(view), position).store_timestamp
 
     # -- the log ----------------------------------------------------------------------------------
 

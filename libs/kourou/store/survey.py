@@ -33,14 +33,11 @@ import numpy as np
 from kourou.engine.placement import Blank
 from kourou.errors import Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
-from kourou.protocol.record import BLANK_MAGIC, MAGIC, check_record
-from kourou.protocol.record import Blank as Filler
-from kourou.protocol.record_batch import RecordColumns, columns, verify_batch
+from kourou.protocol.record_batch import RecordColumns, columns
+from kourou.protocol.record_layout import BLANK_MAGIC, MAGIC, MAGIC_V2
 from kourou.store.commit_log import CommitLog
 from kourou.store.quarantine import Quarantine, Region
-
-MAGIC_V2 = 0xDAA320AB
-"""Records of RocketMQ 5.1 and later with topics longer than 127 bytes."""
+from kourou.store.verified import check_stored, sound
 
 _HEAD = struct.Struct(">II")
 _MAGIC_AT = 4
@@ -118,7 +115,7 @@ def good_run(view: memoryview, position: int, *, verify: bool = True) -> GoodRun
             # Somewhere the structure breaks; the good ones before are few, or found one by one.
             count = _sound_prefix(view, position, starts, sizes)
             continue
-        bad = np.flatnonzero(~verify_batch(found, first + position)) if verify else _NONE
+        bad = np.flatnonzero(~sound(found, first + position)) if verify else _NONE
         if not len(bad):
             full = count == len(starts) and (
                 count == _RUN_RECORDS_MAX or starts[-1] + sizes[-1] > _RUN_BYTES_MAX
@@ -137,10 +134,10 @@ def _sound_prefix(view: memoryview, position: int, starts: list[int], sizes: lis
 
 def _is_good(view: memoryview, at: int, size: int, position: int) -> bool:
     try:
-        found = check_record(view, at, at + size, position)
+        check_stored(view, at, at + size, position)
     except Corrupt:
         return False
-    return not isinstance(found, Filler)
+    return True
 
 
 def survey(log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> Survey:

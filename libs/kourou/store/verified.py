@@ -1,15 +1,19 @@
-"""Is what lies there the record that a queue's unit promises?
+"""Is what lies there a whole record, and the one that a queue's unit promises?
 
-Lives here: the check that every record passes on its way to a reader: checksum, and its own word
-about position, topic, queue and offset. Once for few records, once vectorised for many; both say
-the same. May not live here: finding records (kourou.store.reads), the layout itself
-(kourou.protocol).
+Lives here: the checks that every record passes on its way to a reader and through recovery:
+checksums, and its own word about position, topic, queue and offset. Once for few records, once
+vectorised for many; both say the same.
+May not live here: finding records (kourou.store.reads), the layout itself (kourou.protocol).
 
 State: none.
 
+RocketMQ 4.9 writes no checksum over the whole record, only over the body, so a record without one
+may be sound, or may be one of ours whose last bytes were overwritten. It passes only if its
+properties are well formed to the end: what a torn or rotten sector leaves is not.
+
 The vectorised check reads headers and checksum properties as structured arrays laid over the mapped
 bytes at every byte (stride 1), so that one `take` fetches all fields of all records. Records
-without a checksum property (RocketMQ 4.9 writes none) or with IPv6 hosts are checked one by one.
+without a checksum property or with IPv6 hosts are checked one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import numpy.typing as npt
 
 from kourou.errors import Corrupt
 from kourou.model.limits import CRC_PROPERTY_BYTES, RECORD_FIXED_BYTES
-from kourou.protocol.record import Blank, check_record
+from kourou.protocol.record import Blank, CheckedRecord, check_record
 from kourou.protocol.record_layout import (
     ANY_V6,
     CRC_DIGITS,
@@ -32,6 +36,7 @@ from kourou.protocol.record_layout import (
     MAGIC,
     parts_of,
 )
+from kourou.protocol.record_batch import RecordColumns, verify_batch
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -51,6 +56,47 @@ _TAIL = np.dtype([("mark", f"S{len(CRC_MARK)}"), ("digits", "u1", CRC_DIGITS), (
 _TENS = 10 ** np.arange(CRC_DIGITS, dtype=np.int64)
 
 assert _TAIL.itemsize == CRC_PROPERTY_BYTES
+
+
+def check_stored(view: memoryview, at: int, end: int, position: int) -> CheckedRecord:
+    """Check the record at `at`, which must end by `end`, as strictly as it can be checked.
+
+    Raises Corrupt that names what is wrong; a filler is no record.
+    """
+    found = check_record(view, at, end, position)
+    if isinstance(found, Blank):
+        raise Corrupt(f"a filler lies at {position}")
+    mark = at + found.size - CRC_PROPERTY_BYTES
+    if view[mark : mark + len(CRC_MARK)] != CRC_MARK:
+        parts = parts_of(view, at, end)
+        properties = bytes(view[parts.props_at : at + found.size])
+        if not properties_are_sound(properties):
+            raise Corrupt(f"the properties of the record at {position} are damaged")
+    return found
+
+
+def properties_are_sound(properties: bytes) -> bool:
+    """Pairs of a name and a value in UTF-8, to the last byte, and no zero byte among them."""
+    if not properties:
+        return True
+    if b"\0" in properties:
+        return False
+    try:
+        properties.decode()
+    except UnicodeDecodeError:
+        return False
+    pairs = properties.removesuffix(b"\x02").split(b"\x02")
+    return all(pair.find(b"\x01") > 0 for pair in pairs)
+
+
+def sound(found: RecordColumns, positions: Longs) -> Flags:
+    """Which of these stored records pass every check; `positions` is where they lie."""
+    good = verify_batch(found, positions)
+    ends = found.starts + found.sizes
+    tails = _tails(found.blob.data, ends - CRC_PROPERTY_BYTES)
+    for index in np.flatnonzero(good & (tails["mark"] != CRC_MARK)).tolist():
+        good[index] = properties_are_sound(found.properties(index))
+    return good
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +126,7 @@ def verify(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wan
         return long_enough
     heads = np.ndarray((len(view) - HEAD_BYTES + 1,), _HEAD, view, strides=(1,))[starts]
     marks = starts + sizes - CRC_PROPERTY_BYTES
-    tails = np.ndarray((len(view) - CRC_PROPERTY_BYTES + 1,), _TAIL, view, strides=(1,))[marks]
+    tails = _tails(view, marks)
     good: Flags = (heads["size"] == sizes) & (heads["magic"] == MAGIC)
     good &= heads["position"] == starts + base
     plain = (tails["mark"] == CRC_MARK) & (heads["flags"] & ANY_V6 == 0)
@@ -92,6 +138,11 @@ def verify(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wan
         doubtful = np.flatnonzero(good & ~plain)
         good[doubtful] = _one_by_one(view, starts, sizes, base, wanted, doubtful)[doubtful]
     return good
+
+
+def _tails(view: memoryview, marks: Longs) -> npt.NDArray[np.void]:
+    places = len(view) - CRC_PROPERTY_BYTES + 1
+    return np.ndarray((places,), _TAIL, view, strides=(1,))[marks]
 
 
 def _has_topic(view: memoryview, at: Longs, topic: bytes) -> Flags:
@@ -140,8 +191,8 @@ def is_wanted(
     """The same for one record."""
     end = start + size
     try:
-        found = check_record(view, start, end, base + start)
-        if isinstance(found, Blank) or found.size != size:
+        found = check_stored(view, start, end, base + start)
+        if found.size != size:
             return False
         if wanted.topic is None:
             return True

@@ -1,7 +1,8 @@
 """A file system in memory that loses power, fails and fills up by seed.
 
 Lives here: `SimDisk`, the adversary of the store's crash tests. It passes the same contract tests
-as the real disk (tests/contract/test_disk.py). May not live here: knowledge of what is stored.
+as the real disk (tests/contract/test_disk.py).
+May not live here: knowledge of what is stored.
 
 State: soft. Everything is a function of the seed and of the calls made.
 
@@ -114,7 +115,7 @@ class SimLock:
 
     __slots__ = ("_held", "_path")
 
-    def __init__(self, held: set[Path], path: Path) -> None:
+    def __init__(self, held: set[str], path: str) -> None:
         self._held = held
         self._path = path
 
@@ -132,11 +133,12 @@ class SimDisk:
         self._rng = random.Random(seed)
         self._fail_sync_at = 0
         self._cut_power_at = 0
-        self._names: dict[Path, _Inode | None] = {Path("/"): None}
-        self._durable: dict[Path, _Inode | None] = {Path("/"): None}
-        self._children: dict[Path, set[Path]] = {Path("/"): set()}
-        self._changed: dict[Path, set[Path]] = {}
-        self._locked: set[Path] = set()
+        # Names are kept as strings, a directory's value is None; hashing a Path costs ten times more.
+        self._names: dict[str, _Inode | None] = {"/": None}
+        self._durable: dict[str, _Inode | None] = {"/": None}
+        self._children: dict[str, set[str]] = {"/": set()}
+        self._changed: dict[str, set[str]] = {}
+        self._locked: set[str] = set()
         self._used = 0
 
     # -- faults -----------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ class SimDisk:
                     names.pop(path, None)
         moved: dict[int, _Inode] = {}
         for path in sorted(names):
-            if path.parent in after._children:
+            if path != "/" and _parent(path) in after._children:
                 inode = names[path]
                 if inode is not None and id(inode) not in moved:
                     moved[id(inode)] = self._survivor(inode, keep)
@@ -232,7 +234,7 @@ class SimDisk:
 
     def files(self) -> list[Path]:
         """Every file, sorted."""
-        return sorted(path for path, inode in self._names.items() if inode is not None)
+        return [Path(name) for name in sorted(self._names) if self._names[name] is not None]
 
     # -- what files call --------------------------------------------------------------------------
 
@@ -277,70 +279,75 @@ class SimDisk:
         self, path: Path, *, create_size: int | None = None, allocate: bool = False
     ) -> SimFile:
         """Open for reading and writing, created first if missing and `create_size` is given."""
-        inode = self._names.get(path)
+        name = str(path)
+        inode = self._names.get(name)
         if inode is None:
-            if path in self._names:
-                raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
-            if create_size is None or path.parent not in self._children:
-                raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+            if name in self._names:
+                raise IsADirectoryError(errno.EISDIR, "Is a directory", name)
+            if create_size is None or _parent(name) not in self._children:
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
             if allocate:
                 self._take(create_size)
             inode = _Inode(create_size, reserved=allocate)
-            self._link(path, inode)
+            self._link(name, inode)
         return SimFile(self, inode)
 
     def exists(self, path: Path) -> bool:
         """True if there is a file or directory."""
-        return path in self._names
+        return str(path) in self._names
 
     def list_dir(self, path: Path) -> list[str]:
         """Names in a directory, sorted; empty if there is no such directory."""
-        if self._names.get(path) is not None:
-            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path))
-        return sorted(child.name for child in self._children.get(path, ()))
+        name = str(path)
+        if self._names.get(name) is not None:
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", name)
+        return sorted(child.rpartition("/")[2] for child in self._children.get(name, ()))
 
     def make_dirs(self, path: Path) -> None:
         """Make a directory and its parents."""
-        if path in self._children:
+        name = str(path)
+        if name in self._children:
             return
-        if path in self._names:
-            raise FileExistsError(errno.EEXIST, "File exists", str(path))
+        if name in self._names:
+            raise FileExistsError(errno.EEXIST, "File exists", name)
         self.make_dirs(path.parent)
-        self._link(path, None)
+        self._link(name, None)
 
     def rename(self, source: Path, target: Path) -> None:
         """Put `source` in the place of `target`, atomically."""
         inode = self._inode(source)
-        replaced = self._names.get(target)
+        replaced = self._names.get(str(target))
         if replaced is not None:
             self._used -= replaced.space()
-        self._unlink(source)
-        self._link(target, inode)
+        self._unlink(str(source))
+        self._link(str(target), inode)
 
     def unlink(self, path: Path) -> None:
         """Remove a file if it is there."""
-        inode = self._names.get(path)
+        inode = self._names.get(str(path))
         if inode is not None:
             self._used -= inode.space()
-            self._unlink(path)
+            self._unlink(str(path))
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory with all below it."""
-        for child in list(self._children.get(path, ())):
+        name = str(path)
+        for child in sorted(self._children.get(name, ())):
             if child in self._children:
-                self.remove_tree(child)
+                self.remove_tree(Path(child))
             else:
-                self.unlink(child)
-        if path in self._children:
-            self._unlink(path)
-            del self._children[path]
+                self.unlink(Path(child))
+        if name in self._children:
+            self._unlink(name)
+            del self._children[name]
 
     def sync_dir(self, path: Path) -> None:
         """Make the names in this directory durable."""
-        if path not in self._children:
-            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        directory = str(path)
+        if directory not in self._children:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", directory)
         self._count_sync()
-        for name in self._changed.pop(path, ()):
+        for name in self._changed.pop(directory, ()):
             if name in self._names:
                 self._durable[name] = self._names[name]
             else:
@@ -353,30 +360,36 @@ class SimDisk:
 
     def lock(self, path: Path) -> SimLock:
         """Take the exclusive lock; BlockingIOError if it is taken."""
-        if path in self._locked:
-            raise BlockingIOError(errno.EAGAIN, "another process holds it", str(path))
+        name = str(path)
+        if name in self._locked:
+            raise BlockingIOError(errno.EAGAIN, "another process holds it", name)
         self.open(path, create_size=0)
-        self._locked.add(path)
-        return SimLock(self._locked, path)
+        self._locked.add(name)
+        return SimLock(self._locked, name)
 
     def _inode(self, path: Path) -> _Inode:
-        inode = self._names.get(path)
+        inode = self._names.get(str(path))
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
         return inode
 
-    def _link(self, path: Path, inode: _Inode | None) -> None:
-        self._names[path] = inode
+    def _link(self, name: str, inode: _Inode | None) -> None:
+        self._names[name] = inode
         if inode is None:
-            self._children.setdefault(path, set())
-        if path.parent != path:
-            self._children[path.parent].add(path)
-            self._changed.setdefault(path.parent, set()).add(path)
+            self._children.setdefault(name, set())
+        parent = _parent(name)
+        self._children[parent].add(name)
+        self._changed.setdefault(parent, set()).add(name)
 
-    def _unlink(self, path: Path) -> None:
-        del self._names[path]
-        self._children[path.parent].discard(path)
-        self._changed.setdefault(path.parent, set()).add(path)
+    def _unlink(self, name: str) -> None:
+        del self._names[name]
+        parent = _parent(name)
+        self._children[parent].discard(name)
+        self._changed.setdefault(parent, set()).add(name)
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0] or "/"
 
 
 def _put(target: bytearray, at: int, data: bytes) -> None:

@@ -391,6 +391,7 @@ def run(argv: Sequence[str]) -> int:
         loaded.settings.print_to_stdout(explained=arguments.print_explained)
         return 0
     configure_logs(service="broker")
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # its every step is of no use here
     for warning in loaded.warnings:
         _log.warning("%s", warning)
     return run_service(lambda: BrokerService(loaded.settings), ready_file=arguments.ready_file)

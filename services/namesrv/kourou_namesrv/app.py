@@ -28,14 +28,7 @@ from kourou.service.settings import render, setting_specs
 from kourou.service.zmq_carrier import ZmqCarrier
 from kourou.telemetry.metrics import Family, expose
 from kourou_namesrv.config import NamesrvSettings
-from kourou_namesrv.core import (
-    Effect,
-    Input,
-    KeyValuesFailed,
-    KeyValuesRecorded,
-    NamesrvCore,
-    RecordKeyValues,
-)
+from kourou_namesrv.core import Effect, Input, KeyValuesWritten, NamesrvCore, RecordKeyValues
 from kourou_namesrv.kv_store import KeyValueStore
 
 _log = logging.getLogger("kourou.namesrv")
@@ -90,11 +83,10 @@ class NamesrvService:
         return listening
 
     async def drain(self) -> None:
-        """Take nothing new; writes under way are finished and answered."""
+        """Take nothing new; a write under way is finished and answered."""
         self._ready = False
         self._carrier.pause()
-        while self._core.writing:
-            await asyncio.sleep(0.01)
+        await asyncio.get_running_loop().run_in_executor(self._writer, str)  # after those before
 
     async def stop(self) -> None:
         """Close everything."""
@@ -104,8 +96,6 @@ class NamesrvService:
         self._carrier.close()
         self._kv.close()
 
-    # -- key/value settings -----------------------------------------------------------------------
-
     def _record(self, effect: RecordKeyValues) -> None:
         self._writer.submit(self._record_in_thread, effect)
 
@@ -113,15 +103,13 @@ class NamesrvService:
         try:
             recorded = self._kv.record(effect.events, effect.expected_offset, effect.cause)
         except KourouError as error:
-            self._loop.post_threadsafe(KeyValuesFailed(error, effect.request))
+            self._loop.post_threadsafe(KeyValuesWritten((), error, effect.request))
             return
         try:
-            self._kv.write(effect.table)
+            self._kv.write()
         except KourouError as error:  # a projection: it is written anew with the next change
             _log.error("kvConfig.json is behind: %s", error)
-        self._loop.post_threadsafe(KeyValuesRecorded(recorded, effect.request))
-
-    # -- pages ------------------------------------------------------------------------------------
+        self._loop.post_threadsafe(KeyValuesWritten(recorded, None, effect.request))
 
     def _pages(self) -> AdminPages:
         return AdminPages(

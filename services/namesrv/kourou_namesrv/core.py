@@ -39,32 +39,24 @@ KV_WRITES_WAITING_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RecordKeyValues:
-    """Effect: make these events durable, then come back with KeyValuesRecorded or …Failed."""
+    """Effect: make these events durable, then come back with KeyValuesWritten."""
 
     events: Sequence[Event]
     expected_offset: int
     cause: Cause
     request: Received
-    table: dict[str, dict[str, str]]  # as it will be when they are
 
 
 @dataclass(frozen=True, slots=True)
-class KeyValuesRecorded:
-    """Input: the events are durable."""
+class KeyValuesWritten:
+    """Input: the events are durable, or nothing changed because of `error`."""
 
     recorded: Sequence[Recorded]
+    error: KourouError | None
     request: Received
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValuesFailed:
-    """Input: they are not, and nothing changed."""
-
-    error: KourouError
-    request: Received
-
-
-Input = Received | Disconnected | Tick | KeyValuesRecorded | KeyValuesFailed
+Input = Received | Disconnected | Tick | KeyValuesWritten
 Effect = Reply | RecordKeyValues
 Answer = tuple[Response | None, bytes]
 _NOTHING: Answer = (None, b"")
@@ -127,18 +119,9 @@ class NamesrvCore:
                         _log.info("%s left: its connection closed", _named(identity))
                 case Tick():
                     self._scan()
-                case KeyValuesRecorded(recorded, request):
-                    for event in recorded:
-                        self.key_values = evolve_key_values(self.key_values, event)
-                    self._written(Reply(request.to))
-                case KeyValuesFailed(error, request):
-                    self._written(Reply(request.to, error.wire_code, str(error)))
+                case KeyValuesWritten():
+                    self._key_values_written(item)
         return self._effects
-
-    @property
-    def writing(self) -> bool:
-        """Is a change of the key/value settings under way?"""
-        return self._writing or bool(self._writes)
 
     def _answer(self, received: Received) -> None:
         desk = self._desks.get(type(received.request))
@@ -161,8 +144,6 @@ class NamesrvCore:
         for identity in self.routes.expire(self._now_ms, self._settings.broker_expiry_ms):
             self.expired += 1
             _log.warning("%s is dropped: it was silent for too long", _named(identity))
-
-    # -- brokers ----------------------------------------------------------------------------------
 
     def _register(self, received: Received, it: ask.RegisterBroker) -> Answer:
         body = _body(received)
@@ -207,8 +188,6 @@ class NamesrvCore:
         _log.warning("%s gave %s its write permission back", received.to.peer, it.broker_name)
         return ask.AddWritePermOfBrokerResponse(add_topic_count=count), b""
 
-    # -- routes -----------------------------------------------------------------------------------
-
     def _route(self, received: Received, it: ask.GetRouteInfoByTopic) -> Answer:
         order = None
         if self._settings.order_messages:
@@ -238,8 +217,6 @@ class NamesrvCore:
         self.routes.delete_topic(it.topic, it.cluster_name)
         _log.warning("%s deleted the route of the topic %s", received.to.peer, it.topic)
         return _NOTHING
-
-    # -- key/value settings -----------------------------------------------------------------------
 
     def _get_key_value(self, _received: Received, it: ask.GetKvConfig) -> Answer:
         value = self.key_values.get(it.namespace, it.key)
@@ -279,21 +256,21 @@ class NamesrvCore:
             self._writing = True
             trace_id = received.trace[:16].hex() if any(received.trace) else ""
             cause = Cause(str(received.to.peer), trace_id=trace_id)
-            table = _table_after(self.key_values, events)
             offset = self.key_values.next_offset
-            self._effects.append(RecordKeyValues(events, offset, cause, received, table))
+            self._effects.append(RecordKeyValues(events, offset, cause, received))
 
     def _decided(self, request: Any) -> list[Event]:
         if isinstance(request, ask.PutKvConfig):
             return decide_put(self.key_values, request.namespace, request.key, request.value)
         return decide_delete(self.key_values, request.namespace, request.key)
 
-    def _written(self, reply: Reply) -> None:
+    def _key_values_written(self, written: KeyValuesWritten) -> None:
+        for recorded in written.recorded:
+            self.key_values = evolve_key_values(self.key_values, recorded)
+        error, to = written.error, written.request.to
+        self._effects.append(Reply(to, error.wire_code, str(error)) if error else Reply(to))
         self._writing = False
-        self._effects.append(reply)
         self._next_write()
-
-    # -- settings ---------------------------------------------------------------------------------
 
     def _get_settings(self, _received: Received, _: ask.GetNamesrvConfig) -> Answer:
         return None, self._settings_text.encode()
@@ -304,13 +281,6 @@ class NamesrvCore:
         for key in wanted:
             self._registry.dynamic(key)
         raise ConfigError("no setting is named", hint="give lines of the form key=value")
-
-
-def _table_after(state: KeyValues, events: Sequence[Event]) -> dict[str, dict[str, str]]:
-    ahead = state.copy()
-    for event in events:
-        ahead = evolve_key_values(ahead, Recorded(ahead.next_offset, -1, 0, "", "", "", event))
-    return ahead.table
 
 
 def _body(received: Received) -> bytes:

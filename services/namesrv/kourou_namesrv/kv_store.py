@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kourou.clock import Clock
-from kourou.engine.events import Cause, Event, KeyValueDeleted, KeyValuePut, Recorded
-from kourou.engine.key_values import KEY_VALUES, KeyValues
+from kourou.engine.events import Cause, Event, Recorded
+from kourou.engine.key_values import KEY_VALUES, KeyValues, decide_import
 from kourou.errors import ConfigError, DecodeError
 from kourou.protocol import lenient_json
 from kourou.store.disk import as_store_error, read_whole, write_atomically
@@ -48,43 +48,42 @@ class KeyValueStore:
         self._written = path.with_name(path.name + ".written")
         self._disk = RealDisk()
         self._events: EventStore | None = None
+        self._state = KeyValues()
 
     def load(self) -> KeyValues:
-        """The settings as they are. ConfigError for a file that cannot be read."""
-        state = KeyValues()
+        """The settings as they are, a copy. ConfigError for a file that cannot be read."""
         if self._url or self._database.exists():
-            state, _ = self._opened().load(KEY_VALUES)
+            self._state, _ = self._opened().load(KEY_VALUES)
         foreign = self._read_foreign()
-        if foreign is not None:
-            events = _differences(state.table, foreign)
+        events = [] if foreign is None else decide_import(self._state, foreign)
+        if events:
             cause = Cause("name server", "imported from kvConfig.json, which somebody else wrote")
-            for recorded in self.record(events, state.next_offset, cause) if events else ():
-                state = KEY_VALUES.evolve(state, recorded)
-        if state.next_offset:
-            self.write(state.table)
-        return state
+            self.record(events, self._state.next_offset, cause)
+        if self._state.next_offset:
+            self.write()
+        return self._state.copy()
 
     def record(self, events: Sequence[Event], expected_offset: int, cause: Cause) -> list[Recorded]:
         """Make events durable. MetadataUnavailable if the database does not take them."""
-        return self._opened().record(
-            KEY_VALUES,
-            events,
-            expected_offset=expected_offset,
-            wall_ms=self._clock.now_ms(),
-            cause=cause,
+        now_ms = self._clock.now_ms()
+        found = self._opened().record(
+            KEY_VALUES, events, expected_offset=expected_offset, wall_ms=now_ms, cause=cause
         )
+        for recorded in found:
+            self._state = KEY_VALUES.evolve(self._state, recorded)
+        return found
 
-    def write(self, table: Table) -> None:
+    def write(self) -> None:
         """Bring `kvConfig.json` up to date. DiskFull or StoreFaulted if that fails."""
-        content = lenient_json.dumps({"configTable": {name: dict(table[name]) for name in table}})
+        content = lenient_json.dumps({"configTable": self._state.table})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            before = read_whole(self._disk, self._path, FILE_BYTES_MAX)
+            before = read_whole(self._disk, self._path, FILE_BYTES_MAX) or b""
             if before == content:
                 return
-            hashes = [_hash(content), _hash(before or b"")]
-            write_atomically(self._disk, self._written, msgspec.json.encode(hashes))
-            if before is not None:
+            hashes = f"{_hash(content)} {_hash(before)}"
+            write_atomically(self._disk, self._written, hashes.encode())
+            if before:
                 backup = self._path.with_name(self._path.name + ".bak")
                 write_atomically(self._disk, backup, before)
             write_atomically(self._disk, self._path, content)
@@ -110,7 +109,7 @@ class KeyValueStore:
         """The table that somebody else wrote into the file; None if nobody did."""
         try:
             content = read_whole(self._disk, self._path, FILE_BYTES_MAX)
-            known = read_whole(self._disk, self._written, FILE_BYTES_MAX) or b"[]"
+            known = read_whole(self._disk, self._written, FILE_BYTES_MAX) or b""
         except OSError as error:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
         if not content or _hash(content).encode() in known:
@@ -128,15 +127,3 @@ class KeyValueStore:
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _differences(have: Table, want: Table) -> list[Event]:
-    events: list[Event] = []
-    for namespace in sorted(have.keys() | want.keys()):
-        old, new = have.get(namespace, {}), want.get(namespace, {})
-        for key in sorted(old.keys() | new.keys()):
-            if key not in new:
-                events.append(KeyValueDeleted(namespace, key, old[key]))
-            elif old.get(key) != new[key]:
-                events.append(KeyValuePut(namespace, key, new[key], old.get(key)))
-    return events

@@ -87,8 +87,6 @@ class Routes:
         self._brokers: dict[str, _Broker] = {}
         self._queues: dict[str, dict[str, QueueData]] = {}
 
-    # -- brokers come and go ----------------------------------------------------------------------
-
     def register(
         self, identity: Identity, registration: BrokerRegistration, peer: Peer, now_ms: int
     ) -> tuple[str, str]:
@@ -190,8 +188,6 @@ class Routes:
         member.heard_ms = now_ms
         return False, member.version
 
-    # -- what operators change --------------------------------------------------------------------
-
     def set_wiped(self, broker_name: str, wiped: bool) -> int:
         """Stop or resume offering a broker's topics for writing; how many topics that concerns.
 
@@ -208,8 +204,6 @@ class Routes:
         for name in list(self._queues.get(topic, ())):
             if not cluster or self._brokers[name].cluster == cluster:
                 self._forget(topic, name)
-
-    # -- what clients ask -------------------------------------------------------------------------
 
     def route(self, topic: str, asker: Peer, order_conf: str | None) -> TopicRoute:
         """Where a topic's queues are, with the addresses that `asker` can dial."""

@@ -36,19 +36,9 @@ def test_a_first_send_creates_the_topic_by_the_template(engine, draft, records) 
 
 @pytest.mark.feature("F053", "F331", "F377")
 def test_without_auto_creation_an_unknown_topic_is_refused(draft, records) -> None:
-    from kourou.engine.policy import BrokerPolicy
-
-    engine = Engine(policy=BrokerPolicy("DefaultCluster", "broker-a"))
+    engine = Engine()
     reply = engine.ask(
-        dataclasses.replace
-        if False
-        else records([draft()])[0].__class__(
-            lanes=records([draft()])[0].lanes,
-            sizes=records([draft()])[0].sizes,
-            producer_group="p",
-            default_topic="NoSuchTemplate",
-            default_topic_queue_nums=4,
-        ),
+        msgspec.structs.replace(records([draft()])[0], default_topic="NoSuchTemplate"),
         draft(),
     )
     header = header_of(reply)

