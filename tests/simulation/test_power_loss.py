@@ -1,12 +1,13 @@
-"""The power goes off at any moment, thousands of times: what was acknowledged is there, and nothing else.
+"""The power goes off at any moment, thousands of times: what was acknowledged is there, and nothing
+else.
 
-Each seed is a life of a store on a simulated disk: batches are written as the engine places them, some
-are flushed, now and then a checkpoint is made, a flush fails, the process is killed or the power is cut,
-between two calls or in the middle of one, also during recovery. After each start the store is read
-through and compared with what was promised.
+Each seed is a life of a store on a simulated disk: batches are written as the engine places them,
+some are flushed, now and then a checkpoint is made, a flush fails, the process is killed or the
+power is cut, between two calls or in the middle of one, also during recovery. After each start the
+store is read through and compared with what was promised.
 
-Acknowledged means: a flush that covers it has returned. What a start finds readable counts as promised
-from then on, since recovery flushes it.
+Acknowledged means: a flush that covers it has returned. What a start finds readable counts as
+promised from then on, since recovery flushes it.
 """
 
 from __future__ import annotations

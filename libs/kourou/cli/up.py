@@ -63,8 +63,8 @@ def _wait(stop: _StopRequest, children: list[Child]) -> Child | None:
 def _introduce(cluster: LocalCluster) -> None:
     for child in (cluster.namesrv, *cluster.brokers):
         print(f"{child.name:<10} pid {child.pid}")
-        for what, where in sorted(child.ready.items()):
-            if what != "pid":
+        for what, where in child.ready.items():
+            if what not in {"pid", "service"}:
                 print(f"           {what:<10} {where}")
     print(f"store      {cluster.folder}")
     print(f"\n    export NAMESRV_ADDR={cluster.address}")

@@ -47,8 +47,6 @@ class Messages(AdminDesk):
                 continue
             if message.position == position and message.stored().store_host == host:
                 return message
-            if message.position == position and host_of(address) == host:
-                return message
         raise MessageNotFound(f"no broker has a message with the offset id {offset_message_id}")
 
     @on_io_thread

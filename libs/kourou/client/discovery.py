@@ -104,6 +104,15 @@ def host_of(address: str) -> tuple[str, int]:
     return host.strip("[]"), _port(port_text, address)
 
 
+def store_host_of(address: str) -> tuple[str, int]:
+    """The address a broker writes into records and message ids, from the ZeroMQ address of its route.
+
+    It is the remoting address, whose port lies as much lower as `zmq_endpoint` goes higher.
+    """
+    host, port = host_of(address)
+    return host, port - ZMQ_PORT_SHIFT if port > ZMQ_PORT_SHIFT else port
+
+
 def _split(rest: str, address: str) -> tuple[str, str]:
     if rest.startswith("["):
         host, bracket, tail = rest.partition("]")

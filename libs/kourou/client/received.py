@@ -235,6 +235,9 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         """As `__exit__`."""
         return self.__exit__(kind, error, trace)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self!s}>"
+
     def __str__(self) -> str:
         return f"{self.queue!s} offset {self.offset} id {self.message_id}"
 

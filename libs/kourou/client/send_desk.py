@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kourou.client.discovery import host_of
+from kourou.client.discovery import host_of, store_host_of
 from kourou.client.drafts import Place, moved_to_queue
 from kourou.client.fault_latency import FaultLatency
 from kourou.client.outbox import Lane, Outcome, Outcomes, Port, Terms, Unsent
@@ -149,7 +149,7 @@ class SendDesk:
                 outcomes = [unknown] * len(frame.messages)
             else:
                 answer = header if isinstance(header, SendRecordsResponse) else None
-                outcomes = outcomes_of(frame, code, remark, answer, host_of(frame.address))
+                outcomes = outcomes_of(frame, code, remark, answer, store_host_of(frame.address))
         if self.faults is not None:
             failed = isinstance(outcomes[0], KourouError)
             self.faults.record(frame.lanes[0].broker_name, now_ms - sent_ms, now_ms, failed=failed)

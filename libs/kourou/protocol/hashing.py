@@ -2,8 +2,9 @@
 
 Lives here: scalar and vectorised forms. Vectors: fact sheet §11.
 
-Java hashes UTF-16 code units: h = 31·h + unit, wrapping at 32 bits. Over keys of equal length that
-is a dot product with powers of 31, which numpy does for a whole batch.
+Java hashes UTF-16 code units: h = 31·h + unit, wrapping at 32 bits. That is a dot product with
+powers of 31, which numpy does for a whole batch; zeros in front of a text leave its hash as it is,
+so texts of different lengths are hashed together, right-aligned.
 """
 
 from __future__ import annotations
@@ -11,60 +12,87 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import mul
 
 import numpy as np
 import numpy.typing as npt
 
 MASK = 0x7FFFFFFF
+_WORD = 0xFFFFFFFF
 _INT_MIN = -(2**31)
+_POWERS_MAX = 256
+_POWERS = [pow(31, exponent, 2**32) for exponent in range(_POWERS_MAX)]
+_POWERS_DOWN = [tuple(reversed(_POWERS[:length])) for length in range(_POWERS_MAX)]
+_VECTOR_FROM = 4
+"""Below so many texts a loop is faster."""
+_PADDED_MAX = 8
+"""Texts of very different lengths are hashed one by one: the padding would cost more."""
 
 
 def java_hash(text: str) -> int:
     """`String.hashCode()`: signed 32 bits."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFFFFFF
+    if text.isascii():
+        value = _hash_units(text.encode())
+    else:
+        raw = text.encode("utf-16-be", "surrogatepass")
+        value = _hash_units(
+            [high << 8 | low for high, low in zip(raw[::2], raw[1::2], strict=True)]
+        )
     return value - 2**32 if value >= 2**31 else value
+
+
+def _hash_units(units: bytes | list[int]) -> int:
+    if len(units) < _POWERS_MAX:
+        total: int = sum(map(mul, units, _POWERS_DOWN[len(units)]))
+        return total & _WORD
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & _WORD
+    return value
 
 
 @lru_cache(maxsize=256)
 def _powers(length: int) -> npt.NDArray[np.uint32]:
-    powers = np.ones(length, dtype=np.uint32)
-    with np.errstate(over="ignore"):
-        for at in range(length - 2, -1, -1):
-            powers[at] = powers[at + 1] * np.uint32(31)
-    return powers
+    return np.asarray(
+        [pow(31, exponent, 2**32) for exponent in range(length - 1, -1, -1)], dtype=np.uint32
+    )
 
 
-def java_hash_rows(rows: npt.NDArray[np.uint8], seed: int = 0) -> npt.NDArray[np.int32]:
-    """Hashes of ASCII texts of equal length, one a row; `seed` is the hash of a common prefix."""
+def java_hash_rows(
+    rows: npt.NDArray[np.uint8], seeds: int | npt.NDArray[np.int64] = 0
+) -> npt.NDArray[np.int32]:
+    """Hashes of ASCII texts of equal length, one a row; `seeds` are their prefixes' hashes."""
     length = rows.shape[1]
-    with np.errstate(over="ignore"):
-        sums = rows.astype(np.uint32) @ _powers(length)
-        if seed:
-            sums = sums + np.uint32((seed * pow(31, length, 2**32)) & 0xFFFFFFFF)
-    return sums.astype(np.uint32).view(np.int32)
+    sums: npt.NDArray[np.uint32] = rows.astype(np.uint32) @ _powers(length)
+    moved = np.atleast_1d(np.asarray(seeds, dtype=np.int64)).astype(np.uint32)
+    return (sums + moved * np.uint32(pow(31, length, 2**32))).view(np.int32)
 
 
 def java_hashes(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:
-    """Hashes of UTF-8 texts; those that are ASCII and share a length are hashed together."""
-    hashes = np.empty(len(texts), dtype=np.int32)
-    by_length: dict[int, list[int]] = {}
-    for at, text in enumerate(texts):
-        if text and text.isascii():
-            by_length.setdefault(len(text), []).append(at)
-        else:
-            hashes[at] = java_hash(text.decode("utf-8", "replace"))
-    for length, places in by_length.items():
-        if len(places) < 4:
-            for at in places:
-                hashes[at] = java_hash(texts[at].decode("ascii"))
-            continue
-        joined = b"".join([texts[at] for at in places])
-        rows = np.frombuffer(joined, dtype=np.uint8).reshape(len(places), length)
-        hashes[places] = java_hash_rows(rows)
+    """Hashes of UTF-8 texts; bytes that are not UTF-8 count as U+FFFD, as in Java."""
+    count = len(texts)
+    if count < _VECTOR_FROM:
+        return np.asarray([_hash_of(text) for text in texts], dtype=np.int32)
+    lengths = list(map(len, texts))
+    longest = max(lengths)
+    if longest * count > _PADDED_MAX * sum(lengths) + 4096:
+        return np.asarray([_hash_of(text) for text in texts], dtype=np.int32)
+    if longest == 0:
+        return np.zeros(count, dtype=np.int32)
+    if min(lengths) < longest:
+        joined = b"".join([text.rjust(longest, b"\0") for text in texts])
+    else:
+        joined = b"".join(texts)
+    hashes = java_hash_rows(np.frombuffer(joined, dtype=np.uint8).reshape(count, longest))
+    if not joined.isascii():
+        for index, text in enumerate(texts):
+            if not text.isascii():
+                hashes[index] = _hash_of(text)
     return hashes
+
+
+def _hash_of(text: bytes) -> int:
+    return java_hash(text.decode("utf-8", "replace"))
 
 
 @lru_cache(maxsize=65_536)
@@ -85,9 +113,8 @@ def index_hash_of(value: int) -> int:
 
 def index_hashes_of(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """`index_hash_of` for many."""
-    positive = np.abs(values.astype(np.int64))
-    positive[values == _INT_MIN] = 0
-    return positive.astype(np.int32)
+    # numpy's abs leaves the smallest integer negative, as Java's does; RocketMQ then takes 0.
+    return np.maximum(np.abs(values), 0)
 
 
 def body_crc(body: bytes | bytearray | memoryview) -> int:

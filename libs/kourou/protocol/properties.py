@@ -4,7 +4,9 @@
 
 There is no escaping, so a name or value can hold neither separator, and an empty value cannot
 survive: RocketMQ's parser drops such pieces. Encoding refuses them; decoding drops them as RocketMQ
-does.
+does. Where a name comes twice the last one wins, which RocketMQ's own batches rely on.
+
+Encoding leaves `__CRC32#` out: it protects one record's bytes and means nothing in another's.
 """
 
 from __future__ import annotations
@@ -12,25 +14,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kourou.errors import MessageIllegal
+from kourou.model.message import Property
 
 NAME_END = 1
 PROPERTY_END = 2
 _NAME_END = b"\x01"
 _PROPERTY_END = b"\x02"
+_CRC_NAME = Property.CRC32.value
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The string for these properties, in their order, without a trailing separator.
 
-    Raises MessageIllegal for an empty name or value and for one with a separator in it.
+    Raises MessageIllegal for an empty name or value, for one with a separator in it and for text
+    that is not Unicode (a lone surrogate).
     """
+    if _CRC_NAME in properties:
+        properties = {name: value for name, value in properties.items() if name != _CRC_NAME}
     text = "\x02".join([f"{name}\x01{value}" for name, value in properties.items()])
     count = len(properties)
     if text.count("\x01") != count or (count and text.count("\x02") != count - 1):
         _refuse(properties)
     if "" in properties or "" in properties.values():
         _refuse(properties)
-    return text.encode()
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise MessageIllegal(
+            "a property is not valid Unicode", hint="encode the value, for example as base64"
+        ) from error
 
 
 def _refuse(properties: Mapping[str, str]) -> None:
@@ -48,25 +60,47 @@ def _refuse(properties: Mapping[str, str]) -> None:
 
 
 def decode_properties(raw: bytes | bytearray | memoryview) -> dict[str, str]:
-    """Every well-formed property; pieces without name or value are dropped; the last one wins."""
+    """Every well-formed property; pieces without a name or a value are dropped; the last one wins.
+
+    Bytes that are not UTF-8 become U+FFFD, as in Java: a message must not be lost for its label.
+    """
+    text = str(raw, "utf-8", "replace")
+    if not text:
+        return {}
+    if text[-1] == "\x02":
+        text = text[:-1]
+    try:
+        # The way of all well-formed strings; a piece without a separator makes dict() refuse.
+        properties = dict([piece.split("\x01", 1) for piece in text.split("\x02")])
+        if "" not in properties and "" not in properties.values():
+            return properties
+    except ValueError:
+        pass
+    return _decode_leniently(text)
+
+
+def _decode_leniently(text: str) -> dict[str, str]:
     properties: dict[str, str] = {}
-    for piece in bytes(raw).decode("utf-8", "replace").split("\x02"):
-        name, separator, value = piece.partition("\x01")
-        if separator and name and value:
+    for piece in text.split("\x02"):
+        name, _, value = piece.partition("\x01")
+        if name and value:
             properties[name] = value
     return properties
 
 
 def find_property(raw: bytes | bytearray | memoryview, name: bytes) -> bytes | None:
-    """The value of the last property of this name, without parsing the others; None if there is none."""
+    """The value of the last property of this name, without parsing the others; None without one."""
     text = bytes(raw)
     marker = name + _NAME_END
     at = text.rfind(_PROPERTY_END + marker)
-    if at >= 0:
-        start = at + 1 + len(marker)
-    elif text.startswith(marker):
-        start = len(marker)
-    else:
-        return None
+    while at >= 0:
+        value = _value_at(text, at + 1 + len(marker))
+        if value:
+            return value
+        at = text.rfind(_PROPERTY_END + marker, 0, at)
+    return _value_at(text, len(marker)) or None if text.startswith(marker) else None
+
+
+def _value_at(text: bytes, start: int) -> bytes:
     end = text.find(_PROPERTY_END, start)
-    return (text[start:] if end < 0 else text[start:end]) or None
+    return text[start:] if end < 0 else text[start:end]

@@ -1,87 +1,95 @@
 """One stored message, byte for byte (docs/formats/record.md; fact sheet §4.1).
 
-Lives here: the layout, drafts (records without their place), stamping, checking and decoding of
-one.
-May not live here: many at once (kourou.protocol.record_batch), files.
+Lives here: drafts (records without their place), stamping, checking and decoding of one record.
+May not live here: many at once in columns (kourou.protocol.record_batch), files.
 
-All integers are big-endian. A *draft* is a whole record whose queue offset, position, store time
-and store host are zero; a broker *stamps* these four and the checksum, and from then on the bytes
-never change. The checksum of the whole record is its last property, as RocketMQ 5 writes it:
+A *draft* is a whole record whose queue offset, position, store time and store host are zero; a
+broker *stamps* these four and the checksum, and from then on the bytes never change. The checksum
+of the whole record is its last property, as RocketMQ 5 writes it:
 
     __CRC32# 0x01 d0 d1 … d9 0x02      CRC-32 & 0x7FFFFFFF of all bytes before these twenty,
                                        ten decimal digits, the least significant first
+
+Invariants:  what `encode_draft` makes, `check_record` accepts once it is stamped
+             whatever the bytes are, only Corrupt, DecodeError or MessageIllegal is raised
 """
 
 from __future__ import annotations
 
-import ipaddress
 import struct
 import zlib
 from dataclasses import dataclass
 
 from kourou.errors import Corrupt, DecodeError, MessageIllegal
 from kourou.model.limits import (
+    BODY_SIZE_BYTES_MAX,
     CRC_PROPERTY_BYTES,
     PROPERTIES_SIZE_BYTES_MAX,
     RECORD_FIXED_BYTES,
     TOPIC_LENGTH_MAX,
 )
-from kourou.model.message import StoredMessage
+from kourou.model.message import Property, StoredMessage
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.compression import decompress as decompress_body
 from kourou.protocol.properties import decode_properties
+from kourou.protocol.record_layout import (
+    ANY_V6,
+    BLANK_MAGIC,
+    BORN_V6,
+    CRC_MARK,
+    CRC_MASK,
+    CRC_PLACEHOLDER,
+    CRC_VALUE_BYTES,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC,
+    QUEUE_OFFSET_AT,
+    STORE_TIMESTAMP_AT,
+    STORE_V6,
+    SYS_FLAG_AT,
+    V6_EXTRA_BYTES,
+    Buffer,
+    Host,
+    Parts,
+    crc_value,
+    decode_host,
+    encode_head,
+    encode_host,
+    parts_of,
+    widen_host,
+)
 
-Buffer = bytes | bytearray | memoryview
-Host = tuple[str, int]
+__all__ = [
+    "BLANK_MAGIC",
+    "MAGIC",
+    "Blank",
+    "Buffer",
+    "CheckedRecord",
+    "Host",
+    "check_record",
+    "decode_host",
+    "decode_many",
+    "decode_record",
+    "encode_blank",
+    "encode_draft",
+    "encode_host",
+    "record_size",
+    "stamp",
+    "verify_parts",
+]
 
-MAGIC = 0xDAA320A7
-BLANK_MAGIC = 0xCBD43194
-MASK = 0x7FFFFFFF
-
-QUEUE_ID_AT = 12
-QUEUE_OFFSET_AT = 20
-POSITION_AT = 28
-SYS_FLAG_AT = 36
-BORN_TIMESTAMP_AT = 40
-BORN_HOST_AT = 48
-HOST_V4_BYTES = 8
-HOST_V6_BYTES = 20
-
-CRC_MARK = b"__CRC32#\x01"
-CRC_PLACEHOLDER = CRC_MARK + b"0000000000\x02"
-assert len(CRC_PLACEHOLDER) == CRC_PROPERTY_BYTES
-
-_HEAD = struct.Struct(">IIIiiqqiq")  # up to the born host
-_AFTER_HOSTS = struct.Struct(">iqi")
 _BLANK = struct.Struct(">II")
 _PLACE = struct.Struct(">qq")
 _LONG = struct.Struct(">q")
-_HEAD_V4 = struct.Struct(">IIIiiqqiq8sq8siqi")  # 88 bytes: everything before the body
-assert _HEAD_V4.size == RECORD_FIXED_BYTES - 3
+_COMPRESSED = int(SysFlag.COMPRESSED)
+_CRC_NAME = Property.CRC32.value
+_TOPICS_CACHED_MAX = 16_384
+_topics: dict[bytes, str] = {}
+_NO_HOST_V4 = bytes(HOST_V4_BYTES)
+_NO_HOST_V6 = bytes(HOST_V6_BYTES)
 
 
-def body_crc(body: Buffer) -> int:
-    """CRC-32 of a stored body without its top bit."""
-    return zlib.crc32(body) & MASK
-
-
-def encode_host(host: Host) -> bytes:
-    """Address and port as a record has them: 8 bytes for IPv4, 20 for IPv6; a name becomes 0.0.0.0."""
-    try:
-        packed = ipaddress.ip_address(host[0]).packed
-    except ValueError:
-        packed = bytes(4)
-    return packed + host[1].to_bytes(4, "big")
-
-
-def decode_host(raw: Buffer) -> Host:
-    """The inverse of `encode_host`; raises DecodeError for another length than 8 or 20."""
-    data = bytes(raw)
-    if len(data) not in (HOST_V4_BYTES, HOST_V6_BYTES):
-        raise DecodeError(f"a host has 8 or 20 bytes, this one has {len(data)}")
-    if len(data) == HOST_V4_BYTES:
-        return f"{data[0]}.{data[1]}.{data[2]}.{data[3]}", int.from_bytes(data[4:], "big")
-    return str(ipaddress.ip_address(data[:16])), int.from_bytes(data[16:], "big")
+# -- drafts ---------------------------------------------------------------------------------------
 
 
 def encode_draft(
@@ -101,8 +109,9 @@ def encode_draft(
 ) -> bytes:
     """A record without its place. `properties` as encoded; times in ms; hosts as `encode_host`.
 
-    The checksum property is appended where the properties leave room for it. Raises MessageIllegal
-    for a topic or properties that the layout cannot hold.
+    The checksum property is appended where the properties leave room for it; one that they end with
+    already (bytes taken from a stored record) is replaced. The host bits of `sys_flag` follow from
+    the hosts. Raises MessageIllegal for fields that the layout cannot hold.
     """
     if not 0 < len(topic) <= TOPIC_LENGTH_MAX:
         raise MessageIllegal(f"the topic has {len(topic)} bytes; 1 to {TOPIC_LENGTH_MAX} fit")
@@ -113,50 +122,25 @@ def encode_draft(
             f"the properties have {len(properties)} bytes; at most "
             f"{PROPERTIES_SIZE_BYTES_MAX} are allowed"
         )
-    store_host = bytes(HOST_V4_BYTES)
-    if len(born_host) == HOST_V6_BYTES:
-        sys_flag |= SysFlag.BORN_HOST_V6
+    sys_flag &= ~ANY_V6
+    size = RECORD_FIXED_BYTES + len(body) + len(topic) + len(properties)
+    store_host = _NO_HOST_V4
     if store_host_v6:
-        sys_flag |= SysFlag.STORE_HOST_V6
-        store_host = bytes(HOST_V6_BYTES)
-    size = (
-        RECORD_FIXED_BYTES
-        - 2 * HOST_V4_BYTES
-        + len(born_host)
-        + len(store_host)
-        + len(body)
-        + len(topic)
-        + len(properties)
-    )
-    crc = zlib.crc32(body) & MASK
-    if len(born_host) + len(store_host) == 2 * HOST_V4_BYTES:
-        head = _HEAD_V4.pack(
-            size,
-            MAGIC,
-            crc,
-            queue_id,
-            flag,
-            0,
-            0,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            0,
-            store_host,
-            reconsume_times,
-            prepared_transaction_offset,
-            len(body),
-        )
-    else:
-        head = b"".join(
-            (
-                _HEAD.pack(size, MAGIC, crc, queue_id, flag, 0, 0, sys_flag, born_timestamp),
-                born_host,
-                bytes(8),
-                store_host,
-                _AFTER_HOSTS.pack(reconsume_times, prepared_transaction_offset, len(body)),
-            )
-        )
+        sys_flag |= STORE_V6
+        store_host = _NO_HOST_V6
+        size += V6_EXTRA_BYTES
+    if len(born_host) == HOST_V6_BYTES:
+        sys_flag |= BORN_V6
+        size += V6_EXTRA_BYTES
+    elif len(born_host) != HOST_V4_BYTES:
+        raise MessageIllegal(f"the born host has {len(born_host)} bytes, not 8 or 20")
+    crc = zlib.crc32(body) & CRC_MASK
+    first = (size, MAGIC, crc, queue_id, flag, 0, 0, sys_flag, born_timestamp)
+    last = (reconsume_times, prepared_transaction_offset, len(body))
+    try:
+        head = encode_head(first, born_host, store_host, last)
+    except struct.error as error:
+        raise MessageIllegal(f"a number does not fit into its field: {error}") from error
     return b"".join(
         (
             head,
@@ -170,25 +154,14 @@ def encode_draft(
 
 
 def _with_placeholder(properties: bytes) -> bytes:
+    if properties[-CRC_PROPERTY_BYTES:-CRC_VALUE_BYTES] == CRC_MARK:
+        properties = properties[:-CRC_PROPERTY_BYTES]
     joined = (
         properties + b"\x02" + CRC_PLACEHOLDER
-        if properties and not properties.endswith(b"\x02")
+        if properties and properties[-1] != 2
         else properties + CRC_PLACEHOLDER
     )
     return joined if len(joined) <= PROPERTIES_SIZE_BYTES_MAX else properties
-
-
-def crc_digits(crc: int) -> bytes:
-    """Ten decimal digits, the least significant first."""
-    return b"%010d" % crc if crc == 0 else (b"%010d" % crc)[::-1]
-
-
-def hosts(sys_flag: int) -> tuple[int, int]:
-    """Bytes of the born host and of the store host."""
-    return (
-        HOST_V6_BYTES if sys_flag & SysFlag.BORN_HOST_V6 else HOST_V4_BYTES,
-        HOST_V6_BYTES if sys_flag & SysFlag.STORE_HOST_V6 else HOST_V4_BYTES,
-    )
 
 
 def stamp(
@@ -199,23 +172,47 @@ def stamp(
     position: int,
     store_timestamp: int,
     store_host: bytes,
+    queue_id: int | None = None,
 ) -> None:
-    """Give the draft at `at` its place and its checksum; the draft is known to be well formed."""
-    size = int.from_bytes(buf[at : at + 4], "big")
+    """Give the draft at `at` its place and its checksum; the draft is known to be well formed.
+
+    `queue_id` replaces the one it carries, where the broker chooses the queue. An IPv4 store host
+    is widened for a draft with room for IPv6; raises MessageIllegal for the opposite.
+    """
     sys_flag = int.from_bytes(buf[at + SYS_FLAG_AT : at + SYS_FLAG_AT + 4], "big")
-    born, store = hosts(sys_flag)
-    if len(store_host) != store:
-        raise MessageIllegal("the draft was made for a store host of the other address family")
+    stored_at = at + STORE_TIMESTAMP_AT
+    host_bytes = HOST_V4_BYTES
+    if sys_flag & ANY_V6:
+        if sys_flag & BORN_V6:
+            stored_at += V6_EXTRA_BYTES
+        if sys_flag & STORE_V6:
+            host_bytes = HOST_V6_BYTES
+            store_host = widen_host(store_host)
+    if len(store_host) != host_bytes:
+        raise MessageIllegal("the draft has no room for the broker's IPv6 address")
+    if queue_id is not None:
+        buf[at + 12 : at + 16] = queue_id.to_bytes(4, "big")
     _PLACE.pack_into(buf, at + QUEUE_OFFSET_AT, queue_offset, position)
-    stored_at = at + BORN_HOST_AT + born
     _LONG.pack_into(buf, stored_at, store_timestamp)
-    buf[stored_at + 8 : stored_at + 8 + store] = store_host
-    end = at + size
-    mark = end - CRC_PROPERTY_BYTES
-    if buf[mark : mark + len(CRC_MARK)] == CRC_MARK:
-        with memoryview(buf) as view:
-            crc = zlib.crc32(view[at:mark]) & MASK
-        buf[mark + len(CRC_MARK) : end - 1] = crc_digits(crc)
+    buf[stored_at + 8 : stored_at + 8 + host_bytes] = store_host
+    mark = at + int.from_bytes(buf[at : at + 4], "big") - CRC_PROPERTY_BYTES
+    if buf[mark : mark + len(CRC_MARK)] == CRC_MARK and mark >= _props_at(
+        buf, stored_at + 8 + host_bytes + 12
+    ):
+        with memoryview(buf) as view, view[at:mark] as covered:
+            crc = zlib.crc32(covered) & CRC_MASK
+        digits_at = mark + len(CRC_MARK)
+        buf[digits_at : digits_at + CRC_VALUE_BYTES] = crc_value(crc)
+
+
+def _props_at(buf: bytearray, body_length_at: int) -> int:
+    """Where the properties begin: a body may end in what looks like the checksum property."""
+    body_length = int.from_bytes(buf[body_length_at : body_length_at + 4], "big")
+    topic_length_at = body_length_at + 4 + body_length
+    return topic_length_at + 1 + buf[topic_length_at] + 2
+
+
+# -- checks ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,164 +241,152 @@ def encode_blank(size: int) -> bytes:
 
 def record_size(buf: Buffer, at: int) -> int:
     """TOTALSIZE of what begins at `at`; raises Corrupt if not even that is there."""
-    if len(buf) - at < 4:
-        raise Corrupt(f"{len(buf) - at} bytes are too few for a record")
+    if at < 0 or len(buf) - at < 4:
+        raise Corrupt(f"size: {max(0, len(buf) - at)} bytes are too few for a record")
     return int.from_bytes(buf[at : at + 4], "big")
 
 
-@dataclass(slots=True)
-class _Fields:
-    """Where things are inside one record, checked to lie inside it."""
+def verify_parts(view: memoryview, at: int, parts: Parts) -> None:
+    """Test the checksum of a record: that of all its bytes if it has one, else that of its body.
 
-    size: int
-    crc: int
-    queue_id: int
-    flag: int
-    queue_offset: int
-    position: int
-    sys_flag: int
-    born_timestamp: int
-    born_host: tuple[int, int]
-    store_timestamp: int
-    store_host: tuple[int, int]
-    reconsume_times: int
-    prepared: int
-    body: tuple[int, int]
-    topic: tuple[int, int]
-    properties: tuple[int, int]
-
-
-def _fields(buf: Buffer, at: int, end: int) -> _Fields:
-    available = end - at
-    if available < RECORD_FIXED_BYTES:
-        raise Corrupt(f"{available} bytes are too few for a record")
-    size, magic, crc, queue_id, flag, queue_offset, position, sys_flag, born = _HEAD.unpack_from(
-        buf, at
-    )
-    if magic != MAGIC:
-        raise Corrupt(f"the magic number is {magic:#010x}, not {MAGIC:#010x}")
-    born_bytes, store_bytes = hosts(sys_flag)
-    fixed = RECORD_FIXED_BYTES - 2 * HOST_V4_BYTES + born_bytes + store_bytes
-    if not fixed <= size <= available:
-        raise Corrupt(f"the size {size} does not lie between {fixed} and {available}")
-    born_at = at + BORN_HOST_AT
-    stored_at = born_at + born_bytes
-    (store_timestamp,) = _LONG.unpack_from(buf, stored_at)
-    host_at = stored_at + 8
-    after = host_at + store_bytes
-    reconsume_times, prepared, body_length = _AFTER_HOSTS.unpack_from(buf, after)
-    body_at = after + _AFTER_HOSTS.size
-    if not 0 <= body_length <= size - fixed:
-        raise Corrupt(f"the body length {body_length} does not fit into {size} bytes")
-    topic_at = body_at + body_length + 1
-    topic_length = buf[topic_at - 1]
-    if body_length + topic_length > size - fixed or topic_length > TOPIC_LENGTH_MAX:
-        raise Corrupt(f"the topic length {topic_length} does not fit into {size} bytes")
-    properties_at = topic_at + topic_length + 2
-    properties_length = int.from_bytes(buf[properties_at - 2 : properties_at], "big")
-    if properties_at + properties_length != at + size:
-        raise Corrupt(f"the parts add up to {properties_at + properties_length - at}, not {size}")
-    return _Fields(
-        size,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        position,
-        sys_flag,
-        born,
-        (born_at, stored_at),
-        store_timestamp,
-        (host_at, after),
-        reconsume_times,
-        prepared,
-        (body_at, body_at + body_length),
-        (topic_at, topic_at + topic_length),
-        (properties_at, properties_at + properties_length),
-    )
-
-
-def _verify(view: memoryview, at: int, fields: _Fields) -> None:
-    end = at + fields.size
+    Raises Corrupt. A checksum property with a byte or two wrong counts as damaged: a damaged record
+    must not pass as one that never had one.
+    """
+    end = at + parts.size
     mark = end - CRC_PROPERTY_BYTES
-    if view[mark : mark + len(CRC_MARK)] == CRC_MARK:
-        wanted = crc_digits(zlib.crc32(view[at:mark]) & MASK)
-        if view[mark + len(CRC_MARK) : end - 1] != wanted or view[end - 1] != 2:
-            raise Corrupt("the record's checksum does not match its bytes")
-        return
-    if fields.size > 2 * CRC_PROPERTY_BYTES and _resembles_crc(bytes(view[mark:end])):
-        raise Corrupt("the record's checksum property is damaged")
-    body = view[fields.body[0] : fields.body[1]]
-    if len(body) and zlib.crc32(body) & MASK != fields.crc:
-        raise Corrupt("the body's checksum does not match its bytes")
+    if mark >= parts.props_at:
+        tail = view[mark:end].tobytes()
+        if tail[: len(CRC_MARK)] == CRC_MARK:
+            if tail[len(CRC_MARK) :] != crc_value(zlib.crc32(view[at:mark]) & CRC_MASK):
+                raise Corrupt("record checksum: it does not match the record's bytes")
+            return
+        if _resembles_crc(tail):
+            raise Corrupt("record checksum: its property is damaged")
+    if zlib.crc32(view[parts.body_at : parts.body_end]) & CRC_MASK != parts.crc:
+        raise Corrupt("body checksum: it does not match the body's bytes")
 
 
 def _resembles_crc(tail: bytes) -> bool:
-    """A checksum property with a byte or two wrong: a damaged record must not pass as one without."""
+    if tail[:2] != b"__" and tail[-1] != 2 and tail[2:8] != b"CRC32#":
+        return False
     same = sum(a == b for a, b in zip(tail, CRC_MARK, strict=False))
     digits = sum(48 <= byte <= 57 for byte in tail[len(CRC_MARK) : -1])
     return same + digits + (tail[-1] == 2) >= CRC_PROPERTY_BYTES - 2
 
 
 def check_record(buf: Buffer, at: int, end: int, position: int | None) -> CheckedRecord | Blank:
-    """Check what begins at `at` and must end by `end`; `position` is where it claims to lie.
+    """Check what begins at `at` and must end by `end`; `position` is where it ought to lie.
 
-    Raises Corrupt that names the field that is wrong.
+    Tests magic, every length, the position, the topic's spelling and the checksums. Raises Corrupt
+    whose text begins with the field that is wrong.
     """
-    if end - at >= _BLANK.size:
+    end = min(end, len(buf))
+    if 0 <= at <= end - _BLANK.size:
         size, magic = _BLANK.unpack_from(buf, at)
         if magic == BLANK_MAGIC:
             if not _BLANK.size <= size <= end - at:
-                raise Corrupt(f"a filler of {size} bytes does not fit into {end - at}")
+                raise Corrupt(f"size: a filler of {size} bytes does not fit into {end - at}")
             return Blank(size)
-    fields = _fields(buf, at, end)
-    if position is not None and fields.position != position:
-        raise Corrupt(f"the record at {position} says that it lies at {fields.position}")
+    parts = parts_of(buf, at, end)
+    if position is not None and parts.position != position:
+        raise Corrupt(f"position: the record at {position} says that it lies at {parts.position}")
     with memoryview(buf) as view:
-        _verify(view, at, fields)
+        verify_parts(view, at, parts)
+    _topic_of(bytes(buf[parts.topic_at : parts.topic_end]))
     return CheckedRecord(
-        fields.size,
-        fields.queue_id,
-        fields.queue_offset,
-        fields.position,
-        fields.sys_flag,
-        fields.store_timestamp,
+        parts.size,
+        parts.queue_id,
+        parts.queue_offset,
+        parts.position,
+        parts.sys_flag,
+        parts.store_timestamp,
     )
 
 
+# -- reading --------------------------------------------------------------------------------------
+
+
 def decode_record(
-    buf: Buffer, at: int = 0, *, verify: bool = True, decompress: bool = True
+    buf: Buffer,
+    at: int = 0,
+    *,
+    verify: bool = True,
+    decompress: bool = True,
+    body_size_max: int = BODY_SIZE_BYTES_MAX,
 ) -> StoredMessage:
     """The record at `at` as a message; the body is decompressed unless told otherwise.
 
-    Raises Corrupt or DecodeError for bytes that are no record, or fail their checksum with `verify`.
+    The checksum property protects the bytes and is not shown among the properties. `body_size_max`
+    is the maxMessageSize by which the growth of a compressed body is bounded. Raises Corrupt or
+    DecodeError for bytes that are no record, or fail their checksum with `verify`.
     """
-    fields = _fields(buf, at, len(buf))
     with memoryview(buf) as view:
-        if verify:
-            _verify(view, at, fields)
-        body = bytes(view[slice(*fields.body)])
-        if decompress and fields.sys_flag & SysFlag.COMPRESSED:
-            body = decompress_body(fields.sys_flag, body)
+        return _decode(view, at, len(view), verify, decompress, body_size_max)
+
+
+def decode_many(
+    buf: Buffer,
+    *,
+    verify: bool = True,
+    decompress: bool = True,
+    body_size_max: int = BODY_SIZE_BYTES_MAX,
+) -> list[StoredMessage]:
+    """The messages of a pull's body: stored records back to back, and nothing else.
+
+    Raises as `decode_record`, for the first record that is wrong.
+    """
+    messages: list[StoredMessage] = []
+    take = messages.append
+    with memoryview(buf) as view:
+        at, end = 0, len(view)
+        while at < end:
+            message = _decode(view, at, end, verify, decompress, body_size_max)
+            take(message)
+            at += message.size
+    return messages
+
+
+def _decode(
+    view: memoryview, at: int, end: int, verify: bool, decompress: bool, body_size_max: int
+) -> StoredMessage:
+    parts = parts_of(view, at, end)
+    if verify:
+        verify_parts(view, at, parts)
+    body = view[parts.body_at : parts.body_end].tobytes()
+    if decompress and parts.sys_flag & _COMPRESSED:
+        body = decompress_body(parts.sys_flag, body, size_max=body_size_max)
+    topic = view[parts.topic_at : parts.topic_end].tobytes()
+    properties = decode_properties(view[parts.props_at : at + parts.size])
+    properties.pop(_CRC_NAME, None)
+    return StoredMessage(
+        _topics.get(topic) or _topic_of(topic),
+        body,
+        properties,
+        parts.flag,
+        parts.queue_id,
+        parts.queue_offset,
+        parts.position,
+        parts.size,
+        parts.sys_flag,
+        parts.born_timestamp,
+        decode_host(parts.born_host),
+        parts.store_timestamp,
+        decode_host(parts.store_host),
+        parts.crc,
+        parts.reconsume_times,
+        parts.prepared,
+    )
+
+
+def _topic_of(raw: bytes) -> str:
+    """A topic's name; a hot path decodes the same few names again and again, so they are kept."""
+    known = _topics.get(raw)
+    if known is None:
         try:
-            topic = bytes(view[slice(*fields.topic)]).decode()
+            known = raw.decode()
         except UnicodeDecodeError as error:
-            raise DecodeError("the topic is not UTF-8") from error
-        return StoredMessage(
-            topic=topic,
-            body=body,
-            properties=decode_properties(view[slice(*fields.properties)]),
-            flag=fields.flag,
-            queue_id=fields.queue_id,
-            offset=fields.queue_offset,
-            position=fields.position,
-            size=fields.size,
-            sys_flag=fields.sys_flag,
-            born_timestamp=fields.born_timestamp,
-            born_host=decode_host(view[slice(*fields.born_host)]),
-            store_timestamp=fields.store_timestamp,
-            store_host=decode_host(view[slice(*fields.store_host)]),
-            body_crc=fields.crc,
-            reconsume_times=fields.reconsume_times,
-            prepared_transaction_offset=fields.prepared,
-        )
+            raise DecodeError("topic: it is not UTF-8") from error
+        if len(_topics) >= _TOPICS_CACHED_MAX:
+            _topics.clear()
+        _topics[raw] = known
+    return known

@@ -15,7 +15,7 @@ import ipaddress
 import struct
 import zlib
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kourou.errors import BadRequest, Corrupt, DecodeError
 from kourou.model.limits import CRC_PROPERTY_BYTES, RECORD_FIXED_BYTES, TOPIC_LENGTH_MAX
@@ -59,6 +59,7 @@ _MAPPED = bytes(10) + b"\xff\xff"
 CRC_MARK = b"__CRC32#\x01"
 CRC_PLACEHOLDER = CRC_MARK + b"0000000000\x02"
 CRC_DIGITS = 10
+CRC_VALUE_BYTES = CRC_DIGITS + 1
 
 HEAD_V4 = struct.Struct(">IIIiiqqiq8sq8siqi")
 _HEAD = struct.Struct(">IIIiiqqiq")  # up to the born host
@@ -115,9 +116,9 @@ def masked_crc(data: Buffer) -> int:
     return zlib.crc32(data) & CRC_MASK
 
 
-def crc_digits(crc: int) -> bytes:
-    """Ten decimal digits of a checksum, the least significant first."""
-    return (b"%010d" % crc)[::-1]
+def crc_value(crc: int) -> bytes:
+    """The end of the checksum property: ten decimal digits, the least significant first, and 0x02."""
+    return (b"\x02%010d" % crc)[::-1]
 
 
 # -- the parts of one record ----------------------------------------------------------------------
@@ -153,45 +154,22 @@ def parts_of(buf: Buffer, at: int, end: int) -> Parts:
     """
     if at < 0 or end > len(buf) or end - at < RECORD_FIXED_BYTES:
         raise Corrupt(f"size: {max(0, min(end, len(buf)) - at)} bytes are too few for a record")
-    (
-        size,
-        magic,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        position,
-        sys_flag,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared,
-        body_length,
-    ) = HEAD_V4.unpack_from(buf, at)
+    head = HEAD_V4.unpack_from(buf, at)
+    size, magic, sys_flag = head[0], head[1], head[7]
     if magic != MAGIC:
         raise Corrupt(_wrong_magic(magic))
     body_at = at + HEAD_BYTES
     fixed = RECORD_FIXED_BYTES
     if sys_flag & ANY_V6:
-        born_bytes = HOST_V6_BYTES if sys_flag & BORN_V6 else HOST_V4_BYTES
-        store_bytes = HOST_V6_BYTES if sys_flag & STORE_V6 else HOST_V4_BYTES
-        extra = born_bytes + store_bytes - 2 * HOST_V4_BYTES
+        extra = _extra(sys_flag)
         fixed += extra
         body_at += extra
         if end - at < fixed:
             raise Corrupt(f"size: {end - at} bytes are too few for a record with IPv6 hosts")
-        stored_at = at + BORN_HOST_AT + born_bytes
-        host_at = stored_at + 8
-        born_host = bytes(buf[at + BORN_HOST_AT : stored_at])
-        (store_timestamp,) = _LONG.unpack_from(buf, stored_at)
-        store_host = bytes(buf[host_at : host_at + store_bytes])
-        reconsume_times, prepared, body_length = _AFTER_HOSTS.unpack_from(
-            buf, host_at + store_bytes
-        )
+        head = _head_v6(buf, at, sys_flag)
     if not fixed <= size <= end - at:
         raise Corrupt(f"size: {size} does not lie between {fixed} and {end - at}")
+    body_length = head[14]
     spare = size - fixed - body_length
     if body_length < 0 or spare < 0:
         raise Corrupt(f"body length: {body_length} does not fit into {size} bytes")
@@ -205,25 +183,27 @@ def parts_of(buf: Buffer, at: int, end: int) -> Parts:
         raise Corrupt(
             f"properties length: {props_length}, but {spare - topic_length} bytes are left"
         )
-    return Parts(
-        size,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        position,
-        sys_flag,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared,
-        body_at,
-        body_end,
-        body_end + 1,
-        topic_end,
-        topic_end + 2,
+    places = (body_at, body_end, body_end + 1, topic_end, topic_end + 2)
+    return Parts._make((size, *head[2:14], *places))
+
+
+def _extra(sys_flag: int) -> int:
+    """By how many bytes IPv6 hosts move what follows them."""
+    return V6_EXTRA_BYTES * (bool(sys_flag & BORN_V6) + bool(sys_flag & STORE_V6))
+
+
+def _head_v6(buf: Buffer, at: int, sys_flag: int) -> tuple[Any, ...]:
+    """What `HEAD_V4` unpacks, of a record with at least one IPv6 host."""
+    born_bytes = HOST_V6_BYTES if sys_flag & BORN_V6 else HOST_V4_BYTES
+    store_bytes = HOST_V6_BYTES if sys_flag & STORE_V6 else HOST_V4_BYTES
+    stored_at = at + BORN_HOST_AT + born_bytes
+    host_at = stored_at + 8
+    return (
+        *_HEAD.unpack_from(buf, at),
+        bytes(buf[at + BORN_HOST_AT : stored_at]),
+        *_LONG.unpack_from(buf, stored_at),
+        bytes(buf[host_at : host_at + store_bytes]),
+        *_AFTER_HOSTS.unpack_from(buf, host_at + store_bytes),
     )
 
 
@@ -233,24 +213,13 @@ def _wrong_magic(magic: int) -> str:
     return f"magic: {magic:#010x}, not {MAGIC:#010x}"
 
 
-def encode_head_v6(parts: Parts, body_length: int) -> bytes:
-    """What stands before the body when at least one host is IPv6."""
-    return b"".join(
-        (
-            _HEAD.pack(
-                parts.size,
-                MAGIC,
-                parts.crc,
-                parts.queue_id,
-                parts.flag,
-                parts.queue_offset,
-                parts.position,
-                parts.sys_flag,
-                parts.born_timestamp,
-            ),
-            parts.born_host,
-            _LONG.pack(parts.store_timestamp),
-            parts.store_host,
-            _AFTER_HOSTS.pack(parts.reconsume_times, parts.prepared, body_length),
-        )
-    )
+def encode_head(
+    first: tuple[int, ...], born_host: bytes, store_host: bytes, last: tuple[int, int, int]
+) -> bytes:
+    """Everything before the body of a draft: its store time is zero.
+
+    `first` are the fields up to the born host, `last` those behind the store host.
+    """
+    if len(born_host) + len(store_host) == 2 * HOST_V4_BYTES:
+        return HEAD_V4.pack(*first, born_host, 0, store_host, *last)
+    return b"".join((_HEAD.pack(*first), born_host, bytes(8), store_host, _AFTER_HOSTS.pack(*last)))

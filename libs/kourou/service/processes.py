@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -135,11 +136,11 @@ class Child:
         return "\n".join(text.splitlines()[-lines:])
 
     def _last(self) -> str:
-        return self.log_tail(1).removeprefix("kourou: ")
+        return re.sub(r"^kourou[ \w-]*: ", "", self.log_tail(1))
 
     def _ended(self, code: int) -> ConfigError | Unavailable:
         if code == EXIT_BAD_USAGE:
-            return ConfigError(f"{self.name} refused to start: {self._last()}")
+            return ConfigError(f"{self.name} does not start: {self._last()}")
         return Unavailable(f"{self.name} ended with {code}: {self.log_tail()}")
 
 

@@ -114,6 +114,7 @@ class KeyIndex:
         """
         problems: list[str] = []
         files: list[IndexFile] = []
+        unflushed = ""
         size = file_size(self._slot_count, self._entry_count)
         for name in self._disk.list_dir(self._directory):
             if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdecimal()):
@@ -127,8 +128,13 @@ class KeyIndex:
             problem = file.read_header()
             if not problem and file.entries and files and files[-1].room:
                 problem = f"{file.file.path} follows a file that is not full"
+            if not problem and file.entries and unflushed:
+                # A power loss kept this header and lost the one before: keys are missing there.
+                problem = f"{file.file.path} follows {unflushed}, which was never flushed"
             if problem:
                 problems.append(problem)
+            elif not file.entries:
+                unflushed = unflushed or name
             elif file.entries and not problems:  # else: behind a damaged one, or never flushed
                 files.append(file)
                 continue

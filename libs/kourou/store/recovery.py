@@ -204,7 +204,7 @@ class _Recovery:
         problems = index.load(covered=covered, clean=not crashed)
         if self._foreign and (crashed or not index.entry_total):
             index.wipe()
-        elif problems or index.entry_total < point.index_entries:
+        elif not problems and index.entry_total < point.index_entries:
             problems.append(f"{index.entry_total} of {point.index_entries} index entries are there")
             index.wipe()
         self._report.problems += problems

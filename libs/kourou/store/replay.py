@@ -56,11 +56,11 @@ def runs(
         if next_region is not None:
             limit = min(limit, next_region)
         run = good_run(log.view(at, limit - at), at, verify=False)
-        if run.columns is None:
-            at = limit  # a filler: nothing else is left
+        if len(run):
+            yield at, run
+            at += int(run.sizes.sum())
         else:
-            yield at, run.columns
-            at += run.size_bytes
+            at = limit  # a filler: nothing else is left
 
 
 def catch_up_index(

@@ -33,7 +33,7 @@ import numpy as np
 from kourou.engine.placement import Blank
 from kourou.errors import Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
-from kourou.protocol.record_batch import RecordColumns, columns
+from kourou.protocol.record_batch import RecordColumns, ScanStop, scan
 from kourou.protocol.record_layout import BLANK_MAGIC, MAGIC, MAGIC_V2
 from kourou.store.commit_log import CommitLog
 from kourou.store.quarantine import Quarantine, Region
@@ -44,9 +44,7 @@ _MAGIC_AT = 4
 _POSITION_AT = 28
 _SEARCH_BYTES = 4 * 1024 * 1024
 _RECORD_MARK = re.compile(re.escape(MAGIC.to_bytes(4, "big")), re.DOTALL)
-_NONE = np.empty(0, dtype=np.int64)
-_RUN_RECORDS_MAX = 8_192
-_RUN_BYTES_MAX = 8 * 1024 * 1024
+_RUN_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -78,58 +76,20 @@ class Rules:
     accept_loss_at: int | None = None
 
 
-@dataclass(slots=True)
-class GoodRun:
-    """Records found good, back to back, and what comes behind them."""
-
-    columns: RecordColumns | None
-    size_bytes: int
-    full: bool = False
-    """More may follow: the run was cut because it is long enough."""
-
-
-def good_run(view: memoryview, position: int, *, verify: bool = True) -> GoodRun:
+def good_run(view: memoryview, position: int, *, verify: bool = True) -> RecordColumns:
     """The records at the beginning of `view` that are whole, good, and where they say they are.
 
-    `verify` False: only their structure is looked at, for bytes that were verified before.
+    As many as fit into 8 MiB, or one. `verify` False: only their structure is looked at, for bytes
+    that were verified before.
     """
-    starts: list[int] = []
-    sizes: list[int] = []
-    at, end = 0, len(view)
-    unpack = _HEAD.unpack_from
-    while at + RECORD_FIXED_BYTES <= end:
-        size, magic = unpack(view, at)
-        if magic != MAGIC or size < RECORD_FIXED_BYTES or at + size > end:
-            break
-        starts.append(at)
-        sizes.append(size)
-        at += size
-        if len(starts) == _RUN_RECORDS_MAX or at > _RUN_BYTES_MAX:
-            break
-    count = len(starts)
-    while count:
-        first, lengths = np.asarray(starts[:count]), np.asarray(sizes[:count])
-        try:
-            found = columns(view, first, lengths)
-        except Corrupt:
-            # Somewhere the structure breaks; the good ones before are few, or found one by one.
-            count = _sound_prefix(view, position, starts, sizes)
-            continue
-        bad = np.flatnonzero(~sound(found, first + position)) if verify else _NONE
-        if not len(bad):
-            full = count == len(starts) and (
-                count == _RUN_RECORDS_MAX or starts[-1] + sizes[-1] > _RUN_BYTES_MAX
-            )
-            return GoodRun(found, starts[count - 1] + sizes[count - 1], full)
-        count = int(bad[0])
-    return GoodRun(None, 0)
-
-
-def _sound_prefix(view: memoryview, position: int, starts: list[int], sizes: list[int]) -> int:
-    for index, start in enumerate(starts):
-        if not _is_good(view, start, sizes[index], position + start):
-            return index
-    raise AssertionError("columns() refused records that check_record() accepts")
+    found = scan(view[:_RUN_BYTES], position, strict=False)
+    if not len(found) and found.stop is ScanStop.CUT and len(view) > _RUN_BYTES:
+        found = scan(view[: int.from_bytes(view[:4], "big")], position, strict=False)
+    if verify and len(found):
+        bad = np.flatnonzero(~sound(found, found.starts + position))
+        if len(bad):
+            return found.select(slice(0, int(bad[0])))
+    return found
 
 
 def _is_good(view: memoryview, at: int, size: int, position: int) -> bool:
@@ -171,11 +131,10 @@ class _Walk:
             return at < self._rules.flushed and self._judge(at)
         limit = self._quarantine.next_start(at)
         run = good_run(view if limit is None else view[: limit - at], at)
-        if run.columns is not None:
-            self._found.records += len(run.columns)
-            newest = int(run.columns.store_timestamps.max())
-            self._found.store_ms = max(self._found.store_ms, newest)
-            self._at = at + run.size_bytes
+        if len(run):
+            self._found.records += len(run)
+            self._found.store_ms = max(self._found.store_ms, int(run.store_timestamps.max()))
+            self._at = at + int(run.sizes.sum())
             return True
         remaining = self._remaining(at)
         if _is_filler(view, remaining):

@@ -129,7 +129,7 @@ def verify(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wan
     tails = _tails(view, marks)
     good: Flags = (heads["size"] == sizes) & (heads["magic"] == MAGIC)
     good &= heads["position"] == starts + base
-    plain = (tails["mark"] == CRC_MARK) & (heads["flags"] & ANY_V6 == 0)
+    plain = (tails["mark"] == CRC_MARK) & (tails["end"] == 2) & (heads["flags"] & ANY_V6 == 0)
     if wanted.topic is not None:
         good &= (heads["queue_id"] == wanted.queue_id) & (heads["queue_offset"] == wanted.offsets)
         good &= ~plain | _has_topic(view, starts + HEAD_BYTES + heads["body_length"], wanted.topic)
@@ -170,7 +170,7 @@ def _checksums_hold(
         np.int64,
     )
     digits = (crcs & CRC_MASK)[:, None] // _TENS % 10 + ord("0")
-    same: Flags = (tails["digits"] == digits).all(axis=1) & (tails["end"] == 2)
+    same: Flags = (tails["digits"] == digits).all(axis=1)
     return same
 
 

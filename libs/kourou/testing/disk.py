@@ -166,7 +166,7 @@ class SimDisk:
         keep = self._rng.choice((0.0, 0.3, 0.7, 0.95, 1.0))
         names = dict(self._names)
         for changed in self._changed.values():
-            for path in changed:
+            for path in sorted(changed):
                 if self._rng.random() < keep:
                     continue
                 if path in self._durable:

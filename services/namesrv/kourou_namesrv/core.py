@@ -124,13 +124,8 @@ class NamesrvCore:
         return self._effects
 
     def _answer(self, received: Received) -> None:
-        desk = self._desks.get(type(received.request))
+        desk = self._desks[type(received.request)]  # the carrier lets through what has one
         try:
-            if desk is None:
-                raise BadRequest(
-                    f"request type {received.request.code} not supported",
-                    code=Code.REQUEST_CODE_NOT_SUPPORTED,
-                )
             header, body = desk(received, received.request)
         except KourouError as error:
             self._effects.append(Reply(received.to, error.wire_code, str(error)))

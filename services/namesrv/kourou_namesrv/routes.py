@@ -23,7 +23,7 @@ State: soft, on purpose: it is rebuilt within 30 s from what brokers register.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, Throttled, TopicNotFound
@@ -237,13 +237,7 @@ class Routes:
     def _offered(self, queue: QueueData) -> QueueData:
         if not self._brokers[queue.broker_name].wiped:
             return queue
-        return QueueData(
-            queue.broker_name,
-            queue.read_queue_nums,
-            queue.write_queue_nums,
-            queue.perm & ~int(Permission.WRITE),
-            queue.topic_sys_flag,
-        )
+        return replace(queue, perm=queue.perm & ~int(Permission.WRITE))
 
     def _broker_data(self, name: str, asker: Peer) -> BrokerData:
         broker = self._brokers[name]
@@ -256,11 +250,12 @@ class Routes:
 
     def cluster_info(self, asker: Peer) -> ClusterInfo:
         """Every broker, by name and by cluster."""
-        brokers = {name: self._broker_data(name, asker) for name in self._brokers}
         clusters: dict[str, tuple[str, ...]] = {}
         for name, broker in self._brokers.items():
             clusters[broker.cluster] = (*clusters.get(broker.cluster, ()), name)
-        return ClusterInfo(brokers, clusters)
+        return ClusterInfo(
+            {name: self._broker_data(name, asker) for name in self._brokers}, clusters
+        )
 
     def topics(self) -> list[str]:
         """Every topic that has a route."""

@@ -1,511 +1,149 @@
-"""A cluster without sockets: name server and brokers behind the client's own seam for connections.
-
-Every request and answer is encoded and decoded as on the wire, so what is left out is only ZeroMQ.
-Everything runs on the client's I/O thread; a test changes it from outside by plain attributes.
-"""
+"""Clients over a cluster in memory, and what tests of consumers share."""
 
 from __future__ import annotations
 
 import asyncio
-import struct
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
-from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
-from kourou.model.queue import MessageQueue
-from kourou.model.route import BrokerData, QueueData, TopicRoute
-from kourou.protocol.bodies import (
-    ClusterInfo,
-    OffsetWrapper,
-    decode_heartbeat,
-    encode_cluster_info,
-    encode_consume_stats,
-    encode_consumer_ids,
-    encode_offset_table,
-    encode_topic_list,
-    encode_topic_route,
-)
-from kourou.protocol.frames import (
-    Kind,
-    decode_frame,
-    decode_reply,
-    decode_request,
-    encode_reply,
-    encode_request,
-)
-from kourou.protocol.messages import membership, namesrv, offsets, pulling, queries, sending
-from kourou.protocol.record import decode_record, encode_host, stamp
-from kourou.protocol.table import REQUESTS
-from kourou.transport.zmq_client import Reply
+from kourou import Client, ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.model.subscription import ConsumeFromWhere
+from kourou.protocol.messages.sending import SendRecords
+from kourou.testing.wire_broker import WireBroker
+from kourou.testing.wire_cluster import WireCluster
 
-NAMESRV = "127.0.0.1:19876"
+NAMESRV = "127.0.0.1:9876"
 
 
-@dataclass
-class Answer:
-    code: int = 0
-    header: object = None
-    body: bytes = b""
-    remark: str = ""
+@pytest.fixture
+def cluster() -> WireCluster:
+    return WireCluster()
 
 
-class Silence(Exception):
-    """No answer comes before the deadline."""
+@pytest.fixture
+def broker(cluster) -> WireBroker:
+    """A broker with a topic T of four queues."""
+    cluster.topics["T"] = (4, 4)
+    return cluster.broker()
 
 
-class Cut(Exception):
-    """The connection ends under the request."""
+@pytest.fixture
+def producing(cluster):
+    """Makes clients that produce in group p."""
+
+    def make(**settings) -> Client:
+        producer = ProducerSettings(producer_group="p", **settings)
+        return Client(NAMESRV, producer=producer, dial=cluster.dial)
+
+    return make
 
 
-@dataclass
-class Hold:
-    wire: FakeWire
-    correlation: int
-    request: pulling.PullMessage
-    timer: asyncio.TimerHandle
+@pytest.fixture
+def consuming(cluster):
+    """Makes clients that consume in group g, from the beginning unless told otherwise."""
 
-
-class FakeBroker:
-    """Stores sends in lists and answers pulls from them."""
-
-    def __init__(self, cluster: FakeCluster, name: str, address: str) -> None:
-        self.cluster = cluster
-        self.name = name
-        self.address = address
-        self.host = (f"10.0.0.{len(cluster.brokers) + 1}", 10911)
-        self.queues: dict[tuple[str, int], list[bytes]] = {}
-        self.min_offsets: dict[tuple[str, int], int] = {}
-        self.position = 0
-        self.committed: dict[tuple[str, str, int], int] = {}
-        self.members: dict[str, dict[str, FakeWire]] = {}
-        self.subscriptions: dict[str, set[str]] = {}
-        self.producers: set[str] = set()
-        self.left: list[tuple[str, str]] = []
-        self.holds: list[Hold] = []
-        self.seen: list[object] = []
-        self.frames: list[sending.SendRecords] = []
-        self.intercept: Callable[[object], Answer | None] | None = None
-
-    # -- what a test looks at -----------------------------------------------------------------
-
-    def stored(self, topic: str, queue_id: int | None = None):
-        return [
-            decode_record(record)
-            for (name, number), records in sorted(self.queues.items())
-            for record in records
-            if name == topic and queue_id in (None, number)
-        ]
-
-    # -- requests -----------------------------------------------------------------------------
-
-    def answer(self, wire: FakeWire, correlation: int, request, body: bytes) -> Answer | None:
-        self.seen.append(request)
-        if self.intercept is not None:
-            intercepted = self.intercept(request)
-            if intercepted is not None:
-                return intercepted
-        handler = getattr(self, f"on_{type(request).__name__}", None)
-        if handler is None:
-            return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=type(request).__name__)
-        return handler(wire, correlation, request, body)
-
-    def on_SendRecords(self, _wire, _correlation, request, body):
-        self.frames.append(request)
-        sizes = struct.unpack(f"<{len(request.sizes) // 4}I", request.sizes)
-        lane_of = (
-            struct.unpack(f"<{len(sizes)}H", request.lane_of)
-            if request.lane_of
-            else (0,) * len(sizes)
-        )
-        lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
-        assert len(set(lanes)) == len(lanes), "a queue has one lane in a frame"
-        for topic, _ in lanes:
-            self.cluster.topics.setdefault(topic, (4, 4))
-        first = [len(self.queues.get(lane, [])) for lane in lanes]
-        run = self.position
-        at = 0
-        for size, number in zip(sizes, lane_of, strict=True):
-            self.store(lanes[number], body[at : at + size])
-            at += size
-        assert at == len(body)
-        return Answer(
-            header=sending.SendRecordsResponse(
-                lane_codes=[0] * len(lanes),
-                lane_remarks=[""] * len(lanes),
-                lane_offsets=first,
-                runs=[(0, run)],
-            )
-        )
-
-    def store(self, lane: tuple[str, int], draft: bytes) -> None:
-        records = self.queues.setdefault(lane, [])
-        record = bytearray(draft)
-        stamp(
-            record,
-            0,
-            queue_offset=len(records),
-            position=self.position,
-            store_timestamp=1_000_000 + len(records),
-            store_host=encode_host(self.host),
-        )
-        self.position += len(record)
-        records.append(bytes(record))
-        for hold in [hold for hold in self.holds if self._lane(hold.request) == lane]:
-            self.release(hold)
-
-    @staticmethod
-    def _lane(request) -> tuple[str, int]:
-        return request.topic, request.queue_id
-
-    def release(self, hold: Hold) -> None:
-        if hold not in self.holds:
-            return
-        self.holds.remove(hold)
-        hold.timer.cancel()
-        hold.wire.reply(hold.correlation, self.pull(hold.request))
-
-    def pull(self, request) -> Answer:
-        lane = self._lane(request)
-        records = self.queues.get(lane, [])
-        low, high = self.min_offsets.get(lane, 0), len(records)
-
-        def place(next_offset):
-            return pulling.PullResponse(
-                suggest_which_broker_id=0,
-                next_begin_offset=next_offset,
-                min_offset=low,
-                max_offset=high,
-            )
-
-        offset = request.queue_offset
-        if not low <= offset <= high:
-            return Answer(Code.PULL_OFFSET_MOVED, place(low if offset < low else high))
-        if offset == high:
-            return Answer(Code.PULL_NOT_FOUND, place(high))
-        found = records[offset : offset + request.max_msg_nums]
-        return Answer(0, place(offset + len(found)), b"".join(found), "FOUND")
-
-    def on_PullMessage(self, wire, correlation, request, _body):
-        answer = self.pull(request)
-        if answer.code == Code.PULL_NOT_FOUND and request.sys_flag & pulling.PullFlag.SUSPEND:
-            hold = Hold(wire, correlation, request, None)
-            hold.timer = asyncio.get_running_loop().call_later(
-                request.suspend_timeout_millis / 1000, self.release, hold
-            )
-            self.holds.append(hold)
-            return None
-        return answer
-
-    def on_HeartBeat(self, wire, _correlation, _request, body):
-        said = decode_heartbeat(body)
-        self.producers.update(said.producer_groups)
-        for consumer in said.consumers:
-            self.subscriptions[consumer.group] = {one.topic for one in consumer.subscriptions}
-            members = self.members.setdefault(consumer.group, {})
-            if members.get(said.client_id) is not wire:
-                members[said.client_id] = wire
-                self.notify(consumer.group)
-        return Answer()
-
-    def on_UnregisterClient(self, _wire, _correlation, request, _body):
-        group = request.consumer_group or request.producer_group
-        self.left.append((request.client_id, group))
-        if self.members.get(group, {}).pop(request.client_id, None) is not None:
-            self.notify(group)
-        self.producers.discard(group)
-        return Answer()
-
-    def notify(self, group: str) -> None:
-        for wire in self.members.get(group, {}).values():
-            wire.hear(membership.NotifyConsumerIdsChanged(consumer_group=group))
-
-    def on_GetConsumerListByGroup(self, _wire, _correlation, request, _body):
-        ids = list(self.members.get(request.consumer_group, {}))
-        if not ids:
-            return Answer(Code.SYSTEM_ERROR, remark="nobody is there")
-        return Answer(body=encode_consumer_ids(ids))
-
-    def on_QueryConsumerOffset(self, _wire, _correlation, request, _body):
-        key = (request.consumer_group, request.topic, request.queue_id)
-        if key not in self.committed:
-            return Answer(Code.QUERY_NOT_FOUND)
-        return Answer(header=offsets.QueryConsumerOffsetResponse(offset=self.committed[key]))
-
-    def on_UpdateConsumerOffset(self, _wire, _correlation, request, _body):
-        key = (request.consumer_group, request.topic, request.queue_id)
-        self.committed[key] = request.commit_offset
-        return Answer()
-
-    def on_GetMaxOffset(self, _wire, _correlation, request, _body):
-        high = len(self.queues.get(self._lane(request), []))
-        return Answer(header=offsets.GetMaxOffsetResponse(offset=high))
-
-    def on_GetMinOffset(self, _wire, _correlation, request, _body):
-        low = self.min_offsets.get(self._lane(request), 0)
-        return Answer(header=offsets.GetMinOffsetResponse(offset=low))
-
-    def on_GetEarliestMsgStoreTime(self, _wire, _correlation, request, _body):
-        has = bool(self.queues.get(self._lane(request)))
-        return Answer(
-            header=offsets.GetEarliestMsgStoreTimeResponse(timestamp=1_000_000 if has else -1)
-        )
-
-    def on_SearchOffsetByTimestamp(self, _wire, _correlation, request, _body):
-        records = self.queues.get(self._lane(request), [])
-        at = next(
-            (
-                index
-                for index, record in enumerate(records)
-                if decode_record(record).store_timestamp >= request.timestamp
+    def make(*, interval_ms=60_000, offsets_dir="", **settings) -> Client:
+        settings.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        return Client(
+            NAMESRV,
+            settings=ClientSettings(
+                persist_consumer_offset_interval_ms=interval_ms, local_offsets_dir=offsets_dir
             ),
-            len(records),
-        )
-        return Answer(header=offsets.SearchOffsetByTimestampResponse(offset=at))
-
-    # -- administration -----------------------------------------------------------------------
-
-    def on_UpdateAndCreateTopic(self, _wire, _correlation, request, _body):
-        self.cluster.topics[request.topic] = (request.read_queue_nums, request.write_queue_nums)
-        return Answer()
-
-    def on_DeleteTopicInBroker(self, _wire, _correlation, request, _body):
-        for lane in [lane for lane in self.queues if lane[0] == request.topic]:
-            del self.queues[lane]
-        return Answer()
-
-    def on_GetConsumeStats(self, _wire, _correlation, request, _body):
-        table = {
-            MessageQueue(topic, self.name, number): OffsetWrapper(
-                broker_offset=len(records),
-                consumer_offset=self.committed.get((request.consumer_group, topic, number), 0),
-            )
-            for (topic, number), records in self.queues.items()
-            if request.topic in (None, topic)
-        }
-        return Answer(body=encode_consume_stats(table))
-
-    def on_InvokeBrokerToResetOffset(self, _wire, _correlation, request, _body):
-        table = {}
-        for number in range(self.cluster.topics[request.topic][0]):
-            records = self.queues.get((request.topic, number), [])
-            offset = len(records)
-            if request.timestamp >= 0:
-                offset = sum(
-                    decode_record(record).store_timestamp < request.timestamp for record in records
-                )
-            table[MessageQueue(request.topic, self.name, number)] = offset
-            self.committed[request.group, request.topic, number] = offset
-        body = encode_offset_table(table)
-        notice = offsets.ResetConsumerClientOffset(topic=request.topic, group=request.group)
-        for wire in self.members.get(request.group, {}).values():
-            wire.hear(notice, body)
-        return Answer(body=body)
-
-    def on_ViewMessageById(self, _wire, _correlation, request, _body):
-        for records in self.queues.values():
-            for record in records:
-                if decode_record(record).position == request.offset:
-                    return Answer(body=record)
-        return Answer(Code.SYSTEM_ERROR, remark="no message lies there")
-
-    def on_QueryMessage(self, _wire, _correlation, request, _body):
-        found = [
-            record
-            for (topic, _), records in self.queues.items()
-            for record in records
-            if topic == request.topic
-            and (
-                request.key in decode_record(record).keys
-                or request.key == decode_record(record).message_id
-                or decode_record(record).properties.get("collides") == request.key
-            )
-            and request.begin_timestamp
-            <= decode_record(record).store_timestamp
-            <= request.end_timestamp
-        ]
-        header = queries.QueryMessageResponse(
-            index_last_update_timestamp=0, index_last_update_phyoffset=0
-        )
-        if not found:
-            return Answer(Code.QUERY_NOT_FOUND, header)
-        return Answer(0, header, b"".join(found))
-
-    def on_UpdateAndCreateSubscriptionGroup(self, *_):
-        return Answer()
-
-
-class FakeCluster:
-    """A name server and brokers by address."""
-
-    def __init__(self) -> None:
-        self.brokers: dict[str, FakeBroker] = {}
-        self.topics: dict[str, tuple[int, int]] = {"TBW102": (8, 8)}
-        self.perms: dict[str, int] = {}
-        self.down: set[str] = set()
-        self.asked: list[tuple[str, object]] = []
-        self.wires: list[FakeWire] = []
-
-    def broker(self, name: str = "broker-a") -> FakeBroker:
-        address = f"{name}:20911"
-        self.brokers[address] = FakeBroker(self, name, address)
-        return self.brokers[address]
-
-    def dial(self, address: str, on_notify) -> FakeWire:
-        wire = FakeWire(self, address.removeprefix("tcp://"), on_notify)
-        self.wires.append(wire)
-        return wire
-
-    def answer(self, wire: FakeWire, correlation: int, request, body: bytes) -> Answer | None:
-        broker = self.brokers.get(wire.address)
-        if broker is not None:
-            return broker.answer(wire, correlation, request, body)
-        self.asked.append((wire.address, request))
-        return self.as_name_server(request)
-
-    def as_name_server(self, request) -> Answer:
-        if isinstance(request, namesrv.GetRouteInfoByTopic):
-            if request.topic not in self.topics:
-                return Answer(Code.TOPIC_NOT_EXIST)
-            return Answer(body=encode_topic_route(self.route(request.topic)))
-        if isinstance(request, namesrv.GetBrokerClusterInfo):
-            brokers = {one.name: self.data(one) for one in self.brokers.values()}
-            return Answer(body=encode_cluster_info(ClusterInfo(brokers, {"c1": tuple(brokers)})))
-        if isinstance(request, namesrv.GetAllTopicListFromNamesrv):
-            return Answer(body=encode_topic_list(self.topics))
-        if isinstance(request, namesrv.DeleteTopicInNamesrv):
-            self.topics.pop(request.topic, None)
-            return Answer()
-        return Answer(Code.REQUEST_CODE_NOT_SUPPORTED)
-
-    def data(self, broker: FakeBroker) -> BrokerData:
-        return BrokerData("c1", broker.name, {0: broker.address})
-
-    def route(self, topic: str) -> TopicRoute:
-        read, write = self.topics[topic]
-        perm = self.perms.get(topic, 6)
-        return TopicRoute(
-            tuple(self.data(broker) for broker in self.brokers.values()),
-            tuple(QueueData(one.name, read, write, perm) for one in self.brokers.values()),
+            consumer=ConsumerSettings(consumer_group="g", **settings),
+            dial=cluster.dial,
         )
 
-
-class FakeWire:
-    """A connection that encodes and decodes all that passes, on the loop of the client."""
-
-    def __init__(self, cluster: FakeCluster, address: str, on_notify) -> None:
-        self.cluster = cluster
-        self.address = address
-        self.on_notify = on_notify
-        self.loop = asyncio.get_running_loop()
-        self.numbers = count(1)
-        self.pending: dict[int, Callable] = {}
-        self.sent: list[int] = []
-        self.closed = False
-
-    def next_correlation(self) -> int:
-        return next(self.numbers)
-
-    def submit(self, parts, correlation, callback, deadline_ms) -> None:
-        assert not self.closed, "a closed connection is not used"
-        frame = decode_frame([bytes(part) for part in parts])
-        self.sent.append(frame.kind)
-        if callback is not None:
-            self.pending[correlation] = callback
-        self.loop.call_soon(self.arrive, frame)
-
-    def arrive(self, frame) -> None:
-        correlation = frame.correlation
-        if self.address in self.cluster.down:
-            self.end(correlation, UnknownOutcome(f"{self.address} is down"))
-            return
-        request = decode_request(frame)
-        try:
-            answer = self.cluster.answer(
-                self, correlation, request, b"".join(map(bytes, frame.body))
-            )
-        except Silence:
-            self.end(correlation, TimedOut("no answer"))
-        except Cut:
-            self.end(correlation, UnknownOutcome("the connection was lost"))
-        else:
-            if answer is not None:
-                self.reply(correlation, answer)
-
-    def reply(self, correlation: int, answer: Answer) -> None:
-        head = encode_reply(correlation, answer.code, answer.remark, answer.header)
-        self.end(correlation, decode_frame([head, answer.body] if answer.body else [head]))
-
-    def end(self, correlation: int, outcome) -> None:
-        callback = self.pending.pop(correlation, None)
-        if callback is not None:
-            callback(outcome)
-
-    async def request(self, request, *, body=(), timeout_ms) -> Reply:
-        correlation = self.next_correlation()
-        head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms)
-        future = self.loop.create_future()
-
-        def ended(outcome) -> None:
-            if not future.done():
-                if isinstance(outcome, KourouError):
-                    future.set_exception(outcome)
-                else:
-                    future.set_result(outcome)
-
-        self.submit([head, *body], correlation, ended, 0)
-        frame = await future
-        code, remark, header = decode_reply(frame, REQUESTS[request.code].response)
-        return Reply(code, remark, header, frame.body)
-
-    def hear(self, request, body: bytes = b"") -> None:
-        head = encode_request(request, correlation=0, deadline_ms=0, kind=Kind.NOTIFY)
-        frame = decode_frame([head, body] if body else [head])
-        self.loop.call_soon_threadsafe(self.on_notify, frame)
-
-    def send_parts(self, parts) -> bool:
-        self.answered = decode_frame(parts)
-        return True
-
-    def close(self) -> None:
-        self.closed = True
-        for correlation in list(self.pending):
-            self.end(correlation, UnknownOutcome("the connection was closed"))
+    return make
 
 
-@dataclass
+class Inbox:
+    """An async handler that keeps what it gets and waits for a number of messages."""
+
+    def __init__(self, wanted: int) -> None:
+        self.bodies: list = []
+        self.messages: list = []
+        self.wanted = wanted
+        self.full = asyncio.Event()
+
+    async def handle(self, item) -> None:
+        for message in item if isinstance(item, list) else [item]:
+            self.messages.append(message)
+            self.bodies.append(message.body)
+        if len(self.bodies) >= self.wanted:
+            self.full.set()
+
+
 class Gate:
     """Counts down to an event, across threads."""
 
-    left: int
-    passed: threading.Event = field(default_factory=threading.Event)
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self._lock = threading.Lock()
+        self._passed = threading.Event()
 
     def count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.passed.set()
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._passed.set()
 
     async def wait(self) -> None:
         loop = asyncio.get_running_loop()
-        assert await loop.run_in_executor(None, self.passed.wait, 10), f"{self.left} missing"
+        assert await loop.run_in_executor(None, self._passed.wait, 10), f"{self._left} missing"
+
+
+async def until(broker, condition) -> None:
+    """Wait for a condition that changes with what reaches the broker."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def watch(_request):
+        loop.call_soon_threadsafe(changed.set)
+
+    former, broker.intercept = broker.intercept, watch
+    while not condition():
+        changed.clear()
+        try:
+            # A change may also come without a request, so it is looked at now and then.
+            await asyncio.wait_for(changed.wait(), 0.02)
+        except TimeoutError:
+            continue
+    broker.intercept = former
+
+
+async def fill(make, count: int, **fields):
+    """Send bodies 0, 1, 2 … to T, with a client of its own."""
+    async with make() as mq:
+        return await mq.send_many("T", numbers(count), **fields)
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def on_send(answer):
+    """An intercept for sends only: an Answer, a function that gives one, or an error to raise."""
+
+    def intercept(request):
+        if not isinstance(request, SendRecords):
+            return None
+        if isinstance(answer, type) and issubclass(answer, Exception):
+            raise answer
+        return answer(request) if callable(answer) else answer
+
+    return intercept
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster()
-
-
-@pytest.fixture
-def fakes():
-    """The names a test needs to steer the fakes; test modules cannot import this file."""
-
-    class Names:
-        pass
-
-    names = Names()
-    names.Answer, names.Silence, names.Cut, names.Gate = Answer, Silence, Cut, Gate
-    names.NAMESRV = NAMESRV
-    return names
+def tools():
+    """What test modules cannot import from here."""
+    return SimpleNamespace(
+        NAMESRV=NAMESRV,
+        Inbox=Inbox,
+        Gate=Gate,
+        until=until,
+        fill=fill,
+        numbers=numbers,
+        on_send=on_send,
+    )

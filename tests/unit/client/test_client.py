@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 import pytest
 
-from kourou import Client, Message, ProducerSettings, SendStatus
-from kourou.client.batches import SomeNotSent
+from kourou import ProducerSettings, SendStatus
 from kourou.client.io_thread import ClientClosed
-from kourou.errors import (
-    BadRequest,
-    Code,
-    DiskFull,
-    MessageIllegal,
-    NoPermission,
-    Rejected,
-    TopicNotFound,
-    Unavailable,
-)
-from kourou.model.queue import MessageQueue
-from kourou.protocol.frames import Kind
-from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 
 
-async def test_a_closed_client_says_so(cluster, client):
-    mq = client()
+async def test_a_closed_client_says_so(cluster, producing):
+    mq = producing()
     with pytest.raises(ClientClosed):
         await mq.send("T", b"")
     async with mq:
@@ -35,9 +18,9 @@ async def test_a_closed_client_says_so(cluster, client):
         await mq.send("T", b"")
 
 
-async def test_closing_waits_for_outcomes(cluster, client):
+async def test_closing_waits_for_outcomes(cluster, producing):
     broker = cluster.broker()
-    async with client() as mq:
+    async with producing() as mq:
         await mq.send("T", b"first")
         futures = [await mq.send_async("T", b"x") for _ in range(5)]
     assert len(broker.stored("T")) == 6
@@ -45,9 +28,9 @@ async def test_closing_waits_for_outcomes(cluster, client):
 
 
 @pytest.mark.feature("F005", "F006")
-async def test_a_producer_joins_its_group_and_leaves_it(cluster, client):
+async def test_a_producer_joins_its_group_and_leaves_it(cluster, producing):
     broker = cluster.broker()
-    async with client() as mq:
+    async with producing() as mq:
         await mq.send("T", b"")
         await mq._client.io.run(mq._client.session.heartbeats.beat())
         assert broker.producers == {"p"}
@@ -56,9 +39,9 @@ async def test_a_producer_joins_its_group_and_leaves_it(cluster, client):
 
 
 @pytest.mark.feature("F177")
-async def test_another_producer_beside_the_clients_own(cluster, client):
+async def test_another_producer_beside_the_clients_own(cluster, producing):
     broker = cluster.broker()
-    async with client() as mq, mq.producer(ProducerSettings(producer_group="other")) as other:
+    async with producing() as mq, mq.producer(ProducerSettings(producer_group="other")) as other:
         await other.send("T", b"")
         await mq.send("T", b"")
     assert [frame.producer_group for frame in broker.frames] == ["other", "p"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -73,10 +74,8 @@ def test_a_recursive_value_is_refused():
 @pytest.mark.parametrize("wanted", [str, Order, Model, Flight, int])
 @given(body=st.binary(max_size=40))
 def test_foreign_bytes_raise_only_our_error(wanted, body):
-    try:
+    with contextlib.suppress(DecodeError):
         body_decoder(wanted)(body)
-    except DecodeError:
-        pass
 
 
 @pytest.mark.parametrize("wanted", [Order, Model])

@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 
 import msgspec
 import pytest
 
-from kourou import Client, ClientSettings, ConsumerSettings
-from kourou.client.settings import CorruptPolicy
-from kourou.errors import BadRequest, Code
 from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere, MessageModel
-from kourou.protocol.messages.pulling import PullMessage, PullResponse
+from kourou.model.subscription import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
 @pytest.mark.feature("F003", "F186", "F306", "F191")
-async def test_a_backlog_is_consumed_and_committed(broker, client):
-    await fill(client, 300)
-    inbox = Inbox(300)
-    async with client() as mq, mq.listen("T", inbox.handle) as listener:
+async def test_a_backlog_is_consumed_and_committed(broker, consuming, tools):
+    await tools.fill(consuming, 300)
+    inbox = tools.Inbox(300)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
         await inbox.full.wait()
         assert listener.assigned == [MessageQueue("T", "broker-a", n) for n in range(4)]
         assert listener.counts.pulled == 300
-    assert sorted(inbox.bodies) == numbers(300)
+    assert sorted(inbox.bodies) == sorted(tools.numbers(300))
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 300
 
 
 @pytest.mark.feature("F187", "F189")
-async def test_a_new_message_arrives_at_once_over_a_held_pull(broker, client):
-    inbox = Inbox(1)
-    async with client(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
+async def test_a_new_message_arrives_at_once_over_a_held_pull(broker, consuming, tools):
+    inbox = tools.Inbox(1)
+    async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
         await mq.send("T", b"fresh")
         await inbox.full.wait()
     assert inbox.bodies == [b"fresh"]
 
 
-async def test_a_plain_function_runs_in_threads(broker, client, fakes):
-    await fill(client, 50)
-    names, gate = set(), fakes.Gate(50)
+async def test_a_plain_function_runs_in_threads(broker, consuming, tools):
+    await tools.fill(consuming, 50)
+    names, gate = set(), tools.Gate(50)
     lock = threading.Lock()
 
     def handler(_message):
@@ -51,56 +46,56 @@ async def test_a_plain_function_runs_in_threads(broker, client, fakes):
             names.add(threading.current_thread().name)
             gate.count()
 
-    async with client() as mq, mq.listen("T", handler):
+    async with consuming() as mq, mq.listen("T", handler):
         await gate.wait()
     assert all(name.startswith("kourou-g-") for name in names)
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 50
 
 
 @pytest.mark.feature("F198", "F313")
-async def test_batches_are_of_one_queue_and_bounded(broker, client):
-    await fill(client, 100)
-    inbox, batches = Inbox(100), []
+async def test_batches_are_of_one_queue_and_bounded(broker, consuming, tools):
+    await tools.fill(consuming, 100)
+    inbox, batches = tools.Inbox(100), []
 
     async def handler(messages):
         batches.append(messages)
-        await inbox(messages)
+        await inbox.handle(messages)
 
-    async with client() as mq, mq.listen("T", handler, batch=10):
+    async with consuming() as mq, mq.listen("T", handler, batch=10):
         await inbox.full.wait()
     assert max(map(len, batches)) <= 10
     assert all(len({message.queue for message in batch}) == 1 for batch in batches)
-    assert sorted(inbox.bodies) == numbers(100)
+    assert sorted(inbox.bodies) == sorted(tools.numbers(100))
 
 
-async def test_bodies_have_their_type(broker, client):
+async def test_bodies_have_their_type(broker, consuming, tools):
     class Order(msgspec.Struct):
         id: str
 
-    inbox = Inbox(1)
-    async with client() as mq, mq.listen("T", inbox.handle, body_type=Order):
+    inbox = tools.Inbox(1)
+    async with consuming() as mq, mq.listen("T", inbox.handle, body_type=Order):
         await mq.send("T", Order("A-1"))
         await inbox.full.wait()
     assert inbox.bodies == [Order("A-1")]
 
 
 @pytest.mark.feature("F012", "F262")
-async def test_tags_are_tested_exactly(broker, client):
-    async with client() as mq:
+async def test_tags_are_tested_exactly(broker, consuming, tools):
+    async with consuming() as mq:
         for number, tag in enumerate(["Aa", "BB", "Aa", "C"]):
             await mq.send("T", b"%d" % number, tag=tag)
-    inbox = Inbox(2)
-    async with client() as mq, mq.listen("T", inbox.handle, "Aa || X") as listener:
+    inbox = tools.Inbox(2)
+    async with consuming() as mq, mq.listen("T", inbox.handle, "Aa || X") as listener:
         await inbox.full.wait()
         assert listener.counts.pulled == 2
     assert sorted(inbox.bodies) == [b"0", b"2"]
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 4, "filtered ones are done with"
 
 
-async def test_several_topics(broker, client, cluster):
+async def test_several_topics(broker, consuming, cluster, tools):
     cluster.topics["U"] = (1, 1)
-    inbox = Inbox(2)
-    async with client() as mq, mq.listen({"T": "*", "U": "x"}, inbox.handle):
+    inbox = tools.Inbox(2)
+    async with consuming() as mq, mq.listen({"T": "*", "U": "x"}, inbox.handle):
         await mq.send("T", b"t")
         await mq.send("U", b"u", tag="x")
         await inbox.full.wait()
@@ -108,11 +103,11 @@ async def test_several_topics(broker, client, cluster):
 
 
 @pytest.mark.feature("F375")
-async def test_consumption_is_logged(broker, client, caplog):
+async def test_consumption_is_logged(broker, consuming, caplog, tools):
     caplog.set_level(logging.DEBUG, "kourou.client.consume")
-    await fill(client, 1)
-    inbox = Inbox(1)
-    async with client() as mq, mq.listen("T", inbox.handle):
+    await tools.fill(consuming, 1)
+    inbox = tools.Inbox(1)
+    async with consuming() as mq, mq.listen("T", inbox.handle):
         await inbox.full.wait()
     message = inbox.messages[0]
     assert f"consumed {message}" in caplog.text

@@ -2,62 +2,50 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 import pytest
 
-from kourou import Client, Message, ProducerSettings, SendStatus
-from kourou.client.batches import SomeNotSent
-from kourou.client.io_thread import ClientClosed
+from kourou import Message
 from kourou.errors import (
     BadRequest,
-    Code,
-    DiskFull,
-    MessageIllegal,
     NoPermission,
-    Rejected,
     TopicNotFound,
-    Unavailable,
 )
 from kourou.model.queue import MessageQueue
-from kourou.protocol.frames import Kind
-from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 
 
 @pytest.mark.feature("F162", "F010")
-async def test_messages_take_turns_over_queues_and_brokers(cluster, client):
+async def test_messages_take_turns_over_queues_and_brokers(cluster, producing):
     brokers = [cluster.broker("broker-a"), cluster.broker("broker-b")]
     cluster.topics["T"] = (3, 3)
-    async with client() as mq:
+    async with producing() as mq:
         results = [await mq.send("T", b"x") for _ in range(12)]
     assert all(len(broker.stored("T")) == 6 for broker in brokers)
     assert len({result.queue for result in results}) == 6
 
 
 @pytest.mark.feature("F291", "F292")
-async def test_an_unknown_topic_is_created_by_its_first_send(cluster, client):
+async def test_an_unknown_topic_is_created_by_its_first_send(cluster, producing):
     broker = cluster.broker()
-    async with client(default_topic_queue_nums=2) as mq:
+    async with producing(default_topic_queue_nums=2) as mq:
         results = [await mq.send("New", b"x") for _ in range(4)]
     assert {result.queue.queue_id for result in results} == {0, 1}
     assert broker.frames[0].default_topic == "TBW102"
     assert broker.frames[0].default_topic_queue_nums == 2
 
 
-async def test_without_a_default_topic_an_unknown_topic_is_an_error(cluster, client):
+async def test_without_a_default_topic_an_unknown_topic_is_an_error(cluster, producing):
     cluster.broker()
     del cluster.topics["TBW102"]
-    async with client() as mq:
+    async with producing() as mq:
         with pytest.raises(TopicNotFound):
             await mq.send("New", b"x")
 
 
 @pytest.mark.feature("F163", "F179")
-async def test_three_ways_to_choose_the_queue(cluster, client):
+async def test_three_ways_to_choose_the_queue(cluster, producing):
     cluster.broker()
     cluster.topics["T"] = (8, 8)
-    async with client() as mq:
+    async with producing() as mq:
         queue = MessageQueue("T", "broker-a", 5)
         assert (await mq.send("T", b"", queue=queue)).queue == queue
         keyed = {(await mq.send("T", b"", order_key="order-1")).queue for _ in range(5)}
@@ -70,18 +58,18 @@ async def test_three_ways_to_choose_the_queue(cluster, client):
             await mq.send("T", b"", queue=MessageQueue("T", "broker-a", 8))
 
 
-async def test_topics_of_the_brokers_own(cluster, client):
+async def test_topics_of_the_brokers_own(cluster, producing):
     cluster.broker()
-    async with client() as mq:
+    async with producing() as mq:
         with pytest.raises(NoPermission):
             await mq.send("SCHEDULE_TOPIC_XXXX", b"")
         with pytest.raises(BadRequest):
             await mq.send("no such/topic", b"")
 
 
-async def test_delays_are_refused(cluster, client):
+async def test_delays_are_refused(cluster, producing):
     cluster.broker()
-    async with client() as mq:
+    async with producing() as mq:
         with pytest.raises(BadRequest, match="delay"):
             await mq.send("T", b"", delay_level=3)
         with pytest.raises(BadRequest, match="delay"):
@@ -89,18 +77,18 @@ async def test_delays_are_refused(cluster, client):
 
 
 @pytest.mark.feature("F173")
-async def test_wait_false_asks_for_an_early_answer(cluster, client):
+async def test_wait_false_asks_for_an_early_answer(cluster, producing):
     broker = cluster.broker()
-    async with client() as mq:
+    async with producing() as mq:
         await mq.send("T", b"", wait_store_ok=False)
         await mq.send("T", b"")
     assert [frame.wait for frame in broker.frames] == [False, True]
     assert "WAIT" not in broker.stored("T")[0].properties
 
 
-async def test_a_timeout_of_its_own(cluster, client):
+async def test_a_timeout_of_its_own(cluster, producing):
     cluster.broker()
-    async with client() as mq:
+    async with producing() as mq:
         await mq.send("T", b"", timeout_ms=50)
         with pytest.raises(BadRequest):
             await mq.send("T", b"", timeout_ms=0)

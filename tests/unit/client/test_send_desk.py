@@ -7,33 +7,27 @@ import logging
 
 import pytest
 
-from kourou import Client, Message, ProducerSettings, SendStatus
-from kourou.client.batches import SomeNotSent
-from kourou.client.io_thread import ClientClosed
+from kourou import SendStatus
 from kourou.errors import (
-    BadRequest,
     Code,
     DiskFull,
     MessageIllegal,
-    NoPermission,
     Rejected,
-    TopicNotFound,
     Unavailable,
 )
-from kourou.model.queue import MessageQueue
-from kourou.protocol.frames import Kind
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
+from kourou.testing.wire_broker import Answer, Cut, Silence
 
 
 @pytest.mark.feature("F168", "F176")
 @pytest.mark.parametrize(
     "code", [1, 14, 16, 17, 204, 205, Code.SYSTEM_BUSY, Code.DISK_FULL, Code.STORE_FAULTED]
 )
-async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, client, fakes, code):
+async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, producing, code, tools):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (2, 2)
-    bad.intercept = on_send(fakes.Answer(code, remark="not now"))
-    async with client() as mq:
+    bad.intercept = tools.on_send(Answer(code, remark="not now"))
+    async with producing() as mq:
         results = [await mq.send("T", b"x") for _ in range(4)]
     assert {result.queue.broker_name for result in results} == {"broker-b"}
     assert len(good.stored("T")) == 4
@@ -41,14 +35,14 @@ async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, clien
 
 
 @pytest.mark.feature("F168")
-async def test_three_attempts_and_no_more(cluster, client, fakes):
+async def test_three_attempts_and_no_more(cluster, producing, tools):
     broker = cluster.broker()
     cluster.topics["T"] = (2, 2)
     seen = []
-    broker.intercept = on_send(
-        lambda request: seen.append(request.attempt) or fakes.Answer(Code.DISK_FULL, remark="full")
+    broker.intercept = tools.on_send(
+        lambda request: seen.append(request.attempt) or Answer(Code.DISK_FULL, remark="full")
     )
-    async with client() as mq:
+    async with producing() as mq:
         with pytest.raises(DiskFull):
             await mq.send("T", b"x")
     assert seen == [1, 2, 3]
@@ -56,21 +50,21 @@ async def test_three_attempts_and_no_more(cluster, client, fakes):
 
 @pytest.mark.feature("F168")
 @pytest.mark.parametrize("code", [13, 3, 23])
-async def test_what_the_sender_must_change_is_not_tried_again(cluster, client, fakes, code):
+async def test_what_the_sender_must_change_is_not_tried_again(cluster, producing, code, tools):
     broker = cluster.broker()
-    broker.intercept = on_send(fakes.Answer(code, remark="no"))
-    async with client() as mq:
+    broker.intercept = tools.on_send(Answer(code, remark="no"))
+    async with producing() as mq:
         with pytest.raises(Rejected):
             await mq.send("T", b"x")
     assert len([one for one in broker.seen if isinstance(one, SendRecords)]) == 1
 
 
 @pytest.mark.feature("F168", "F230")
-async def test_a_timeout_is_not_tried_again(cluster, client, fakes):
+async def test_a_timeout_is_not_tried_again(cluster, producing, tools):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (1, 1)
-    bad.intercept = on_send(fakes.Silence)
-    async with client() as mq:
+    bad.intercept = tools.on_send(Silence)
+    async with producing() as mq:
         outcomes = await asyncio.gather(
             *(mq.send("T", b"x") for _ in range(2)), return_exceptions=True
         )
@@ -79,7 +73,7 @@ async def test_a_timeout_is_not_tried_again(cluster, client, fakes):
 
 
 @pytest.mark.feature("F176", "F230")
-async def test_after_a_lost_connection_the_same_message_is_sent_again(cluster, client, fakes):
+async def test_after_a_lost_connection_the_same_message_is_sent_again(cluster, producing, tools):
     broker = cluster.broker()
     cluster.topics["T"] = (1, 1)
     frames = []
@@ -87,41 +81,41 @@ async def test_after_a_lost_connection_the_same_message_is_sent_again(cluster, c
     def lose_the_first(request):
         frames.append(request)
         if len(frames) == 1:
-            raise fakes.Cut
+            raise Cut
         return None
 
-    broker.intercept = on_send(lose_the_first)
-    async with client() as mq:
+    broker.intercept = tools.on_send(lose_the_first)
+    async with producing() as mq:
         result = await mq.send("T", b"x")
     assert [frame.attempt for frame in frames] == [1, 2]
     assert [stored.message_id for stored in broker.stored("T")] == [result.message_id]
 
 
-async def test_a_message_that_moves_carries_its_new_queue(cluster, client, fakes):
+async def test_a_message_that_moves_carries_its_new_queue(cluster, producing, tools):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (1, 3)
-    bad.intercept = on_send(fakes.Answer(14))
-    async with client() as mq:
+    bad.intercept = tools.on_send(Answer(14))
+    async with producing() as mq:
         results = [await mq.send("T", b"x") for _ in range(9)]
     assert {one.queue_id for one in good.stored("T")} == {one.queue.queue_id for one in results}
     for number in range(3):
         assert all(one.queue_id == number for one in good.stored("T", number))
 
 
-async def test_a_pinned_message_has_one_attempt(cluster, client, fakes):
+async def test_a_pinned_message_has_one_attempt(cluster, producing, tools):
     broker = cluster.broker()
-    broker.intercept = on_send(fakes.Answer(14, remark="later"))
-    async with client() as mq:
+    broker.intercept = tools.on_send(Answer(14, remark="later"))
+    async with producing() as mq:
         with pytest.raises(Unavailable):
             await mq.send("T", b"x", order_key="k")
     assert len([one for one in broker.seen if isinstance(one, SendRecords)]) == 1
 
 
-async def test_a_batch_moves_as_a_whole(cluster, client, fakes):
+async def test_a_batch_moves_as_a_whole(cluster, producing, tools):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (2, 2)
-    bad.intercept = on_send(fakes.Answer(14))
-    async with client() as mq:
+    bad.intercept = tools.on_send(Answer(14))
+    async with producing() as mq:
         for _ in range(4):
             results = await mq.send_batch("T", [b"1", b"2", b"3"])
             assert len({result.queue for result in results}) == 1
@@ -131,22 +125,20 @@ async def test_a_batch_moves_as_a_whole(cluster, client, fakes):
 
 @pytest.mark.feature("F169", "F295", "F167", "F184")
 @pytest.mark.parametrize("resend", [False, True])
-async def test_stored_but_not_yet_safe(cluster, client, fakes, resend):
+async def test_stored_but_not_yet_safe(cluster, producing, resend, tools):
     unsafe, safe = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (1, 1)
 
     def warn(request):
-        answer = fakes.Answer(Code.FLUSH_DISK_TIMEOUT)
+        answer = Answer(Code.FLUSH_DISK_TIMEOUT)
         answer.header = SendRecordsAnswer
         return answer
-
-    from kourou.protocol.messages.sending import SendRecordsResponse
 
     SendRecordsAnswer = SendRecordsResponse(
         lane_codes=[0], lane_remarks=[""], lane_offsets=[7], runs=[(0, 70)]
     )
-    unsafe.intercept = on_send(warn)
-    async with client(retry_another_broker_when_not_store_ok=resend) as mq:
+    unsafe.intercept = tools.on_send(warn)
+    async with producing(retry_another_broker_when_not_store_ok=resend) as mq:
         results = [await mq.send("T", b"x") for _ in range(2)]
     statuses = {result.status for result in results}
     if resend:
@@ -157,44 +149,44 @@ async def test_stored_but_not_yet_safe(cluster, client, fakes, resend):
         assert len(safe.stored("T")) == 1
 
 
-async def test_slow_or_failing_brokers_are_avoided_for_a_while(cluster, client, fakes):
+async def test_slow_or_failing_brokers_are_avoided_for_a_while(cluster, producing, tools):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (2, 2)
-    bad.intercept = on_send(fakes.Answer(14))
-    async with client(send_latency_fault_enable=True) as mq:
+    bad.intercept = tools.on_send(Answer(14))
+    async with producing(send_latency_fault_enable=True) as mq:
         for _ in range(20):
             await mq.send("T", b"x")
     assert len([one for one in bad.seen if isinstance(one, SendRecords)]) == 1
     assert len(good.stored("T")) == 20
 
 
-async def test_a_broker_that_is_gone(cluster, client):
+async def test_a_broker_that_is_gone(cluster, producing):
     cluster.broker("broker-a")
     good = cluster.broker("broker-b")
     cluster.topics["T"] = (2, 2)
     cluster.down.add("broker-a:20911")
-    async with client() as mq:
+    async with producing() as mq:
         for _ in range(4):
             await mq.send("T", b"x")
     assert len(good.stored("T")) == 4
 
 
-async def test_no_queue_takes_writes(cluster, client):
+async def test_no_queue_takes_writes(cluster, producing):
     cluster.broker()
     cluster.topics["T"] = (2, 2)
     cluster.perms["T"] = 4
-    async with client() as mq:
+    async with producing() as mq:
         with pytest.raises(Unavailable, match="no broker takes writes"):
             await mq.send("T", b"x")
 
 
 @pytest.mark.feature("F368")
-async def test_every_outcome_is_logged_with_its_keys(cluster, client, fakes, caplog):
+async def test_every_outcome_is_logged_with_its_keys(cluster, producing, caplog, tools):
     broker = cluster.broker()
     caplog.set_level(logging.DEBUG, "kourou.client.send")
-    async with client() as mq:
+    async with producing() as mq:
         await mq.send("T", b"", keys="order-1")
-        broker.intercept = on_send(fakes.Answer(13, remark="too long"))
+        broker.intercept = tools.on_send(Answer(13, remark="too long"))
         with pytest.raises(MessageIllegal):
             await mq.send("T", b"", keys="order-2")
     text = caplog.text

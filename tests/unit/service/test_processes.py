@@ -58,9 +58,9 @@ def test_kill_reaps(tmp_path: Path) -> None:
 
 
 def test_refused_settings_are_told_in_the_childs_own_sentence(tmp_path: Path) -> None:
-    source = "import sys; sys.exit(print('kourou: listenPort is no number') or 2)"
+    source = "import sys; sys.exit(print('kourou broker: listenPort is no number') or 2)"
     child = Child("strict", python(source), tmp_path)
-    with pytest.raises(ConfigError, match="strict refused to start: listenPort is no number"):
+    with pytest.raises(ConfigError, match="strict does not start: listenPort is no number"):
         child.wait_for_ready()
 
 

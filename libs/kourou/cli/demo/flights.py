@@ -85,7 +85,9 @@ def read_flights(lines: Iterable[str]) -> Iterator[Flight]:
     """The rows of flights.csv, which names its columns in the first line."""
     rows = csv.reader(lines)
     names = next(rows)
-    wanted = "year month day carrier flight origin dest distance tailnum dep_delay arr_delay air_time"
+    wanted = (
+        "year month day carrier flight origin dest distance tailnum dep_delay arr_delay air_time"
+    )
     places = [names.index(name) for name in (*wanted.split(), "minute", "time_hour")]
     for number, row in enumerate(rows):
         (year, month, day, carrier, flight, origin, dest, distance) = (

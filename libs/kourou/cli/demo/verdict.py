@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 class Numbers:
     """What was counted, each by another party than the one it is compared with.
 
-    `published`: acknowledged sends. `stored`: what the queues hold. `consumed_unique`, `redelivered`:
-    by the members' ledgers. `queried` and `replayed`: what came back; the `expected` ones come from
-    the data set and from the queues.
+    `published`: acknowledged sends. `stored`: what the queues hold. `consumed_unique` and
+    `redelivered`: by the members' ledgers. `queried` and `replayed`: what came back; the `expected`
+    ones come from the data set and from the queues.
     """
 
     events: int
@@ -40,10 +40,14 @@ class Numbers:
             (self.published == self.events, f"{self.published} of {self.events} were published"),
             (self.stored == self.published, f"{self.stored} are stored, not {self.published}"),
             (self.lost == 0, f"{self.lost} were lost"),
-            (self.queried == self.queried_expected > 0, f"{self.queried} were found by key, not "
-                f"{self.queried_expected}"),
-            (self.replayed == self.replayed_expected > 0, f"{self.replayed} were read again, not "
-                f"{self.replayed_expected}"),
+            (
+                self.queried == self.queried_expected > 0,
+                f"{self.queried} were found by key, not {self.queried_expected}",
+            ),
+            (
+                self.replayed == self.replayed_expected > 0,
+                f"{self.replayed} were read again, not {self.replayed_expected}",
+            ),
         ]
         return [text for good, text in checks if not good] + self.faults
 

@@ -1,0 +1,189 @@
+"""How the demo looks: lines for a log, or a live picture on a terminal.
+
+Lives here: the two views. May not live here: anything that is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from kourou.cli.demo.picture import Picture
+from kourou.cli.demo.verdict import Numbers
+
+LINES_EVERY = 10
+"""A plain view prints one of so many pictures."""
+
+BAR_WIDTH = 44
+
+
+class View(Protocol):
+    """What the story tells to."""
+
+    def chapter(self, title: str) -> None:
+        """A new part begins."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something happened."""
+        ...
+
+    def show(self, picture: Picture) -> None:
+        """This is how far everything is."""
+        ...
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Something was found."""
+        ...
+
+    def verdict(self, numbers: Numbers, seconds: float) -> None:
+        """The end."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+class PlainView:
+    """Lines, for logs and for people who like them."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+
+    def chapter(self, title: str) -> None:
+        """A line."""
+        print(f"== {title}", flush=True)
+
+    def note(self, text: str) -> None:
+        """A line."""
+        print(f"   {text}", flush=True)
+
+    def show(self, picture: Picture) -> None:
+        """A line now and then."""
+        self._shown += 1
+        if self._shown % LINES_EVERY:
+            return
+        members = "  ".join(
+            f"{member.name} {'killed at ' if member.killed else ''}{member.delivered:,}"
+            for member in picture.members
+        )
+        published = ""
+        if picture.publish_rate is not None:
+            published = f"published {picture.available:,} ({picture.publish_rate:,.0f}/s)  "
+        self.note(f"{published}{members}  lag {picture.lag:,}")
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A block of aligned lines."""
+        widths = [max(len(row[place]) for row in (columns, *rows)) for place in range(len(columns))]
+        self.note(title)
+        for row in (columns, *rows):
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            self.note(("  " + "  ".join(cells)).rstrip())
+
+    def verdict(self, numbers: Numbers, seconds: float) -> None:
+        """The numbers and what they say."""
+        for name, value in _figures(numbers):
+            print(f"   {name:<18} {value:>9,}")
+        troubles = numbers.disagreements()
+        for trouble in troubles:
+            print(f"!! {trouble}")
+        print(f"== {'NOT OK' if troubles else 'ok'} after {seconds:.0f} s", flush=True)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class LiveView:
+    """Bars and rates that move, then tables that stay."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=10, transient=True)
+        self._live.start()
+
+    def chapter(self, title: str) -> None:
+        """A heading that stays."""
+        self._live.update(Text(""))
+        self._console.print(f"\n[bold cyan]▸[/] [bold]{title}[/]")
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(f"  [dim]{text}[/]")
+
+    def show(self, picture: Picture) -> None:
+        """The moving part."""
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=12)
+        grid.add_column(width=BAR_WIDTH)
+        grid.add_column(justify="right", width=10)
+        grid.add_column(justify="right", width=12)
+        goal = picture.goal
+        if picture.publish_rate is not None:
+            grid.add_row(
+                "published",
+                ProgressBar(goal, picture.available, BAR_WIDTH),
+                f"{picture.available:,}",
+                f"{picture.publish_rate:,.0f}/s",
+            )
+        for member in picture.members:
+            name = f"[red]✗[/] {member.name}" if member.killed else f"[green]●[/] {member.name}"
+            rate = "[red]killed[/]" if member.killed else f"{member.rate:,.0f}/s"
+            bar = ProgressBar(goal, min(goal, member.delivered), BAR_WIDTH)
+            grid.add_row(name, bar, f"{member.delivered:,}", rate)
+        lag_style = "yellow" if picture.lag else "green"
+        grid.add_row("lag", "", f"[{lag_style}]{picture.lag:,}[/]", "")
+        self._live.update(Group(Text(""), grid))
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table that stays."""
+        table = Table(title=title, title_justify="left", header_style="bold")
+        for column in columns:
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*row)
+        self._console.print(table)
+
+    def verdict(self, numbers: Numbers, seconds: float) -> None:
+        """The numbers in a table, and one line in green or red."""
+        self.close()
+        troubles = numbers.disagreements()
+        table = Table(show_header=False, title="what was counted", title_justify="left")
+        table.add_column()
+        table.add_column(justify="right")
+        for name, value in _figures(numbers):
+            table.add_row(name, f"{value:,}")
+        self._console.print("\n", table)
+        for trouble in troubles:
+            self._console.print(f"[red]✗ {trouble}[/]")
+        word = "[bold red]NOT OK[/]" if troubles else "[bold green]✓ ok[/]"
+        self._console.print(f"{word} after {seconds:.0f} s\n")
+
+    def close(self) -> None:
+        """Stop moving."""
+        self._live.stop()
+
+
+def open_view(*, plain: bool) -> View:
+    """The live view where there is a terminal to draw on, else lines."""
+    console = Console()
+    return PlainView() if plain or not console.is_terminal else LiveView(console)
+
+
+def _figures(numbers: Numbers) -> list[tuple[str, int]]:
+    return [
+        ("events", numbers.events),
+        ("published", numbers.published),
+        ("stored", numbers.stored),
+        ("consumed, unique", numbers.consumed_unique),
+        ("redelivered", numbers.redelivered),
+        ("lost", numbers.lost),
+        ("queried by key", numbers.queried),
+        ("replayed by time", numbers.replayed),
+    ]

@@ -1,0 +1,119 @@
+"""`kourou tail`: messages as they arrive, for a person or a pipe.
+
+Lives here: which place to begin at, and how a message is printed. May not live here: pulling
+(kourou.client.pull_consumer).
+
+Nothing is committed: who looks on leaves no trace in anybody's progress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kourou.client.client import Client
+from kourou.client.received import ReceivedMessage
+from kourou.model.message import RESERVED_PROPERTIES
+
+GROUP = "kourou-tail"
+BODY_CHARACTERS_SHOWN = 400
+
+
+@dataclass(frozen=True, slots=True)
+class TailOptions:
+    """What to show; `count` None means until interrupted."""
+
+    tag: str = "*"
+    first: bool = False
+    count: int | None = None
+    as_json: bool = False
+
+
+def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
+    """Print messages until the count is reached or Ctrl-C is pressed."""
+    show = as_json_line if options.as_json else as_text_line
+
+    async def follow() -> None:
+        left = options.count
+        async for message in _messages(namesrv, topic, options):
+            print(show(message), flush=True)
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    return
+
+    asyncio.run(follow())
+    return 0
+
+
+async def _messages(
+    namesrv: str | None, topic: str, options: TailOptions
+) -> AsyncIterator[ReceivedMessage]:
+    async with Client(namesrv, group=GROUP) as client:
+        consumer = await client.pull_consumer(GROUP)
+        queues = await consumer.queues(topic)
+        await consumer.assign(queues, expression=options.tag)
+        for queue in queues:
+            place = consumer.min_offset if options.first else consumer.max_offset
+            await consumer.seek(queue, await place(queue))
+        while True:
+            for message in await consumer.poll():
+                yield message
+
+
+def as_text_line(message: ReceivedMessage) -> str:
+    """One line: when, where, tag, keys, body; what does not print is escaped."""
+    moment = datetime.fromtimestamp(message.store_timestamp / 1000).astimezone()
+    place = f"{message.queue.broker_name}/{message.queue.queue_id}@{message.offset}"
+    parts = [moment.strftime("%H:%M:%S.%f")[:-3], place]
+    if message.tag:
+        parts.append(f"[{message.tag}]")
+    if message.keys:
+        parts.append(" ".join(message.keys))
+    return _printable("  ".join([*parts, _text(message.raw_body)]))
+
+
+def as_json_line(message: ReceivedMessage) -> str:
+    """One object; a body that is no UTF-8 goes into `body_base64`."""
+    facts: dict[str, Any] = {
+        "topic": message.queue.topic,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "offset": message.offset,
+        "message_id": message.message_id,
+        "store_timestamp": message.store_timestamp,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "properties": {
+            name: value
+            for name, value in message.properties.items()
+            if name not in RESERVED_PROPERTIES
+        },
+    }
+    try:
+        facts["body"] = message.raw_body.decode()
+    except UnicodeDecodeError:
+        facts["body_base64"] = base64.b64encode(message.raw_body).decode()
+    return json.dumps(facts)
+
+
+def _text(body: bytes) -> str:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = f"{len(body)} bytes: {body[: BODY_CHARACTERS_SHOWN // 8].hex(' ')}"
+    if len(text) > BODY_CHARACTERS_SHOWN:
+        return f"{text[:BODY_CHARACTERS_SHOWN]}… ({len(text)} characters)"
+    return text
+
+
+def _printable(text: str) -> str:
+    """No control character reaches the terminal: a body must not be able to command it."""
+    return "".join(
+        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
+    )

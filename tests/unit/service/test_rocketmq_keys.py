@@ -1,0 +1,20 @@
+"""A `broker.conf` of RocketMQ can be brought along as it is."""
+
+from __future__ import annotations
+
+from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
+from kourou.service.setting import settings_of
+from kourou_broker.config import BrokerSettings
+from kourou_namesrv.config import NamesrvSettings
+
+
+def test_names_are_names() -> None:
+    assert all(key.isidentifier() and key[0].islower() for key in BROKER_KEYS | NAMESRV_KEYS)
+
+
+def test_typical_keys_are_known() -> None:
+    broker = BROKER_KEYS | {one.key for one in settings_of(BrokerSettings)}
+    for key in ["sendMessageThreadPoolNums", "useReentrantLockWhenPutMessage", "transientStorePoolEnable", "brokerIP2", "serverWorkerThreads", "slaveReadEnable", "haListenPort", "enableDLegerCommitLog", "storePathRootDir", "autoCreateTopicEnable", "aclEnable", "warmMapedFileEnable"]:
+        assert key in broker, key
+    namesrv = NAMESRV_KEYS | {one.key for one in settings_of(NamesrvSettings)}
+    assert {"rocketmqHome", "kvConfigPath", "orderMessageEnable", "serverWorkerThreads"} <= namesrv

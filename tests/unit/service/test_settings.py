@@ -1,0 +1,159 @@
+"""Where settings come from, what is refused, and what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou.service.setting import SAME, setting
+from kourou.service.settings import (
+    FILE_SIZE_BYTES_MAX,
+    Loaded,
+    as_entries,
+    changed,
+    load_settings,
+    reference_rows,
+    render,
+    setting_specs,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    port: int = setting(1, "listenPort", "A port", low=0, high=99, seed=SAME, rocketmq="2")
+    name: str = setting("n", "brokerName", "A name", dynamic=True)
+    where: str | None = setting(None, "namesrvAddr", "An address", environment="NAMESRV_ADDR")
+    size: int = setting(
+        5, "mappedFileSizeCommitLog", "A size", unit="bytes", aliases=("mapedFileSizeCommitLog",)
+    )
+
+
+INERT = frozenset({"useTLS", "sendMessageThreadPoolNums"})
+
+
+def load(
+    arguments: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Loaded[Sample]:
+    return load_settings(
+        Sample,
+        arguments=arguments or {},
+        environment=environment or {},
+        file=file,
+        inert=INERT,
+    )
+
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def make(text: str) -> Path:
+        path = tmp_path / "broker.conf"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return make
+
+
+def test_every_source_beats_the_next(write: Write) -> None:
+    file = write("listenPort=3\nbrokerName=file\nmapedFileSizeCommitLog=7\n")
+    environment = {
+        "KOUROU_BROKER_NAME": "environment",
+        "KOUROU_LISTEN_PORT": "4",
+        "NAMESRV_ADDR": "h:1",
+    }
+    loaded = load({"listenPort": "5"}, environment, file)
+    assert loaded.settings == Sample(port=5, name="environment", where="h:1", size=7)
+    assert loaded.origins == {
+        "listenPort": "argument",
+        "brokerName": "environment",
+        "namesrvAddr": "environment",
+        "mappedFileSizeCommitLog": "file",
+    }
+    assert load().settings == Sample()
+
+
+def test_an_inert_key_is_accepted_and_said_so_once(write: Write) -> None:
+    loaded = load(file=write("useTLS=true\nlistenPort=3\n"))
+    assert loaded.settings.port == 3
+    assert len(loaded.warnings) == 1
+    assert loaded.warnings[0].startswith("useTLS is a setting of RocketMQ that does nothing")
+
+
+def test_an_unknown_key_names_the_nearest(write: Write) -> None:
+    with pytest.raises(ConfigError, match=r"no setting 'listenport' \(did you mean listenPort"):
+        load(file=write("listenport=3\n"))
+    with pytest.raises(ConfigError, match="print all with -m"):
+        load({"zzzzz": "1"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "text", "where"),
+    [
+        ({"listenPort": "100"}, {}, "", "on the command line"),
+        ({}, {"KOUROU_LISTEN_PORT": "x"}, "", "in the environment"),
+        ({}, {}, "listenPort=-1", "broker.conf"),
+    ],
+)
+def test_a_bad_value_says_where_it_stands(
+    write: Write, arguments: dict[str, str], environment: dict[str, str], text: str, where: str
+) -> None:
+    with pytest.raises(ConfigError, match=where) as caught:
+        load(arguments, environment, write(text))
+    assert "0 to 99" in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, write: Write) -> None:
+    with pytest.raises(ConfigError, match="cannot read .*: No such file"):
+        load(file=tmp_path / "missing.conf")
+    with pytest.raises(ConfigError, match="cannot read"):
+        load(file=tmp_path)
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"a=\xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8 text at byte 2"):
+        load(file=binary)
+    with pytest.raises(ConfigError, match="larger than"):
+        load(file=write("#" * (FILE_SIZE_BYTES_MAX + 1)))
+    with pytest.raises(ConfigError, match=r"broker.conf: line 1: \\u must be"):
+        load(file=write("a=\\u12"))
+
+
+@pytest.mark.feature("F355", "F356", "F357")
+@pytest.mark.parametrize("explained", [True, False])
+def test_what_is_printed_is_read_back(write: Write, explained: bool) -> None:
+    settings = Sample(port=9, name=" odd = name # \\ ", where=None)
+    text = render(settings, explained=explained)
+    assert load(file=write(text)).settings == Sample(port=9, name="odd = name # \\", where=None)
+    assert ("allowed: 0 to 99" in text) is explained
+    assert text.count("\nbrokerName=") == 1
+
+
+def test_one_key_is_changed() -> None:
+    assert changed(Sample(), {"brokerName": "new"}) == Sample(name="new")
+    with pytest.raises(ConfigError, match="did you mean brokerName"):
+        changed(Sample(), {"brokerNam": "new"})
+
+
+def test_the_engine_gets_every_key_with_its_range() -> None:
+    specs = {spec.name: spec for spec in setting_specs(Sample())}
+    assert list(specs) == list(as_entries(Sample()))
+    assert (specs["listenPort"].minimum, specs["listenPort"].maximum) == (0, 99)
+    assert [name for name, spec in specs.items() if spec.dynamic] == ["brokerName"]
+    assert specs["namesrvAddr"].configured == ""
+
+
+def test_the_reference_shows_three_defaults() -> None:
+    row = reference_rows(Sample)[0]
+    assert (row["key"], row["default"], row["seed"], row["rocketmq"]) == (
+        "listenPort",
+        "1",
+        "1",
+        "2",
+    )
