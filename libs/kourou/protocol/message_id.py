@@ -9,9 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from kourou.errors import BadRequest
-from kourou.protocol.record import Host, decode_host, encode_host
+from kourou.protocol.record_layout import Host, decode_host, encode_host
 
 _COUNTER_MASK = 0xFFFF
+_KEYS_PER_MS = 65_536
+_DAY_MS = 86_400_000
 
 
 def month_start_ms(now_ms: int) -> int:
@@ -24,38 +26,75 @@ def month_start_ms(now_ms: int) -> int:
 class UniqKeyGenerator:
     """Makes RocketMQ's unique keys: ip, process, a discriminator, ms in the month, a counter.
 
-    `ip` has 4 or 16 bytes. Not thread-safe; ids are unique for 65,536 messages a millisecond.
+    `ip` has 4 or 16 bytes; `discriminator` tells two generators of one process apart (RocketMQ takes
+    the hash of its class loader). Not thread-safe.
+
+    Within a month no key comes twice, whatever the clock does: the time in the keys never goes back,
+    and after 65,536 keys of one millisecond it goes on to the next.
     """
 
-    __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix")
+    __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix", "_time_ms", "_used")
 
     def __init__(self, ip: bytes, pid: int, discriminator: int) -> None:
-        self._prefix = (
-            (
-                ip
-                + (pid & 0xFFFF).to_bytes(2, "big")
-                + (discriminator & 0xFFFFFFFF).to_bytes(4, "big")
-            )
-            .hex()
-            .upper()
-        )
+        assert len(ip) in (4, 16), "an IPv4 or IPv6 address"
+        own = (pid & 0xFFFF).to_bytes(2, "big") + (discriminator & 0xFFFFFFFF).to_bytes(4, "big")
+        self._prefix = (ip + own).hex().upper()
         self._counter = 0
+        self._time_ms = 0
+        self._used = 0
         self._month_start_ms = 0
         self._month_end_ms = 0
 
     def next(self, now_ms: int) -> str:
         """One key; `now_ms` is wall time."""
-        return self.next_many(1, now_ms)[0]
+        head, left = self._head(now_ms)
+        assert left, "a millisecond was left without a key"
+        return head + self._take(1)[0]
 
     def next_many(self, count: int, now_ms: int) -> list[str]:
         """`count` different keys."""
-        if not self._month_start_ms <= now_ms < self._month_end_ms:
-            self._month_start_ms = month_start_ms(now_ms)
-            self._month_end_ms = month_start_ms(self._month_start_ms + 32 * 86_400_000)
-        head = f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}"
+        keys: list[str] = []
+        while len(keys) < count:
+            head, left = self._head(now_ms)
+            keys += [head + text for text in self._take(min(left, count - len(keys)))]
+        return keys
+
+    def _head(self, now_ms: int) -> tuple[str, int]:
+        """What keys of this moment begin with, and how many more may begin so."""
+        if now_ms > self._time_ms:
+            self._time_ms, self._used = now_ms, 0
+        elif self._used == _KEYS_PER_MS:
+            self._time_ms, self._used = self._time_ms + 1, 0
+        time_ms = self._time_ms
+        if not self._month_start_ms <= time_ms < self._month_end_ms:
+            self._month_start_ms = month_start_ms(time_ms)
+            self._month_end_ms = month_start_ms(self._month_start_ms + 32 * _DAY_MS)
+        head = f"{self._prefix}{time_ms - self._month_start_ms:08X}"
+        return head, _KEYS_PER_MS - self._used
+
+    def _take(self, count: int) -> list[str]:
         first = self._counter
         self._counter = (first + count) & _COUNTER_MASK
-        return [f"{head}{(first + i) & _COUNTER_MASK:04X}" for i in range(count)]
+        self._used += count
+        return [f"{(first + index) & _COUNTER_MASK:04X}" for index in range(count)]
+
+
+def uniq_key_time_ms(key: str, now_ms: int) -> int | None:
+    """When a unique key was made, in epoch ms; None for a text that is no such key.
+
+    The key counts from the start of its month, so the month is guessed: the latest one that does
+    not put the key into the future of `now_ms`.
+    """
+    if len(key) not in (32, 56):
+        return None
+    try:
+        span_ms = int.from_bytes(bytes.fromhex(key[-12:-4]), "big")
+    except ValueError:
+        return None
+    start_ms = month_start_ms(now_ms)
+    if start_ms + span_ms >= now_ms:
+        start_ms = month_start_ms(start_ms - 1)
+    return start_ms + span_ms
 
 
 def encode_offset_id(host: Host, position: int) -> str:
@@ -71,4 +110,7 @@ def decode_offset_id(text: str) -> tuple[Host, int]:
         raw = b""
     if len(text) not in (32, 56) or len(raw) * 2 != len(text):
         raise BadRequest(f"{text!r} is no offset message id", hint="it has 32 or 56 hex digits")
-    return decode_host(raw[:-8]), int.from_bytes(raw[-8:], "big")
+    position = int.from_bytes(raw[-8:], "big")
+    if position >= 2**63:
+        raise BadRequest(f"{text!r} names no position in a log")
+    return decode_host(raw[:-8]), position

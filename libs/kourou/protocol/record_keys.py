@@ -27,7 +27,7 @@ _KEY_BYTES = 32
 _REST_AT = len(_UNIQ) + _KEY_BYTES
 _CACHE_MAX = 65_536
 _ROUNDS_MAX = 4
-_VECTOR_FROM = 8
+_VECTOR_FROM = 32
 """Below so many records numpy's fixed costs are higher than those of a loop."""
 _codes: dict[bytes, int] = {}
 

@@ -117,7 +117,7 @@ def masked_crc(data: Buffer) -> int:
 
 
 def crc_value(crc: int) -> bytes:
-    """The end of the checksum property: ten decimal digits, the least significant first, and 0x02."""
+    """The checksum property's value: ten decimal digits, the least significant first, and 0x02."""
     return (b"\x02%010d" % crc)[::-1]
 
 

@@ -14,7 +14,12 @@ def test_names_are_names() -> None:
 
 def test_typical_keys_are_known() -> None:
     broker = BROKER_KEYS | {one.key for one in settings_of(BrokerSettings)}
-    for key in ["sendMessageThreadPoolNums", "useReentrantLockWhenPutMessage", "transientStorePoolEnable", "brokerIP2", "serverWorkerThreads", "slaveReadEnable", "haListenPort", "enableDLegerCommitLog", "storePathRootDir", "autoCreateTopicEnable", "aclEnable", "warmMapedFileEnable"]:
+    brought = (
+        *("sendMessageThreadPoolNums", "useReentrantLockWhenPutMessage", "brokerIP2", "aclEnable"),
+        *("transientStorePoolEnable", "serverWorkerThreads", "slaveReadEnable", "haListenPort"),
+        *("enableDLegerCommitLog", "storePathRootDir", "autoCreateTopicEnable", "useTLS"),
+    )
+    for key in brought:
         assert key in broker, key
     namesrv = NAMESRV_KEYS | {one.key for one in settings_of(NamesrvSettings)}
     assert {"rocketmqHome", "kvConfigPath", "orderMessageEnable", "serverWorkerThreads"} <= namesrv

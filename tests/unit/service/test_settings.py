@@ -111,7 +111,7 @@ def test_a_bad_value_says_where_it_stands(
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, write: Write) -> None:
-    with pytest.raises(ConfigError, match="cannot read .*: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
         load(file=tmp_path / "missing.conf")
     with pytest.raises(ConfigError, match="cannot read"):
         load(file=tmp_path)
@@ -121,7 +121,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, write: Write) -> None:
         load(file=binary)
     with pytest.raises(ConfigError, match="larger than"):
         load(file=write("#" * (FILE_SIZE_BYTES_MAX + 1)))
-    with pytest.raises(ConfigError, match=r"broker.conf: line 1: \\u must be"):
+    with pytest.raises(ConfigError, match=r"broker\.conf: line 1: \\u must be"):
         load(file=write("a=\\u12"))
 
 

@@ -1,0 +1,91 @@
+"""The pages, and what they answer to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou.service.admin_http import AdminHttp, AdminPages
+
+
+class Trouble:
+    """What the pages say."""
+
+    sick = ""
+    unready = ""
+
+
+@pytest.fixture
+def trouble() -> Trouble:
+    return Trouble()
+
+
+@pytest.fixture
+async def admin(trouble: Trouble) -> AsyncIterator[AdminHttp]:
+    pages = AdminPages(
+        healthy=lambda: trouble.sick,
+        ready=lambda: trouble.unready,
+        metrics=lambda: b"# figures\n",
+        config=lambda: "key=ü\n",
+        statistics=lambda: {"count": 3, "other": {"a": [1, 2]}},
+    )
+    made = AdminHttp("127.0.0.1", 0, pages)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def fetch(admin: AdminHttp, request: str) -> tuple[int, dict[str, str], bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", admin.port)
+    writer.write(f"{request} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(status.split()[1]), headers, body
+
+
+async def test_the_pages(admin: AdminHttp) -> None:
+    assert (await fetch(admin, "GET /healthz"))[::2] == (200, b"ok\n")
+    assert (await fetch(admin, "GET /readyz"))[::2] == (200, b"ok\n")
+    assert (await fetch(admin, "GET /metrics"))[::2] == (200, b"# figures\n")
+    assert (await fetch(admin, "GET /config"))[2].decode() == "key=ü\n"
+    status, headers, body = await fetch(admin, "GET /statistics")
+    assert json.loads(body) == {"count": 3, "other": {"a": [1, 2]}}
+    assert headers["content-type"].startswith("application/json")
+    assert headers["connection"] == "close"
+    assert headers["cache-control"] == "no-store"
+
+
+async def test_a_sick_service_says_so(admin: AdminHttp, trouble: Trouble) -> None:
+    trouble.sick = "the disk failed"
+    trouble.unready = "recovering"
+    assert (await fetch(admin, "GET /healthz"))[::2] == (503, b"the disk failed\n")
+    assert (await fetch(admin, "GET /readyz"))[::2] == (503, b"recovering\n")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [("GET /", 404), ("GET /../etc/passwd", 404), ("POST /config", 405), ("DELETE /metrics", 405)],
+)
+async def test_everything_else_is_refused(admin: AdminHttp, request_line: str, status: int) -> None:
+    assert (await fetch(admin, request_line))[0] == status
+
+
+async def test_a_taken_port_is_one_clear_sentence(admin: AdminHttp) -> None:
+    second = AdminHttp("127.0.0.1", admin.port, admin._pages)
+    with pytest.raises(ConfigError, match=f"admin port {admin.port} on 127.0.0.1"):
+        await second.start()
+    await second.stop()
+
+
+async def test_addresses() -> None:
+    pages = AdminPages(str, str, bytes, str, dict)
+    assert AdminHttp("127.0.0.1", 5, pages).address == "127.0.0.1:5"
+    assert AdminHttp("::1", 5, pages).address == "[::1]:5"
