@@ -1,6 +1,12 @@
 """Compressed bodies: zlib, LZ4 frames, Zstandard (fact sheet §4.4). Brokers never look inside.
 
-A body that is compressed may be a bomb: what it grows to is bounded before it is made.
+Lives here: the three formats and the bound on what a body may grow to.
+May not live here: when a producer compresses (kourou.client).
+
+A compressed body may be a bomb. What maxMessageSize allows was a message before it was compressed,
+so that much is always let through; a body that grows beyond must do so in proportion to its size.
+
+Invariant: decompressing allocates no more than the limit, and raises nothing but Corrupt.
 """
 
 from __future__ import annotations
@@ -19,10 +25,15 @@ from kourou.model.limits import (
 from kourou.model.sysflag import COMPRESSION_SHIFT, Compression
 
 LEVEL = 5
+_KIND_MASK = 7
+_SIZE_UNKNOWN = -1
 
 
 def compress(kind: Compression, body: bytes, level: int = LEVEL) -> bytes:
-    """The compressed body; whether it became smaller is for the caller to see."""
+    """The compressed body; whether it became smaller is for the caller to see.
+
+    `level` counts for zlib and Zstandard; RocketMQ's LZ4 has none.
+    """
     match kind:
         case Compression.LZ4:
             return bytes(lz4.frame.compress(body))
@@ -33,8 +44,8 @@ def compress(kind: Compression, body: bytes, level: int = LEVEL) -> bytes:
 
 
 def size_limit(compressed_size: int, size_max: int) -> int:
-    """How much a body of this compressed size may grow to, in bytes."""
-    by_ratio = max(compressed_size * DECOMPRESS_RATIO_MAX, 64 * 1024)
+    """How much a body of this compressed size may grow to, in bytes; `size_max`: maxMessageSize."""
+    by_ratio = max(compressed_size * DECOMPRESS_RATIO_MAX, size_max)
     return min(by_ratio, size_max * DECOMPRESS_FACTOR_MAX)
 
 
@@ -44,47 +55,55 @@ def decompress(sys_flag: int, body: bytes, *, size_max: int = BODY_SIZE_BYTES_MA
     Raises Corrupt for bytes that are not of that type, that end early, or that grow beyond the
     limit.
     """
-    kind = (sys_flag >> COMPRESSION_SHIFT) & 7
+    kind = (sys_flag >> COMPRESSION_SHIFT) & _KIND_MASK
     limit = size_limit(len(body), size_max)
     try:
         if kind in (Compression.ZLIB, Compression.ZLIB_UNMARKED):
-            return _inflate(body, limit)
-        if kind == Compression.LZ4:
-            return _unlz4(body, limit)
-        if kind == Compression.ZSTD:
-            return _unzstd(body, limit)
+            data, whole = _inflate(body, limit)
+        elif kind == Compression.LZ4:
+            data, whole = _unlz4(body, limit)
+        elif kind == Compression.ZSTD:
+            data, whole = _unzstd(body, limit)
+        else:
+            raise Corrupt(f"body: it is compressed in an unknown way ({kind})")
     except (zlib.error, RuntimeError, zstandard.ZstdError, EOFError) as error:
-        raise Corrupt(f"the compressed body cannot be read: {error}") from error
-    raise Corrupt(f"the body is compressed in an unknown way ({kind})")
-
-
-def _too_large(limit: int) -> Corrupt:
-    return Corrupt(f"the body would grow beyond {limit} bytes when it is decompressed")
-
-
-def _inflate(body: bytes, limit: int) -> bytes:
-    inflater = zlib.decompressobj()
-    data = inflater.decompress(body, limit)
-    if inflater.unconsumed_tail and inflater.decompress(inflater.unconsumed_tail, 1):
-        raise _too_large(limit)
-    if not inflater.eof:
-        raise Corrupt("the compressed body is cut off")
-    return data
-
-
-def _unlz4(body: bytes, limit: int) -> bytes:
-    inflater = lz4.frame.LZ4FrameDecompressor()
-    data = bytes(inflater.decompress(body, max_length=limit))
-    if not inflater.eof:
-        if len(data) >= limit:
-            raise _too_large(limit)
-        raise Corrupt("the compressed body is cut off")
-    return data
-
-
-def _unzstd(body: bytes, limit: int) -> bytes:
-    with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-        data = reader.read(limit + 1)
+        raise Corrupt(f"body: it cannot be decompressed: {error}") from error
     if len(data) > limit:
-        raise _too_large(limit)
+        raise Corrupt(f"body: it would grow beyond {limit} bytes when it is decompressed")
+    if not whole:
+        raise Corrupt("body: its compressed form is cut off")
     return data
+
+
+# Each of these gives up to limit + 1 bytes, and whether the compressed form was complete.
+
+
+def _inflate(body: bytes, limit: int) -> tuple[bytes, bool]:
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(body, limit + 1)
+    if not inflater.eof and len(data) <= limit:
+        data += inflater.decompress(inflater.unconsumed_tail, limit + 1 - len(data))
+    return data, inflater.eof
+
+
+def _unlz4(body: bytes, limit: int) -> tuple[bytes, bool]:
+    inflater = lz4.frame.LZ4FrameDecompressor()
+    data = bytes(inflater.decompress(body, max_length=limit + 1))
+    return data, bool(inflater.eof)
+
+
+def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
+    told = zstandard.frame_content_size(body)
+    if told > limit:
+        raise Corrupt(f"body: it would grow to {told} bytes; at most {limit} are allowed")
+    with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+        data = reader.read(limit + 1 if told == _SIZE_UNKNOWN else told + 1)
+    if told != _SIZE_UNKNOWN:
+        return data, len(data) == told
+    if len(data) > limit:
+        return data, False
+    # A stream that does not say its size does not say either that it was cut: ask again, now that
+    # the size is known to be harmless.
+    whole = zstandard.ZstdDecompressor().decompressobj()
+    whole.decompress(body)
+    return data, whole.eof

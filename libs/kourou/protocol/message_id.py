@@ -26,11 +26,11 @@ def month_start_ms(now_ms: int) -> int:
 class UniqKeyGenerator:
     """Makes RocketMQ's unique keys: ip, process, a discriminator, ms in the month, a counter.
 
-    `ip` has 4 or 16 bytes; `discriminator` tells two generators of one process apart (RocketMQ takes
-    the hash of its class loader). Not thread-safe.
+    `ip` has 4 or 16 bytes; `discriminator` tells two generators of one process apart (RocketMQ
+    takes the hash of its class loader). Not thread-safe.
 
-    Within a month no key comes twice, whatever the clock does: the time in the keys never goes back,
-    and after 65,536 keys of one millisecond it goes on to the next.
+    Within a month no key comes twice, whatever the clock does: the time in the keys never goes
+    back, and after 65,536 keys of one millisecond it goes on to the next.
     """
 
     __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix", "_time_ms", "_used")

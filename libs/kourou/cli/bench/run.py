@@ -1,0 +1,81 @@
+"""`kourou bench KIND`: a cluster to measure (its own, unless one is named), and the printing.
+
+Lives here: settings, the cluster, the report. May not live here: the work that is measured
+(kourou.cli.bench.work).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kourou.cli.bench.figures import Figure
+from kourou.cli.bench.work import WORK
+from kourou.client.client import Client
+from kourou.client.settings import ClientSettings
+from kourou.errors import ConfigError
+from kourou.service.lifecycle import new_event_loop
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
+
+FLUSH_TYPES = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
+HANDLERS = ("message", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """What is measured, under what circumstances; printed with every figure.
+
+    `in_flight` sends wait for an answer at any time; each carries `batch` messages. `flush` is that
+    of the broker that is started, and says nothing where a name server is given.
+    """
+
+    namesrv: str | None
+    messages: int
+    size: int
+    flush: str
+    in_flight: int = 1
+    batch: int = 1
+    handler: str = "message"
+    queues: int = 8
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        if self.flush not in FLUSH_TYPES:
+            raise ConfigError(f"--flush {self.flush} is neither async nor sync")
+        if self.handler not in HANDLERS:
+            raise ConfigError(f"--handler {self.handler} is neither message nor batch")
+
+
+def run_bench(kind: str, settings: BenchSettings, *, as_json: bool) -> int:
+    """Measure one kind of work and print its figures."""
+    with _cluster(settings) as address, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        figures = runner.run(_measure(kind, address, settings))
+    told = {"kind": kind, **asdict(settings)}
+    for figure in figures:
+        print(figure.as_json(told) if as_json else figure.as_text(), flush=True)
+    return 0
+
+
+async def _measure(kind: str, address: str, settings: BenchSettings) -> list[Figure]:
+    # An instance name of its own: two benchmarks at once must not share their groups' members.
+    async with Client(address, group=f"bench-{kind}", settings=ClientSettings()) as client:
+        topic = f"bench-{kind}"
+        await client.admin.topics.create(topic, queues=settings.queues)
+        return await WORK[kind](client, topic, settings)
+
+
+@contextmanager
+def _cluster(settings: BenchSettings) -> Iterator[str]:
+    if settings.namesrv is not None:
+        yield settings.namesrv
+        return
+    broker = {"flushDiskType": FLUSH_TYPES[settings.flush]}
+    with (
+        tempfile.TemporaryDirectory(prefix="kourou-bench-") as folder,
+        LocalCluster(Path(folder), ClusterSettings(broker=broker)) as cluster,
+    ):
+        yield cluster.address
