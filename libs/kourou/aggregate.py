@@ -22,7 +22,7 @@ Command = TypeVar("Command", contravariant=True)
 Event = TypeVar("Event")
 
 
-class Decide(Protocol[State, Command, Event]):  # type: ignore[misc]
+class Decide(Protocol[State, Command, Event]):  # type: ignore[misc]  # State is invariant on purpose
     """Validate a command against the state; return the events it causes or raise Rejected."""
 
     def __call__(self, state: State, command: Command) -> Sequence[Event]:
@@ -30,7 +30,7 @@ class Decide(Protocol[State, Command, Event]):  # type: ignore[misc]
         ...
 
 
-class Evolve(Protocol[State, Event]):  # type: ignore[misc]
+class Evolve(Protocol[State, Event]):  # type: ignore[misc]  # Event is invariant on purpose
     """Apply one event; total, deterministic, no checks."""
 
     def __call__(self, state: State, event: Event) -> State:

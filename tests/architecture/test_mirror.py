@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 UNIT = "tests/unit"
 
-WITHOUT_TESTS_OF_THEIR_OWN: dict[str, str] = {
-    "libs/kourou/core.py": "a contract without code",
-    "libs/kourou/aggregate.py": "a contract; replay is proved by every aggregate",
-    "libs/kourou/clock.py": "two lines over the machine's clocks",
-    "libs/kourou/cli/checkout.py": "proved by every run of the checks",
-    "libs/kourou/cli/check_stages.py": "a table; proved by test_checks.py",
-    "libs/kourou/cli/commands.py": "arguments; proved by test_main.py and the integration tests",
-    "libs/kourou/cli/services.py": "two calls; proved by the integration tests",
-    "libs/kourou/cli/up.py": "processes and signals; proved by the integration tests",
-    "libs/kourou/service/local_cluster.py": "processes; proved by the integration tests",
-}
-"""Modules whose behaviour is proved elsewhere, with where."""
+DECLARATIONS = ("kourou.model", "kourou.protocol.messages", "kourou.eventstore.migrations")
+"""Values without behaviour, and migrations, are proved by whatever uses them."""
 
-DECLARATIONS = ("kourou.model", "kourou.protocol.messages")
-"""Values without behaviour need no tests; where they have some, they have tests."""
+PROVED_BY_PROCESSES = ("kourou.cli", "kourou.service.local_cluster")
+"""What starts and watches processes is proved by the integration tests."""
 
 
-def test_every_module_has_its_tests(production: list, root: Path) -> None:
+def test_every_module_is_proved_by_tests_of_its_own_package(
+    production: list[Any], tests: list[Any], root: Path
+) -> None:
+    """By its mirror, by a test that imports it, or through a module of its package that is."""
+    modules = {source.module: source for source in production if is_module(source)}
+    proved = {name for name in modules if (root / test_of(name)).exists()}
+    proved |= {name for test in tests for name in imported(test.tree) if name in modules}
+    grown = True
+    while grown:
+        through = {
+            name
+            for owner in proved
+            for name in imported(modules[owner].tree)
+            if name in modules and name.rpartition(".")[0] == owner.rpartition(".")[0]
+        }
+        grown = not through <= proved
+        proved |= through
     missing = [
-        f"{source.path} has no {expected}"
-        for source in production
-        if is_module(source)
-        and source.path not in WITHOUT_TESTS_OF_THEIR_OWN
-        and not source.module.startswith(DECLARATIONS)
-        and not any((root / (expected := where)).exists() for where in [test_of(source.module)])
+        f"{source.path}: no test knows it; its place is {test_of(name)}"
+        for name, source in modules.items()
+        if name not in proved and not name.startswith((*DECLARATIONS, *PROVED_BY_PROCESSES))
     ]
     assert not missing, "\n".join(missing)
 
 
-def test_every_unit_test_has_its_module(tests: list, production: list) -> None:
+def test_every_unit_test_has_its_module(tests: list[Any], production: list[Any]) -> None:
     folders: dict[str, set[str]] = {}
     for source in filter(is_module, production):
         test = Path(test_of(source.module))
@@ -51,12 +56,18 @@ def test_every_unit_test_has_its_module(tests: list, production: list) -> None:
     assert not strangers, "\n".join(strangers)
 
 
-def test_the_exceptions_exist(root: Path) -> None:
-    assert [path for path in WITHOUT_TESTS_OF_THEIR_OWN if not (root / path).exists()] == []
-
-
 def is_module(source: Any) -> bool:
     return not source.path.endswith(("__init__.py", "__main__.py"))
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Modules that are imported, `from package import module` included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def test_of(module: str) -> str:

@@ -105,7 +105,7 @@ def host_of(address: str) -> tuple[str, int]:
 
 
 def store_host_of(address: str) -> tuple[str, int]:
-    """The address a broker writes into records and message ids, from the ZeroMQ address of its route.
+    """What a broker writes into records and message ids, from the ZeroMQ address in its route.
 
     It is the remoting address, whose port lies as much lower as `zmq_endpoint` goes higher.
     """

@@ -52,9 +52,21 @@ class Terms:
 
 
 class Lane:
-    """A queue at an address under some terms; unsent messages gather in `bucket` for one frame."""
+    """A queue at an address under some terms; unsent messages gather in `bucket` for one frame.
 
-    __slots__ = ("address", "borrowed", "broker_name", "bucket", "place", "queue", "terms")
+    `host_text` is the broker's part of offset message ids.
+    """
+
+    __slots__ = (
+        "address",
+        "borrowed",
+        "broker_name",
+        "bucket",
+        "host_text",
+        "place",
+        "queue",
+        "terms",
+    )
 
     def __init__(
         self,
@@ -63,6 +75,7 @@ class Lane:
         place: Place,
         terms: Terms,
         *,
+        host_text: str = "",
         borrowed: bool = False,
     ) -> None:
         self.queue = queue
@@ -70,6 +83,7 @@ class Lane:
         self.address = address
         self.place = place
         self.terms = terms
+        self.host_text = host_text
         self.borrowed = borrowed
         self.bucket: list[Unsent] = []
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kourou.client.discovery import host_of, store_host_of
+from kourou.client.discovery import store_host_of
 from kourou.client.drafts import Place, moved_to_queue
 from kourou.client.fault_latency import FaultLatency
 from kourou.client.outbox import Lane, Outcome, Outcomes, Port, Terms, Unsent
@@ -41,6 +41,7 @@ from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.protocol.frames import Frame, Kind, decode_reply, encode_request
 from kourou.protocol.messages.sending import SendRecordsResponse
+from kourou.protocol.record import encode_host
 
 RETRY_CODES = frozenset(
     {
@@ -61,6 +62,7 @@ RETRY_CODES = frozenset(
 STALE_ROUTE_CODES = frozenset(
     {Code.TOPIC_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE, Code.NO_PERMISSION, Code.STORE_FAULTED}
 )
+_V4_HOST_BYTES = 8
 SAME_BROKER_PAUSE_MS = 50
 """Pause before a second attempt at the same broker; it doubles with each further one."""
 
@@ -149,7 +151,7 @@ class SendDesk:
                 outcomes = [unknown] * len(frame.messages)
             else:
                 answer = header if isinstance(header, SendRecordsResponse) else None
-                outcomes = outcomes_of(frame, code, remark, answer, store_host_of(frame.address))
+                outcomes = outcomes_of(frame, code, remark, answer)
         if self.faults is not None:
             failed = isinstance(outcomes[0], KourouError)
             self.faults.record(frame.lanes[0].broker_name, now_ms - sent_ms, now_ms, failed=failed)
@@ -157,10 +159,15 @@ class SendDesk:
 
     def _judge(self, frame: SendFrame, outcomes: list[Outcome], now_ms: int) -> None:
         """Settle what is final, send the rest again."""
+        resend_unsafe = self._settings.retry_another_broker_when_not_store_ok
+        if not resend_unsafe and not _any_error(outcomes):
+            self._settle(list(zip(frame.messages, outcomes, strict=True)))
+            if frame.lanes[0].borrowed:
+                self._notice_routes(frame, outcomes)
+            return
         final: list[tuple[Unsent, Outcome | None]] = []
         again: dict[int, list[Unsent]] = {}
         retries: dict[Lane, tuple[Lane, int] | None] = {}
-        resend_unsafe = self._settings.retry_another_broker_when_not_store_ok
         for message, outcome in zip(frame.messages, outcomes, strict=True):
             if isinstance(outcome, SendResult):
                 if not resend_unsafe or outcome.status is SendStatus.SEND_OK:
@@ -241,19 +248,26 @@ class SendDesk:
     def _settle(self, final: list[tuple[Unsent, Outcome | None]]) -> None:
         if not final:
             return
-        by_port: dict[Port, Outcomes] = {}
+        port = final[0][0].port
+        outcomes: Outcomes = []
+        by_port: dict[Port, Outcomes] = {port: outcomes}
+        failed = False
         for message, outcome in final:
-            port = message.port
-            outcomes = by_port.get(port)
-            if outcomes is None:
-                outcomes = by_port[port] = []
+            if message.port is not port:
+                port = message.port
+                outcomes = by_port.setdefault(port, [])
+            if isinstance(outcome, KourouError):
+                failed = True
             outcomes.append((message.waiter, outcome, len(message.draft)))
         for port, outcomes in by_port.items():
             port.deliver(outcomes)
         self._in_flight -= len(final)
         if not self._in_flight:
             self._idle.set()
-        _log_outcomes(final)
+        if failed:
+            _log_failures(final)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log_outcomes(final)
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -271,13 +285,18 @@ def lane_to(known: QueueMap, queue: MessageQueue, topic: bytes, terms: Terms) ->
     address = known.leader_address(queue.broker_name)
     if address is None:
         return None
+    host = encode_host(store_host_of(address))
     place = Place(
         topic=topic,
         queue_id=queue.queue_id,
         cluster=known.brokers[queue.broker_name].cluster,
-        store_host_v6=":" in host_of(address)[0],
+        store_host_v6=len(host) > _V4_HOST_BYTES,
     )
-    return Lane(queue, address, place, terms, borrowed=known.borrowed)
+    return Lane(queue, address, place, terms, host_text=host.hex().upper(), borrowed=known.borrowed)
+
+
+def _any_error(outcomes: list[Outcome]) -> bool:
+    return any(isinstance(outcome, KourouError) for outcome in outcomes)
 
 
 def _move(message: Unsent, lane: Lane) -> None:
@@ -296,30 +315,25 @@ def _worth_another_attempt(error: KourouError) -> bool:
     return error.wire_code in RETRY_CODES
 
 
-def _log_outcomes(final: list[tuple[Unsent, Outcome | None]]) -> None:
-    """Every outcome with its keys (F368): failures as one warning, all in the debug log."""
+def _log_failures(final: list[tuple[Unsent, Outcome | None]]) -> None:
     failures = [(message, out) for message, out in final if isinstance(out, KourouError)]
-    if failures:
-        message, error = failures[0]
-        _log.warning(
-            "%d messages were not sent, the first to %s with id %s and keys %r: %s",
-            len(failures),
-            message.lane.queue,
-            message.unique_key,
-            message.keys,
-            error,
-        )
-    if not _log.isEnabledFor(logging.DEBUG):
-        return
+    message, error = failures[0]
+    _log.warning(
+        "%d messages were not sent, the first to %s with id %s and keys %r: %s",
+        len(failures),
+        message.lane.queue,
+        message.unique_key,
+        message.keys,
+        error,
+    )
+
+
+def _log_outcomes(final: list[tuple[Unsent, Outcome | None]]) -> None:
+    """Every outcome with its keys (F368)."""
     for message, outcome in final:
         if isinstance(outcome, SendResult):
             text = f"{outcome.status} offset {outcome.offset}"
         else:
             text = "oneway" if outcome is None else repr(outcome)
-        _log.debug(
-            "send to %s id %s keys %r: %s",
-            message.lane.queue,
-            message.unique_key,
-            message.keys,
-            text,
-        )
+        queue, key = message.lane.queue, message.unique_key
+        _log.debug("send to %s id %s keys %r: %s", queue, key, message.keys, text)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from kourou.client.outbox import Lane, Outcome, Terms, Unsent
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
@@ -25,7 +26,6 @@ from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.sending import Lane as WireLane
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.protocol.record import Host, encode_host
 
 FRAME_RECORDS_MAX = 4_096
 FRAME_RECORD_BYTES_MAX = 4 * 1024 * 1024
@@ -53,7 +53,11 @@ class SendFrame:
     @property
     def deadline_ms(self) -> int:
         """The earliest deadline of any message; they differ by moments only."""
-        return min(message.deadline_ms for message in self.messages)
+        earliest: int = min(map(_deadline_of, self.messages))
+        return earliest
+
+
+_deadline_of = attrgetter("deadline_ms")
 
 
 def gather(messages: Sequence[Unsent]) -> list[Lane]:
@@ -70,6 +74,9 @@ def gather(messages: Sequence[Unsent]) -> list[Lane]:
 
 def frames(touched: Sequence[Lane], attempt: int = 1) -> Iterator[SendFrame]:
     """Empty the lanes' buckets into frames."""
+    if len(touched) == 1:
+        yield from _cut([touched[0]], attempt)
+        return
     together: dict[tuple[str, int], dict[MessageQueue, Lane]] = {}
     for lane in touched:
         lanes = together.setdefault((lane.address, id(lane.terms)), {})
@@ -133,12 +140,11 @@ def request_of(
 
 
 def outcomes_of(
-    frame: SendFrame, code: int, remark: str, answer: SendRecordsResponse | None, host: Host
+    frame: SendFrame, code: int, remark: str, answer: SendRecordsResponse | None
 ) -> list[Outcome]:
     """One outcome for each message of the frame, in its order.
 
-    `host` is the broker's, for the offset message ids. An answer that does not fit the frame leaves
-    every outcome unknown.
+    An answer that does not fit the frame leaves every outcome unknown.
     """
     status = STORED.get(code)
     if status is None:
@@ -147,8 +153,8 @@ def outcomes_of(
         if answer is None:
             raise DecodeError("a send was answered without the places of its messages")
         if answer.offsets is not None:
-            return _placed_one_by_one(frame, status, answer, host)
-        return _placed_by_lane(frame, status, answer, host)
+            return _placed_one_by_one(frame, status, answer)
+        return _placed_by_lane(frame, status, answer)
     except DecodeError as error:
         return [UnknownOutcome(f"{frame.address}: {error}") for _ in frame.messages]
 
@@ -168,9 +174,9 @@ def _refusals(frame: SendFrame, answer: SendRecordsResponse) -> list[KourouError
 
 
 def _placed_by_lane(
-    frame: SendFrame, status: SendStatus, answer: SendRecordsResponse, host: Host
+    frame: SendFrame, status: SendStatus, answer: SendRecordsResponse
 ) -> list[Outcome]:
-    host_text = _host_text(host)
+    host_text = frame.lanes[0].host_text
     runs = iter(answer.runs)
     run_index, run_position = next(runs, (-1, -1))
     outcomes: list[Outcome] = []
@@ -202,7 +208,7 @@ def _placed_by_lane(
 
 
 def _placed_one_by_one(
-    frame: SendFrame, status: SendStatus, answer: SendRecordsResponse, host: Host
+    frame: SendFrame, status: SendStatus, answer: SendRecordsResponse
 ) -> list[Outcome]:
     offsets, positions, queue_ids = answer.offsets, answer.positions, answer.queue_ids
     count = len(frame.messages)
@@ -213,7 +219,7 @@ def _placed_one_by_one(
         or not len(offsets) == len(positions) == len(queue_ids) == count
     ):
         raise DecodeError("a send's answer places another number of messages than were sent")
-    host_text = _host_text(host)
+    host_text = frame.lanes[0].host_text
     outcomes: list[Outcome] = []
     places = zip(frame.messages, offsets, positions, queue_ids, strict=True)
     for lane, lane_count, error in zip(
@@ -233,8 +239,3 @@ def _placed_one_by_one(
                 SendResult(status, message.unique_key, queue, offset, f"{host_text}{position:016X}")
             )
     return outcomes
-
-
-def _host_text(host: Host) -> str:
-    """The part of an offset message id that all messages of one broker share."""
-    return encode_host(host).hex().upper()

@@ -32,10 +32,10 @@ class Blank(NamedTuple):
 
 
 class Run(NamedTuple):
-    """`count` records from number `first` on, back to back from `position`, in one segment."""
+    """`records` of them from number `first` on, back to back from `position`, in one segment."""
 
     first: int
-    count: int
+    records: int
     position: int
 
 

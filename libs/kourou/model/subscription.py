@@ -1,4 +1,8 @@
-"""What a consumer wants, and how its group consumes (fact sheet §3.3)."""
+"""What a consumer wants, and how its group consumes (fact sheet §3.3).
+
+Lives here: the nouns of a subscription.
+May not live here: parsing an expression (kourou.filtering), matching.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ MATCH_ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One topic as one group wants it; `version` is the consumer's clock (ms) at its last change."""
+    """One topic as one group wants it; `version`: the consumer's clock (ms) at its last change."""
 
     topic: str
     expression: str = MATCH_ALL

@@ -94,7 +94,9 @@ def _host_of(raw: bytes) -> Host:
     if len(raw) == HOST_V4_BYTES:
         return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}", int.from_bytes(raw[4:], "big")
     if len(raw) == HOST_V6_BYTES:
-        return str(ipaddress.IPv6Address(raw[:16])), int.from_bytes(raw[16:], "big")
+        address = ipaddress.IPv6Address(raw[:16])
+        # A widened IPv4 address is shown as what it is, as Java does.
+        return str(address.ipv4_mapped or address), int.from_bytes(raw[16:], "big")
     raise DecodeError(f"a host has 8 or 20 bytes, this one has {len(raw)}")
 
 

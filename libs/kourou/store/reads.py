@@ -46,6 +46,8 @@ LIGHT_QUEUE_PREFIX = "%LMQ%"
 _READ_AHEAD_BYTES = 64 * 1024
 """Where the log is not mapped, so much is read for nothing rather than read twice."""
 
+_NO_INDEXES = np.empty(0, np.int64)
+
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -109,9 +111,9 @@ class Reads:
         )
         count = max_messages if codes is None else max(max_messages, FILTER_UNITS_MAX)
         chosen = _Choice(queue.units(offset, count), min(below, self._log.readable_end))
-        if not chosen.count:
+        if not chosen.end:
             return read
-        chosen.choose(codes, max_messages, max_bytes)
+        chosen.limit(codes, max_messages, max_bytes)
         good, views = self._fetch(queue, offset, chosen)
         self._fill(read, offset, chosen, good, views)
         return read
@@ -292,46 +294,51 @@ class Reads:
 
 
 class _Choice:
-    """Which of a run of units are read. All indexes count from the first unit."""
+    """Which of a run of units are read. `indexes`, `end`, `fillers` count from the first unit.
 
-    __slots__ = ("_codes", "_positions", "_sizes", "count", "end", "fillers", "indexes")
+    `positions` and `sizes` are those of the chosen records, parallel to `indexes`.
+    """
+
+    __slots__ = ("_codes", "end", "fillers", "indexes", "positions", "sizes")
 
     def __init__(self, units: Units, below: int) -> None:
-        self._positions = units["position"].astype(np.int64)
-        self._sizes = units["size"].astype(np.int64)
+        self.positions = units["position"].astype(np.int64)
+        self.sizes = units["size"].astype(np.int64)
+        self.end = len(units)
         self._codes = units["code"]
-        beyond = (self._sizes != FILLER_SIZE) & (self._positions + self._sizes > below)
-        self.count = int(beyond.argmax()) if beyond.any() else len(units)
-        self.end = self.count
-        self.fillers: Longs = np.empty(0, np.int64)
-        self.indexes: Longs = np.empty(0, np.int64)
+        self.fillers: Longs = _NO_INDEXES
+        self.indexes = np.arange(self.end)
+        if not self.end:
+            return
+        ends = self.positions + self.sizes
+        if int(self.sizes.max()) < FILLER_SIZE and int(ends.max()) <= below:
+            return
+        real = self.sizes != FILLER_SIZE
+        beyond = real & (ends > below)
+        if beyond.any():
+            self.end = int(beyond.argmax())
+        self.fillers = np.flatnonzero(~real[: self.end])
+        self._keep(np.flatnonzero(real[: self.end]))
 
-    @property
-    def positions(self) -> Longs:
-        """Log positions of the chosen records."""
-        return self._positions[self.indexes]
+    def _keep(self, which: Longs | slice) -> None:
+        """Go on with those of the chosen records only."""
+        self.positions = self.positions[which]
+        self.sizes = self.sizes[which]
+        self.indexes = self.indexes[which]
+        self._codes = self._codes[which]
 
-    @property
-    def sizes(self) -> Longs:
-        """Sizes of the chosen records, in bytes."""
-        return self._sizes[self.indexes]
-
-    def choose(self, codes: frozenset[int] | None, max_messages: int, max_bytes: int) -> None:
-        """Take what matches `codes`, as long as it fits; the first record always does."""
-        sizes = self._sizes[: self.count]
-        real = sizes != FILLER_SIZE
-        wanted = real
+    def limit(self, codes: frozenset[int] | None, max_messages: int, max_bytes: int) -> None:
+        """Keep what matches `codes`, as long as it fits; the first record always does."""
         if codes is not None:
-            own = self._codes[: self.count].astype(np.int64)
+            own = self._codes.astype(np.int64)
             matches = np.isin(own, np.fromiter(codes, np.int64, len(codes)))
-            wanted = real & (matches | (own < EXT_CODES_BELOW))
-        indexes = np.flatnonzero(wanted)
-        totals = sizes[indexes].cumsum()
-        fit = max(1, int(np.searchsorted(totals, max_bytes, side="right")))
+            self._keep(np.flatnonzero(matches | (own < EXT_CODES_BELOW)))
+        count = len(self.sizes)
+        if count <= max_messages and int(self.sizes.sum()) <= max_bytes:
+            return
+        fit = max(1, int(np.searchsorted(self.sizes.cumsum(), max_bytes, side="right")))
         fit = min(fit, max_messages)
-        if fit < len(indexes):
-            self.end = int(indexes[fit])
-            indexes = indexes[:fit]
-        self.indexes = indexes
-        if not real.all():
-            self.fillers = np.flatnonzero(~real[: self.end])
+        if fit < count:
+            self.end = int(self.indexes[fit])
+            self._keep(slice(0, fit))
+            self.fillers = self.fillers[self.fillers < self.end]

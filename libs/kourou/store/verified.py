@@ -29,11 +29,15 @@ from kourou.model.limits import CRC_PROPERTY_BYTES, RECORD_FIXED_BYTES
 from kourou.protocol.record import Blank, CheckedRecord, check_record
 from kourou.protocol.record_layout import (
     ANY_V6,
+    BODY_LENGTH_AT,
     CRC_DIGITS,
     CRC_MARK,
     CRC_MASK,
     HEAD_BYTES,
-    MAGIC,
+    POSITION_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
     parts_of,
 )
 from kourou.protocol.record_batch import RecordColumns, verify_batch
@@ -46,9 +50,9 @@ SCALAR_BELOW = 5
 
 _HEAD = np.dtype(
     {
-        "names": ["size", "magic", "queue_id", "queue_offset", "position", "flags", "body_length"],
-        "formats": [">u4", ">u4", ">i4", ">i8", ">i8", ">i4", ">i4"],
-        "offsets": [0, 4, 12, 20, 28, 36, 84],
+        "names": ["queue_id", "queue_offset", "position", "flags", "body_length"],
+        "formats": [">i4", ">i8", ">i8", ">i4", ">i4"],
+        "offsets": [QUEUE_ID_AT, QUEUE_OFFSET_AT, POSITION_AT, SYS_FLAG_AT, BODY_LENGTH_AT],
         "itemsize": HEAD_BYTES,
     }
 )
@@ -109,34 +113,41 @@ class Wanted:
 
 
 def verify(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wanted) -> Flags:
-    """Which of the records at `starts` in `view`, which begins at position `base`, are the wanted
-    ones.
+    """Which records at `starts` in `view`, which begins at position `base`, are the wanted ones.
 
     Every record must lie inside the view.
     """
     if len(starts) < SCALAR_BELOW:
         chosen = np.arange(len(starts))
         return _one_by_one(view, starts, sizes, base, wanted, chosen)
-    short = sizes < RECORD_FIXED_BYTES
-    if short.any():
-        long_enough: Flags = ~short
-        rest = np.flatnonzero(long_enough)
-        part = Wanted(wanted.topic, wanted.queue_id, wanted.offsets[rest])
-        long_enough[rest] = verify(view, starts[rest], sizes[rest], base, part)
-        return long_enough
+    if int(sizes.min()) < RECORD_FIXED_BYTES:
+        return _long_enough(view, starts, sizes, base, wanted)
     heads = np.ndarray((len(view) - HEAD_BYTES + 1,), _HEAD, view, strides=(1,))[starts]
-    marks = starts + sizes - CRC_PROPERTY_BYTES
+    marks = starts + (sizes - CRC_PROPERTY_BYTES)
     tails = _tails(view, marks)
-    good: Flags = (heads["size"] == sizes) & (heads["magic"] == MAGIC)
+    plain: Flags = (tails["mark"] == CRC_MARK) & (tails["end"] == 2)
+    plain &= heads["flags"] & ANY_V6 == 0
+    # The checksum vouches for size and magic number: it lies where the size says, and it matches.
+    good = _checksums_hold(view, starts, marks, tails)
     good &= heads["position"] == starts + base
-    plain = (tails["mark"] == CRC_MARK) & (tails["end"] == 2) & (heads["flags"] & ANY_V6 == 0)
     if wanted.topic is not None:
-        good &= (heads["queue_id"] == wanted.queue_id) & (heads["queue_offset"] == wanted.offsets)
-        good &= ~plain | _has_topic(view, starts + HEAD_BYTES + heads["body_length"], wanted.topic)
-    good &= ~plain | _checksums_hold(view, starts, marks, tails)
+        good &= heads["queue_id"] == wanted.queue_id
+        good &= heads["queue_offset"] == wanted.offsets
+        good &= _has_topic(view, starts + heads["body_length"] + HEAD_BYTES, wanted.topic)
     if not plain.all():
-        doubtful = np.flatnonzero(good & ~plain)
-        good[doubtful] = _one_by_one(view, starts, sizes, base, wanted, doubtful)[doubtful]
+        others = np.flatnonzero(~plain)
+        good[others] = _one_by_one(view, starts, sizes, base, wanted, others)[others]
+    return good
+
+
+def _long_enough(
+    view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wanted
+) -> Flags:
+    """The same where a unit claims a size that no record has: that one is not good."""
+    good: Flags = sizes >= RECORD_FIXED_BYTES
+    rest = np.flatnonzero(good)
+    part = Wanted(wanted.topic, wanted.queue_id, wanted.offsets[rest])
+    good[rest] = verify(view, starts[rest], sizes[rest], base, part)
     return good
 
 
@@ -152,10 +163,13 @@ def _has_topic(view: memoryview, at: Longs, topic: bytes) -> Flags:
     if places <= 0:
         return np.zeros(len(at), np.bool_)
     names = np.ndarray((places,), f"S{length}", view, strides=(1,))
+    wanted = len(topic).to_bytes(1, "big") + topic
+    if int(at.min()) >= 0 and int(at.max()) < places:
+        same: Flags = names[at] == wanted
+        return same
     inside: Flags = (at >= 0) & (at < places)
-    found = names[np.where(inside, at, 0)]
-    same: Flags = inside & (found == len(topic).to_bytes(1, "big") + topic)
-    return same
+    inside &= names[np.where(inside, at, 0)] == wanted
+    return inside
 
 
 def _checksums_hold(

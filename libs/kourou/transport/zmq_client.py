@@ -62,6 +62,7 @@ from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, Pendin
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.zmq_monitor import Happening, ZmqMonitor
 from kourou.transport.zmq_socket import (
+    NOBLOCK,
     Buffer,
     endpoint_of,
     open_dealer,
@@ -304,7 +305,7 @@ class ZmqConnection:
         parts = one.parts
         assert parts is not None
         try:
-            send_parts(self._send_part, parts, zmq.NOBLOCK)
+            send_parts(self._send_part, parts, NOBLOCK)
         except zmq.Again:
             return False
         one.parts = None
@@ -337,7 +338,7 @@ class ZmqConnection:
         budget = limits.FRAME_BYTES_PER_TURN_MAX
         try:
             for _ in range(limits.FRAMES_PER_TURN_MAX):
-                parts, size = receive_rest(receive, receive(zmq.NOBLOCK, False))
+                parts, size = receive_rest(receive, receive(NOBLOCK, False))
                 budget -= size
                 self._take(parts)
                 if self._socket is not socket:  # a callback closed or reopened this connection

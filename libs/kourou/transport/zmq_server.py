@@ -42,6 +42,8 @@ from kourou.transport.zmq_link import (
 )
 from kourou.transport.zmq_monitor import Happening, ZmqMonitor
 from kourou.transport.zmq_socket import (
+    NOBLOCK,
+    SNDMORE,
     Buffer,
     bindable,
     has_input,
@@ -214,8 +216,8 @@ class ZmqServer:
         budget = limits.FRAME_BYTES_PER_TURN_MAX
         try:
             for _ in range(limits.FRAMES_PER_TURN_MAX):
-                routing_id = receive(zmq.NOBLOCK)
-                head: zmq.Frame = receive(zmq.NOBLOCK, False)
+                routing_id = receive(NOBLOCK)
+                head: zmq.Frame = receive(NOBLOCK, False)
                 parts, size = receive_rest(receive, head)
                 self._bytes_in += size
                 link = links.get(routing_id) or self._welcome(routing_id, head)
@@ -347,8 +349,8 @@ class ZmqServer:
 
     def _transmit(self, link: Link, parts: Sequence[Buffer]) -> None:
         """Put a message into the peer's pipe; only its first part can be refused."""
-        self._send_part(link.routing_id, zmq.SNDMORE | zmq.NOBLOCK)
-        send_parts(self._send_part, parts, zmq.NOBLOCK)
+        self._send_part(link.routing_id, SNDMORE | NOBLOCK)
+        send_parts(self._send_part, parts, NOBLOCK)
 
     def _keep(self, link: Link, parts: Sequence[Buffer], size: int) -> bool:
         if not link.enqueue(parts, size, self._clock.monotonic_ms()):

@@ -23,12 +23,12 @@ from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.sending import SendRecordsResponse
 
 USUAL = Terms(10_000, 3)
-HOST = ("127.0.0.1", 20911)
+HOST_TEXT = "7F000001000051AF"
 
 
 def lane(number: int, terms: Terms = USUAL, address: str = "a:1") -> Lane:
     queue = MessageQueue("T", "b", number)
-    return Lane(queue, address, Place(b"T", number, "c"), terms)
+    return Lane(queue, address, Place(b"T", number, "c"), terms, host_text=HOST_TEXT)
 
 
 def unsent(where: Lane, draft: bytes = b"draft", key: str = "U") -> Unsent:
@@ -150,15 +150,14 @@ def test_places_are_counted_from_the_lanes_and_runs():
     frame = one_frame(
         [unsent(first, b"1", "A"), unsent(second, b"22", "B"), unsent(first, b"333", "C")]
     )
-    outcomes = outcomes_of(frame, 0, "", response(frame, runs=[(0, 5_000), (2, 9_000)]), HOST)
+    outcomes = outcomes_of(frame, 0, "", response(frame, runs=[(0, 5_000), (2, 9_000)]))
     assert [(one.message_id, one.queue.queue_id, one.offset) for one in outcomes] == [
         ("A", 0, 100),
         ("C", 0, 101),
         ("B", 1, 200),
     ]
-    prefix = "7F000001000051AF"
     assert [one.offset_message_id for one in outcomes] == [
-        f"{prefix}{position:016X}" for position in (5_000, 5_001, 9_000)
+        f"{HOST_TEXT}{position:016X}" for position in (5_000, 5_001, 9_000)
     ]
 
 
@@ -167,7 +166,7 @@ def test_places_are_counted_from_the_lanes_and_runs():
 def test_four_answers_mean_stored(status):
     frame = one_frame([unsent(lane(0))])
     [outcome] = outcomes_of(
-        frame, Code[status if status != "SEND_OK" else "SUCCESS"], "", response(frame), HOST
+        frame, Code[status if status != "SEND_OK" else "SUCCESS"], "", response(frame)
     )
     assert outcome.status is status
 
@@ -176,7 +175,7 @@ def test_a_refused_lane_does_not_touch_the_others():
     first, second = lane(0), lane(1)
     frame = one_frame([unsent(first, b"1"), unsent(first, b"22"), unsent(second, b"333")])
     answer = response(frame, lane_codes=[16, 0], lane_remarks=["no", ""], lane_offsets=[-1, 7])
-    refused, also_refused, stored = outcomes_of(frame, 0, "", answer, HOST)
+    refused, also_refused, stored = outcomes_of(frame, 0, "", answer)
     assert isinstance(refused, NoPermission)
     assert isinstance(also_refused, NoPermission)
     assert (stored.offset, int(stored.offset_message_id[-16:], 16)) == (7, 5_000)
@@ -184,7 +183,7 @@ def test_a_refused_lane_does_not_touch_the_others():
 
 def test_an_error_for_all():
     frame = one_frame([unsent(lane(0)), unsent(lane(0))])
-    outcomes = outcomes_of(frame, Code.MESSAGE_ILLEGAL, "too long", None, HOST)
+    outcomes = outcomes_of(frame, Code.MESSAGE_ILLEGAL, "too long", None)
     assert [type(one) for one in outcomes] == [MessageIllegal] * 2
 
 
@@ -194,7 +193,7 @@ def test_repeats_are_placed_one_by_one_even_in_another_queue():
     answer = response(
         frame, runs=[], lane_offsets=[-1], offsets=[50, 3], positions=[700, 800], queue_ids=[0, 2]
     )
-    first, second = outcomes_of(frame, 0, "", answer, HOST)
+    first, second = outcomes_of(frame, 0, "", answer)
     assert (first.offset, first.queue.queue_id, first.message_id) == (50, 0, "A")
     assert (second.offset, second.queue.queue_id, second.message_id) == (3, 2, "B")
 
@@ -212,12 +211,12 @@ def test_repeats_are_placed_one_by_one_even_in_another_queue():
 )
 def test_an_answer_that_does_not_fit_leaves_the_outcome_unknown(changes):
     frame = one_frame([unsent(lane(0)), unsent(lane(0))])
-    outcomes = outcomes_of(frame, 0, "", response(frame, **changes), HOST)
+    outcomes = outcomes_of(frame, 0, "", response(frame, **changes))
     assert [type(one) for one in outcomes] == [UnknownOutcome] * 2
 
 
 def test_no_answer_header_leaves_the_outcome_unknown():
     frame = one_frame([unsent(lane(0))])
-    [outcome] = outcomes_of(frame, 0, "", None, HOST)
+    [outcome] = outcomes_of(frame, 0, "", None)
     assert isinstance(outcome, UnknownOutcome)
     assert not isinstance(outcome, SendResult)

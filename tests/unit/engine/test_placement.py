@@ -80,7 +80,7 @@ def test_a_batch_is_placed_as_its_records_one_by_one(
     assert placed.blanks == blanks
     assert placed.end == at
     assert [run.first for run in placed.runs] == [
-        sum(run.count for run in placed.runs[:index]) for index in range(len(placed.runs))
+        sum(run.records for run in placed.runs[:index]) for index in range(len(placed.runs))
     ]
     for position, size in zip(positions, sizes, strict=True):
         assert position // segment_size == (position + size + 7) // segment_size

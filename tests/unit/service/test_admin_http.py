@@ -56,7 +56,7 @@ async def test_the_pages(admin: AdminHttp) -> None:
     assert (await fetch(admin, "GET /readyz"))[::2] == (200, b"ok\n")
     assert (await fetch(admin, "GET /metrics"))[::2] == (200, b"# figures\n")
     assert (await fetch(admin, "GET /config"))[2].decode() == "key=ü\n"
-    status, headers, body = await fetch(admin, "GET /statistics")
+    _, headers, body = await fetch(admin, "GET /statistics")
     assert json.loads(body) == {"count": 3, "other": {"a": [1, 2]}}
     assert headers["content-type"].startswith("application/json")
     assert headers["connection"] == "close"

@@ -16,7 +16,6 @@ from pathlib import Path
 from kourou.cli.bench.figures import Figure
 from kourou.cli.bench.work import WORK
 from kourou.client.client import Client
-from kourou.client.settings import ClientSettings
 from kourou.errors import ConfigError
 from kourou.service.lifecycle import new_event_loop
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
@@ -61,8 +60,7 @@ def run_bench(kind: str, settings: BenchSettings, *, as_json: bool) -> int:
 
 
 async def _measure(kind: str, address: str, settings: BenchSettings) -> list[Figure]:
-    # An instance name of its own: two benchmarks at once must not share their groups' members.
-    async with Client(address, group=f"bench-{kind}", settings=ClientSettings()) as client:
+    async with Client(address, group=f"bench-{kind}") as client:
         topic = f"bench-{kind}"
         await client.admin.topics.create(topic, queues=settings.queues)
         return await WORK[kind](client, topic, settings)

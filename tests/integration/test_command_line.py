@@ -1,0 +1,116 @@
+"""The commands a newcomer types, against real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
+
+KOUROU = (sys.executable, "-m", "kourou.cli")
+
+
+def kourou(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
+    return subprocess.run(
+        [*KOUROU, *arguments],
+        input=stdin,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), ClusterSettings()) as running:
+        yield running
+
+
+def test_the_demo_counts_everything_and_is_ok() -> None:
+    done = kourou("demo", "--json", "--events", "20000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = json.loads(done.stdout.splitlines()[-1])
+    assert verdict.pop("redelivered") >= 0
+    assert verdict.pop("replayed") >= 4_000 - 100
+    assert verdict == {
+        "published": 20_000,
+        "stored": 20_000,
+        "consumed_unique": 20_000,
+        "lost": 0,
+        "queried": 5,
+        "ok": True,
+    }
+
+
+def test_what_is_sent_can_be_tailed(cluster: LocalCluster) -> None:
+    sent = kourou(
+        "send", "greetings", "hello", "-n", cluster.address, "--tag", "t", "--key", "k", "--json"
+    )
+    assert sent.returncode == 0, sent.stderr
+    result = json.loads(sent.stdout)
+    assert result["status"] == "SEND_OK"
+    assert kourou("send", "greetings", "-n", cluster.address, stdin="a\nb\n").returncode == 0
+    tailed = kourou("tail", "greetings", "-n", cluster.address, "--first", "--count=3", "--json")
+    assert tailed.returncode == 0, tailed.stderr
+    messages = [json.loads(line) for line in tailed.stdout.splitlines()]
+    assert sorted(message["body"] for message in messages) == ["a", "b", "hello"]
+    (tagged,) = [message for message in messages if message["tag"] == "t"]
+    assert tagged["message_id"] == result["message_id"]
+    assert tagged["keys"] == ["k"]
+
+
+def test_an_unknown_topic_is_one_sentence(cluster: LocalCluster) -> None:
+    done = kourou("tail", "nothing-here", "-n", cluster.address)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("kourou: ")
+    assert "nothing-here" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        ("send", "--in-flight=16"),
+        ("send", "--batch=8"),
+        ("consume", "--handler=message"),
+        ("consume", "--handler=batch"),
+        ("latency",),
+    ],
+)
+def test_a_benchmark_prints_its_figures(cluster: LocalCluster, work: tuple[str, ...]) -> None:
+    done = kourou("bench", *work, "--messages=200", "--size=100", "--json", "-n", cluster.address)
+    assert done.returncode == 0, done.stderr
+    figures = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(figures) >= 3
+    assert all(figure["value"] > 0 and figure["unit"] for figure in figures)
+    assert all(figure["settings"]["messages"] == 200 for figure in figures)
+
+
+def test_up_serves_until_ctrl_c_and_drains(tmp_path: Path) -> None:
+    command = [*KOUROU, "up", "--free-ports", "--folder", str(tmp_path / "up"), "--brokers", "2"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    lines: list[str] = []
+    for line in running.stdout:
+        lines.append(line)
+        if "Ctrl-C" in line:
+            break
+    said = "".join(lines)
+    assert "broker-b" in said
+    address = next(line.split("=")[1].strip() for line in lines if "NAMESRV_ADDR=" in line)
+    assert kourou("send", "t", "x", "-n", address).returncode == 0
+    running.send_signal(signal.SIGINT)
+    rest, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert "stopped" in rest
+    assert not list((tmp_path / "up").glob("store-*/abort"))

@@ -1,0 +1,51 @@
+"""Addresses that follow from several keys."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from kourou_broker.config import BrokerSettings
+
+
+@pytest.mark.parametrize(
+    ("keys", "zmq", "admin"),
+    [
+        ({}, "127.0.0.1:20911", 18_081),
+        ({"listen_port": 10_931}, "127.0.0.1:20931", 18_082),
+        ({"listen_port": 10_912}, "127.0.0.1:20912", 0),
+        ({"listen_port": 0}, "127.0.0.1:0", 0),
+        ({"listen_port": 1, "zmq_port": 5, "admin_port_wanted": 6}, "127.0.0.1:5", 6),
+        ({"bind_address": "::1"}, "[::1]:20911", 18_081),
+        ({"admin_enabled": False}, "127.0.0.1:20911", None),
+    ],
+)
+def test_ports(keys: dict[str, object], zmq: str, admin: int | None) -> None:
+    settings = BrokerSettings(**keys)  # type: ignore[arg-type]  # a test's shorthand
+    assert settings.zmq_bind_address == zmq
+    assert settings.admin_port == admin
+
+
+@pytest.mark.feature("F327")
+def test_the_address_that_clients_dial() -> None:
+    assert BrokerSettings().broker_ip == "127.0.0.1"
+    assert BrokerSettings(broker_ip1="192.0.2.7").broker_ip == "192.0.2.7"
+    assert BrokerSettings(bind_address="10.1.2.3").broker_ip == "10.1.2.3"
+    found = ipaddress.ip_address(BrokerSettings(bind_address="0.0.0.0").broker_ip)
+    assert not found.is_unspecified
+
+
+def test_the_port_in_stored_records_is_rocketmqs() -> None:
+    assert BrokerSettings().store_port(20_911) == 10_911
+    assert BrokerSettings(listen_port=0).store_port(45_000) == 35_000
+    assert BrokerSettings(listen_port=0).store_port(5_000) == 5_000
+
+
+def test_listeners_as_the_name_server_is_told() -> None:
+    settings = BrokerSettings(advertised_listeners="host=127.0.0.1:30911; internal=broker:20911")
+    assert settings.listeners("10.0.0.5:20911") == {
+        "zmq:internal": "broker:20911",
+        "zmq:host": "127.0.0.1:30911",
+    }
+    assert BrokerSettings().listeners("h:1") == {"zmq:internal": "h:1"}

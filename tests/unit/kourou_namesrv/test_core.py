@@ -1,0 +1,290 @@
+"""Requests and their answers, in one thread and without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+
+from kourou.engine.effects import Reply
+from kourou.engine.events import KeyValueDeleted, KeyValuePut, Recorded
+from kourou.engine.inputs import Disconnected, Received, ReplyTo, Tick
+from kourou.engine.key_values import KeyValues
+from kourou.engine.peer import Peer
+from kourou.engine.settings_registry import SettingsRegistry
+from kourou.errors import Code, MetadataUnavailable
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol import bodies
+from kourou.protocol.messages import namesrv as ask
+from kourou.protocol.request import Answerer, Request
+from kourou.protocol.table import REQUESTS
+from kourou.service.settings import setting_specs
+from kourou_namesrv import core as core_module
+from kourou_namesrv.config import NamesrvSettings
+from kourou_namesrv.core import KeyValuesWritten, NamesrvCore, RecordKeyValues
+
+
+class Bench:
+    """A core, and what it is told."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = NamesrvSettings(**settings)
+        registry = SettingsRegistry(setting_specs(self.settings))
+        self.core = NamesrvCore(self.settings, KeyValues(), registry, "listenPort=9876\n")
+        self.now_ms = 1_000
+        self._correlations = count(1)
+
+    def received(self, request: Request, body: bytes = b"", peer: int = 1) -> Received:
+        to = ReplyTo(Peer(peer, "zmq", ("127.0.0.1", peer)), next(self._correlations))
+        return Received(to, request, [body] if body else [], 0)
+
+    def handle(self, *inputs: Any) -> Sequence[Any]:
+        return list(self.core.handle(self.now_ms, inputs))
+
+    def ask(self, request: Request, body: bytes = b"", peer: int = 1) -> Reply:
+        effects = self.handle(self.received(request, body, peer))
+        assert [type(effect) for effect in effects] == [Reply]
+        return effects[0]
+
+    def register(self, name: str = "broker-a", peer: int = 1, **rest: Any) -> Reply:
+        topics = rest.pop("topics", ("T",))
+        compressed = rest.pop("compressed", False)
+        version = DataVersion(1, rest.pop("version", 1))
+        registration = bodies.BrokerRegistration(tuple(map(TopicConfig, topics)), version)
+        body = bodies.encode_registration(registration, compressed=compressed)
+        fields = {"broker_id": 0, "cluster_name": "C", "broker_addr": f"{name}:1", **rest}
+        request = ask.RegisterBroker(broker_name=name, compressed=compressed, **fields)
+        return self.ask(request, body, peer)
+
+    def topics(self) -> list[str]:
+        reply = self.ask(ask.GetAllTopicListFromNamesrv())
+        return bodies.decode_topic_list(reply.body[0])[0]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_every_request_of_a_name_server_has_a_desk(bench: Bench) -> None:
+    wanted = {spec.header for spec in REQUESTS.values() if Answerer.NAMESRV in spec.answered_by}
+    writes = {ask.PutKvConfig, ask.DeleteKvConfig}
+    assert set(bench.core._desks) | writes == wanted
+
+
+# -- brokers and routes ----------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F024")
+def test_a_route(bench: Bench) -> None:
+    assert bench.register().code == Code.SUCCESS
+    reply = bench.ask(ask.GetRouteInfoByTopic(topic="T"))
+    route = bodies.decode_topic_route(reply.body[0])
+    assert route.broker_datas[0].broker_addrs == {0: "broker-a:1"}
+    missing = bench.ask(ask.GetRouteInfoByTopic(topic="U"))
+    assert missing.code == Code.TOPIC_NOT_EXIST
+    assert "No topic route info in name server for the topic: U" in missing.remark
+
+
+def test_a_compressed_registration(bench: Bench) -> None:
+    assert bench.register(compressed=True).code == Code.SUCCESS
+    assert bench.topics() == ["T"]
+
+
+def test_a_damaged_registration_changes_nothing(bench: Bench) -> None:
+    assert bench.register(body_crc32=12345).code == Code.SYSTEM_ERROR
+    request = ask.RegisterBroker(
+        broker_name="b", broker_addr="b:1", cluster_name="C", broker_id=0, compressed=True
+    )
+    assert bench.ask(request, b"no zlib").code == Code.SYSTEM_ERROR
+    assert bench.topics() == []
+
+
+def test_a_follower_hears_of_its_leader(bench: Bench) -> None:
+    bench.register(ha_server_addr="ha:1")
+    reply = bench.register(peer=2, broker_id=1, broker_addr="f:1")
+    assert reply.header == ask.RegisterBrokerResponse(
+        ha_server_addr="ha:1", master_addr="broker-a:1"
+    )
+
+
+@pytest.mark.feature("F035")
+def test_a_lost_connection(bench: Bench) -> None:
+    bench.register(peer=7)
+    assert bench.handle(Disconnected(Peer(7, "zmq", ("127.0.0.1", 7)))) == []
+    assert bench.topics() == []
+
+
+@pytest.mark.feature("F025")
+def test_silence_is_noticed_by_the_scan(bench: Bench) -> None:
+    bench.register()
+    bench.now_ms += 119_999
+    bench.handle(Tick(0))
+    assert bench.topics() == ["T"]
+    bench.now_ms += 9_999
+    bench.handle(Tick(0))  # expired, but the next scan is only due after 10 s
+    assert bench.topics() == ["T"]
+    bench.now_ms += 1
+    bench.handle(Tick(0))
+    assert bench.topics() == []
+    assert bench.core.expired == 1
+
+
+def test_a_data_version_is_compared_and_counts_as_life(bench: Bench) -> None:
+    bench.register(version=5)
+    fields = {"broker_name": "broker-a", "broker_addr": "broker-a:1", "cluster_name": "C"}
+    question = ask.QueryDataVersion(**fields, broker_id=0)
+    bench.now_ms += 100_000
+    same = bench.ask(question, bodies.encode_data_version(DataVersion(1, 5)))
+    assert same.header == ask.QueryDataVersionResponse(changed=False)
+    other = bench.ask(question, bodies.encode_data_version(DataVersion(1, 6)))
+    assert other.header == ask.QueryDataVersionResponse(changed=True)
+    assert bodies.decode_data_version(other.body[0]) == DataVersion(1, 5)
+    bench.now_ms += 100_000
+    bench.handle(Tick(0))
+    assert bench.topics() == ["T"]
+
+
+def test_unregistering_is_answered_even_when_stale(bench: Bench) -> None:
+    bench.register(peer=1)
+    fields = {"broker_name": "broker-a", "broker_addr": "broker-a:1", "cluster_name": "C"}
+    farewell = ask.UnregisterBroker(**fields, broker_id=0)
+    assert bench.ask(farewell, peer=2).code == Code.SUCCESS
+    assert bench.topics() == ["T"]
+    assert bench.ask(farewell, peer=1).code == Code.SUCCESS
+    assert bench.topics() == []
+
+
+@pytest.mark.feature("F359")
+def test_wiping_and_giving_back(bench: Bench) -> None:
+    bench.register(topics=("T", "U"))
+    wiped = bench.ask(ask.WipeWritePermOfBroker(broker_name="broker-a"))
+    assert wiped.header == ask.WipeWritePermOfBrokerResponse(wipe_topic_count=2)
+    route = bodies.decode_topic_route(bench.ask(ask.GetRouteInfoByTopic(topic="T")).body[0])
+    assert route.queue_datas[0].perm == 4
+    back = bench.ask(ask.AddWritePermOfBroker(broker_name="broker-a"))
+    assert back.header == ask.AddWritePermOfBrokerResponse(add_topic_count=2)
+
+
+def test_lists(bench: Bench) -> None:
+    bench.register()
+    info = bodies.decode_cluster_info(bench.ask(ask.GetBrokerClusterInfo()).body[0])
+    assert info.clusters == {"C": ("broker-a",)}
+    system = bench.ask(ask.GetSystemTopicListFromNamesrv())
+    assert bodies.decode_topic_list(system.body[0]) == (["C", "broker-a"], "broker-a:1")
+    of_cluster = bench.ask(ask.GetTopicsByCluster(cluster="C"))
+    assert bodies.decode_topic_list(of_cluster.body[0])[0] == ["T"]
+    for request in (
+        ask.GetUnitTopicList(),
+        ask.GetHasUnitSubTopicList(),
+        ask.GetHasUnitSubUnunitTopicList(),
+    ):
+        assert bodies.decode_topic_list(bench.ask(request).body[0])[0] == []
+    assert bench.ask(ask.DeleteTopicInNamesrv(topic="T")).code == Code.SUCCESS
+    assert bench.topics() == []
+
+
+# -- key/value settings ----------------------------------------------------------------------------
+
+
+def recorded(effect: RecordKeyValues) -> KeyValuesWritten:
+    events = [
+        Recorded(effect.expected_offset + at, -1, 5, "t", "", "", event)
+        for at, event in enumerate(effect.events)
+    ]
+    return KeyValuesWritten(events, None, effect.request)
+
+
+def put(key: str, value: str, namespace: str = "N") -> ask.PutKvConfig:
+    return ask.PutKvConfig(namespace=namespace, key=key, value=value)
+
+
+@pytest.mark.feature("F023")
+def test_a_change_is_answered_when_it_is_durable(bench: Bench) -> None:
+    (effect,) = bench.handle(bench.received(put("a", "1")))
+    assert isinstance(effect, RecordKeyValues)
+    assert list(effect.events) == [KeyValuePut("N", "a", "1")]
+    assert effect.cause.actor == "zmq:127.0.0.1:1#1"
+    question = ask.GetKvConfig(namespace="N", key="a")
+    assert bench.ask(question).code == Code.QUERY_NOT_FOUND
+    (reply,) = bench.handle(recorded(effect))
+    assert (reply.code, reply.to) == (Code.SUCCESS, effect.request.to)
+    assert bench.ask(question).header == ask.GetKvConfigResponse(value="1")
+    table = bench.ask(ask.GetKvListByNamespace(namespace="N"))
+    assert bodies.decode_kv_table(table.body[0]) == {"a": "1"}
+    assert bench.ask(ask.GetKvListByNamespace(namespace="M")).code == Code.QUERY_NOT_FOUND
+
+
+def test_changes_are_decided_one_after_the_other(bench: Bench) -> None:
+    first, second = bench.received(put("a", "1")), bench.received(put("a", "2"))
+    third = bench.received(ask.DeleteKvConfig(namespace="N", key="a"))
+    (effect,) = bench.handle(first, second, third)
+    reply, effect = bench.handle(recorded(effect))
+    assert reply.to == first.to
+    assert list(effect.events) == [KeyValuePut("N", "a", "2", "1")]
+    assert effect.expected_offset == 1
+    reply, effect = bench.handle(recorded(effect))
+    assert list(effect.events) == [KeyValueDeleted("N", "a", "2")]
+    assert bench.handle(recorded(effect))[0].to == third.to
+    assert bench.core.key_values.table == {}
+
+
+def test_a_change_that_changes_nothing_or_is_refused_holds_up_nobody(bench: Bench) -> None:
+    effects = bench.handle(
+        bench.received(ask.DeleteKvConfig(namespace="N", key="a")),
+        bench.received(put("", "1")),
+        bench.received(put("a", "1")),
+    )
+    assert [type(effect) for effect in effects] == [Reply, Reply, RecordKeyValues]
+    assert [effects[0].code, effects[1].code] == [Code.SUCCESS, Code.SYSTEM_ERROR]
+
+
+@pytest.mark.fault
+def test_a_database_that_is_down(bench: Bench) -> None:
+    waiting = bench.received(put("b", "2"))
+    (effect,) = bench.handle(bench.received(put("a", "1")), waiting)
+    error = MetadataUnavailable("the database is away")
+    reply, effect = bench.handle(KeyValuesWritten((), error, effect.request))
+    assert (reply.code, reply.remark) == (Code.METADATA_UNAVAILABLE, "the database is away")
+    assert effect.request is waiting
+    assert bench.core.key_values.table == {}
+
+
+def test_waiting_changes_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_module, "KV_WRITES_WAITING_MAX", 1)
+    effects = bench.handle(*(bench.received(put(str(each), "1")) for each in range(3)))
+    assert [type(effect) for effect in effects] == [RecordKeyValues, Reply]
+    assert effects[1].code == Code.SYSTEM_BUSY
+
+
+def test_order_settings_go_to_brokers_and_on_wish_into_routes() -> None:
+    for wished in (True, False):
+        bench = Bench(order_messages=wished)
+        (effect,) = bench.handle(
+            bench.received(put("T", "broker-a:4", namespace="ORDER_TOPIC_CONFIG"))
+        )
+        bench.handle(recorded(effect))
+        reply = bench.register()
+        assert bodies.decode_kv_table(reply.body[0]) == {"T": "broker-a:4"}
+        route = bodies.decode_topic_route(bench.ask(ask.GetRouteInfoByTopic(topic="T")).body[0])
+        assert route.order_topic_conf == ("broker-a:4" if wished else None)
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"kvConfigPath=/etc/passwd\n", Code.NO_PERMISSION),
+        (b"bindAddress=0.0.0.0\n", Code.NO_PERMISSION),
+        (b"orderMessageEnable=true\n", Code.SYSTEM_ERROR),
+        (b"nonsense=1\n", Code.SYSTEM_ERROR),
+        (b"", Code.SYSTEM_ERROR),
+    ],
+)
+def test_no_setting_is_changed_from_afar(bench: Bench, text: bytes, code: Code) -> None:
+    assert bench.ask(ask.UpdateNamesrvConfig(), text).code == code
+    assert bench.ask(ask.GetNamesrvConfig()).body == (b"listenPort=9876\n",)
