@@ -21,6 +21,9 @@ from kourou.errors import BadRequest, KourouError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import Message, SendResult
 
+PARTS_UNDER_WAY = 3
+"""Frames of one `send_many` that are built while earlier ones are answered."""
+
 MakeGathering = Callable[[int], Gathering]
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
 
 from kourou.client.batches import (
+    PARTS_UNDER_WAY,
     as_messages,
     refuse_delay,
     results,
@@ -218,6 +220,7 @@ class BlockingSends:
         """Send several messages, of any topics; see `kourou.Client.send_many`."""
         messages = as_messages(first, bodies, tag, keys)
         outcomes: list[Outcome] = []
+        under_way: deque[Callable[[], list[Outcome]]] = deque()
         for at in range(0, len(messages), FRAME_RECORDS_MAX):
             part = messages[at : at + FRAME_RECORDS_MAX]
             lanes = {}
@@ -225,6 +228,10 @@ class BlockingSends:
                 core, port, lanes[topic] = self._ready(topic)
             done, make = _gathered()
             port.add_all(unsent_many(core, port, lanes, part, timeout_ms, make))
+            under_way.append(done)
+            if len(under_way) == PARTS_UNDER_WAY:
+                outcomes += under_way.popleft()()
+        for done in under_way:
             outcomes += done()
         return results(outcomes)
 

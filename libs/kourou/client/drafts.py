@@ -130,7 +130,8 @@ def joined_keys(keys: str | Iterable[str]) -> str:
     as something else than what was given.
     """
     if isinstance(keys, str):
-        return " ".join(keys.split())
+        parts = keys.split()
+        return parts[0] if len(parts) == 1 else " ".join(parts)
     given = list(keys)
     for key in given:
         if not key or any(character.isspace() for character in key):

@@ -13,10 +13,12 @@ State: soft; one port for each event loop that sends.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
 from kourou.client.batches import (
+    PARTS_UNDER_WAY,
     MakeGathering,
     as_messages,
     refuse_delay,
@@ -104,7 +106,12 @@ class Sends:
 
         Waits only while too many messages are under way.
         """
-        core, port, lanes = await self._ready(topic)
+        core, port = self._port()
+        if port.full:
+            await port.room()
+        lanes = core.known(topic)
+        if lanes is None:
+            lanes = await core.io.run(core.find(topic))
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
@@ -164,11 +171,19 @@ class Sends:
         """
         messages = as_messages(first, bodies, tag, keys)
         outcomes: list[Outcome] = []
+        under_way: deque[asyncio.Future[list[Outcome]]] = deque()
         for at in range(0, len(messages), FRAME_RECORDS_MAX):
-            outcomes += await self._send_part(messages[at : at + FRAME_RECORDS_MAX], timeout_ms)
+            part = messages[at : at + FRAME_RECORDS_MAX]
+            under_way.append(await self._send_part(part, timeout_ms))
+            if len(under_way) == PARTS_UNDER_WAY:
+                outcomes += await under_way.popleft()
+        for done in under_way:
+            outcomes += await done
         return results(outcomes)
 
-    async def _send_part(self, messages: list[Message], timeout_ms: int | None) -> list[Outcome]:
+    async def _send_part(
+        self, messages: list[Message], timeout_ms: int | None
+    ) -> asyncio.Future[list[Outcome]]:
         core, port = self._port()
         await port.room()
         lanes = {}
@@ -177,7 +192,7 @@ class Sends:
             lanes[topic] = await core.io.run(core.find(topic)) if found is None else found
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
         port.add_all(unsent_many(core, port, lanes, messages, timeout_ms, _gathering(done)))
-        return await done
+        return done
 
     async def send_batch(
         self,

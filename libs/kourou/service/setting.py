@@ -41,6 +41,8 @@ class Setting:
     RocketMQ 4.9 ("" if it has no such key). `environment` is read besides KOUROU_<KEY>. `low` and
     `high` are inclusive. `dynamic` settings may be changed while the service runs. `default_text`
     stands for the default in generated pages where the default depends on the machine.
+    `without_effect` marks a key whose feature is not there yet: setting it is accepted, and said to
+    do nothing.
     """
 
     key: str
@@ -59,6 +61,7 @@ class Setting:
     environment: str = ""
     aliases: tuple[str, ...] = ()
     default_text: str = ""
+    without_effect: bool = False
 
     @property
     def environment_name(self) -> str:
@@ -164,6 +167,7 @@ def setting(
     environment: str = "",
     aliases: tuple[str, ...] = (),
     default_text: str = "",
+    without_effect: bool = False,
 ) -> Any:
     """A field of a settings class. A callable `default` is asked when the value is needed."""
     about_it = {
@@ -179,6 +183,7 @@ def setting(
         "environment": environment,
         "aliases": aliases,
         "default_text": default_text,
+        "without_effect": without_effect,
     }
     if callable(default) and not isinstance(default, enum.Enum):
         return dataclasses.field(default_factory=default, metadata=about_it)

@@ -62,6 +62,9 @@ def load_settings(
                 found[one.key] = (one, environment[name], "environment")
     for key, text in arguments.items():
         _place(found, known, inert, key, text, "argument", warnings)
+    for one, text, _ in found.values():
+        if one.without_effect and text.strip() != one.format(one.default):
+            warnings.append(f"{one.key} has no effect in this version of Kourou")
     values = {
         one.attribute: _parsed(one, text, origin, file) for one, text, origin in found.values()
     }
@@ -143,6 +146,8 @@ def render(settings: Any, *, explained: bool = True) -> str:
             notes.append(f"allowed: {one.range_text}")
         if one.dynamic:
             notes.append("may be changed while running")
+        if one.without_effect:
+            notes.append("no effect in this version")
         line = write_properties({one.key: one.format(getattr(settings, one.attribute))})
         blocks.append(f"# {'; '.join(notes)}\n{line}")
     return "\n".join(blocks)

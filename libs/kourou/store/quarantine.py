@@ -51,7 +51,7 @@ class Quarantine:
     def add(self, regions: list[Region]) -> None:
         """Remember these regions too; one that lies in a known region changes nothing."""
         merged: list[Region] = []
-        for region in sorted(self.regions + regions):
+        for region in sorted(self.regions + regions, key=lambda region: region.start):
             if merged and region.start < merged[-1].end:
                 last = merged[-1]
                 merged[-1] = Region(last.start, max(last.end, region.end), last.reason)

@@ -105,6 +105,7 @@ class NetworkKeys(ProcessKeys):
         "Ask an HTTP server for the name servers",
         seed=SAME,
         rocketmq=SAME,
+        without_effect=True,
     )
     register_period_ms: int = setting(
         30_000,
@@ -158,6 +159,7 @@ class NetworkKeys(ProcessKeys):
         "For a follower: its leader; empty asks the name server",
         seed=SAME,
         rocketmq=SAME,
+        without_effect=True,
     )
 
     def check_network(self) -> None:

@@ -116,6 +116,7 @@ class StoreKeys:
         "Flush the index with every checkpoint, so none is rebuilt",
         seed=SAME,
         rocketmq=SAME,
+        without_effect=True,
     )
     index_slots: int = setting(
         limits.INDEX_SLOTS,
@@ -188,6 +189,7 @@ class StoreKeys:
         "Flush by the clock only; false: also as soon as enough pages are dirty",
         seed="false",
         rocketmq=SAME,
+        without_effect=True,
     )
     queue_flush_interval_ms: int = setting(
         1_000,
@@ -225,6 +227,7 @@ class StoreKeys:
         dynamic=True,
         seed="4",
         rocketmq=SAME,
+        without_effect=True,
     )
     file_reserved_hours: int = setting(
         72,
@@ -236,6 +239,7 @@ class StoreKeys:
         dynamic=True,
         seed="48",
         rocketmq=SAME,
+        without_effect=True,
     )
     disk_used_percent_max: int = setting(
         75,
@@ -247,6 +251,7 @@ class StoreKeys:
         dynamic=True,
         seed=SAME,
         rocketmq=SAME,
+        without_effect=True,
     )
     clean_file_forcibly: bool = setting(
         True,
@@ -254,6 +259,7 @@ class StoreKeys:
         "On a full disk delete files that have not expired",
         seed=SAME,
         rocketmq=SAME,
+        without_effect=True,
     )
 
     def check_store(self) -> None:
@@ -261,6 +267,17 @@ class StoreKeys:
         if self.queue_file_bytes % limits.QUEUE_UNIT_BYTES:
             raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20")
         self.delete_hours  # noqa: B018 - raises if malformed
+        for key, given, name in (
+            ("storePathConsumeQueue", self.consume_queue_path, "consumequeue"),
+            ("storePathIndex", self.index_path, "index"),
+            ("storeCheckpoint", self.checkpoint_path, "checkpoint"),
+            ("abortFile", self.abort_path, "abort"),
+        ):
+            if given is not None and given != self.store_root / name:
+                raise ConfigError(
+                    f"{key}={given} is refused: it lies outside the store's directory",
+                    hint=f"leave it out, or set storePathRootDir so that it is {name} below it",
+                )
 
     @property
     def sync_flush(self) -> bool:

@@ -139,6 +139,7 @@ class TrafficKeys:
         high=60_000,
         dynamic=True,
         rocketmq=SAME,
+        without_effect=True,
     )
     inbox_inputs_max: int = setting(
         10_000,
@@ -251,6 +252,7 @@ class TrafficKeys:
         "Allow filters in SQL92 over message properties",
         seed="false",
         rocketmq="false",
+        without_effect=True,
     )
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",

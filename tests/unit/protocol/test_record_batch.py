@@ -1,0 +1,288 @@
+"""Batches are judged, stamped and verified as each record alone would be."""
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kourou.errors import Corrupt, MessageIllegal
+from kourou.model.limits import BATCH_MESSAGES_MAX, PROPERTIES_SIZE_BYTES_MAX
+from kourou.protocol.properties import encode_properties
+from kourou.protocol.record import check_record, encode_draft, encode_host, stamp
+from kourou.protocol.record_batch import (
+    RecordColumns,
+    check_drafts,
+    decode_many,
+    scan,
+    stamp_batch,
+    verify_batch,
+)
+from kourou.protocol.record_columns import SCALAR_BELOW
+
+BORN = [encode_host(("10.0.0.9", 1)), encode_host(("2001:db8::9", 1))]
+STORE = encode_host(("10.0.0.1", 10911))
+STORE_V6 = encode_host(("2001:db8::1", 10911))
+COUNTS = [1, SCALAR_BELOW - 1, SCALAR_BELOW, 40]
+
+
+def draft(number: int = 0, **fields) -> bytes:
+    return encode_draft(
+        **{
+            "topic": b"TopicA",
+            "queue_id": number % 4,
+            "body": b"body" * (number % 9),
+            "properties": encode_properties({"UNIQ_KEY": f"K{number:04}"}),
+            "born_timestamp": 1000 + number,
+            "born_host": BORN[0],
+            **fields,
+        }
+    )
+
+
+def joined(drafts: list[bytes]) -> tuple[bytes, np.ndarray]:
+    return b"".join(drafts), np.asarray([len(one) for one in drafts], dtype=np.int64)
+
+
+# -- what a client sends --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_good_drafts_pass(count: int) -> None:
+    blob, sizes = joined([draft(number) for number in range(count)])
+    for told in (sizes, sizes.tolist(), sizes.astype("<u4")):
+        found = check_drafts(memoryview(blob), told)
+        assert found.queue_ids.tolist() == [number % 4 for number in range(count)]
+        assert found.body_len.tolist() == [4 * (number % 9) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(
+    ("fields", "asked", "named"),
+    [
+        ({"body": bytes(101)}, {}, "101 bytes; maxMessageSize is 100"),
+        ({"with_crc": False}, {}, "place for its checksum"),
+        ({"sys_flag": 4}, {}, "transactional"),
+        ({"sys_flag": 8}, {}, "transactional"),
+        ({"store_host_v6": False}, {"store_host_v6": True}, "no room"),
+    ],
+)
+def test_a_bad_draft_is_refused_by_its_number(
+    count: int, fields: dict, asked: dict, named: str
+) -> None:
+    room = {"store_host_v6": asked.get("store_host_v6", False)}
+    for bad in {0, count // 2, count - 1}:
+        drafts = [
+            draft(number, **{**room, **(fields if number == bad else {})})
+            for number in range(count)
+        ]
+        with pytest.raises(MessageIllegal, match=f"message {bad} of {count}: .*{named}"):
+            check_drafts(*joined(drafts), 100, **asked)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_sizes_that_lie(count: int) -> None:
+    blob, sizes = joined([draft(number) for number in range(count)])
+    lies = [
+        sizes[:-1],
+        np.append(sizes, 0),
+        np.append(sizes, 100),
+        sizes + 1,
+        sizes - 1,
+        -sizes,
+        sizes * 2**32,
+        np.append(sizes, [2**62, -(2**62)]),
+        np.full(4, 2**62),
+        [len(blob), 2**63],
+        [2**64],
+        ["a"],
+        [None],
+        [],
+    ]
+    if count > 1:
+        lies += [sizes[::-1] + np.eye(1, count, dtype=np.int64)[0], np.roll(sizes, 1) + 0]
+        lies += [np.asarray([len(blob)]), np.asarray([len(blob) - 91, 91])]
+    for told in lies:
+        if np.array_equal(told, sizes):
+            continue
+        with pytest.raises(MessageIllegal, match=r"nothing was stored|1 to"):
+            check_drafts(blob, told)
+
+
+def test_a_batch_has_a_limit() -> None:
+    with pytest.raises(MessageIllegal, match=f"1 to {BATCH_MESSAGES_MAX}"):
+        check_drafts(b"", np.full(BATCH_MESSAGES_MAX + 1, 91))
+
+
+def test_a_draft_without_room_for_its_checksum_passes() -> None:
+    big = b"k\x01" + b"v" * (PROPERTIES_SIZE_BYTES_MAX - 2)
+    for count in COUNTS:
+        found = check_drafts(*joined([draft(0, properties=big)] * count))
+        assert found.props_len.tolist() == [PROPERTIES_SIZE_BYTES_MAX] * count
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=4)
+
+
+@settings(max_examples=200)
+@given(FLIPS, st.sampled_from([2, 30]), st.integers(-2, 2))
+def test_hostile_batches_raise_nothing_else_and_what_passes_can_be_stamped(
+    flips: list[tuple[int, int]], count: int, lie: int
+) -> None:
+    blob, sizes = joined([draft(number, born_host=BORN[number % 2]) for number in range(count)])
+    data = bytearray(blob)
+    for at, value in flips:
+        data[at % len(data)] ^= value
+    if lie:
+        sizes[0] += lie
+        sizes[-1] -= lie
+    try:
+        found = check_drafts(data, sizes, 1000)
+    except MessageIllegal:
+        return
+    try:
+        stamp_batch(data, found, np.arange(count), np.arange(count) * 7, 99, STORE)
+    except MessageIllegal:
+        return
+    stored = scan(data)
+    bodies_hold = [
+        np.array_equal(stored.body_crcs[index], np.int64(crc_of(stored, index)))
+        for index in range(count)
+    ]
+    good = verify_batch(stored, np.arange(count) * 7)
+    marked = [b"__CRC32#\x01" in bytes(stored.record(index)[-20:]) for index in range(count)]
+    assert all(good[index] for index in range(count) if marked[index] or bodies_hold[index])
+
+
+def crc_of(found: RecordColumns, index: int) -> int:
+    at, size = int(found.body_at[index]), int(found.body_len[index])
+    return zlib.crc32(found.blob[at : at + size]) & 0x7FFFFFFF
+
+
+# -- what a broker stores -------------------------------------------------------------------------
+
+
+def stamped_one_by_one(
+    blob: bytes, sizes: np.ndarray, offsets: np.ndarray, places: np.ndarray, **fields
+) -> bytes:
+    data = bytearray(blob)
+    starts = np.cumsum(sizes) - sizes
+    queues = fields.pop("queue_ids", None)
+    for index, start in enumerate(starts.tolist()):
+        stamp(
+            data,
+            start,
+            queue_offset=int(offsets[index]),
+            position=int(places[index]),
+            store_timestamp=2**41,
+            queue_id=None if queues is None else int(queues[index]),
+            **fields,
+        )
+    return bytes(data)
+
+
+@pytest.mark.feature("F066", "F067")
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("store", [STORE, STORE_V6])
+def test_a_batch_is_stamped_as_its_records(count: int, mixed: bool, store: bytes) -> None:
+    drafts = [
+        draft(
+            number,
+            born_host=BORN[number % 2 if mixed else 0],
+            store_host_v6=store is STORE_V6 or (mixed and number % 3 == 0),
+            **({"properties": b"k\x01" + b"v" * 32_760} if number % 7 == 3 else {}),
+        )
+        for number in range(count)
+    ]
+    blob, sizes = joined(drafts)
+    found = check_drafts(blob, sizes)
+    offsets = np.arange(count) * 3 + 2**33
+    places = np.cumsum(sizes) + 2**40
+    queues = np.arange(count)[::-1].copy()
+    data = bytearray(blob)
+    stamp_batch(data, found, offsets, places, 2**41, store)
+    assert bytes(data) == stamped_one_by_one(blob, sizes, offsets, places, store_host=store)
+    stamp_batch(data, found, offsets, places, 2**41, store, queue_ids=queues)
+    expected = stamped_one_by_one(blob, sizes, offsets, places, store_host=store, queue_ids=queues)
+    assert bytes(data) == expected
+    as_array = np.frombuffer(blob, dtype=np.uint8).copy()
+    stamp_batch(as_array, found, offsets, places, 2**41, store, queue_ids=queues)
+    assert as_array.tobytes() == expected
+    stored = scan(data)
+    assert verify_batch(stored, places).all()
+    assert stored.queue_offsets.tolist() == offsets.tolist()
+    assert set(stored.store_timestamps.tolist()) == {2**41}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_an_ipv6_broker_cannot_stamp_drafts_made_for_ipv4(count: int) -> None:
+    blob, sizes = joined([draft(number) for number in range(count)])
+    found = check_drafts(blob, sizes)
+    with pytest.raises(MessageIllegal, match="no room"):
+        stamp_batch(bytearray(blob), found, sizes, sizes, 1, STORE_V6)
+
+
+# -- what a store reads ---------------------------------------------------------------------------
+
+
+def stored_run(count: int, base: int, *, crc: bool = True) -> bytearray:
+    blob, sizes = joined([draft(number, with_crc=crc) for number in range(count)])
+    starts = np.cumsum(sizes) - sizes
+    return bytearray(
+        stamped_one_by_one(blob, sizes, np.arange(count), starts + base, store_host=STORE)
+    )
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("crc", [False, True])
+def test_good_records_hold(count: int, crc: bool) -> None:
+    data = stored_run(count, 4096, crc=crc)
+    assert verify_batch(scan(data, 4096)).all()
+    assert verify_batch(scan(data)).all()
+    assert not verify_batch(scan(data, 4095)).any()
+    places = scan(data).positions
+    places[count // 2] += 1
+    assert verify_batch(scan(data), places).tolist() == [n != count // 2 for n in range(count)]
+    assert [message.offset for message in decode_many(data)] == list(range(count))
+
+
+def test_nothing_holds_of_nothing() -> None:
+    assert verify_batch(scan(b"")).tolist() == []
+
+
+@settings(max_examples=150)
+@given(FLIPS, st.sampled_from([3, 30]), st.booleans())
+def test_damage_is_found_where_the_single_check_finds_it(
+    flips: list[tuple[int, int]], count: int, crc: bool
+) -> None:
+    data = stored_run(count, 0, crc=crc)
+    starts = scan(data).starts
+    ends = np.append(starts[1:], len(data))
+    for at, value in flips:
+        data[at % len(data)] ^= value
+    try:
+        found = scan(data, 0)
+    except Corrupt:
+        return
+    if len(found) != count:
+        return
+    good = verify_batch(found).tolist()
+    for index in range(count):
+        try:
+            check_record(data, int(starts[index]), int(ends[index]), int(starts[index]))
+            fine = True
+        except Corrupt as error:
+            # The spelling of the topic is the single check's own; a batch leaves it to readers.
+            fine = "topic: " in error.message
+        assert good[index] is fine
+
+
+def test_half_of_a_batch_may_have_no_checksum() -> None:
+    data = stored_run(20, 0) + stored_run(20, 0, crc=False)
+    found = scan(data)
+    assert verify_batch(found).all()
+    data[int(found.body_at[5])] ^= 1
+    data[int(found.body_at[25])] ^= 1
+    assert np.flatnonzero(~verify_batch(scan(data))).tolist() == [5, 25]

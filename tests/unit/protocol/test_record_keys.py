@@ -1,0 +1,113 @@
+"""Tag codes and index keys of batches are those of each record."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kourou.protocol import record_keys
+from kourou.protocol.hashing import tags_code
+from kourou.protocol.properties import find_property
+from kourou.protocol.record import encode_draft
+from kourou.protocol.record_columns import RecordColumns, scan
+from kourou.protocol.record_keys import distinct, index_keys, tag_codes
+
+
+def records(properties: list[bytes], *, crc: bool = True) -> RecordColumns:
+    return scan(
+        b"".join(
+            encode_draft(
+                topic=b"T",
+                queue_id=0,
+                body=b"\x02TAGS\x01body",
+                properties=raw,
+                born_timestamp=1,
+                born_host=bytes(8),
+                with_crc=crc,
+            )
+            for raw in properties
+        )
+    )
+
+
+def expected_codes(properties: list[bytes]) -> list[int]:
+    found = [find_property(raw, b"TAGS") for raw in properties]
+    return [0 if tag is None else tags_code(tag.decode("utf-8", "replace")) for tag in found]
+
+
+def key(number: int) -> bytes:
+    return b"UNIQ_KEY\x01%032X" % number
+
+
+@pytest.mark.feature("F069", "F235", "F236")
+@pytest.mark.parametrize("count", [1, 5, 100])
+@pytest.mark.parametrize("crc", [False, True])
+def test_codes_of_the_clients_own_order(count: int, crc: bool) -> None:
+    same = [key(number) + b"\x02TAGS\x01TagA\x02CLUSTER\x01c" for number in range(count)]
+    assert tag_codes(records(same, crc=crc)).tolist() == [2598919] * count
+    own = [
+        key(number) + b"\x02TAGS\x01Tag%d\x02KEYS\x01k%d" % (number % 7, number)
+        for number in range(count)
+    ]
+    assert tag_codes(records(own, crc=crc)).tolist() == expected_codes(own)
+    none = [key(number) for number in range(count)]
+    assert tag_codes(records(none, crc=crc)).tolist() == [0] * count
+
+
+PIECES = st.sampled_from(
+    [
+        key(1),
+        key(2),
+        b"UNIQ_KEY\x01short",
+        b"UNIQ_KEY\x01" + b"F" * 56,
+        b"UNIQ_KEY\x01" + b"F" * 31 + b"\x02",
+        b"TAGS\x01a",
+        b"TAGS\x01",
+        "TAGS\x01主题".encode(),
+        b"TAGS\x01\xff",
+        b"XTAGS\x01x",
+        b"KEYS\x01k1  k2",
+        b"KEYS\x01 ",
+        b"CLUSTER\x01c",
+        b"noise",
+    ]
+)
+
+
+@given(
+    st.lists(st.lists(PIECES, max_size=5).map(b"\x02".join), min_size=1, max_size=50), st.booleans()
+)
+def test_any_order_gives_what_each_record_says(properties: list[bytes], crc: bool) -> None:
+    found = records(properties, crc=crc)
+    assert tag_codes(found).tolist() == expected_codes(properties)
+    for raw, keys in zip(properties, index_keys(found), strict=True):
+        unique = find_property(raw, b"UNIQ_KEY")
+        business = find_property(raw, b"KEYS") or b""
+        assert keys == ([] if unique is None else [unique]) + business.split()
+
+
+@pytest.mark.feature("F013")
+def test_the_unique_key_comes_before_the_business_keys() -> None:
+    found = records([key(7) + b"\x02TAGS\x01t\x02KEYS\x01order-1  order-2 order-1"])
+    assert index_keys(found) == [[b"%032X" % 7, b"order-1", b"order-2", b"order-1"]]
+
+
+def test_nothing_of_nothing() -> None:
+    assert tag_codes(scan(b"")).tolist() == []
+    assert index_keys(scan(b"")) == []
+
+
+def test_the_tag_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_keys, "_CACHE_MAX", 3)
+    many = [key(number) + b"\x02TAGS\x01t%d" % number for number in range(50)]
+    assert tag_codes(records(many)).tolist() == expected_codes(many)
+    assert len(record_keys._codes) <= 3
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"b", b"aa", b"ab", b"abc"]), min_size=1, max_size=80))
+def test_different_strings_are_numbered(texts: list[bytes]) -> None:
+    blob = np.frombuffer(b"".join(texts) + b"!", dtype=np.uint8)
+    length = np.asarray([len(text) for text in texts], dtype=np.int64)
+    found, numbers = distinct(blob, np.cumsum(length) - length, length)
+    assert sorted(found) == sorted(set(texts))
+    assert [found[number] for number in numbers.tolist()] == texts

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from kourou.store.flush_schedule import COMMIT_LOG, CONSUME_QUEUE, PAGE_BYTES, FlushSchedule
+
+
+@pytest.mark.feature("F097", "F099", "F100")
+def test_four_pages_are_flushed_every_half_second() -> None:
+    schedule = FlushSchedule(COMMIT_LOG, 0)
+    assert not schedule.due(499, 1 << 30)
+    assert schedule.due(500, 4 * PAGE_BYTES)
+    schedule.flushed(510)
+    assert not schedule.due(999, 1 << 30)
+    assert schedule.due(1000, 1 << 30)
+
+
+@pytest.mark.feature("F100")
+def test_fewer_pages_wait() -> None:
+    schedule = FlushSchedule(COMMIT_LOG, 0)
+    for now_ms in range(500, 10_000, 500):
+        assert not schedule.due(now_ms, 4 * PAGE_BYTES - 1)
+
+
+@pytest.mark.feature("F101")
+def test_after_ten_seconds_whatever_little_is_flushed() -> None:
+    schedule = FlushSchedule(COMMIT_LOG, 0)
+    assert not schedule.due(9_500, 1)
+    assert schedule.due(10_000, 1)
+    schedule.flushed(10_001)
+    assert not schedule.due(20_000, 1)
+    assert schedule.due(20_500, 1)
+
+
+def test_nothing_dirty_is_never_due() -> None:
+    schedule = FlushSchedule(COMMIT_LOG, 0)
+    assert not schedule.due(1_000_000, 0)
+
+
+def test_a_flush_that_did_not_succeed_is_tried_at_the_next_look() -> None:
+    schedule = FlushSchedule(COMMIT_LOG, 0)
+    assert schedule.due(10_000, 1)
+    assert not schedule.due(10_499, 1)
+    assert schedule.due(10_500, 1)
+
+
+def test_queues_are_more_patient() -> None:
+    schedule = FlushSchedule(CONSUME_QUEUE, 0)
+    assert not schedule.due(999, 1 << 20)
+    assert schedule.due(1_000, 2 * PAGE_BYTES)
+    assert not schedule.due(59_000, 1)
+    assert schedule.due(60_000, 1)
