@@ -12,8 +12,14 @@ UNIT = "tests/unit"
 DECLARATIONS = ("kourou.model", "kourou.protocol.messages", "kourou.eventstore.migrations")
 """Values without behaviour, and migrations, are proved by whatever uses them."""
 
+CONTRACTS = ("kourou.core", "kourou.aggregate")
+"""Protocols, proved by whatever implements them."""
+
+STARTED = ("kourou_namesrv.app", "kourou_broker.app")
+"""What the integration tests run as processes."""
+
 PROVED_BY_PROCESSES = ("kourou.cli", "kourou.service.local_cluster")
-"""What starts and watches processes is proved by the integration tests."""
+"""What starts and watches processes is proved by the integration tests, too."""
 
 
 def test_every_module_is_proved_by_tests_of_its_own_package(
@@ -21,8 +27,10 @@ def test_every_module_is_proved_by_tests_of_its_own_package(
 ) -> None:
     """By its mirror, by a test that imports it, or through a module of its package that is."""
     modules = {source.module: source for source in production if is_module(source)}
-    proved = {name for name in modules if (root / test_of(name)).exists()}
+    proved = {name for name in modules if (root / test_of(name)).exists()} | set(STARTED)
     proved |= {name for test in tests for name in imported(test.tree) if name in modules}
+    kit = [modules[name] for name in proved if name.startswith("kourou.testing")]
+    proved |= {name for source in kit for name in imported(source.tree) if name in modules}
     grown = True
     while grown:
         through = {
@@ -36,7 +44,8 @@ def test_every_module_is_proved_by_tests_of_its_own_package(
     missing = [
         f"{source.path}: no test knows it; its place is {test_of(name)}"
         for name, source in modules.items()
-        if name not in proved and not name.startswith((*DECLARATIONS, *PROVED_BY_PROCESSES))
+        if name not in proved
+        and not name.startswith((*DECLARATIONS, *CONTRACTS, *PROVED_BY_PROCESSES))
     ]
     assert not missing, "\n".join(missing)
 

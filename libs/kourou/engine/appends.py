@@ -6,7 +6,8 @@ read these very bytes.
 May not live here: who may send (engine.sending), when a sender is answered (engine.confirmations).
 
 State: projection. The next offset of a queue is the queue's length; it is read from the store when
-a queue is first used and then kept.
+a queue is first used and then kept. What was appended and is not in the queues yet is kept too, so
+that a repeat which comes in the same breath is still recognised.
 
 Invariants:  positions and offsets are given once and never again
              store times never decrease within the log
@@ -15,8 +16,10 @@ Invariants:  positions and offsets are given once and never again
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +29,13 @@ from kourou.engine.inputs import Buffer
 from kourou.engine.placement import Placement, place
 from kourou.engine.ports import StoreView
 from kourou.errors import DiskFull, StoreFaulted, Throttled
-from kourou.protocol.record import Host, encode_host, stamp
+from kourou.protocol.record import Host, encode_host, record_size, stamp
 from kourou.protocol.record_batch import RecordColumns, stamp_batch
 
 Lane = tuple[str, int]
+
+UNPROJECTED_BYTES_MAX = 64 * 1024 * 1024
+"""So much is kept for finding repeats; the queues are further behind only on a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +57,22 @@ class Written:
     runs: list[tuple[int, int]]
 
 
+class _Unprojected(NamedTuple):
+    """One append, and where its last record stands in its queue."""
+
+    number: int
+    last_lane: Lane
+    last_offset: int
+    pieces: list[tuple[int, Buffer]]
+    size_bytes: int
+
+
 class Appends:
     """Numbers and stamps records; one instance owns the end of one log."""
 
     __slots__ = (
         "_allocated_end",
+        "_appends",
         "_done",
         "_end",
         "_failed",
@@ -65,6 +82,8 @@ class Appends:
         "_segment_size",
         "_store_host",
         "_store_ms",
+        "_unprojected",
+        "_unprojected_bytes",
         "_view",
     )
 
@@ -86,6 +105,9 @@ class Appends:
         self._full = False
         self._failed: str | None = None
         self._done: list[Effect] = []
+        self._unprojected: deque[_Unprojected] = deque()
+        self._unprojected_bytes = 0
+        self._appends = 0
 
     def take_done(self) -> list[Effect]:
         """What is numbered and must be written now, in order; the core asks after every input.
@@ -140,18 +162,18 @@ class Appends:
         position = int(placement.positions[0])
         offset = self.next_offset(lane)
         record = bytearray(draft)
-        self._store_ms = max(self._store_ms, wall_ms)
+        store_ms = max(self._store_ms, wall_ms)
         stamp(
             record,
             0,
             queue_offset=offset,
             position=position,
-            store_timestamp=self._store_ms,
+            store_timestamp=store_ms,
             store_host=self._store_host,
         )
+        self._store_ms = store_ms
         self._next_offsets[lane] = offset + 1
-        self._end = placement.end
-        self._done.append(Append([(position, record)], placement.blanks, placement.end))
+        self._place([(position, record)], placement, lane, offset, len(record))
         return offset, position
 
     def write(
@@ -175,19 +197,87 @@ class Appends:
             counts = [count]
         else:
             offsets, counts = _number(lane_of, first_offsets)
-        self._store_ms = max(self._store_ms, wall_ms)
+        store_ms = max(self._store_ms, wall_ms)
         records = bytearray(blob)
-        stamp_batch(records, drafts, offsets, placement.positions, self._store_ms, self._store_host)
+        stamp_batch(records, drafts, offsets, placement.positions, store_ms, self._store_host)
+        self._store_ms = store_ms
         for lane, first, number in zip(lanes, first_offsets, counts, strict=True):
             self._next_offsets[lane] = first + number
-        self._end = placement.end
+        last = lanes[0] if lane_of is None else lanes[int(lane_of[-1])]
         pieces = _pieces(records, drafts, placement)
-        self._done.append(Append(pieces, placement.blanks, placement.end))
+        self._place(pieces, placement, last, int(offsets[-1]), len(records))
         return Written(
             placement.end,
             first_offsets,
             [(first, position) for first, _, position in placement.runs],
         )
+
+    def _place(
+        self,
+        pieces: list[tuple[int, Buffer]],
+        placement: Placement,
+        last_lane: Lane,
+        last_offset: int,
+        size_bytes: int,
+    ) -> None:
+        self._end = placement.end
+        self._done.append(Append(pieces, placement.blanks, placement.end))
+        self._appends += 1
+        self._unprojected.append(
+            _Unprojected(self._appends, last_lane, last_offset, pieces, size_bytes)
+        )
+        self._unprojected_bytes += size_bytes
+        while self._unprojected_bytes > UNPROJECTED_BYTES_MAX and len(self._unprojected) > 1:
+            self._forget_oldest()
+
+    # -- what is not in the queues yet --------------------------------------------------------
+
+    def projected(self, queues: Sequence[tuple[str, int, int]]) -> None:
+        """The queues have grown to these maxima: (topic, queue id, maximum offset).
+
+        Queues follow the log, so whatever was appended before a projected record is projected too.
+        """
+        if not self._unprojected:
+            return
+        grown = {(topic, queue_id): high for topic, queue_id, high in queues}
+        done = 0
+        for count, one in enumerate(self._unprojected, 1):
+            high = grown.get(one.last_lane)
+            if high is not None:
+                if one.last_offset >= high:
+                    break
+                done = count
+        for _ in range(done):
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        self._unprojected_bytes -= self._unprojected.popleft().size_bytes
+
+    def unprojected(self, after: int) -> Iterator[tuple[int, memoryview]]:
+        """Records that queues and index may not have yet, each with the number of its append.
+
+        Only those of appends numbered above `after`.
+        """
+        for one in self._unprojected:
+            if one.number <= after:
+                continue
+            for _, data in one.pieces:
+                view, at = memoryview(data), 0
+                while at < len(view):
+                    size = record_size(view, at)
+                    yield one.number, view[at : at + size]
+                    at += size
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The next offset of every queue of a topic that was ever written, projected or not."""
+        used = {queue_id for name, queue_id in self._next_offsets if name == topic}
+        ends = {
+            queue_id: self.next_offset((topic, queue_id))
+            for queue_id in sorted(used.union(self._view.queue_ids(topic)))
+        }
+        return {queue_id: end for queue_id, end in ends.items() if end > 0}
+
+    # -- room ---------------------------------------------------------------------------------
 
     def _reserve(self, sizes: Sequence[int] | npt.NDArray[np.int64]) -> Placement:
         if self._failed is not None:

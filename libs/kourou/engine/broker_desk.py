@@ -8,21 +8,28 @@ State: none of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Effect, Reply
-from kourou.engine.events import SettingChanged, decode_record_body, encode_event
+from kourou.engine.effects import Announce, Effect, Reply
+from kourou.engine.events import (
+    Event,
+    EventLost,
+    Recorded,
+    SettingChanged,
+    decode_record_body,
+    encode_event,
+)
 from kourou.engine.inputs import Received
 from kourou.engine.owing import Owing
 from kourou.engine.ports import StoreView
 from kourou.engine.settings import decide_change, effective
 from kourou.engine.settings_registry import SettingsRegistry
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, DecodeError
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.bodies import (
@@ -43,6 +50,12 @@ from kourou.protocol.request import Request
 Apply = Callable[[str, bool | int | str], None]
 """Puts a changed setting into force."""
 
+Entailed = Callable[[Sequence[Event]], Sequence[Event]]
+"""What else must be recorded together with these changes of settings."""
+
+_TOLD = frozenset({"brokerPermission"})
+"""Settings that name servers are told of."""
+
 Figures = Callable[[], Mapping[str, str]]
 """The service's runtime figures, as texts."""
 
@@ -58,6 +71,7 @@ class BrokerDesk:
         view: StoreView,
         registry: SettingsRegistry,
         apply: Apply,
+        entailed: Entailed,
         figures: Figures,
     ) -> None:
         self._control = control
@@ -66,6 +80,7 @@ class BrokerDesk:
         self._view = view
         self._registry = registry
         self._apply = apply
+        self._entailed = entailed
         self._figures = figures
         for spec in registry:
             if spec.dynamic:
@@ -93,12 +108,16 @@ class BrokerDesk:
         """Change dynamic settings, all or none (25)."""
         changes = decode_properties_text(b"".join(received.body))
         events = decide_change(self._control.settings, self._registry, changes)
-        effects = self._owing.decided(now_ms, received, events)
-        for event in events:
-            if isinstance(event, SettingChanged):
-                spec = self._registry.get(event.name)
-                assert spec is not None
-                self._apply(event.name, effective(self._control.settings, spec))
+        try:
+            effects = self._owing.decided(now_ms, received, [*events, *self._entailed(events)])
+        finally:
+            # What was recorded is in force, even if the log had no room for all of it.
+            for event in events:
+                if isinstance(event, SettingChanged):
+                    spec = self._registry.dynamic(event.name)
+                    self._apply(event.name, effective(self._control.settings, spec))
+        if any(isinstance(each, SettingChanged) and each.name in _TOLD for each in events):
+            effects = [*effects, Announce()]
         return effects
 
     def runtime(
@@ -135,23 +154,35 @@ class BrokerDesk:
             )
             offset = read.next_offset
             for record in read.records:
-                stored = decode_record(record)
-                told = decode_record_body(
-                    stored.body, offset=stored.offset, position=stored.position
-                )
-                events.append(
-                    {
-                        "offset": told.offset,
-                        "atMs": told.at_ms,
-                        "actor": told.actor,
-                        "reason": told.reason,
-                        "traceId": told.trace_id,
-                        "aggregate": told.event.aggregate,
-                        "event": msgspec.Raw(encode_event(told.event)),
-                    }
-                )
+                events.append(_told(record))
         header = GetControlEventsResponse(next_offset=offset, max_offset=high)
         return [Reply(received.to, header=header, body=(msgspec.json.encode(events),))]
+
+
+def _told(record: memoryview) -> dict[str, object]:
+    """One control event; a record that holds none stands as lost, and the others still follow."""
+    stored = decode_record(record)
+    try:
+        told = decode_record_body(stored.body, offset=stored.offset, position=stored.position)
+    except DecodeError as error:
+        told = Recorded(
+            stored.offset,
+            stored.position,
+            stored.store_timestamp,
+            "",
+            "",
+            "",
+            EventLost(str(error)),
+        )
+    return {
+        "offset": told.offset,
+        "atMs": told.at_ms,
+        "actor": told.actor,
+        "reason": told.reason,
+        "traceId": told.trace_id,
+        "aggregate": told.event.aggregate,
+        "event": msgspec.Raw(encode_event(told.event)),
+    }
 
 
 def _text(value: bool | int | str) -> str:

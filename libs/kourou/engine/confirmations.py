@@ -80,7 +80,10 @@ class Confirmations:
         """Release `reply` once everything below `end` is confirmed; perhaps that is now.
 
         `wait` False is the sender's WAIT=false: answered when appended, whatever the flush mode.
+        After a failure what is not flushed is promised to nobody.
         """
+        if self._failed is not None and end > self.flushed:
+            return [_unknown(reply, self._failed)]
         if end <= self.confirmed or not (self.sync_flush and wait):
             return [reply]
         self._owed.append(_Owed(end, now_ms + self.flush_timeout_ms, reply))
@@ -111,8 +114,7 @@ class Confirmations:
             self._failed = reason
         answers: list[Effect] = []
         while self._owed:
-            reply = self._owed.popleft().reply
-            answers.append(Reply(reply.to, Code.STORE_FAULTED, f"the outcome is unknown: {reason}"))
+            answers.append(_unknown(self._owed.popleft().reply, reason))
         return answers
 
     def expire(self, now_ms: int) -> list[Effect]:
@@ -125,3 +127,7 @@ class Confirmations:
                 reply.remark = "stored; the flush takes longer than syncFlushTimeout"
             late.append(reply)
         return late
+
+
+def _unknown(reply: Reply, reason: str) -> Reply:
+    return Reply(reply.to, Code.STORE_FAULTED, f"the outcome is unknown: {reason}")

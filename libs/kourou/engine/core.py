@@ -4,7 +4,8 @@ Lives here: the switch from inputs to the desks that decide, and what has to hap
 whole.
 May not live here: any rule of any desk.
 
-State: owns the desks; each says what its state is.
+State: soft of its own (which queues have grown beyond what is confirmed); the desks say what theirs
+is.
 
 The order of effects is the order in which they must be done: an append comes before the reply that
 depends on it, and one flush at the end of a batch serves everybody who waits for the disk.
@@ -52,7 +53,6 @@ class BrokerCore:
         self.desks = desks
         self._handlers = _handlers(desks)
         self._unconfirmed: list[tuple[int, Sequence[tuple[str, int, int]]]] = []
-        self._wall_ms = 0
 
     def handles(self, request: type[Request]) -> bool:
         """True if this broker answers such requests."""
@@ -60,15 +60,12 @@ class BrokerCore:
 
     def start(self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str) -> list[Effect]:
         """Record what the broker decides for itself before it serves."""
-        self._wall_ms = wall_ms
         self.desks.recorder.record(events, Cause("broker", why), wall_ms)
         return self.desks.appends.take_done()
 
     def stop(self, wall_ms: int) -> list[Effect]:
         """Record the progress that is not recorded yet; the last thing before the store closes."""
-        events = self.desks.commits.record()
-        self.desks.recorder.record(events, Cause("broker", "stopping"), wall_ms)
-        return self.desks.appends.take_done()
+        return self._record_progress(self.desks.commits.record(), "stopping", wall_ms)
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Decide on everything that has arrived, in order."""
@@ -78,6 +75,7 @@ class BrokerCore:
                 case Received():
                     effects += self._received(now_ms, item)
                 case Dispatched(queues):
+                    self.desks.appends.projected(queues)
                     effects += self._grown(now_ms, queues)
                 case Flushed(position):
                     effects += self.desks.confirmations.flushed_to(position)
@@ -98,7 +96,6 @@ class BrokerCore:
         return effects
 
     def _received(self, now_ms: int, received: Received) -> list[Effect]:
-        self._wall_ms = received.wall_ms
         if received.deadline_ms and received.deadline_ms <= now_ms:
             # Its sender has given up; doing it now would surprise everybody.
             return [
@@ -146,21 +143,21 @@ class BrokerCore:
     # -- time ---------------------------------------------------------------------------------
 
     def _tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
-        self._wall_ms = wall_ms
         desks = self.desks
         effects = desks.confirmations.expire(now_ms)
         effects += desks.pulls.expire(now_ms)
         effects += desks.members.expire(now_ms)
         desks.repeats.expire(now_ms)
-        due = desks.commits.due(now_ms)
-        if due:
-            try:
-                desks.recorder.record(due, Cause("broker"), wall_ms)
-            except KourouError as error:
-                # No room in the log now: the offsets stay in force here and go to
-                # consumerOffset.json; they are recorded when there is room again.
-                effects.append(LogWarning(f"progress is not recorded now: {error}"))
-        return [*desks.appends.take_done(), *effects]
+        return self._record_progress(desks.commits.due(now_ms), "", wall_ms) + effects
+
+    def _record_progress(self, events: Sequence[Event], why: str, wall_ms: int) -> list[Effect]:
+        """Record what fits; the rest stays in force here, and in consumerOffset.json."""
+        warnings: list[Effect] = []
+        try:
+            self.desks.recorder.record(events, Cause("broker", why), wall_ms)
+        except KourouError as error:
+            warnings.append(LogWarning(f"progress is not recorded now: {error}"))
+        return [*self.desks.appends.take_done(), *warnings]
 
 
 def appended_bytes(effects: Sequence[Effect]) -> int:

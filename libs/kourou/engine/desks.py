@@ -1,12 +1,15 @@
 """The desks of a broker, made and connected in one place.
 
-Lives here: which desk knows which. May not live here: what any of them does.
+Lives here: which desk knows which, and where a dynamic setting goes.
+May not live here: what any of them does.
+
+State: none of its own; what a desk keeps is said in its module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kourou.engine.appends import Appends, LogEnd
 from kourou.engine.broker_desk import BrokerDesk
@@ -56,9 +59,7 @@ class Desks:
 
     def __init__(self, start: Start) -> None:
         policy, control, view = start.policy, start.control, start.view
-        self.policy = policy
-        self.control = control
-        self.view = view
+        self.policy, self.control, self.view = policy, control, view
         self.traffic = Traffic()
         self.commits = Commits(control.progress, policy.progress_interval_ms)
         self.confirmations = Confirmations(
@@ -68,18 +69,20 @@ class Desks:
             flushed=start.flushed,
         )
         self.appends = Appends(view, start.log, start.store_host, control.topics.retired)
-        self.recorder = Recorder(
-            control,
-            self.appends,
-            self.confirmations,
-            encode_host(start.store_host),
-        )
+        host = encode_host(start.store_host)
+        self.recorder = Recorder(control, self.appends, self.confirmations, host)
         self.membership = Membership(
             expiry_ms=policy.client_expiry_ms,
             policy=SubscriptionPolicy(policy.group_subscription_policy),
         )
         self.owing = Owing(self.recorder, self.confirmations)
-        self.repeats = Repeats(view)
+        self.repeats = Repeats(view, self.appends.unprojected)
+        self._open_for_clients(start)
+        self._open_for_operators(start)
+
+    def _open_for_clients(self, start: Start) -> None:
+        """Sends, pulls, offsets, searches, members."""
+        policy, control, view = self.policy, self.control, self.view
         self.pulls = Pulls(
             view,
             control,
@@ -120,7 +123,13 @@ class Desks:
         )
         self.offsets = OffsetDesk(view, control, self.commits)
         self.queries = QueryDesk(view, self.confirmations, policy)
-        self.members = MemberDesk(control, self.membership, self.recorder, policy)
+        self.members = MemberDesk(
+            control, self.membership, self.recorder, self.confirmations, policy
+        )
+
+    def _open_for_operators(self, start: Start) -> None:
+        """Groups and the broker itself; topics are made where sends need them."""
+        policy, control, view = self.policy, self.control, self.view
         self.group_desk = GroupDesk(
             control, self.commits, self.membership, self.owing, view, policy.broker_name
         )
@@ -131,6 +140,7 @@ class Desks:
             view,
             start.registry,
             self.apply,
+            self.topic_desk.wanted_by,
             start.figures,
         )
 
@@ -145,6 +155,8 @@ class Desks:
                 self.membership.policy = SubscriptionPolicy(value)
             case "flushConsumerOffsetInterval", int():
                 self.commits.interval_ms = value
+            case "autoCreateTopicEnable", bool():
+                self.topic_desk.rules = replace(self.topic_desk.rules, auto_create=value)
             case _:
                 field = POLICY_FIELDS.get(name)
                 if field is not None:
@@ -154,7 +166,6 @@ class Desks:
 POLICY_FIELDS: Mapping[str, str] = {
     "brokerPermission": "permission",
     "maxMessageSize": "body_size_max",
-    "autoCreateTopicEnable": "auto_create_topic",
     "autoCreateSubscriptionGroup": "auto_create_group",
     "maxTransferCountOnMessageInMemory": "transfer_count_in_memory",
     "maxTransferBytesOnMessageInMemory": "transfer_bytes_in_memory",

@@ -9,8 +9,10 @@ State: none of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, decide_consumer_group
 from kourou.engine.effects import Effect, LogWarning, Notify, Reply
 from kourou.engine.events import Cause
@@ -19,7 +21,7 @@ from kourou.engine.membership import Change, ConsumerPart, Heartbeat, Member, Me
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.recording import Recorder
-from kourou.errors import Code, GroupNotFound, Rejected
+from kourou.errors import Code, GroupNotFound, KourouError, Rejected
 from kourou.filtering.tags import parse_subscription
 from kourou.protocol.heartbeat_body import HeartbeatBody, decode_heartbeat
 from kourou.protocol.lists_body import (
@@ -49,11 +51,13 @@ class MemberDesk:
         control: ControlState,
         members: Membership,
         recorder: Recorder,
+        confirmations: Confirmations,
         policy: BrokerPolicy,
     ) -> None:
         self._control = control
         self._members = members
         self._recorder = recorder
+        self._confirmations = confirmations
         self._policy = policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
@@ -67,26 +71,46 @@ class MemberDesk:
         }
 
     def heartbeat(self, now_ms: int, received: Received, _request: HeartBeat) -> list[Effect]:
-        """A client is alive (34); its groups and their retry topics come to exist."""
-        said = decode_heartbeat(b"".join(received.body))
-        beat = _heartbeat(said)
-        effects: list[Effect] = []
+        """A client is alive (34); its groups and their retry topics come to exist.
+
+        A group that may not exist is refused by itself: the client's other groups are registered all
+        the same, and the answer names the first refusal. An answer waits until groups made by it are
+        confirmed.
+        """
+        beat = _heartbeat(decode_heartbeat(b"".join(received.body)))
+        self._members.check(received.to.peer, beat)
+        before = self._confirmations.appended
+        code = Code.SUCCESS
+        refused: list[str] = []
+        consumers: list[ConsumerPart] = []
         for part in beat.consumers:
-            events = decide_consumer_group(
-                self._control, part.group, auto_create=self._policy.auto_create_group
-            )
-            if events:
-                cause = Cause(beat.client_id, "first heartbeat of a consumer")
-                self._recorder.record(events, cause, received.wall_ms)
-        change = self._members.heartbeat(now_ms, received.to.peer, beat)
-        effects += self._tell(change)
+            try:
+                self._found(part.group, beat.client_id, received.wall_ms)
+            except KourouError as error:
+                code = code or error.wire_code
+                refused.append(str(error))
+            else:
+                consumers.append(part)
+        change = self._members.heartbeat(
+            now_ms, received.to.peer, replace(beat, consumers=tuple(consumers))
+        )
         if change.refused:
-            effects.append(
-                Reply(received.to, Code.SUBSCRIPTION_PARSE_FAILED, "; ".join(change.refused))
-            )
-        else:
-            effects.append(Reply(received.to))
-        return effects
+            code = code or Code.SUBSCRIPTION_PARSE_FAILED
+            refused += change.refused
+        effects = self._tell(change)
+        reply = Reply(received.to, code, "; ".join(refused))
+        if self._confirmations.appended == before:
+            return [*effects, reply]
+        return effects + self._confirmations.owe(now_ms, self._confirmations.appended, reply)
+
+    def _found(self, group: str, client_id: str, wall_ms: int) -> None:
+        """Make a consumer group and its retry topic, as far as they are missing; may refuse."""
+        events = decide_consumer_group(
+            self._control, group, auto_create=self._policy.auto_create_group
+        )
+        if events:
+            cause = Cause(client_id, "first heartbeat of a consumer")
+            self._recorder.record(events, cause, wall_ms)
 
     def unregister(
         self, _now_ms: int, received: Received, request: UnregisterClient

@@ -172,7 +172,7 @@ class Membership:
         Groups it does not name stay until they expire. Raises BadRequest or Throttled, and then
         nothing has changed.
         """
-        self._check(peer, beat)
+        self.check(peer, beat)
         change = Change()
         member = (beat.client_id, peer.id)
         for group in beat.producer_groups:
@@ -248,7 +248,8 @@ class Membership:
                     f"{mine.address} and {other.address} at once; give each its own instance name"
                 )
 
-    def _check(self, peer: Peer, beat: Heartbeat) -> None:
+    def check(self, peer: Peer, beat: Heartbeat) -> None:
+        """Raises BadRequest or Throttled if `heartbeat` would."""
         names.check_client_id(beat.client_id)
         if len(beat.producer_groups) + len(beat.consumers) > CLIENT_GROUPS_MAX:
             raise BadRequest(f"a client may be in at most {CLIENT_GROUPS_MAX} groups")

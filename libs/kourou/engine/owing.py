@@ -1,5 +1,8 @@
 """Answering whoever caused control events: when the log is confirmed beyond them, and not before.
 
+Lives here: recording what was decided and owing its answer, in one step.
+May not live here: deciding, writing events (engine.recording), releasing (engine.confirmations).
+
 State: none of its own.
 """
 
@@ -36,8 +39,8 @@ class Owing:
     ) -> list[Effect]:
         """Record `events`, then answer SUCCESS with `header` and `body` when they are confirmed.
 
-        Without events nothing has changed, and the answer goes at once. Raises what recording
-        raises.
+        Without events nothing changes now, but what was changed before may not be confirmed yet,
+        and the answer speaks of that too: it waits alike. Raises what recording raises.
         """
         cause = Cause(
             str(received.to.peer),

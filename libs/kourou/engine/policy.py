@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class BrokerPolicy:
     """What the operator wants. Names of keys in `broker.conf` stand in the comments.
 
-    Dynamic keys are assigned anew by engine.administration when their event is applied.
+    Dynamic keys are assigned anew by engine.desks when their event is applied.
     """
 
     cluster_name: str  # brokerClusterName
@@ -17,7 +17,6 @@ class BrokerPolicy:
     broker_id: int = 0  # brokerId
     permission: int = 6  # brokerPermission
     body_size_max: int = 4 * 1024 * 1024  # maxMessageSize
-    auto_create_topic: bool = True  # autoCreateTopicEnable
     auto_create_group: bool = True  # autoCreateSubscriptionGroup
     transfer_count_in_memory: int = 32  # maxTransferCountOnMessageInMemory
     transfer_bytes_in_memory: int = 262_144  # maxTransferBytesOnMessageInMemory

@@ -273,10 +273,6 @@ class Pulls:
             policy.transfer_bytes_on_disk,
         )
 
-    @property
-    def _pull_bytes_max(self) -> int:
-        return min(self._policy.pull_bytes_max, PULL_SIZE_BYTES_MAX)
-
     # -- the answer ---------------------------------------------------------------------------
 
     def _reply(

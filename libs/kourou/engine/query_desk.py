@@ -55,6 +55,8 @@ class QueryDesk:
             message = decode_record(record, decompress=False)
             if message.position >= self._confirmations.confirmed:
                 continue
+            if message.topic != request.topic:  # two names may have one hash
+                continue
             if request.key != message.message_id and request.key not in message.keys:
                 continue
             found.append(record)

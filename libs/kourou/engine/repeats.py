@@ -4,7 +4,8 @@ Lives here: which repeats are looked for, and how the original is recognised.
 May not live here: storing (engine.appends), the answer's shape (engine.sending).
 
 State: soft (the window of retried keys); the originals themselves are found in the log by its key
-index, so a restart loses nothing.
+index, so a restart loses nothing. What the index does not have yet is looked through record by
+record: after a stall both attempts may lie in one turn's inbox.
 
 A producer that heard no answer sends the same message again with the same unique key and says that
 this is its second attempt. Only such attempts are looked up, so a first attempt costs nothing. One
@@ -16,11 +17,13 @@ any are remembered, first attempts are compared with them.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kourou.engine.ports import StoreView
+from kourou.errors import KourouError
 from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX
-from kourou.model.message import Property
+from kourou.model.message import Property, StoredMessage
 from kourou.protocol.record import decode_record
 
 
@@ -34,13 +37,20 @@ class Original:
     size: int
 
 
+Unprojected = Callable[[int], Iterable[tuple[int, memoryview]]]
+"""Appends.unprojected: records that the key index may not have yet."""
+
+
 class Repeats:
     """Recognises repeated sends by (topic, unique key, body checksum)."""
 
-    __slots__ = ("_remembered", "_view")
+    __slots__ = ("_lately", "_looked_to", "_remembered", "_unprojected", "_view")
 
-    def __init__(self, view: StoreView) -> None:
+    def __init__(self, view: StoreView, unprojected: Unprojected) -> None:
         self._view = view
+        self._unprojected = unprojected
+        self._lately: dict[tuple[str, str, int], Original] = {}
+        self._looked_to = 0
         self._remembered: OrderedDict[tuple[str, str], tuple[int, int, Original]] = OrderedDict()
 
     @property
@@ -64,16 +74,19 @@ class Repeats:
         for record in self._view.find_by_key(
             topic, key, max_count=8, begin_ms=begin_ms, end_ms=2**62
         ):
-            stored = decode_record(record, decompress=False)
-            if (
-                stored.message_id == key
-                and stored.body_crc == body_crc
-                and stored.topic == topic
-                and stored.reconsume_times == 0
-                and Property.RETRY_TOPIC not in stored.properties
-            ):
-                return Original(stored.queue_id, stored.offset, stored.position, stored.size)
-        return None
+            stored = _sent(record)
+            if stored is not None and _identity(stored) == (topic, key, body_crc):
+                return _original(stored)
+        return self._find_lately(topic, key, body_crc)
+
+    def _find_lately(self, topic: str, key: str, body_crc: int) -> Original | None:
+        """Look where the key index has not come yet; each record is decoded once between ticks."""
+        for number, record in self._unprojected(self._looked_to):
+            self._looked_to = number
+            stored = _sent(record)
+            if stored is not None:
+                self._lately.setdefault(_identity(stored), _original(stored))
+        return self._lately.get((topic, key, body_crc))
 
     def remember(self, now_ms: int, topic: str, key: str, body_crc: int, at: Original) -> None:
         """A retried send was stored as new; its first attempt may still be on the way."""
@@ -84,9 +97,29 @@ class Repeats:
             self._remembered.popitem(last=False)
 
     def expire(self, now_ms: int) -> None:
-        """Forget keys whose requests cannot arrive any more."""
+        """Forget keys whose requests cannot arrive any more, and what the index has by now."""
+        self._lately.clear()
+        self._looked_to = 0
         while self._remembered:
             key = next(iter(self._remembered))
             if self._remembered[key][0] > now_ms:
                 return
             del self._remembered[key]
+
+
+def _sent(record: memoryview) -> StoredMessage | None:
+    """The message, if a producer sent it: one that came back for another attempt is no send."""
+    try:
+        stored = decode_record(record, decompress=False)
+    except KourouError:  # somebody's properties are no properties: it is nobody's original
+        return None
+    again = stored.reconsume_times > 0 or Property.RETRY_TOPIC in stored.properties
+    return None if again else stored
+
+
+def _identity(stored: StoredMessage) -> tuple[str, str, int]:
+    return stored.topic, stored.message_id, stored.body_crc
+
+
+def _original(stored: StoredMessage) -> Original:
+    return Original(stored.queue_id, stored.offset, stored.position, stored.size)

@@ -4,6 +4,8 @@ Lives here: the checks of a send in RocketMQ's order (fact sheet §2.2), for coa
 own client and for single and batch requests of any client; one path stores them all.
 May not live here: numbering (engine.appends), releasing answers (engine.confirmations).
 
+State: none; what is stored and who is answered is kept by appends, confirmations and repeats.
+
 A coalesced send may span topics and queues. Each lane (topic, queue) is accepted or refused by
 itself; the records of refused lanes are left out, those of the others are stored together.
 """
@@ -114,9 +116,7 @@ class Sending:
         reply = Reply(received.to, Code.SUCCESS, "", header)
         return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
 
-    def _record_alone(
-        self, now_ms: int, received: Received, request: SendRecords
-    ) -> list[Effect]:
+    def _record_alone(self, now_ms: int, received: Received, request: SendRecords) -> list[Effect]:
         """As `records` for a single message: numpy's fixed costs would be most of its time."""
         if len(received.body) != 1:
             raise BadRequest(f"a send has one body part, this one has {len(received.body)}")
@@ -179,6 +179,9 @@ class Sending:
         if not 0 < count <= BATCH_MESSAGES_MAX:
             raise BadRequest(f"a send has 1 to {BATCH_MESSAGES_MAX} records, this one has {count}")
         lane_of: npt.NDArray[np.uint16] | None = None
+        if len(request.lanes) > count or len(set(request.lanes)) < len(request.lanes):
+            # Each lane is numbered by itself: one named twice would give offsets twice.
+            raise BadRequest("a send names each of its lanes once, and none without records")
         if request.lane_of:
             lane_of = _numbers(request.lane_of, np.dtype("<u2"), "lane_of")
             if len(lane_of) != count or int(lane_of.max()) >= len(request.lanes):

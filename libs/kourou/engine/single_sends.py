@@ -80,9 +80,15 @@ class SingleSends:
                 f"{topic.name}"
             )
         queue_id = request.queue_id
+        if queue_id < 0 and queues <= 0:  # another broker's table may say so
+            raise NoPermission(f"the topic {topic.name} has no write queues")
         if queue_id < 0:
             self._turn += 1
             queue_id = self._turn % queues
+        if request.sys_flag & SysFlag.TRANSACTION_MASK:
+            raise MessageIllegal(
+                "this broker does not store transactional messages yet; nothing was stored"
+            )
         body = b"".join(received.body)
         if len(body) > self._policy.body_size_max:
             raise MessageIllegal(
@@ -147,8 +153,6 @@ class SingleSends:
     def _batch(
         self, received: Received, request: SendMessage, queue_id: int, body: bytes
     ) -> list[bytes]:
-        if request.sys_flag & SysFlag.TRANSACTION_MASK:
-            raise MessageIllegal("a batch cannot be part of a transaction")
         common = _parse(request.properties)
         _refuse_later(common)
         common[Property.CLUSTER] = self._policy.cluster_name

@@ -9,13 +9,14 @@ State: none of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kourou.engine.appends import Appends
 from kourou.engine.control import ControlState, decide_retry_topic
 from kourou.engine.effects import Effect, Reply
-from kourou.engine.events import Cause
+from kourou.engine.events import Cause, Event, SettingChanged
 from kourou.engine.inputs import Received
 from kourou.engine.membership import Membership
 from kourou.engine.owing import Owing
@@ -29,6 +30,7 @@ from kourou.engine.topics import (
     decide_auto_create,
     decide_delete,
     decide_put,
+    decide_start,
 )
 from kourou.errors import TopicNotFound
 from kourou.model.names import RETRY_PREFIX, is_system_topic
@@ -53,7 +55,7 @@ from kourou.protocol.request import Request
 
 
 class TopicDesk:
-    """Answers about topics."""
+    """Answers about topics; `rules` change with the settings that they come from."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class TopicDesk:
         self._owing = owing
         self._pulls = pulls
         self._view = view
-        self._rules = rules
+        self.rules = rules
         self._broker_name = broker_name
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
@@ -102,7 +104,7 @@ class TopicDesk:
         else:
             events = decide_auto_create(
                 self._control.topics,
-                self._rules,
+                self.rules,
                 name,
                 default_topic=default_topic,
                 default_queue_nums=default_nums,
@@ -110,6 +112,14 @@ class TopicDesk:
         cause = Cause(str(received.to.peer), "first send to the topic")
         self._recorder.record(events, cause, received.wall_ms)
         return self._control.topics.table[name]
+
+    def wanted_by(self, changes: Sequence[Event]) -> list[Event]:
+        """Topics that changed settings call for: auto creation needs the topic to inherit from."""
+        for change in changes:
+            if isinstance(change, SettingChanged) and change.name == "autoCreateTopicEnable":
+                rules = replace(self.rules, auto_create=change.value is True)
+                return decide_start(self._control.topics, rules)
+        return []
 
     def put(self, now_ms: int, received: Received, request: UpdateAndCreateTopic) -> list[Effect]:
         """Create or change a topic (17); answered when the change is confirmed."""
@@ -123,18 +133,15 @@ class TopicDesk:
             request.order,
         )
         events = decide_put(
-            self._control.topics, self._rules, wanted, unread=self._unread(request.topic)
+            self._control.topics, self.rules, wanted, unread=self._unread(request.topic)
         )
         effects = self._owing.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 
     def delete(self, now_ms: int, received: Received, request: DeleteTopicInBroker) -> list[Effect]:
         """Forget a topic and its queues (215)."""
-        ended = {
-            queue_id: self._appends.next_offset((request.topic, queue_id))
-            for queue_id in self._view.queue_ids(request.topic)
-        }
-        events = decide_delete(self._control.topics, self._rules, request.topic, ended)
+        ended = self._appends.ends(request.topic)
+        events = decide_delete(self._control.topics, self.rules, request.topic, ended)
         effects = self._owing.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 

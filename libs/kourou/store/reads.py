@@ -110,7 +110,8 @@ class Reads:
             next_offset=offset, min_offset=queue.min_offset, max_offset=queue.max_offset
         )
         count = max_messages if codes is None else max(max_messages, FILTER_UNITS_MAX)
-        chosen = _Choice(queue.units(offset, count), min(below, self._log.readable_end))
+        below = min(below, self._log.readable_end)
+        chosen = _Choice(queue.units(offset, count), below, self._log.end)
         if not chosen.end:
             return read
         chosen.limit(codes, max_messages, max_bytes)
@@ -301,7 +302,7 @@ class _Choice:
 
     __slots__ = ("_codes", "end", "fillers", "indexes", "positions", "sizes")
 
-    def __init__(self, units: Units, below: int) -> None:
+    def __init__(self, units: Units, below: int, log_end: int) -> None:
         self.positions = units["position"].astype(np.int64)
         self.sizes = units["size"].astype(np.int64)
         self.end = len(units)
@@ -314,7 +315,8 @@ class _Choice:
         if int(self.sizes.max()) < FILLER_SIZE and int(ends.max()) <= below:
             return
         real = self.sizes != FILLER_SIZE
-        beyond = real & (ends > below)
+        # A unit that points behind the end of the log is wrong, and waiting would not make it right.
+        beyond = real & (ends > below) & (ends <= log_end)
         if beyond.any():
             self.end = int(beyond.argmax())
         self.fillers = np.flatnonzero(~real[: self.end])

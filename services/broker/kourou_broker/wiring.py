@@ -80,7 +80,6 @@ def policy_of(settings: BrokerSettings) -> BrokerPolicy:
         broker_id=settings.broker_id,
         permission=settings.broker_permission,
         body_size_max=settings.body_size_max,
-        auto_create_topic=settings.auto_create_topic,
         auto_create_group=settings.auto_create_group,
         transfer_count_in_memory=settings.transfer_count_in_memory,
         transfer_bytes_in_memory=settings.transfer_bytes_in_memory,

@@ -1,6 +1,7 @@
 """One record: drafts, stamps, checks, reading."""
 
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -357,3 +358,31 @@ def test_what_is_encoded_is_decoded(
     assert (message.flag, message.reconsume_times) == (flag, reconsume)
     assert (message.born_timestamp, message.prepared_transaction_offset) == numbers
     assert (message.offset, message.position, message.store_timestamp) == (5, 4096, 99)
+
+
+# -- the page of the format -----------------------------------------------------------------------
+
+
+def test_the_example_of_the_format_page_is_what_is_written() -> None:
+    page = Path(__file__).parents[3] / "docs" / "formats" / "record.md"
+    example = page.read_text(encoding="utf-8").split("## Worked example")[1].split("```")[1]
+    columns = [line.split("    ")[0] for line in example.strip().splitlines()]
+    raw = bytearray(
+        encode_draft(
+            topic=b"TopicA",
+            queue_id=2,
+            body=b"hello",
+            properties=encode_properties({"TAGS": "TagA"}),
+            born_timestamp=1795228844594,
+            born_host=encode_host(("127.0.0.1", 47160)),
+        )
+    )
+    stamp(
+        raw,
+        0,
+        queue_offset=7,
+        position=16_384,
+        store_timestamp=1795228844778,
+        store_host=encode_host(("127.0.0.1", 10911)),
+    )
+    assert bytes(raw) == bytes.fromhex("".join(columns))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ class Log:
         self.written: list[Written] = StoreWriter(store).write(drafts)
         self.end = store.end
         store.flush()
-        store._parts.close()
+        store.close()
 
     def change(self, position: int, data: bytes) -> None:
         path = PATHS.segment(position - position % SIZE)
@@ -206,8 +207,6 @@ def test_bytes_of_a_message_are_not_taken_for_records_while_the_header_stands() 
     forged = bytearray(writer.stamp([Draft(topic="forged")])[0].record)
     forged[28:36] = inside.to_bytes(8, "big")
     mark = len(forged) - 20
-    import zlib
-
     crc = zlib.crc32(forged[:mark]) & 0x7FFFFFFF
     forged[mark + 9 : mark + 19] = (b"%010d" % crc)[::-1]
     body = bytes(100) + bytes(forged)

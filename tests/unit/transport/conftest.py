@@ -1,13 +1,109 @@
-"""Sockets that are closed when a test is over."""
+"""A server that tests can look into, connections to it, and sockets closed when a test is over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 import zmq
 
+from kourou.engine.peer import Peer
+from kourou.protocol.frames import Kind, encode_reply
+from kourou.protocol.messages.namesrv import GetKvConfigResponse
+from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
+from kourou.transport.zmq_server import Inbound, ZmqServer
+
+
+class Host:
+    """A server that records what it is told and answers as it is told."""
+
+    def __init__(self, **options: object) -> None:
+        self.batches: list[list[Inbound]] = []
+        self.lost: list[Peer] = []
+        self.answering = True
+        self.server = ZmqServer(
+            str(options.pop("bind", "127.0.0.1:0")),
+            self._frames,
+            self.lost.append,
+            **options,  # type: ignore[arg-type]  # a test's shorthand
+        )
+        self.server.start()
+
+    @property
+    def frames(self) -> list[Inbound]:
+        return [inbound for batch in self.batches for inbound in batch]
+
+    @property
+    def address(self) -> str:
+        return self.server.address
+
+    def _frames(self, batch: list[Inbound]) -> None:
+        self.batches.append(batch)
+        if self.answering:
+            for inbound in batch:
+                if inbound.frame.kind is Kind.REQUEST:
+                    self.answer(inbound)
+
+    def answer(self, inbound: Inbound) -> None:
+        header = GetKvConfigResponse(value="v")
+        head = encode_reply(inbound.frame.correlation, 0, "well", header)
+        self.server.send(inbound.peer, [head, *inbound.frame.body])
+
+
+@pytest.fixture
+def make_host() -> Iterator[Callable[..., Host]]:
+    made: list[Host] = []
+
+    def make(**options: object) -> Host:
+        made.append(Host(**options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.server.close()
+
+
+@pytest.fixture
+async def host(make_host: Callable[..., Host]) -> Host:
+    """Made inside the test's loop, hence a coroutine."""
+    return make_host()
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
+    """Let the loop run until something is so; the test's own timeout ends it otherwise."""
+
+    async def wait(condition: Callable[[], bool]) -> None:
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
+            await asyncio.sleep(0)
+
+    return wait
+
+
+@pytest.fixture
+def raw(host: Host) -> Iterator[zmq.Socket[bytes]]:
+    """A bare DEALER for what our own client would never do."""
+    socket = process_context().socket(zmq.DEALER)
+    socket.set(zmq.LINGER, 0)
+    socket.connect(f"tcp://{host.address}")
+    yield socket
+    socket.close()
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Callable[..., ZmqConnection]]:
+    opened: list[ZmqConnection] = []
+
+    def make(address: str, **options: object) -> ZmqConnection:
+        connection = ZmqConnection(address, **options)  # type: ignore[arg-type]  # see Host
+        opened.append(connection)
+        return connection
+
+    yield make
+    for connection in opened:
+        connection.close()
 
 
 @pytest.fixture

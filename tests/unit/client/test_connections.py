@@ -1,0 +1,82 @@
+"""One connection to each server, opened when it is needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.client.connections import Connections, body_of, header_of
+from kourou.errors import Code, DecodeError, NoPermission, Unavailable
+from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
+from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
+from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
+from kourou.testing.wire_broker import Answer
+
+ASK = GetMaxOffset(topic="T", queue_id=0)
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+@pytest.fixture
+async def connections(cluster, heard):
+    connections = Connections(cluster.dial, lambda address, frame: heard.append((address, frame)))
+    yield connections
+    connections.close()
+
+
+@pytest.mark.feature("F041")
+async def test_one_connection_a_server(cluster, broker, connections):
+    assert connections.to(broker.address) is connections.to(broker.address)
+    assert connections.to("other:20911") is not connections.to(broker.address)
+    assert len(cluster.wires) == 2
+
+
+async def test_name_servers_are_dialled_at_their_zmq_port(cluster, connections):
+    wire = connections.to_name_server("10.0.0.1:9876")
+    assert wire.address == "10.0.0.1:19876"
+    reply = await wire.request(GetRouteInfoByTopic(topic="TBW102"), timeout_ms=100)
+    assert reply.code == 0
+
+
+async def test_error_codes_are_raised_as_their_class(broker, connections):
+    reply = await connections.ask(broker.address, ASK, timeout_ms=100)
+    assert header_of(reply, GetMaxOffsetResponse).offset == 0
+    broker.intercept = lambda _: Answer(Code.NO_PERMISSION, remark="not you")
+    with pytest.raises(NoPermission, match="not you"):
+        await connections.ask(broker.address, ASK, timeout_ms=100)
+    wanted = {int(Code.NO_PERMISSION)}
+    reply = await connections.ask(broker.address, ASK, timeout_ms=100, also=wanted)
+    assert (reply.code, reply.remark) == (Code.NO_PERMISSION, "not you")
+    with pytest.raises(DecodeError, match="GetMaxOffsetResponse"):
+        header_of(reply, GetMaxOffsetResponse)
+    assert bytes(body_of(reply)) == b""
+
+
+async def test_servers_without_a_route_are_dropped_but_never_name_servers(
+    cluster, broker, connections
+):
+    namesrv = connections.to_name_server("127.0.0.1:9876")
+    kept, dropped = connections.to(broker.address), connections.to("gone:20911")
+    connections.retain_routes({broker.address})
+    assert (namesrv.closed, kept.closed, dropped.closed) == (False, False, True)
+    assert connections.to("gone:20911") is not dropped
+
+
+async def test_after_closing_nothing_is_opened(broker, connections):
+    wire = connections.to(broker.address)
+    connections.close()
+    assert wire.closed
+    with pytest.raises(Unavailable, match="closing"):
+        connections.to(broker.address)
+
+
+async def test_what_servers_say_is_heard_with_their_address(broker, connections, heard, tools):
+    import asyncio
+
+    wire = connections.to(broker.address)
+    wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
+    await asyncio.sleep(0)
+    [(address, frame)] = heard
+    assert (address, frame.code) == (broker.address, NotifyConsumerIdsChanged.code)

@@ -1,0 +1,57 @@
+"""What `subscribe` and `listen` are asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.client.consumption import BATCH_SIZE, consumption, group_defaults
+from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.errors import BadRequest
+
+DEFAULTS = ConsumerSettings()
+
+
+def wanted(topics="T", expression="*", settings=DEFAULTS, **changes):
+    fields = {"group": None, "body_type": None, "offsets": None, **changes}
+    return consumption(settings, topics, expression, **fields)
+
+
+def test_one_topic_or_several():
+    assert wanted("T", "a || b").subscriptions == {"T": "a || b"}
+    assert wanted({"T": "a", "U": "*"}).subscriptions == {"T": "a", "U": "*"}
+    with pytest.raises(BadRequest):
+        wanted({"T": "a"}, "b")
+
+
+@pytest.mark.feature("F198", "F313")
+@pytest.mark.parametrize(
+    ("batch", "configured", "size", "batched"),
+    [
+        (False, 1, 1, False),
+        (False, 8, 8, False),
+        (True, 1, BATCH_SIZE, True),
+        (True, 8, 8, True),
+        (5, 8, 5, True),
+    ],
+)
+def test_batch_sizes(batch, configured, size, batched):
+    settings = ConsumerSettings(consume_message_batch_max_size=configured)
+    made = wanted(settings=settings, batch=batch)
+    assert (made.settings.consume_message_batch_max_size, made.batched) == (size, batched)
+
+
+def test_a_group_of_its_own():
+    assert wanted(group="other").settings.consumer_group == "other"
+    assert wanted().settings.consumer_group == "DEFAULT_CONSUMER"
+
+
+@pytest.mark.feature("F290", "F301")
+def test_the_clients_group_fills_what_is_not_given():
+    producer, consumer = group_defaults("g", None, None)
+    assert (producer.producer_group, consumer.consumer_group) == ("g", "g")
+    own = ProducerSettings(producer_group="own")
+    producer, consumer = group_defaults("g", own, None)
+    assert (producer.producer_group, consumer.consumer_group) == ("own", "g")
+    producer, consumer = group_defaults(None, None, None)
+    assert producer.producer_group == "DEFAULT_PRODUCER"
+    assert consumer.consumer_group == "DEFAULT_CONSUMER"

@@ -1,0 +1,149 @@
+"""Brokers are told of groups: at once, and again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from kourou.client.connections import Connections
+from kourou.client.discovery import NameServers
+from kourou.client.heartbeats import Heartbeats, Membership
+from kourou.client.name_servers import NameServerChoice
+from kourou.client.route_table import RouteTable
+from kourou.filtering.tags import parse_tags
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
+from kourou.protocol.messages.membership import HeartBeat
+
+GROUP = Membership(
+    "g",
+    ConsumeType.CONSUME_PASSIVELY,
+    MessageModel.CLUSTERING,
+    ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    (parse_tags("T", "a || b", version=7),),
+)
+
+
+@pytest.fixture
+async def hearts(cluster, broker):
+    made = []
+
+    def make(memberships=(GROUP,), interval_ms=60_000):
+        connections = Connections(cluster.dial, lambda *_: None)
+        choice = NameServerChoice(
+            NameServers(("127.0.0.1:19876",), "test"),
+            connections,
+            timeout_ms=100,
+            list_interval_ms=1_000,
+            chance=random.Random(1),
+        )
+        routes = RouteTable(choice, interval_ms=60_000, chance=random.Random(1))
+        hearts = Heartbeats(
+            "me@1",
+            connections,
+            routes,
+            lambda: memberships,
+            interval_ms=interval_ms,
+            timeout_ms=100,
+        )
+        made.append((hearts, connections, routes))
+        hearts.routes, hearts.connections = routes, connections
+        return hearts
+
+    yield make
+    for hearts, connections, routes in made:
+        hearts.close()
+        routes.close()
+        connections.close()
+
+
+def beats(broker):
+    return sum(isinstance(request, HeartBeat) for request in broker.seen)
+
+
+@pytest.mark.feature("F026", "F027", "F005")
+async def test_every_broker_of_every_route_is_told(cluster, broker, hearts):
+    other = cluster.broker("broker-b")
+    heart = hearts()
+    await heart.routes.find("T")
+    heart.add_producer_group("p")
+    await heart.beat()
+    for one in (broker, other):
+        assert one.producers == {"p"}
+        assert "me@1" in one.members["g"]
+
+
+async def test_a_client_without_groups_says_nothing(cluster, broker, hearts):
+    heart = hearts(memberships=())
+    await heart.routes.find("T")
+    await heart.beat()
+    assert beats(broker) == 0
+
+
+@pytest.mark.feature("F288")
+async def test_it_repeats(cluster, broker, hearts):
+    heart = hearts(interval_ms=1)
+    await heart.routes.find("T")
+    loop, thrice = asyncio.get_running_loop(), asyncio.Event()
+
+    def watch(_request):
+        if beats(broker) >= 3:
+            loop.call_soon(thrice.set)
+
+    broker.intercept = watch
+    heart.start()
+    await thrice.wait()
+
+
+async def test_a_new_broker_is_told_at_once(cluster, broker, hearts):
+    heart = hearts()
+    heart.start()
+    await heart.routes.find("T")
+    other = cluster.broker("broker-b")
+    told = asyncio.Event()
+    other.intercept = lambda _: told.set()
+    await heart.routes.refresh("T")
+    await told.wait()
+
+
+async def test_reaching_tells_only_those_who_were_not_told(cluster, broker, hearts):
+    heart = hearts()
+    await heart.routes.find("T")
+    for _ in range(3):
+        await heart.reach([broker.address])
+    assert beats(broker) == 1
+
+
+@pytest.mark.fault
+async def test_a_broker_that_does_not_hear_is_told_again(cluster, broker, hearts, caplog):
+    heart = hearts()
+    await heart.routes.find("T")
+    cluster.down.add(broker.address)
+    await heart.reach([broker.address])
+    assert "does not hear our heartbeat" in caplog.text
+    cluster.down.clear()
+    await heart.reach([broker.address])
+    assert "me@1" in broker.members["g"]
+
+
+async def test_leaving(cluster, broker, hearts):
+    heart = hearts()
+    await heart.routes.find("T")
+    heart.add_producer_group("p")
+    heart.add_producer_group("p")
+    await heart.beat()
+    await heart.leave(producer_group="p")
+    assert broker.left == [], "a second producer is still in the group"
+    await heart.leave(producer_group="p")
+    await heart.leave(consumer_group="g")
+    assert broker.left == [("me@1", "p"), ("me@1", "g")]
+
+
+@pytest.mark.fault
+async def test_leaving_a_broker_that_is_gone_is_no_error(cluster, broker, hearts):
+    heart = hearts()
+    await heart.routes.find("T")
+    await heart.beat()
+    cluster.down.add(broker.address)
+    await heart.leave(consumer_group="g")

@@ -1,0 +1,290 @@
+"""A server: fair to many, hard on few, and never silent about who is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from kourou.engine.peer import Peer
+from kourou.errors import ConfigError
+from kourou.model import limits
+from kourou.protocol.frames import encode_reply, encode_request
+from kourou.protocol.messages.namesrv import GetKvConfig
+from kourou.testing.clock import ManualClock
+from kourou.transport.zmq_client import ZmqConnection
+from kourou.transport.zmq_context import process_context
+from kourou.transport.zmq_server import ZmqServer
+
+Host = Any  # tests/unit/transport/conftest.py
+Connect = Callable[..., ZmqConnection]
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+ASK = GetKvConfig(namespace="n", key="k")
+PATIENT_MS = 20_000
+HASTY_MS = 60
+
+
+def ask_frame(correlation: int = 1) -> bytes:
+    return encode_request(ASK, correlation=correlation, deadline_ms=PATIENT_MS)
+
+
+# -- fairness and foreign bytes
+
+
+async def test_a_burst_is_taken_in_bounded_turns(
+    host: Host, raw: zmq.Socket[bytes], monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(limits, "FRAMES_PER_TURN_MAX", 10)
+    for number in range(95):
+        raw.send(ask_frame(number))
+    await until(lambda: len(host.frames) == 95)
+    assert max(map(len, host.batches)) <= 10
+    assert [inbound.frame.correlation for inbound in host.frames] == list(range(95))
+
+
+async def test_a_few_large_frames_fill_a_turn_too(
+    host: Host, raw: zmq.Socket[bytes], monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(limits, "FRAME_BYTES_PER_TURN_MAX", 3_000)
+    for number in range(20):
+        raw.send_multipart([ask_frame(number), bytes(1_000)])
+    await until(lambda: len(host.frames) == 20)
+    assert max(map(len, host.batches)) <= 4
+
+
+@pytest.mark.fault
+async def test_garbage_is_counted_and_its_sender_cut_off(
+    host: Host,
+    raw: zmq.Socket[bytes],
+    connect: Connect,
+    caplog: pytest.LogCaptureFixture,
+    until: Until,
+) -> None:
+    good = connect(host.address)
+    await good.request(ASK, timeout_ms=PATIENT_MS)
+    with caplog.at_level(logging.WARNING, "kourou.transport"):
+        raw.send(ask_frame())
+        for _ in range(limits.PEER_FAULTS_MAX + 20):
+            raw.send(b"GET / HTTP/1.1")
+        await until(lambda: bool(host.lost))
+    statistics = host.server.statistics()
+    assert statistics.frames_undecodable == limits.PEER_FAULTS_MAX
+    assert statistics.peers_cut == 1
+    complaints = [record.getMessage() for record in caplog.records]
+    assert sum("dropping a frame from zmq:127.0.0.1" in text for text in complaints) == 1
+    assert (await good.request(ASK, timeout_ms=PATIENT_MS)).code == 0
+    assert len(host.lost) == 1
+
+
+@pytest.mark.fault
+async def test_too_many_parts_are_refused(host: Host, raw: zmq.Socket[bytes], until: Until) -> None:
+    raw.send_multipart([ask_frame(1), *[b"part"] * limits.FRAME_PARTS_MAX])
+    raw.send_multipart([ask_frame(2), *[b"part"] * (limits.FRAME_PARTS_MAX - 1)])
+    await until(lambda: bool(host.frames))
+    assert [inbound.frame.correlation for inbound in host.frames] == [2]
+    assert host.server.statistics().frames_undecodable == 1
+
+
+@pytest.mark.fault
+async def test_an_oversized_frame_costs_its_sender_the_connection(
+    host: Host, raw: zmq.Socket[bytes], until: Until
+) -> None:
+    raw.send(ask_frame())
+    await until(lambda: bool(host.frames))
+    raw.send_multipart([ask_frame(), bytes(limits.FRAME_SIZE_BYTES_MAX + 1)])
+    await until(lambda: bool(host.lost))
+    assert len(host.frames) == 1
+
+
+async def test_a_peer_that_chose_its_own_identity_is_refused(host: Host, until: Until) -> None:
+    socket = process_context().socket(zmq.DEALER)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.IDENTITY, b"admin")
+    socket.connect(f"tcp://{host.address}")
+    socket.send(ask_frame())
+    await until(lambda: host.server.statistics().frames_refused == 1)
+    socket.close()
+    assert host.frames == []
+
+
+# -- losing peers
+
+_CLIENT = """
+import sys, zmq
+socket = zmq.Context().socket(zmq.DEALER)
+socket.connect("tcp://" + sys.argv[1])
+for number in range(int(sys.argv[2])):
+    socket.send(bytes.fromhex(sys.argv[3]))
+sys.stdin.read()
+"""
+
+
+def start_client(address: str, frames: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _CLIENT, address, str(frames), ask_frame().hex()],
+        stdin=subprocess.PIPE,
+    )
+
+
+@pytest.mark.feature("F035")
+@pytest.mark.fault
+async def test_a_killed_client_is_reported_once_after_its_last_frame(
+    host: Host, connect: Connect, rounds: Callable[[int], int], until: Until
+) -> None:
+    host.answering = False
+    staying = connect(host.address)
+    for _ in range(rounds(20)):
+        before = len(host.frames)
+        process = start_client(host.address, 50)
+        try:
+            await until(lambda before=before: len(host.frames) == before + 50)
+            assert host.lost == []
+            process.send_signal(signal.SIGKILL)
+            await until(lambda: bool(host.lost))
+        finally:
+            process.kill()
+            process.communicate()
+        assert host.lost == [host.frames[-1].peer]
+        assert not host.server.send(host.lost.pop(), [encode_reply(1, 0)])
+    host.answering = True
+    await staying.request(ASK, timeout_ms=PATIENT_MS)
+    assert host.lost == []
+
+
+async def test_frames_of_a_peer_that_left_are_not_lost(host: Host, until: Until) -> None:
+    """It connects, speaks and leaves before anybody looks: all it said is heard, then its loss."""
+    socket = process_context().socket(zmq.DEALER)
+    socket.connect(f"tcp://{host.address}")
+    for number in range(200):
+        socket.send(ask_frame(number))
+    socket.close(linger=5_000)
+    await until(lambda: bool(host.lost))
+    assert len(host.frames) == 200
+    assert host.lost == [host.frames[0].peer]
+    assert host.server.statistics().peers == 0
+
+
+async def test_losing_is_noticed_while_the_server_drains(
+    host: Host, connect: Connect, until: Until
+) -> None:
+    connection = connect(host.address)
+    await connection.request(ASK, timeout_ms=PATIENT_MS)
+    host.server.pause()
+    connection.close()
+    await until(lambda: bool(host.lost))
+
+
+# -- peers that do not read
+
+
+@pytest.fixture
+def stuck(host: Host) -> Iterator[zmq.Socket[bytes]]:
+    """A client that takes one message into its queue and reads none."""
+    socket = process_context().socket(zmq.DEALER)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.RCVHWM, 1)
+    socket.connect(f"tcp://{host.address}")
+    socket.send(ask_frame())
+    yield socket
+    socket.close()
+
+
+async def fill(host: Host, peer: Peer, part: bytes) -> int:
+    """Send until the server has to queue; the number sent so far."""
+    sent = 0
+    while host.server.statistics().queued_frames == 0:
+        assert host.server.send(peer, [encode_reply(sent, 0), part])
+        sent += 1
+    return sent
+
+
+async def test_a_slow_peer_gets_everything_in_order(
+    host: Host, stuck: zmq.Socket[bytes], until: Until
+) -> None:
+    host.answering = False
+    await until(lambda: bool(host.frames))
+    peer = host.frames[0].peer
+    sent = await fill(host, peer, bytes(100_000))
+    for number in range(sent, sent + 50):
+        assert host.server.send(peer, [encode_reply(number, 0), b"tail"])
+    assert host.server.statistics().queued_frames == 51
+    got: list[bytes] = []
+    while len(got) < sent + 50:
+        try:
+            got.append(stuck.recv_multipart(zmq.NOBLOCK)[0])
+        except zmq.Again:
+            await asyncio.sleep(0)
+    assert got == [encode_reply(number, 0) for number in range(sent + 50)]
+    await until(lambda: host.server.statistics().queued_frames == 0)
+    assert host.lost == []
+
+
+@pytest.mark.fault
+async def test_a_peer_stuck_for_five_seconds_is_cut_off(
+    make_host: Callable[..., Host], until: Until
+) -> None:
+    clock = ManualClock()
+    host = make_host(clock=clock)
+    host.answering = False
+    socket = process_context().socket(zmq.DEALER)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.RCVHWM, 1)
+    socket.connect(f"tcp://{host.address}")
+    socket.send(ask_frame())
+    await until(lambda: bool(host.frames))
+    peer = host.frames[0].peer
+    await fill(host, peer, bytes(100_000))
+    clock.advance(limits.PEER_STUCK_MS_MAX - 1)
+    for _ in range(3):
+        host.server._retry_blocked()
+    assert host.lost == []
+    clock.advance(1)
+    await until(lambda: bool(host.lost))
+    assert host.lost == [peer]
+    assert host.server.statistics().queued_bytes == 0
+    socket.close()
+
+
+@pytest.mark.fault
+async def test_a_peer_whose_queue_overflows_is_cut_off(
+    host: Host, stuck: zmq.Socket[bytes], monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(limits, "PEER_QUEUE_BYTES_MAX", 250_000)
+    host.answering = False
+    await until(lambda: bool(host.frames))
+    peer = host.frames[0].peer
+    await fill(host, peer, bytes(100_000))
+    assert host.server.send(peer, [encode_reply(1, 0), bytes(100_000)])
+    assert not host.server.send(peer, [encode_reply(2, 0), bytes(100_000)])
+    await until(lambda: bool(host.lost))
+    assert host.lost == [peer]
+    assert host.server.statistics().peers_cut == 1
+
+
+# -- addresses
+
+
+async def test_an_open_address_is_refused_unless_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigError, match="refusing to listen"):
+        ZmqServer("0.0.0.0:0", lambda batch: None, lambda peer: None)
+    with caplog.at_level(logging.WARNING, "kourou.transport"):
+        server = ZmqServer(
+            "0.0.0.0:0", lambda batch: None, lambda peer: None, insecure_network=True
+        )
+        server.start()
+        server.close()
+    assert "clear text" in caplog.text
+
+
+async def test_a_taken_port_is_one_clear_sentence(host: Host) -> None:
+    second = ZmqServer(host.address, lambda batch: None, lambda peer: None)
+    with pytest.raises(ConfigError, match=f"port {host.server.port} on 127.0.0.1 is taken"):
+        second.start()
