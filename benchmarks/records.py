@@ -2,8 +2,8 @@
 
     python benchmarks/records.py [--body BYTES] [--repeat N]
 
-Prints µs a record for several batch sizes, and one JSON line a figure. The best of several repeats is
-shown. Nothing is asserted: look at ratios, on a quiet machine.
+Prints µs a record for several batch sizes (the best of several repeats) and one JSON line a figure.
+Nothing is asserted: look at ratios, on a quiet machine.
 """
 
 from __future__ import annotations

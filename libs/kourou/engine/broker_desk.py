@@ -153,8 +153,7 @@ class BrokerDesk:
                 below=self._confirmations.confirmed,
             )
             offset = read.next_offset
-            for record in read.records:
-                events.append(_told(record))
+            events = [_told(record) for record in read.records]
         header = GetControlEventsResponse(next_offset=offset, max_offset=high)
         return [Reply(received.to, header=header, body=(msgspec.json.encode(events),))]
 

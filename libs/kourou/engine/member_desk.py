@@ -73,9 +73,9 @@ class MemberDesk:
     def heartbeat(self, now_ms: int, received: Received, _request: HeartBeat) -> list[Effect]:
         """A client is alive (34); its groups and their retry topics come to exist.
 
-        A group that may not exist is refused by itself: the client's other groups are registered all
-        the same, and the answer names the first refusal. An answer waits until groups made by it are
-        confirmed.
+        A group that may not exist is refused by itself: the client's other groups are registered
+        all the same, and the answer has the first refusal's code. An answer waits until the groups
+        that the heartbeat made are confirmed.
         """
         beat = _heartbeat(decode_heartbeat(b"".join(received.body)))
         self._members.check(received.to.peer, beat)

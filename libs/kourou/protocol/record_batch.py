@@ -74,7 +74,7 @@ __all__ = [
 ]
 
 _TRANSACTION = int(SysFlag.TRANSACTION_MASK)
-_MARK = np.frombuffer(CRC_MARK, dtype=np.uint8)
+_MARK = np.void(CRC_MARK)
 _TENS = 10 ** np.arange(CRC_DIGITS, dtype=np.int64)
 _CRC_ROOM_MAX = PROPERTIES_SIZE_BYTES_MAX - CRC_PROPERTY_BYTES
 """A draft whose properties are at least this long may have had no room for the checksum."""
@@ -104,9 +104,10 @@ def check_drafts(
     count = len(told)
     if not 0 < count <= BATCH_MESSAGES_MAX:
         raise MessageIllegal(f"a batch has 1 to {BATCH_MESSAGES_MAX} messages, not {count}")
-    ends = np.cumsum(told)
-    # Sizes below the limit cannot overflow the sum: at most 2^16 times 2^31.
-    if int(told.min()) < RECORD_FIXED_BYTES or int(told.max()) >= 2**31 or ends[-1] != len(blob):
+    ends = told.cumsum()
+    # Sizes of 31 bits, which their bits together show, cannot overflow the sum of 2^16 of them.
+    bits = int(np.bitwise_or.reduce(told))
+    if not 0 < bits < 2**31 or ends[-1] != len(blob) or int(told.min()) < RECORD_FIXED_BYTES:
         raise MessageIllegal("the sizes do not tile the records; nothing was stored")
     found = RecordColumns(blob, ends - told, told)
     problem = parsed(found)
@@ -116,9 +117,10 @@ def check_drafts(
     if few is not None:
         _check_few(found, few, body_size_max, store_host_v6)
         return found
-    if (found.body_len > body_size_max).any():
-        index = int(np.argmax(found.body_len > body_size_max))
-        _refuse(index, count, _too_large(int(found.body_len[index]), body_size_max))
+    body_len = found.body_len
+    if int(body_len.max()) > body_size_max:
+        index = int(np.argmax(body_len > body_size_max))
+        _refuse(index, count, _too_large(int(body_len[index]), body_size_max))
     bits = int(np.bitwise_or.reduce(found.sys_flags))
     if bits & _TRANSACTION:
         index = int(np.argmax(found.sys_flags & _TRANSACTION != 0))
@@ -126,7 +128,7 @@ def check_drafts(
     if store_host_v6 and not int(np.bitwise_and.reduce(found.sys_flags)) & STORE_V6:
         _refuse(int(np.argmax(found.sys_flags & STORE_V6 == 0)), count, _NO_ROOM_V6)
     marked = _marked(found)
-    if not marked.all():
+    if marked is not None:
         wrong = ~marked & (found.props_len < _CRC_ROOM_MAX)
         if wrong.any():
             _refuse(int(np.argmax(wrong)), count, _NO_CRC)
@@ -177,17 +179,16 @@ def _problem(
     return ""
 
 
-def _marked(found: RecordColumns) -> Marks:
-    """Which records end in a checksum property, whatever its value."""
+def _marked(found: RecordColumns) -> Marks | None:
+    """Which records end in a checksum property, whatever its value; None if all do."""
     marks = found.starts + found.sizes - CRC_PROPERTY_BYTES
-    rows = _rows(found.blob, marks, len(CRC_MARK))
-    marked: Marks = (rows == _MARK).all(axis=1)
-    marked &= found.props_len >= CRC_PROPERTY_BYTES
+    names = sliding(found.blob, f"V{len(CRC_MARK)}")[marks]
+    props_len = found.props_len
+    if names.tobytes() == CRC_MARK * len(marks) and int(props_len.min()) >= CRC_PROPERTY_BYTES:
+        return None
+    marked: Marks = names == _MARK
+    marked &= props_len >= CRC_PROPERTY_BYTES
     return marked
-
-
-def _rows(blob: Bytes, at: Longs, size: int) -> Bytes:
-    return sliding(blob, f"V{size}")[at].view(np.uint8).reshape(len(at), size)
 
 
 # -- what a broker stores -------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def _stamp_checksums(blob: Bytes, drafts: RecordColumns) -> None:
     starts = drafts.starts
     marks = starts + drafts.sizes - CRC_PROPERTY_BYTES
     marked = _marked(drafts)
-    if not marked.all():
+    if marked is not None:
         starts, marks = starts[marked], marks[marked]
     values = _values(_checksums(blob, starts, marks))
     sliding(blob, f"V{CRC_VALUE_BYTES}")[marks + len(CRC_MARK)] = values
@@ -301,7 +302,7 @@ def verify_batch(found: RecordColumns, positions: Longs | None = None) -> Marks:
         return good
     marked = _marked(found)
     starts, ends = found.starts, found.starts + found.sizes
-    if not marked.all():
+    if marked is not None:
         view = found.blob.data
         for index in np.flatnonzero(~marked).tolist():
             start = int(starts[index])
@@ -310,7 +311,7 @@ def verify_batch(found: RecordColumns, positions: Longs | None = None) -> Marks:
     marks = ends - CRC_PROPERTY_BYTES
     wanted = _values(_checksums(found.blob, starts, marks))
     written = sliding(found.blob, f"V{CRC_VALUE_BYTES}")[marks + len(CRC_MARK)]
-    good[marked] &= written == wanted
+    good[slice(None) if marked is None else marked] &= written == wanted
     return good
 
 

@@ -84,6 +84,12 @@ def sliding(blob: Bytes, dtype: np.dtype[np.void] | str) -> npt.NDArray[Any]:
     return np.ndarray((max(room, 0),), kind, blob, 0, (1,))
 
 
+def _gathered(blob: Bytes, fields: np.dtype[np.void], at: Longs) -> npt.NDArray[np.void]:
+    """The structures at these places; plain bytes are copied five times as fast as fields."""
+    found: npt.NDArray[np.void] = sliding(blob, f"V{fields.itemsize}")[at].view(fields)
+    return found
+
+
 class ScanStop(Enum):
     """Why a walk along records ended."""
 
@@ -269,9 +275,8 @@ def parsed(found: RecordColumns) -> tuple[int, str] | None:
     """
     if len(found) < SCALAR_BELOW:
         return _read_few(found)
-    short = found.sizes < RECORD_FIXED_BYTES
-    if short.any():
-        index = int(np.argmax(short))
+    if int(found.sizes.min()) < RECORD_FIXED_BYTES:
+        index = int(np.argmax(found.sizes < RECORD_FIXED_BYTES))
         # What lies before the short one may be wrong too, and the first problem is to be named.
         earlier = parsed(found.select(slice(0, index))) if index else None
         return earlier or (index, f"size: {int(found.sizes[index])} bytes are too few for a record")
@@ -302,7 +307,7 @@ def _read_many(found: RecordColumns) -> tuple[int, str] | None:
     whatever the bytes are, nothing outside a record is read.
     """
     blob, starts, sizes = found.blob, found.starts, found.sizes
-    head = sliding(blob, _HEAD_FIELDS)[starts]
+    head = _gathered(blob, _HEAD_FIELDS, starts)
     tail: npt.NDArray[np.void] | None = None
     sys_flags = head["sys_flag"].astype(np.int64)
     bad = (head["size"] != sizes) | (head["magic"] != _MAGIC_SIGNED)
@@ -312,7 +317,7 @@ def _read_many(found: RecordColumns) -> tuple[int, str] | None:
         too_short = extra > spare
         bad |= too_short
         extra[too_short] = 0
-        tail = sliding(blob, _TAIL_FIELDS)[starts + (STORE_TIMESTAMP_AT + extra)]
+        tail = _gathered(blob, _TAIL_FIELDS, starts + (STORE_TIMESTAMP_AT + extra))
         body_len = tail["body_length"].astype(np.int64)
         body_at = starts + (HEAD_BYTES + extra)
         spare -= extra

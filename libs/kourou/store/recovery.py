@@ -133,8 +133,9 @@ class _Recovery:
         accept = parts.accept_loss_at
         if not self._foreign:
             self._report.way = "after a crash" if parts.crashed else "after a clean stop"
-            start = max(self._point.projected, log.start)
-            flushed = max(self._point.flushed, start)
+            flushed = max(self._point.flushed, log.start)
+            # Where segments are missing at the end, the walk begins at the gap and finds the loss.
+            start = min(max(self._point.projected, log.start), log.allocated_end)
             return start, Rules(flushed, parts.crashed, accept_loss_at=accept)
         # RocketMQ cuts its log without erasing what lay behind; only what a queue names was kept.
         parts.queues.load(None)
@@ -238,7 +239,7 @@ class _Recovery:
             parts.quarantine.add(found.regions)
         if rules.crashed or self._foreign:
             log.truncate(found.end)
-        log.adopt_end(found.end, min(found.start, found.end))
+        log.adopt_end(found.end, max(log.start, min(found.start, found.end)))
         log.flush()
 
     # -- dispatching ------------------------------------------------------------------------------

@@ -231,6 +231,8 @@ class SimDisk:
         inode = self._inode(path)
         inode.data[at : at + len(data)] = data
         inode.durable[at : at + len(data)] = data
+        if inode.pending:
+            inode.pending.append((at, data))
 
     def files(self) -> list[Path]:
         """Every file, sorted."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,34 +21,32 @@ from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Start
 from kourou.engine.inputs import (
     Disconnected,
-    Flushed,
     Input,
     Received,
     ReplyTo,
     SpaceChanged,
     Tick,
 )
-from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, Code, KourouError, MetadataUnavailable
 from kourou.eventstore.event_store import EventStore
 from kourou.protocol.frames import Kind, decode_request, encode_reply
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
 from kourou.service.admin_http import AdminHttp, AdminPages
-from kourou.service.command_line import parse_arguments
-from kourou.service.lifecycle import complain, leave, run_service
+from kourou.service.entry import run_from_arguments
+from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
+from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
-from kourou.telemetry.logs import configure_logs
 from kourou.transport.zmq_server import Inbound, ZmqServer
 from kourou_broker.boot import Booted, boot_control
-from kourou_broker.config import BrokerSettings, load_broker_settings
+from kourou_broker.config import BrokerSettings
 from kourou_broker.config_mirror import ConfigMirror
 from kourou_broker.figures import Figures
 from kourou_broker.hands import Hands
 from kourou_broker.projector import Projector
-from kourou_broker.registration import Identity, Registration
+from kourou_broker.registration import Identity, Registration, told_topics
 from kourou_broker.wiring import (
     log_flush_of,
     policy_of,
@@ -166,6 +163,7 @@ class BrokerService:
             self._clock,
             on_failure=self._fail,
             refuse=self._refuse,
+            inbox_inputs_max=settings.inbox_inputs_max,
         )
         self._figures = figures
 
@@ -222,8 +220,9 @@ class BrokerService:
         performers = self._hands.performers()
         for events, why in (
             (parts.booted.imported, "imported from config/*.json, which another broker wrote"),
-            (decide_start(core.desks.control, rules_of(self.settings)), "the broker's own"),
+            ((), "the broker's own"),
         ):
+            events = events or decide_start(core.desks.control, core.desks.topic_desk.rules)
             effects = core.start(self._clock.monotonic_ms(), self._clock.now_ms(), events, why)
             for effect in effects:
                 performers[type(effect)](effect)
@@ -231,8 +230,8 @@ class BrokerService:
 
     def _register_with(self, addresses: Sequence[str]) -> Registration:
         settings = self.settings
-        control = self._parts.core.desks.control if self._parts else None
-        assert control is not None
+        assert self._parts is not None
+        desks = self._parts.core.desks
         identity = Identity(
             settings.broker_cluster_name,
             settings.broker_name,
@@ -244,8 +243,9 @@ class BrokerService:
         return Registration(
             addresses,
             identity,
-            lambda: (list(control.topics), control.topics.version),
+            lambda: told_topics(desks.control, desks.policy.permission),
             period_ms=settings.register_period_ms,
+            timeout_ms=settings.register_timeout_ms,
         )
 
     async def drain(self) -> None:
@@ -381,25 +381,12 @@ def _nobody(error: BaseException) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run a broker until it is told to stop; the exit code (0, 2, 70 or 75)."""
-    try:
-        arguments = parse_arguments("kourou broker", "A Kourou message broker.", argv)
-        loaded = load_broker_settings(arguments, os.environ)
-    except KourouError as error:
-        complain("kourou broker", error)
-        return 2
-    if arguments.print_settings:
-        loaded.settings.print_to_stdout(explained=arguments.print_explained)
-        return 0
-    configure_logs(service="broker")
     logging.getLogger("alembic").setLevel(logging.WARNING)  # its every step is of no use here
-    for warning in loaded.warnings:
-        _log.warning("%s", warning)
-    return run_service(lambda: BrokerService(loaded.settings), ready_file=arguments.ready_file)
+    return run_from_arguments(
+        "broker", "A Kourou message broker.", argv, BrokerSettings, BROKER_KEYS, BrokerService
+    )
 
 
 def main(argv: Sequence[str]) -> None:
     """`python -m kourou_broker`."""
     leave(run(argv))
-
-
-__all__ = ["BrokerService", "Flushed", "Peer", "main", "run"]

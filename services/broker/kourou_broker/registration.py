@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
+from kourou.model.permission import Permission
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import RegisterBroker, UnregisterBroker
@@ -22,7 +24,6 @@ from kourou.transport.zmq_client import ZmqConnection
 
 _log = logging.getLogger("kourou.broker")
 
-TIMEOUT_MS = 6_000
 CONNECT_WAIT_MS = 3_000
 RETRY_S = 1.0
 """After a failed registration: name server and broker are often started together."""
@@ -43,6 +44,23 @@ class Identity:
 Topics = Callable[[], tuple[Sequence[TopicConfig], DataVersion]]
 
 
+def told_topics(control: ControlState, permission: int) -> tuple[list[TopicConfig], DataVersion]:
+    """The topics as name servers are told of them: none allows more than the broker does.
+
+    Name servers look at the table when its version is another one, so that of the settings, which
+    the broker's permission is one of, counts too.
+    """
+    topics, settings = control.topics.version, control.settings.version
+    version = DataVersion(
+        max(topics.timestamp, settings.timestamp), topics.counter + settings.counter
+    )
+    allowed = permission | int(Permission.INHERIT)
+    return [
+        topic if topic.perm & allowed == topic.perm else replace(topic, perm=topic.perm & allowed)
+        for topic in control.topics
+    ], version
+
+
 class Registration:
     """Registers with all name servers of a list."""
 
@@ -53,11 +71,13 @@ class Registration:
         topics: Topics,
         *,
         period_ms: int,
+        timeout_ms: int,
     ) -> None:
         self._addresses = addresses
         self._identity = identity
         self._topics = topics
         self._period_s = period_ms / 1_000
+        self._timeout_ms = timeout_ms
         self._connections: dict[str, ZmqConnection] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._wanted: dict[str, asyncio.Event] = {}
@@ -92,6 +112,8 @@ class Registration:
         await asyncio.gather(*(self._leave(address) for address in self._addresses))
         for connection in self._connections.values():
             connection.close()
+        self._tasks.clear()
+        self._connections.clear()
 
     async def _keep_registered(self, address: str) -> None:
         wanted = self._wanted[address]
@@ -118,7 +140,7 @@ class Registration:
         body = encode_registration(BrokerRegistration(tuple(topics), version))
         try:
             reply = await self._connections[address].request(
-                request, body=(body,), timeout_ms=TIMEOUT_MS
+                request, body=(body,), timeout_ms=self._timeout_ms
             )
         except KourouError as error:
             self._note(address, done=False, why=str(error))
@@ -139,6 +161,7 @@ class Registration:
     async def _leave(self, address: str) -> None:
         if not self.registered[address]:
             return
+        self.registered[address] = False
         me = self._identity
         request = UnregisterBroker(
             broker_name=me.broker_name,

@@ -37,7 +37,6 @@ class TrafficKeys:
         "Most queues that a topic created by a send may have",
         low=1,
         high=limits.TOPIC_QUEUES_MAX,
-        dynamic=True,
         rocketmq=SAME,
     )
     auto_create_group: bool = setting(
@@ -137,7 +136,6 @@ class TrafficKeys:
         unit="ms",
         low=1,
         high=60_000,
-        dynamic=True,
         rocketmq=SAME,
         without_effect=True,
     )

@@ -42,14 +42,9 @@ async def test_every_status(broker, consumer):
 
 
 @pytest.mark.feature("F187", "F317")
-async def test_a_held_pull_is_answered_by_the_next_message(broker, consumer, producing):
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    broker.intercept = lambda request: (
-        loop.call_soon_threadsafe(asked.set) if isinstance(request, PullMessage) else None
-    )
+async def test_a_held_pull_is_answered_by_the_next_message(broker, consumer, producing, tools):
     held = asyncio.ensure_future(consumer.pull(QUEUE, 5, wait_ms=20_000))
-    await asked.wait()
+    await tools.until(broker, lambda: len(broker.holds) == 1)
     async with producing() as mq:
         await mq.send("T", b"7", queue=QUEUE)
     assert [message.body for message in (await held).messages] == [7]
@@ -178,6 +173,7 @@ async def test_changes_of_registered_topics_are_told(cluster, broker, tools):
         cluster.topics["T"] = (6, 6)
         await mq._client.io.run(consumer._session.routes.refresh("T"))
         assert await told.get() == ("T", 6)
+        await consumer.pull(QUEUE, 0)
         await consumer.close()
         await consumer.close()
         assert (mq.client_id, "g") in broker.left

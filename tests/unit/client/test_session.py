@@ -15,6 +15,7 @@ from kourou.protocol.frames import Kind
 from kourou.protocol.messages.membership import (
     GetConsumerListByGroup,
     GetConsumerRunningInfo,
+    HeartBeat,
     NotifyConsumerIdsChanged,
 )
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
@@ -88,8 +89,10 @@ async def test_a_broker_that_does_not_know_us_is_told(cluster, broker, session):
         with pytest.raises(Unavailable, match="does not know this member"):
             await session.members("g", known)
         broker.intercept = None
-        while session.client_id not in broker.members.get("g", {}):
-            await asyncio.sleep(0)
+        told = asyncio.Event()
+        broker.intercept = lambda _: told.set()
+        await told.wait()
+        assert isinstance(broker.seen[-1], HeartBeat)
 
     await on_io(session, work)
 
@@ -128,12 +131,14 @@ async def test_a_reset_reaches_its_group(cluster, broker, session):
 
 async def test_requests_a_client_does_not_answer_are_declined(cluster, broker, session):
     async def work():
+        member = Member()
+        await session.join(member)
         session.connections.to(broker.address)
         [wire] = cluster.wires_to(broker)
         request = GetConsumerRunningInfo(consumer_group="g", client_id="x")
         wire.hear(request, kind=Kind.REQUEST)
-        while not wire.replies:
-            await asyncio.sleep(0)
+        wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
+        await member.heard.wait()
         return wire.replies[0]
 
     reply = await on_io(session, work)

@@ -1,0 +1,62 @@
+"""Brokers and the cluster, as an operator sees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.client.io_thread import ClientClosed
+from kourou.errors import BadRequest, Code, ConfigError
+from kourou.protocol.bodies import encode_kv_table, encode_properties_text
+from kourou.protocol.messages.broker_admin import (
+    GetBrokerConfig,
+    GetBrokerRuntimeInfo,
+    UpdateBrokerConfig,
+)
+from kourou.testing.wire_broker import Answer
+
+
+@pytest.fixture
+async def admin(broker, producing):
+    async with producing() as mq:
+        yield mq.admin
+
+
+async def test_the_cluster(cluster, admin):
+    cluster.broker("broker-b")
+    info = await admin.cluster.info()
+    assert info.clusters == {"c1": ("broker-a", "broker-b")}
+    assert await admin.brokers.names() == ["broker-a", "broker-b"]
+
+
+async def test_settings_of_a_broker(broker, admin):
+    changed = []
+
+    def answer(request):
+        if isinstance(request, GetBrokerConfig):
+            return Answer(body=encode_properties_text({"brokerName": "broker-a"}))
+        if isinstance(request, UpdateBrokerConfig):
+            changed.append(request)
+            return Answer()
+        if isinstance(request, GetBrokerRuntimeInfo):
+            return Answer(body=encode_kv_table({"putTps": "1 2 3"}))
+        return None
+
+    broker.intercept = answer
+    assert await admin.brokers.config("broker-a") == {"brokerName": "broker-a"}
+    assert await admin.brokers.runtime("broker-a") == {"putTps": "1 2 3"}
+    await admin.brokers.update_config("broker-a", {"flushDiskType": "SYNC_FLUSH"})
+    assert len(changed) == 1
+    broker.intercept = lambda _: Answer(Code.NO_PERMISSION, remark="not while it runs")
+    with pytest.raises(Exception, match="not while it runs"):
+        await admin.brokers.update_config("broker-a", {"storePathRootDir": "x"})
+    assert not issubclass(BadRequest, ConfigError)
+
+
+async def test_a_broker_nobody_knows(admin):
+    with pytest.raises(BadRequest, match="broker-a"):
+        await admin.brokers.config("broker-x")
+
+
+async def test_only_an_open_client_has_it(producing):
+    with pytest.raises(ClientClosed):
+        _ = producing().admin

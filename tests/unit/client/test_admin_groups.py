@@ -1,0 +1,145 @@
+"""Groups and their progress, as an operator handles them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.client.admin_groups import TO_THE_END_MS
+from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound
+from kourou.model.group import GroupConfig
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
+from kourou.model.topic import DataVersion
+from kourou.protocol.bodies import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    decode_group_config,
+    encode_consumer_connection,
+    encode_group_configs,
+    encode_offset_table,
+    encode_producer_connection,
+)
+from kourou.protocol.messages.groups import (
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroupConfig,
+    UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.membership import (
+    GetConsumerConnectionList,
+    GetProducerConnectionList,
+)
+from kourou.protocol.messages.offsets import CloneGroupOffset, InvokeBrokerToResetOffset
+from kourou.testing.wire_broker import Answer
+
+
+@pytest.fixture
+async def mq(broker, producing):
+    async with producing() as mq:
+        yield mq
+
+
+def answering(broker, table):
+    """Let the broker answer requests of these types so; collects them."""
+    seen = []
+
+    def intercept(request):
+        answer = table.get(type(request))
+        if answer is not None:
+            seen.append(request)
+        return answer
+
+    broker.intercept = intercept
+    return seen
+
+
+async def test_creating_and_deleting(broker, mq):
+    seen = answering(
+        broker, {UpdateAndCreateSubscriptionGroup: Answer(), DeleteSubscriptionGroup: Answer()}
+    )
+    await mq.admin.groups.create("g")
+    await mq.admin.groups.create(GroupConfig("h", retry_max_times=3))
+    await mq.admin.groups.delete("g", remove_offsets=True)
+    assert len(seen) == 3
+    assert (seen[2].group_name, seen[2].remove_offset) == ("g", True)
+    assert decode_group_config  # the body is the broker's to read
+
+
+async def test_listing_joins_brokers(cluster, broker, mq):
+    other = cluster.broker("broker-b")
+    for one, names in ((broker, ["h", "g"]), (other, ["g", "i"])):
+        body = encode_group_configs([GroupConfig(name) for name in names], DataVersion())
+        answering(one, {GetAllSubscriptionGroupConfig: Answer(body=body)})
+    assert [group.name for group in await mq.admin.groups.list()] == ["g", "h", "i"]
+
+
+@pytest.mark.feature("F006", "F363")
+async def test_who_is_there(cluster, broker, mq):
+    other = cluster.broker("broker-b")
+    me = Connection(client_id="me", client_addr="1.1.1.1:5", language="PYTHON", version=401)
+    you = Connection(client_id="you", client_addr="1.1.1.2:5", language="JAVA", version=401)
+    for one, found in ((broker, [you, me]), (other, [me])):
+        consumers = ConsumerConnection(
+            connections=found,
+            subscriptions={},
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=MessageModel.CLUSTERING,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        )
+        answering(
+            one,
+            {
+                GetConsumerConnectionList: Answer(body=encode_consumer_connection(consumers)),
+                GetProducerConnectionList: Answer(
+                    body=encode_producer_connection(ProducerConnection(found))
+                ),
+            },
+        )
+    assert [one.client_id for one in await mq.admin.groups.members("g")] == ["me", "you"]
+    assert [one.client_id for one in await mq.admin.groups.producers("p")] == ["me", "you"]
+    for one in (broker, other):
+        answering(one, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    with pytest.raises(KourouError):
+        await mq.admin.groups.members("g")
+
+
+async def test_progress_and_lag(broker, mq):
+    await mq.send_many("T", [b"x"] * 8)
+    broker.committed["g", "T", 0] = 2
+    progress = await mq.admin.offsets.of("g", "T")
+    first = progress[MessageQueue("T", "broker-a", 0)]
+    assert (first.broker_offset, first.consumer_offset) == (2, 2)
+    assert await mq.admin.offsets.lag("g", "T") == 6
+    assert set(await mq.admin.offsets.of("g")) == set(progress)
+
+
+@pytest.mark.feature("F267", "F364")
+async def test_resetting(broker, mq):
+    await mq.send_many("T", [b"x"] * 8)
+    queues = [MessageQueue("T", "broker-a", n) for n in range(4)]
+    moved = await mq.admin.offsets.reset("g", "T", 1_000_001)
+    assert moved == dict.fromkeys(queues, 1)
+    assert await mq.admin.offsets.reset("g", "T", TO_THE_END_MS) == dict.fromkeys(queues, 2)
+    seen = answering(
+        broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({queues[0]: 1}))}
+    )
+    await mq.admin.offsets.reset("g", "T", 5, force=False)
+    assert (seen[0].timestamp, seen[0].is_force) == (5, False)
+
+
+async def test_resetting_what_is_not_there(broker, mq):
+    with pytest.raises(TopicNotFound):
+        await mq.admin.offsets.reset("g", "Nobody", 0)
+    answering(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
+    with pytest.raises(GroupNotFound):
+        await mq.admin.offsets.reset("g", "T", 0)
+
+
+async def test_cloning(broker, mq):
+    seen = answering(broker, {CloneGroupOffset: Answer()})
+    await mq.admin.offsets.clone("g", "h", "T")
+    await mq.admin.offsets.clone("g", "h")
+    assert [(one.src_group, one.dest_group, one.topic) for one in seen] == [
+        ("g", "h", "T"),
+        ("g", "h", None),
+    ]

@@ -1,0 +1,124 @@
+"""Opening and closing, options of the process, and what a fork leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kourou import ClientSettings
+from kourou.client.client_core import ClientCore, local_address, process_options
+from kourou.client.discovery import NameServers
+from kourou.client.io_thread import ClientClosed, ForkedClient
+from kourou.errors import BadRequest, ConfigError
+
+
+def core(cluster, **settings) -> ClientCore:
+    return ClientCore(
+        "127.0.0.1:9876", ClientSettings(client_ip="1.2.3.4", **settings), dial=cluster.dial
+    )
+
+
+def opened(client: ClientCore) -> ClientCore:
+    client.acquire().submit(client.open()).result(10)
+    return client
+
+
+def closed(client: ClientCore) -> None:
+    client.io.submit(client.close()).result(10)
+    client.release()
+
+
+@pytest.mark.feature("F031")
+def test_discovery_happens_when_it_is_made(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(ConfigError, match="NAMESRV_ADDR"):
+        ClientCore(None, ClientSettings())
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
+    ClientCore(None, ClientSettings())
+    ClientCore(None, ClientSettings(namesrv_addr="127.0.0.1:2"))
+    with pytest.raises(ConfigError, match="no address"):
+        ClientCore(None, ClientSettings(), options={"rocketmq.namesrv.addr": "a b"})
+
+
+@pytest.mark.feature("F031")
+def test_options_of_the_interpreter():
+    script = "from kourou.client.client_core import process_options as p; print(p())"
+    option = "rocketmq.namesrv.addr=h:1"
+    run = subprocess.run(
+        [sys.executable, "-X", option, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "{'rocketmq.namesrv.addr': 'h:1'}"
+    assert isinstance(process_options(), dict)
+
+
+@pytest.mark.feature("F212", "F284", "F285")
+def test_client_ids(cluster):
+    first, second = opened(core(cluster)), opened(core(cluster, instance_name="blue"))
+    try:
+        assert first.session.client_id.startswith(f"1.2.3.4@{os.getpid()}#")
+        assert second.session.client_id == "1.2.3.4@blue"
+        assert first.io is second.io, "one thread for one set of name servers"
+    finally:
+        closed(first)
+        closed(second)
+
+
+def test_before_and_after_it_is_open(cluster):
+    client = core(cluster)
+    with pytest.raises(ClientClosed):
+        _ = client.session
+    opened(client)
+    assert client.is_open
+    closed(client)
+    assert not client.is_open
+    with pytest.raises(ClientClosed):
+        _ = client.session
+
+
+def test_a_bad_name_is_refused_and_nothing_stays(cluster):
+    from kourou import ProducerSettings
+
+    client = opened(core(cluster))
+    try:
+        with pytest.raises(BadRequest):
+            client.producer(ProducerSettings(producer_group="no group!"))
+    finally:
+        closed(client)
+
+
+def test_addresses():
+    assert local_address(NameServers(("127.0.0.1:9876",), "test")) == "127.0.0.1"
+    assert local_address(NameServers(("tcp://[::1]:1",), "test")) in ("::1", "127.0.0.1")
+    nowhere = NameServers(("tcp://host.invalid.:1",), "test")
+    assert local_address(nowhere) == "127.0.0.1"
+
+
+@pytest.mark.fault
+def test_a_forked_child_is_told_and_may_open_its_own(cluster):
+    client = opened(core(cluster))
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        verdict = b"nothing"
+        try:
+            try:
+                client.session.client_id.encode()
+            except ForkedClient:
+                verdict = b"told"
+            client.release()
+            own = opened(core(cluster))
+            verdict += b" and open" if own.is_open else b""
+            closed(own)
+        finally:
+            os.write(write_end, verdict)
+            os._exit(0)
+    os.close(write_end)
+    verdict = os.read(read_end, 100)
+    os.close(read_end)
+    os.waitpid(child, 0)
+    assert verdict == b"told and open"
+    assert client.is_open
+    closed(client)
