@@ -112,10 +112,10 @@ def test_tests_do_not_sleep(tests: list) -> None:
     assert not sleeping, "\n".join(sleeping)
 
 
-def test_every_silenced_check_says_why(every_python: list) -> None:
+def test_every_silenced_check_says_why(production: list) -> None:
     bare = [
         f"{source.path}:{number}: {line.strip()}"
-        for source in every_python
+        for source in production
         for number, line in enumerate(source.text.splitlines(), 1)
         if silenced_without_reason(line)
     ]

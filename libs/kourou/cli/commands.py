@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from kourou.cli.admin.commands import admin
 from kourou.cli.services import run_service
 
 app = typer.Typer(
@@ -130,6 +131,7 @@ bench = typer.Typer(
     help="Measure this machine: send, consume, latency. Prints; never judges.",
 )
 app.add_typer(bench, name="bench")
+app.add_typer(admin, name="admin")
 
 Messages = Annotated[int, typer.Option("--messages", min=1, help="How many messages.")]
 Size = Annotated[int, typer.Option("--size", min=1, max=4_000_000, help="Bytes of a body.")]

@@ -29,6 +29,7 @@ from kourou.protocol.messages.broker_admin import (
     GetBrokerRuntimeInfo,
     UpdateBrokerConfig,
 )
+from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePermOfBroker
 
 
 class Brokers(AdminDesk):
@@ -65,6 +66,22 @@ class Brokers(AdminDesk):
         """Rates, bounds and sizes, as texts under RocketMQ's names."""
         reply = await self._ask(await self._leader(broker_name), GetBrokerRuntimeInfo())
         return decode_kv_table(body_of(reply))
+
+    @on_io_thread
+    async def wipe_write_perm(self, broker_name: str) -> None:
+        """Take the broker's queues out of the routes for sending, at every name server (F359).
+
+        Producers know it when they refresh their routes, within 30 s; consumers go on. It holds
+        until `add_write_perm` or until the broker is gone.
+        """
+        await self._leader(broker_name)
+        await self._session.name_servers.tell_all(WipeWritePermOfBroker(broker_name=broker_name))
+
+    @on_io_thread
+    async def add_write_perm(self, broker_name: str) -> None:
+        """Undo `wipe_write_perm`."""
+        await self._leader(broker_name)
+        await self._session.name_servers.tell_all(AddWritePermOfBroker(broker_name=broker_name))
 
 
 class Cluster(AdminDesk):

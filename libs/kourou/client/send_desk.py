@@ -62,9 +62,13 @@ RETRY_CODES = frozenset(
 STALE_ROUTE_CODES = frozenset(
     {Code.TOPIC_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE, Code.NO_PERMISSION, Code.STORE_FAULTED}
 )
-_V4_HOST_BYTES = 8
 SAME_BROKER_PAUSE_MS = 50
 """Pause before a second attempt at the same broker; it doubles with each further one."""
+
+ROUTE_WAIT_MS = 1_000
+"""How long such an attempt waits for a name server to say where the broker is now."""
+
+_V4_HOST_BYTES = 8
 
 _log = logging.getLogger("kourou.client.send")
 
@@ -78,6 +82,7 @@ class SendDesk:
         self._routes = session.routes
         self._clock = session.clock
         self._robin = RoundRobin(session.chance.getrandbits(31))
+        self._again: set[asyncio.Task[None]] = set()
         self._in_flight = 0
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
@@ -166,9 +171,12 @@ class SendDesk:
                 self._notice_routes(frame, outcomes)
             return
         final: list[tuple[Unsent, Outcome | None]] = []
-        again: dict[int, list[Unsent]] = {}
-        retries: dict[Lane, tuple[Lane, int] | None] = {}
+        elsewhere: list[Unsent] = []
+        there: list[Unsent] = []
+        others: dict[Lane, Lane | None] = {}
+        pause_ms = SAME_BROKER_PAUSE_MS << (frame.attempt - 1)
         for message, outcome in zip(frame.messages, outcomes, strict=True):
+            lane = message.lane
             if isinstance(outcome, SendResult):
                 if not resend_unsafe or outcome.status is SendStatus.SEND_OK:
                     final.append((message, outcome))
@@ -177,42 +185,36 @@ class SendDesk:
             elif not _worth_another_attempt(outcome):
                 final.append((message, message.stored or outcome))
                 continue
-            lane = message.lane
-            if lane not in retries:
-                retries[lane] = self._other_lane(frame, lane, elsewhere=message.stored is not None)
-            retry = retries[lane]
-            if retry is None or now_ms + retry[1] >= message.deadline_ms:
+            if lane not in others:
+                others[lane] = self._other_lane(frame, lane)
+            other = others[lane]
+            if other is None:
                 final.append((message, message.stored or outcome))
-                continue
-            _move(message, retry[0])
-            again.setdefault(retry[1], []).append(message)
-        for delay_ms, messages in again.items():
-            _log.info(
-                "sending %d messages again (attempt %d) in %d ms after: %s",
-                len(messages),
-                frame.attempt + 1,
-                delay_ms,
-                outcomes[0],
-            )
-            loop = asyncio.get_running_loop()
-            loop.call_later(delay_ms / 1000, self._resend, messages, frame.attempt + 1)
+            elif other.broker_name != lane.broker_name:
+                _move(message, other)
+                elsewhere.append(message)
+            elif message.stored is None and now_ms + pause_ms < message.deadline_ms:
+                there.append(message)
+            else:
+                final.append((message, message.stored or outcome))
+        if elsewhere:
+            _log.info("sending %d messages elsewhere after: %s", len(elsewhere), outcomes[0])
+            asyncio.get_running_loop().call_soon(self._resend, elsewhere, frame.attempt + 1)
+        if there:
+            _log.info("sending %d messages again after: %s", len(there), outcomes[0])
+            again = asyncio.ensure_future(self._resend_there(there, frame.attempt + 1, pause_ms))
+            self._again.add(again)
+            again.add_done_callback(self._again.discard)
         self._notice_routes(frame, outcomes)
         self._settle(final)
 
-    def _other_lane(
-        self, frame: SendFrame, lane: Lane, *, elsewhere: bool
-    ) -> tuple[Lane, int] | None:
-        """Where and after which pause (ms) the next attempt goes; None if there is none."""
+    def _other_lane(self, frame: SendFrame, lane: Lane) -> Lane | None:
+        """Where the next attempt goes, perhaps there again; None if there is no next attempt."""
         terms = lane.terms
         if terms.pinned or terms.oneway or frame.attempt >= terms.attempts:
             return None
         known = self._routes.known(lane.queue.topic)
-        other = lane if known is None else self._choose(known, lane)
-        if other.broker_name != lane.broker_name:
-            return other, 0
-        if elsewhere:
-            return None
-        return other, SAME_BROKER_PAUSE_MS << (frame.attempt - 1)
+        return lane if known is None else self._choose(known, lane)
 
     def _choose(self, known: QueueMap, lane: Lane) -> Lane:
         if not known.writable:
@@ -229,6 +231,28 @@ class SendDesk:
     def _resend(self, messages: list[Unsent], attempt: int) -> None:
         for frame in frames(gather(messages), attempt):
             self._send(frame)
+
+    async def _resend_there(self, messages: list[Unsent], attempt: int, pause_ms: int) -> None:
+        """Try the same broker once more: after a pause, and at the address it has by then."""
+        await asyncio.sleep(pause_ms / 1000)
+        lanes = list(dict.fromkeys(message.lane for message in messages))
+        for topic in dict.fromkeys(lane.queue.topic for lane in lanes):
+            try:
+                await asyncio.wait_for(self._routes.refresh(topic), ROUTE_WAIT_MS / 1000)
+            except (KourouError, TimeoutError) as error:
+                _log.info("the route of %s stays as it was: %r", topic, error)
+        renewed = {lane: self._renewed(lane) for lane in lanes}
+        for message in messages:
+            _move(message, renewed[message.lane])
+        self._resend(messages, attempt)
+
+    def _renewed(self, lane: Lane) -> Lane:
+        known = self._routes.known(lane.queue.topic)
+        if known is None:
+            return lane
+        if lane.queue not in known.writable:
+            return self._choose(known, lane)
+        return lane_to(known, lane.queue, lane.place.topic, lane.terms) or lane
 
     def _notice_routes(self, frame: SendFrame, outcomes: list[Outcome]) -> None:
         """Refresh routes that an answer shows to be stale, or that were borrowed until now."""

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kourou.engine.ports import StoreView
-from kourou.errors import KourouError
 from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX
 from kourou.model.message import Property, StoredMessage
 from kourou.protocol.record import decode_record
@@ -109,10 +108,7 @@ class Repeats:
 
 def _sent(record: memoryview) -> StoredMessage | None:
     """The message, if a producer sent it: one that came back for another attempt is no send."""
-    try:
-        stored = decode_record(record, decompress=False)
-    except KourouError:  # somebody's properties are no properties: it is nobody's original
-        return None
+    stored = decode_record(record, decompress=False)
     again = stored.reconsume_times > 0 or Property.RETRY_TOPIC in stored.properties
     return None if again else stored
 

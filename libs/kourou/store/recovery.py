@@ -114,7 +114,7 @@ class _Recovery:
             dispatch_from = self._log.start
         self._settle_log(found, rules)
         self._settle_projections(found.end)
-        self._dispatch(dispatch_from, found.end)
+        self._dispatch(max(dispatch_from, self._log.start), found.end)
         for topic, queue_id, offset in kept:
             self._parts.dispatcher.dispatch_gap(topic, queue_id, offset)
         self._parts.queues.correct_min_offsets(self._log.start)

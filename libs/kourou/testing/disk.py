@@ -160,6 +160,18 @@ class SimDisk:
         self._fail_sync_at = self._cut_power_at = 0
         return self
 
+    def copy(self) -> SimDisk:
+        """The same files once more on a disk of its own, all durable, with locks free."""
+        after = SimDisk(self._rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
+        for name in sorted(self._names):
+            inode = self._names[name]
+            if name != "/":
+                after._link(name, None if inode is None else _settled(inode))
+        after._durable = dict(after._names)
+        after._changed.clear()
+        after._used = self._used
+        return after
+
     def crash(self) -> SimDisk:
         """Cut the power now; return the disk that is found afterwards, with its locks free."""
         after = SimDisk(self._rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
@@ -388,6 +400,16 @@ class SimDisk:
         parent = _parent(name)
         self._children[parent].discard(name)
         self._changed.setdefault(parent, set()).add(name)
+
+
+def _settled(inode: _Inode) -> _Inode:
+    """A copy whose every byte is durable."""
+    copied = _Inode(0, reserved=inode.reserved)
+    copied.data = bytearray(inode.data)
+    copied.durable = bytearray(inode.data)
+    copied.blocks = set(inode.blocks)
+    copied.modified_ms = inode.modified_ms
+    return copied
 
 
 def _parent(name: str) -> str:

@@ -1,7 +1,7 @@
 """A broker's mind without hands: the real core over a store in memory, driven by a test's clock.
 
-Lives here: `MemoryStore` (the engine's read port over appended bytes) and `Engine` (the core with its
-effects applied). The real store passes the same contract tests (tests/contract/test_store_view.py).
+Lives here: `MemoryStore` (the engine's read port over appended bytes) and `Engine` (the core with
+its effects applied). The real store passes the same contract tests.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from kourou.engine.ports import QueueRead
 from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, Rejected
+from kourou.model.message import StoredMessage
+from kourou.model.names import CONTROL_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.record import check_record, decode_record
@@ -228,10 +230,18 @@ class Engine:
         self, request: Request, *body: Buffer, peer: int = 1, deadline_ms: int = 0
     ) -> tuple[int, int]:
         """Let a request arrive; returns the name under which `replies` will have its answer."""
-        to = ReplyTo(self.peer(peer), next(self._correlations))
-        received = Received(to, request, list(body), self.wall_ms, deadline_ms)
+        name, received = self.received(request, *body, peer=peer, deadline_ms=deadline_ms)
         self.handle(received)
-        return peer, to.correlation
+        return name
+
+    def received(
+        self, request: Request, *body: Buffer, peer: int = 1, deadline_ms: int = 0
+    ) -> tuple[tuple[int, int], Received]:
+        """A request as an input, for turns with several; and the name of its answer."""
+        to = ReplyTo(self.peer(peer), next(self._correlations))
+        return (peer, to.correlation), Received(
+            to, request, list(body), self.wall_ms, deadline_ms
+        )
 
     def ask(self, request: Request, *body: Buffer, peer: int = 1) -> Reply:
         """Let a request arrive and return its answer, which must be there at once."""
@@ -240,6 +250,17 @@ class Engine:
     def handle(self, *inputs: Input) -> None:
         """One turn of the loop, and the turns that follow from it."""
         self._perform(self.core.handle(self.now_ms, inputs))
+
+    def stored(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+        """The messages of a queue, in order."""
+        return [
+            decode_record(self.store.records[position])
+            for position in self.store.queues.get((topic, queue_id), [])
+        ]
+
+    def events(self) -> list[StoredMessage]:
+        """The records of the control topic, in order."""
+        return self.stored(CONTROL_TOPIC)
 
     def flush(self) -> None:
         """The disk catches up."""

@@ -19,6 +19,7 @@ from kourou.engine.appends import LogEnd
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Start
+from kourou.engine.events import Event
 from kourou.engine.inputs import (
     Disconnected,
     Input,
@@ -110,7 +111,12 @@ class BrokerService:
         settings = self.settings
         rules = rules_of(settings)
         events = self._open_events(store)
-        booted = boot_control(store, events, mirror, rules)
+        try:
+            booted = boot_control(store, events, mirror, rules)
+        except BaseException:
+            if events is not None:
+                events.close()
+            raise
         server = ZmqServer(
             settings.zmq_bind_address,
             self._arrived,
@@ -118,7 +124,12 @@ class BrokerService:
             insecure_network=settings.insecure_network,
             clock=self._clock,
         )
-        server.start()  # before anything is recorded: a taken port must leave the store as it was
+        try:
+            server.start()  # before anything is recorded: a taken port leaves the store as it was
+        except BaseException:
+            if events is not None:
+                events.close()
+            raise
         self._server = server
         figures = Figures(store, self._clock)
         desks = Desks(
@@ -190,7 +201,7 @@ class BrokerService:
             self._projector = Projector(
                 parts.store, parts.events, desks.control, lambda: desks.confirmations.flushed
             )
-            await self._projector.start()
+            self._projector.start()
         parts.mirror.start()
         self._ready = True
         addresses = [
@@ -217,16 +228,19 @@ class BrokerService:
         if store.space_wanted:
             space = await asyncio.to_thread(store.allocate_next)
             core.handle(self._clock.monotonic_ms(), [SpaceChanged(space.allocated_end, space.full)])
-        performers = self._hands.performers()
-        for events, why in (
-            (parts.booted.imported, "imported from config/*.json, which another broker wrote"),
-            ((), "the broker's own"),
-        ):
-            events = events or decide_start(core.desks.control, core.desks.topic_desk.rules)
-            effects = core.start(self._clock.monotonic_ms(), self._clock.now_ms(), events, why)
-            for effect in effects:
-                performers[type(effect)](effect)
+        self._record(parts.booted.imported, "imported from config/*.json of another broker")
+        # Decided only now: what was imported is not made a second time.
+        own = decide_start(core.desks.control, core.desks.topic_desk.rules)
+        self._record(own, "the broker's own")
         self._hands.dispatch()
+
+    def _record(self, events: Sequence[Event], why: str) -> None:
+        assert self._parts is not None
+        assert self._hands is not None
+        performers = self._hands.performers()
+        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        for effect in self._parts.core.start(now_ms, wall_ms, events, why):
+            performers[type(effect)](effect)
 
     def _register_with(self, addresses: Sequence[str]) -> Registration:
         settings = self.settings

@@ -7,8 +7,7 @@ May not live here: recovery of the log itself (kourou.store), changing anything 
     the log's control topic    decides, as far back as it reaches
     the event store            what came before that, and the history
     config/*.json              a store that never had a control topic (a RocketMQ broker wrote it),
-    and
-                               whatever another broker changed while it ran on this store
+                               and whatever another broker changed while it ran on this store
 
 State: none; it makes the state that the engine then owns.
 """
@@ -62,7 +61,12 @@ def boot_control(
     neither the event store nor the files know what the log no longer has.
     """
     low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
-    control = _projected(events, low, high)
+    try:
+        control = _projected(events, low, high)
+    except MetadataUnavailable as error:
+        # What it has is neither read nor changed now: the projector goes on from there later.
+        _log.warning("the event store cannot be reached; starting without it: %s", error)
+        events, control = None, None
     if control is None:
         control = ControlState(next_offset=low)
         if low > 0:
@@ -78,13 +82,13 @@ def boot_control(
                 evolve(control, Recorded(low - 1, -1, 0, "broker", "files", "", event))
             control.next_offset = low
             if events is not None:
-                events.forget()
-                events.begin(CONTROL.snapshot(control))
+                _begin_anew(events, control)
+    writable = events is not None
     for batch in _read(view, control.next_offset, high):
         for recorded in batch:
             evolve(control, recorded)
-        if events is not None:
-            _project(events, batch)
+        if events is not None and writable:
+            writable = _project(events, batch)
     imported = _differences(control, files.foreign(), rules)
     if imported:
         _log.warning("importing %d changes from config/*.json", len(imported))
@@ -120,8 +124,8 @@ def _projected(events: EventStore | None, low: int, high: int) -> ControlState |
         raise
     except KourouError as error:
         _log.warning("the event store is rebuilt from the log: %s", error)
-        events.forget()
-        return ControlState() if low == 0 else None
+        _forget(events)
+        return None
     if end < low:
         return None
     return state
@@ -138,11 +142,31 @@ def _read(view: StoreView, offset: int, high: int) -> Iterator[list[Recorded]]:
         offset = batch[-1].offset + 1
 
 
-def _project(events: EventStore, batch: list[Recorded]) -> None:
+def _project(events: EventStore, batch: list[Recorded]) -> bool:
+    """Bring the event store along; False if it does not follow: then the projector mends it."""
     try:
         events.append(batch)
     except Corrupt as error:
-        _log.warning(
-            "the event store differs from the log and is rebuilt at the next start: %s", error
-        )
+        _log.warning("the event store differs from the log and is rebuilt: %s", error)
+        _forget(events)
+        return False
+    except MetadataUnavailable as error:
+        _log.warning("the event store cannot be reached; it catches up later: %s", error)
+        return False
+    return True
+
+
+def _forget(events: EventStore) -> None:
+    try:
         events.forget()
+    except MetadataUnavailable as error:
+        _log.warning("the event store cannot be reached; it is mended later: %s", error)
+
+
+def _begin_anew(events: EventStore, control: ControlState) -> None:
+    """The history is lost: let the event store begin with what is known."""
+    try:
+        events.forget()
+        events.begin(CONTROL.snapshot(control))
+    except MetadataUnavailable as error:
+        _log.warning("the event store cannot be reached; it is mended later: %s", error)

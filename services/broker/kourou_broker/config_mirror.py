@@ -10,12 +10,14 @@ State: projection. All files can be deleted; they come back with the next start 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kourou.engine.control import ControlState
 from kourou.engine.progress import Commits
+from kourou.errors import KourouError
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.store.config_files import GROUPS, OFFSETS, TOPICS, ConfigFiles
@@ -27,6 +29,9 @@ _log = logging.getLogger("kourou.broker")
 
 SETTLE_S = 0.1
 """Changes of one burst are written once."""
+
+RETRY_S = 1.0
+"""Between attempts while the disk does not take them."""
 
 Progress = dict[str, dict[str, dict[int, int]]]
 
@@ -46,13 +51,16 @@ class Tables:
 class ConfigMirror:
     """Writes the tables behind the data path's back."""
 
-    def __init__(self, disk: Disk, paths: StorePaths) -> None:
+    def __init__(self, disk: Disk, paths: StorePaths, *, retry_s: float = RETRY_S) -> None:
+        self._retry_s = retry_s
+        self._troubled = False
         self._files = ConfigFiles(disk, paths)
         self._foreign = self._files.foreign_changes()
         self._control: ControlState | None = None
         self._commits: Commits | None = None
         self._dirty: dict[str, None] = {}
         self._wanted = asyncio.Event()
+        self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     # -- what stands there --------------------------------------------------------------------
@@ -100,29 +108,41 @@ class ConfigMirror:
         """Write what is due, all of the offsets too, and end."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._dirty["offsets"] = None
+        self._ending.set()
+        self._wanted.set()
+        await self._task  # not cancelled: a thread may be writing older tables
+        self._dirty["offsets"] = None  # commits move without a word
         await self._write()
 
     async def _follow(self) -> None:
-        while True:
+        while not self._ending.is_set():
             await self._wanted.wait()
             self._wanted.clear()
-            await self._write()
-            await asyncio.sleep(SETTLE_S)
+            written = await self._write()
+            if not written:
+                self._wanted.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_S if written else self._retry_s):
+                    await self._ending.wait()
 
-    async def _write(self) -> None:
-        """Take the tables here, where nothing changes meanwhile; write them in a thread."""
-        writes = [self._writer(table) for table in self._dirty]
+    async def _write(self) -> bool:
+        """Take the tables here, where nothing changes meanwhile; write them in a thread.
+
+        False if one could not be written: it is dirty still.
+        """
+        writes = [(table, self._writer(table)) for table in self._dirty]
         self._dirty = {}
-        for write in writes:
+        for table, write in writes:
             if write is None:
                 continue
             try:
                 await asyncio.to_thread(write)
-            except OSError as error:
-                _log.warning("config/*.json cannot be written now: %s", error)
+            except (OSError, KourouError) as error:
+                self._dirty[table] = None
+                if not self._troubled:
+                    _log.warning("config/*.json cannot be written now: %s", error)
+        self._troubled = bool(self._dirty.keys() & {table for table, _ in writes})
+        return not self._troubled
 
     def _writer(self, table: str) -> Callable[[], object] | None:
         assert self._control is not None

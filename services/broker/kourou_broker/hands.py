@@ -31,7 +31,7 @@ from kourou.engine.effects import (
 )
 from kourou.engine.inputs import Buffer, Dispatched, Flushed, Input, SpaceChanged, StoreFailed
 from kourou.engine.peer import Peer
-from kourou.errors import DiskFull, KourouError
+from kourou.errors import DiskFull
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.protocol.frames import NO_TRACE, Kind, encode_reply, encode_request
 from kourou.store.flush_schedule import FlushPolicy, FlushSchedule
@@ -102,7 +102,7 @@ class Hands:
         if not self._dispatch_due:
             self._dispatch_due = True
             asyncio.get_running_loop().call_soon(self.dispatch)
-        if self._store.space_wanted:
+        if self._store.space_wanted and self._clock.monotonic_ms() >= self._space_retry_ms:
             self._allocate()
 
     def dispatch(self) -> None:
@@ -110,7 +110,7 @@ class Hands:
         self._dispatch_due = False
         try:
             grown = self._store.dispatch()
-        except (KourouError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
             self._fail(error)
             return
         if grown:
@@ -143,7 +143,7 @@ class Hands:
         loop = asyncio.get_running_loop()
         try:
             position = await loop.run_in_executor(self._flusher, self._store.flush)
-        except (KourouError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
             self._fail(error)
             return
         finally:
@@ -155,16 +155,16 @@ class Hands:
 
     async def _checkpoint_in_thread(self) -> None:
         """Queues, index and recovery point to disk, so that a restart has little to walk."""
-        self._checkpointing = True
-        self._units_dirty_bytes = 0
-        plan = self._store.plan_checkpoint()
+        dirty_bytes, self._units_dirty_bytes = self._units_dirty_bytes, 0
         try:
+            plan = self._store.plan_checkpoint()
             await asyncio.get_running_loop().run_in_executor(
                 self._flusher, self._store.save_checkpoint, plan
             )
         except DiskFull as error:
+            self._units_dirty_bytes += dirty_bytes
             _log.warning("no checkpoint now: %s", error)
-        except (KourouError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
             self._fail(error)
         else:
             self._checkpoints.flushed(self._clock.monotonic_ms())
@@ -182,6 +182,7 @@ class Hands:
             self._dispatch_retry = False
             self.dispatch()
         if not self._checkpointing and self._checkpoints.due(now_ms, self._units_dirty_bytes):
+            self._checkpointing = True
             self._start(self._checkpoint_in_thread())
         if self._store.space_wanted and now_ms >= self._space_retry_ms:
             self._allocate()
@@ -195,12 +196,15 @@ class Hands:
         loop = asyncio.get_running_loop()
         try:
             space = await loop.run_in_executor(self._allocator, self._store.allocate_next)
-        except (KourouError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
             self._fail(error)
         else:
             if space.full:
-                _log.warning("the disk is full: no further log segment can be allocated")
+                if not self._space_retry_ms:
+                    _log.warning("the disk is full: no further log segment can be allocated")
                 self._space_retry_ms = self._clock.monotonic_ms() + SPACE_RETRY_MS
+            else:
+                self._space_retry_ms = 0
             self._post(SpaceChanged(space.allocated_end, space.full))
         finally:
             self._allocating = False

@@ -10,13 +10,14 @@ events wait in the log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
 from kourou.engine.control import CONTROL, ControlState
 from kourou.engine.events import Recorded
 from kourou.engine.ports import StoreView
-from kourou.errors import Corrupt, MetadataUnavailable
+from kourou.errors import Corrupt, KourouError
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou_broker.control_log import read_control_events
@@ -36,62 +37,78 @@ class Projector:
         events: EventStore,
         control: ControlState,
         confirmed: Callable[[], int],
+        *,
+        idle_s: float = IDLE_S,
+        retry_s: float = RETRY_S,
     ) -> None:
         self._view = view
         self._events = events
         self._control = control
         self._confirmed = confirmed
+        self._idle_s = idle_s
+        self._retry_s = retry_s
         self._task: asyncio.Task[None] | None = None
-        self._offset = 0
+        self._offset: int | None = None
+        self._ending = asyncio.Event()
         self.trouble = ""
 
-    async def start(self) -> None:
-        """Begin where the database stands."""
-        self._offset = (await asyncio.to_thread(self._events.info)).next_offset
+    def start(self) -> None:
+        """Begin where the database stands, as soon as it can be asked."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         """Project what is left, if the database can be reached, and end."""
+        self._ending.set()
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            # Not cancelled: a thread may be writing, and nobody else must write meanwhile.
+            (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+            if isinstance(ended, Exception):
+                _log.error("projecting ended with an error", exc_info=ended)
         try:
             while await self._step():
                 pass
-        except MetadataUnavailable as error:
+        except KourouError as error:
             _log.warning("stopping with control events not projected: %s", error)
         await asyncio.to_thread(self._events.close)
 
     @property
     def behind(self) -> int:
-        """How many control events the database lacks."""
+        """How many control events the database lacks, as far as is known."""
         span = self._view.queue_range(CONTROL_TOPIC, 0)
-        return 0 if span is None else max(span[1] - self._offset, 0)
+        return 0 if span is None else max(span[1] - (self._offset or 0), 0)
 
     async def _run(self) -> None:
-        while True:
+        while not self._ending.is_set():
             try:
                 more = await self._step()
-                self.trouble = ""
-                await asyncio.sleep(0 if more else IDLE_S)
-            except MetadataUnavailable as error:
+            except KourouError as error:
                 if not self.trouble:
                     _log.warning(
-                        "the event store cannot be reached; the data path goes on: %s", error
+                        "control events are not projected now; the data path goes on: %s", error
                     )
                 self.trouble = str(error)
-                await asyncio.sleep(RETRY_S)
+                await self._pause(self._retry_s)
+            else:
+                self.trouble = ""
+                await self._pause(0 if more else self._idle_s)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
 
     async def _step(self) -> bool:
         """Project one batch; True if there may be more."""
-        batch = self._next()
+        if self._offset is None:
+            self._offset = (await asyncio.to_thread(self._events.info)).next_offset
+        batch = self._next(self._offset)
         if not batch:
             return False
         try:
             await asyncio.to_thread(self._events.append, batch)
         except Corrupt as error:
             _log.error("the event store does not match the log; it starts anew: %s", error)
-            await asyncio.to_thread(self._start_anew)
+            await self._start_anew()
             return False
         self._offset = batch[-1].offset + 1
         info = await asyncio.to_thread(self._events.info)
@@ -100,14 +117,19 @@ class Projector:
             await asyncio.to_thread(self._events.snapshot, taken)
         return True
 
-    def _start_anew(self) -> None:
-        taken = CONTROL.snapshot(self._control)
-        self._events.forget()
-        self._events.begin(taken)
+    async def _start_anew(self) -> None:
+        taken = CONTROL.snapshot(self._control)  # here: the loop changes the state meanwhile
+
+        def begin() -> None:
+            self._events.forget()
+            self._events.begin(taken)
+
+        self._offset = None  # should this fail, the database is asked where it stands
+        await asyncio.to_thread(begin)
         self._offset = taken.offset
 
-    def _next(self) -> list[Recorded]:
+    def _next(self, offset: int) -> list[Recorded]:
         span = self._view.queue_range(CONTROL_TOPIC, 0)
-        if span is None or span[1] <= self._offset:
+        if span is None or span[1] <= offset:
             return []
-        return read_control_events(self._view, max(self._offset, span[0]), self._confirmed())
+        return read_control_events(self._view, max(offset, span[0]), self._confirmed())

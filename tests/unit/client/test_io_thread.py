@@ -90,7 +90,7 @@ async def test_after_the_last_user_it_is_closed():
 def test_a_forked_child_is_told_and_gets_a_fresh_thread(thread):
     read_end, write_end = os.pipe()
     child = os.fork()
-    if child == 0:  # pragma: no cover - the child reports by the pipe
+    if child == 0:
         verdict = b"nothing"
         try:
             try:

@@ -171,6 +171,20 @@ async def test_a_broker_that_is_gone(cluster, producing):
     assert len(good.stored("T")) == 4
 
 
+@pytest.mark.fault
+async def test_a_broker_that_came_back_at_another_address(cluster, broker, producing):
+    async with producing() as mq:
+        await mq.send("T", b"before")
+        cluster.down.add(broker.address)
+        del cluster.brokers[broker.address]
+        broker.address = "broker-a:30911"
+        cluster.brokers[broker.address] = broker
+        result = await mq.send("T", b"after")
+    assert [stored.body for stored in broker.stored("T")] == [b"before", b"after"]
+    assert broker.frames[-1].attempt == 2
+    assert result.queue.broker_name == "broker-a"
+
+
 async def test_no_queue_takes_writes(cluster, producing):
     cluster.broker()
     cluster.topics["T"] = (2, 2)

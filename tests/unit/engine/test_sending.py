@@ -4,20 +4,17 @@ import msgspec
 import numpy as np
 import pytest
 
+from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged, StoreFailed
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.record import decode_record
 from kourou.testing.engine import Engine, header_of
 
 
-def stored(engine: Engine, topic: str, queue_id: int) -> list[bytes]:
-    return [
-        decode_record(engine.store.records[at]).body
-        for at in engine.store.queues.get((topic, queue_id), [])
-    ]
+def bodies(engine: Engine, topic: str, queue_id: int = 0) -> list[bytes]:
+    return [message.body for message in engine.stored(topic, queue_id)]
 
 
 @pytest.mark.feature("F010", "F011", "F053")
@@ -56,9 +53,9 @@ def test_a_batch_over_topics_and_queues_is_numbered_lane_by_lane(engine, draft, 
     second = header_of(engine.ask(*records(drafts, lanes, lane_of)))
     assert first.lane_offsets == [0, 0, 0]
     assert second.lane_offsets == [3, 2, 2]
-    assert stored(engine, "orders", 0) == [b"0", b"2", b"6"] * 2
-    assert stored(engine, "orders", 3) == [b"1", b"5"] * 2
-    assert stored(engine, "paid", 1) == [b"3", b"4"] * 2
+    assert bodies(engine, "orders", 0) == [b"0", b"2", b"6"] * 2
+    assert bodies(engine, "orders", 3) == [b"1", b"5"] * 2
+    assert bodies(engine, "paid", 1) == [b"3", b"4"] * 2
     positions = np.concatenate([engine.store.queues[lane] for lane in lanes])
     assert len(set(positions.tolist())) == 14
 
@@ -69,7 +66,7 @@ def test_refused_lanes_do_not_hold_back_the_others(engine, draft, records) -> No
     header = header_of(engine.ask(*records(drafts, lanes, [0, 1, 2, 0])))
     assert header.lane_codes == [0, Code.NO_PERMISSION, Code.SYSTEM_ERROR]
     assert "the queue id 9" in header.lane_remarks[2]
-    assert stored(engine, "orders", 0) == [b"\0", b"\0"]
+    assert bodies(engine, "orders", 0) == [b"\0", b"\0"]
     assert ("orders", 9) not in engine.store.queues
 
 
@@ -123,7 +120,7 @@ def test_a_batch_that_crosses_a_segment_is_cut_there(draft, records) -> None:
     drafts = [draft(body=bytes([n]) * 700) for n in range(50)]
     header = header_of(engine.ask(*records(drafts)))
     assert len(header.runs) > 1
-    assert stored(engine, "orders", 0) == [bytes([n]) * 700 for n in range(50)]
+    assert bodies(engine, "orders", 0) == [bytes([n]) * 700 for n in range(50)]
     for position, raw in engine.store.records.items():
         assert position // 16_384 == (position + len(raw) - 1) // 16_384
         assert position % 16_384 + len(raw) + 8 <= 16_384
@@ -158,119 +155,58 @@ def test_a_full_disk_refuses_and_a_freed_one_takes_again(engine, draft, records)
     engine.handle(SpaceChanged(engine.store.end + 100, full=True))
     reply = engine.ask(*records([draft()]))
     assert reply.code == Code.DISK_FULL
-    assert len(stored(engine, "orders", 0)) == 1
+    assert len(bodies(engine, "orders", 0)) == 1
     engine.handle(SpaceChanged(1 << 40, full=False))
     assert header_of(engine.ask(*records([draft()]))).lane_offsets == [1]
 
 
-@pytest.mark.feature("F176")
-def test_a_repeated_send_is_answered_with_the_originals_place(engine, draft, records) -> None:
-    one, two = draft(key="K1", body=b"1"), draft(key="K2", body=b"2")
-    first = header_of(engine.ask(*records([one])))
-    again = header_of(engine.ask(*records([one, two], attempt=2)))
-    assert first.lane_offsets == [0]
-    assert again.offsets == [0, 1]
-    assert stored(engine, "orders", 0) == [b"1", b"2"]
-    assert engine.core.desks.traffic.repeats_removed == 1
-
-
-@pytest.mark.feature("F176")
-def test_a_first_attempt_that_arrives_after_the_second_is_a_repeat_too(
-    engine, draft, records
-) -> None:
-    engine.ask(*records([draft(key="other")]))
-    late = draft(key="K1", body=b"1")
-    second = header_of(engine.ask(*records([late], attempt=2)))
-    first = header_of(engine.ask(*records([late])))
-    assert second.offsets == first.offsets == [1]
-    assert len(stored(engine, "orders", 0)) == 2
-    engine.advance(121_000)
-    assert header_of(engine.ask(*records([late]))).lane_offsets == [2], (
-        "long after, it is a new one"
-    )
-
-
-def test_the_same_key_with_another_body_is_another_message(engine, draft, records) -> None:
-    engine.ask(*records([draft(key="K", body=b"1")]))
-    engine.ask(*records([draft(key="K", body=b"2")], attempt=2))
-    assert stored(engine, "orders", 0) == [b"1", b"2"]
-
-
-def test_a_request_whose_deadline_has_passed_is_not_carried_out(engine, draft, records) -> None:
-    name = engine.send(*records([draft()]), deadline_ms=engine.now_ms)
-    assert engine.replies[name].code == Code.DEADLINE_PASSED
-    assert ("orders", 0) not in engine.store.queues
-
-
-def message(**fields: object) -> SendMessage:
-    return SendMessage(
-        **{
-            "producer_group": "p",
-            "topic": "orders",
-            "default_topic": "TBW102",
-            "default_topic_queue_nums": 4,
-            "queue_id": 0,
-            "born_timestamp": 1,
-            **fields,
-        }
-    )
-
-
-@pytest.mark.feature("F047", "F164")
-def test_a_single_send_is_stored_with_the_cluster_and_without_wait(engine) -> None:
-    reply = engine.ask(
-        message(properties="TAGS\x01A\x02KEYS\x01k1 k2\x02WAIT\x01true\x02UNIQ_KEY\x01U"), b"body"
-    )
-    header = header_of(reply)
-    assert (header.queue_id, header.queue_offset) == (0, 0)
-    assert (header.region_id, header.trace_on) == ("DefaultRegion", "true")
-    found = decode_record(engine.store.records[engine.store.queues["orders", 0][0]])
-    assert found.properties == {
-        "TAGS": "A",
-        "KEYS": "k1 k2",
-        "UNIQ_KEY": "U",
-        "CLUSTER": "DefaultCluster",
-    }
-    assert found.born_host == ("127.0.0.1", 40_001)
-
-
-def test_the_broker_chooses_a_queue_when_asked_to(engine) -> None:
-    queues = {header_of(engine.ask(message(queue_id=-1), b"x")).queue_id for _ in range(8)}
-    assert queues == {0, 1, 2, 3}
-
-
-@pytest.mark.feature("F175")
-def test_an_encoded_batch_is_stored_message_by_message(engine) -> None:
-    from kourou.protocol.batch_body import encode_batch
-
-    body = encode_batch([(7, b"a", b"UNIQ_KEY\x01U1"), (0, b"b", b"UNIQ_KEY\x01U2\x02")])
-    header = header_of(engine.ask(message(batch=True, properties="WAIT\x01true"), body))
-    assert len(header.msg_id.split(",")) == 2
-    assert stored(engine, "orders", 0) == [b"a", b"b"]
-    found = [decode_record(engine.store.records[at]) for at in engine.store.queues["orders", 0]]
-    assert [each.message_id for each in found] == ["U1", "U2"]
-    assert [each.flag for each in found] == [7, 0]
-
-
-def test_an_empty_body_is_a_message(engine) -> None:
-    assert engine.ask(message(), b"").code == Code.SUCCESS
-    assert stored(engine, "orders", 0) == [b""]
-
-
-def test_what_is_not_built_yet_is_refused_and_said_so(engine) -> None:
-    for name in ("DELAY\x013", "TRAN_MSG\x01true"):
-        reply = engine.ask(message(properties=name), b"x")
-        assert reply.code != Code.SUCCESS
-        assert "nothing was stored" in reply.remark
-    assert ("orders", 0) not in engine.store.queues
-
-
 def test_a_topic_that_was_deleted_and_is_back_goes_on_counting(engine, draft, records) -> None:
-    from kourou.protocol.messages.topics import DeleteTopicInBroker
-
     engine.ask(*records([draft(), draft()]))
     assert engine.ask(DeleteTopicInBroker(topic="orders")).code == Code.SUCCESS
     assert ("orders", 0) not in engine.store.queues
     header = header_of(engine.ask(*records([draft()])))
     assert header.lane_offsets == [2], "its first records are still in the log: offset 0 is taken"
     assert engine.store.queue_range("orders", 0) == (2, 3)
+
+
+@pytest.mark.feature("F011")
+def test_a_lane_named_twice_is_refused(engine, draft, records) -> None:
+    """Each lane is numbered by itself: two for one queue would give its offsets out twice."""
+    drafts = [draft(), draft()]
+    reply = engine.ask(*records(drafts, [("orders", 0), ("orders", 0)], [0, 1]))
+    assert reply.code == Code.SYSTEM_ERROR
+    reply = engine.ask(*records(drafts, [("orders", 0), ("a", 0), ("b", 0)], [0, 0]))
+    assert reply.code == Code.SYSTEM_ERROR
+    assert ("orders", 0) not in engine.store.queues
+    assert "a" not in engine.control.topics
+
+
+def test_a_deleted_topic_goes_on_counting_after_a_restart_too(engine, draft, records) -> None:
+    """Also where its queues were written in the very turn that deletes it."""
+    _, send = engine.received(*records([draft(), draft()]))
+    _, delete = engine.received(DeleteTopicInBroker(topic="orders"))
+    engine.handle(send, delete)
+    assert engine.control.topics.retired == {"orders": {0: 2}}
+
+
+def test_many_at_once_fail_as_a_whole_when_there_is_no_room(engine, draft, records) -> None:
+    engine.ask(*records([draft()]))
+    engine.core.desks.appends._allocated_end = engine.store.end + 1_000
+    full = SpaceChanged(0, full=True)
+    engine.handle(full)
+    reply = engine.ask(*records([draft(body=bytes(300)) for _ in range(4)]))
+    assert reply.code == Code.DISK_FULL
+    assert header_of(engine.ask(*records([draft(body=b"small")]))).lane_offsets == [1]
+
+
+@pytest.mark.feature("F166")
+def test_requests_of_one_turn_are_stored_in_order_before_any_answer(engine, draft, records) -> None:
+    turn = [engine.received(*records([draft(body=bytes([n]))])) for n in range(3)]
+    effects = engine.core.handle(engine.now_ms, [received for _, received in turn])
+    kinds = [type(effect).__name__ for effect in effects]
+    for number, kind in enumerate(kinds):
+        if kind == "Reply":
+            assert "Append" in kinds[:number]
+    appended = [effect.end for effect in effects if isinstance(effect, Append)]
+    assert appended == sorted(appended)
+    assert kinds.count("Reply") == 3

@@ -1,0 +1,262 @@
+"""What each administrative command does: one question to the client's admin, one report.
+
+Lives here: functions from an open client to a report. May not live here: arguments
+(kourou.cli.admin.commands), the requests themselves (kourou.client.admin).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kourou.cli.admin.moments import as_text
+from kourou.cli.admin.report import Report
+from kourou.cli.tail import as_json_line
+from kourou.client.admin_groups import TO_THE_END_MS
+from kourou.client.received import ReceivedMessage
+from kourou.errors import BadRequest
+from kourou.model.permission import Permission
+from kourou.protocol.bodies import ClusterInfo
+from kourou.sync import Client
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+def update_topic(
+    client: Client,
+    topic: str,
+    *,
+    write: int,
+    read: int,
+    perm: int,
+    order: bool,
+    cluster: str | None,
+) -> Report:
+    """Create a topic, or change it."""
+    if perm not in {2, 4, 6}:
+        raise BadRequest(f"perm {perm} is neither 2 (write), 4 (read) nor 6 (both)")
+    client.admin.topics.create(
+        topic,
+        queues=write,
+        read_queues=read,
+        perm=Permission(perm),
+        order=order,
+        cluster=cluster,
+    )
+    configs = client.admin.topics.config(topic)
+    rows = [
+        (name, topic, one.write_queue_nums, one.read_queue_nums, one.perm, one.order)
+        for name, one in sorted(configs.items())
+    ]
+    return Report(("broker", "topic", "write", "read", "perm", "order"), rows)
+
+
+def delete_topic(client: Client, topic: str, *, cluster: str | None) -> Report:
+    """Delete a topic everywhere."""
+    client.admin.topics.delete(topic, cluster=cluster)
+    return Report(remarks=[f"deleted {topic}"])
+
+
+def topic_list(client: Client) -> Report:
+    """The names of all topics."""
+    return Report(("topic",), [(name,) for name in client.admin.topics.list()])
+
+
+def topic_route(client: Client, topic: str) -> Report:
+    """Where a topic's queues are."""
+    route = client.admin.topics.route(topic)
+    addresses = {one.broker_name: one.master_addr() for one in route.broker_datas}
+    rows = [
+        (
+            one.broker_name,
+            addresses.get(one.broker_name),
+            one.write_queue_nums,
+            one.read_queue_nums,
+            one.perm,
+        )
+        for one in route.queue_datas
+    ]
+    return Report(("broker", "address", "write", "read", "perm"), rows)
+
+
+def topic_status(client: Client, topic: str) -> Report:
+    """Bounds and last store time of every queue."""
+    rows = [
+        (
+            queue.broker_name,
+            queue.queue_id,
+            one.min_offset,
+            one.max_offset,
+            as_text(one.last_update_timestamp),
+        )
+        for queue, one in client.admin.topics.stats(topic).items()
+    ]
+    return Report(("broker", "queue", "min", "max", "last stored"), rows)
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+def update_group(client: Client, group: str, *, cluster: str | None) -> Report:
+    """Create a consumer group with the usual settings, or reset it to them."""
+    client.admin.groups.create(group, cluster=cluster)
+    return Report(remarks=[f"created {group}"])
+
+
+def delete_group(client: Client, group: str, *, remove_offsets: bool) -> Report:
+    """Delete a consumer group everywhere."""
+    client.admin.groups.delete(group, remove_offsets=remove_offsets)
+    return Report(remarks=[f"deleted {group}"])
+
+
+def group_list(client: Client) -> Report:
+    """All groups."""
+    rows = [
+        (one.name, one.consume_enable, one.retry_max_times) for one in client.admin.groups.list()
+    ]
+    return Report(("group", "may consume", "attempts"), rows)
+
+
+def consumer_progress(client: Client, group: str, topic: str | None) -> Report:
+    """How far a group is in every queue."""
+    found = client.admin.offsets.of(group, topic)
+    rows = [
+        (
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            one.broker_offset,
+            one.consumer_offset,
+            max(0, one.broker_offset - one.consumer_offset),
+            as_text(one.last_timestamp),
+        )
+        for queue, one in found.items()
+    ]
+    columns = ("topic", "broker", "queue", "end", "group", "lag", "last consumed")
+    return Report(columns, rows, [f"lag {sum(row[5] for row in rows):,} in all"])
+
+
+def connections(client: Client, group: str, *, producers: bool) -> Report:
+    """Who is connected."""
+    groups = client.admin.groups
+    members = groups.producers(group) if producers else groups.members(group)
+    rows = [(one.client_id, one.client_addr, one.language, one.version) for one in members]
+    return Report(("client", "address", "language", "version"), rows)
+
+
+def reset_offsets(
+    client: Client, group: str, topic: str, timestamp_ms: int, *, force: bool
+) -> Report:
+    """Move a group to what was stored at a time."""
+    moved = client.admin.offsets.reset(group, topic, timestamp_ms, force=force)
+    rows = [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()]
+    return Report(("broker", "queue", "offset"), rows)
+
+
+def skip_backlog(client: Client, group: str, topic: str) -> Report:
+    """Move a group to the end of its queues."""
+    return reset_offsets(client, group, topic, TO_THE_END_MS, force=True)
+
+
+def clone_offsets(client: Client, source: str, target: str, topic: str) -> Report:
+    """Let one group begin where another stands."""
+    client.admin.offsets.clone(source, target, topic)
+    return consumer_progress(client, target, topic)
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+def message_by_id(client: Client, topic: str | None, message_id: str) -> Report:
+    """One message by an id of either kind."""
+    messages = client.admin.messages
+    if topic is None:
+        return _messages([messages.by_offset_id(message_id)])
+    return _messages([messages.by_id(topic, message_id)])
+
+
+def messages_by_key(
+    client: Client, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
+) -> Report:
+    """Messages with a business key; says so when there may be more."""
+    found = client.admin.messages.by_key(
+        topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
+    )
+    report = _messages(found)
+    if len(found) >= count_max:
+        report.remarks.append(f"cut at {count_max} a broker, the newest; there may be more (--max)")
+    elif not found:
+        report.remarks.append("none")
+    return report
+
+
+def _messages(found: list[ReceivedMessage]) -> Report:
+    objects = [json.loads(as_json_line(message)) for message in found]
+    columns = ("topic", "broker", "queue", "offset", "message_id", "tag", "keys", "body")
+    rows = [
+        tuple(
+            " ".join(one[name]) if name == "keys" else one.get(name, "(binary)") for name in columns
+        )
+        for one in objects
+    ]
+    return Report(columns, rows)
+
+
+# -- brokers --------------------------------------------------------------------------------------
+
+
+def cluster_list(client: Client) -> Report:
+    """All clusters, brokers and addresses."""
+    info = client.admin.cluster.info()
+    rows = [
+        (cluster, name, broker_id, address)
+        for cluster, names in sorted(info.clusters.items())
+        for name in sorted(names)
+        if name in info.brokers
+        for broker_id, address in sorted(info.brokers[name].broker_addrs.items())
+    ]
+    return Report(("cluster", "broker", "id", "address"), rows)
+
+
+def broker_name(client: Client, text: str) -> str:
+    """The broker that is meant: its name, or the address of one of its members."""
+    info: ClusterInfo = client.admin.cluster.info()
+    for name, broker in info.brokers.items():
+        if text == name or text in broker.broker_addrs.values():
+            return name
+    raise BadRequest(f"there is no broker {text!r}", hint=f"known: {', '.join(info.brokers)}")
+
+
+def broker_config(client: Client, broker: str) -> Report:
+    """Every setting of a broker."""
+    return _settings(client.admin.brokers.config(broker_name(client, broker)))
+
+
+def update_broker_config(client: Client, broker: str, key: str, value: str) -> Report:
+    """Change a setting while the broker runs, and show what it is now."""
+    name = broker_name(client, broker)
+    client.admin.brokers.update_config(name, {key: value})
+    now = client.admin.brokers.config(name)
+    return _settings({key: now.get(key, "")})
+
+
+def broker_status(client: Client, broker: str) -> Report:
+    """Rates, bounds and sizes."""
+    return _settings(client.admin.brokers.runtime(broker_name(client, broker)))
+
+
+def write_permission(client: Client, broker: str, *, wipe: bool) -> Report:
+    """Take a broker out of the routes for sending, or put it back."""
+    name = broker_name(client, broker)
+    brokers: Any = client.admin.brokers
+    if wipe:
+        brokers.wipe_write_perm(name)
+        told = f"{name} is written to no more once clients have new routes; give them 40 s"
+    else:
+        brokers.add_write_perm(name)
+        told = f"{name} is written to again"
+    return Report(remarks=[told])
+
+
+def _settings(found: dict[str, str]) -> Report:
+    return Report(("key", "value"), sorted(found.items()))

@@ -1,0 +1,51 @@
+"""What the README shows works as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_example_sends_and_consumes(readme: str, tmp_path: Path) -> None:
+    block = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert block
+    with LocalCluster(tmp_path / "cluster", ClusterSettings()) as cluster:
+        script = tmp_path / "example.py"
+        script.write_text(block[1].replace("127.0.0.1:9876", cluster.address))
+        running = subprocess.Popen(
+            [sys.executable, "-u", str(script)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            assert running.stdout is not None
+            sent = running.stdout.readline()
+            received = running.stdout.readline()
+        finally:
+            running.kill()
+            running.wait()
+            running.stdout.close()
+    assert sent.startswith("SEND_OK")
+    assert "Order(id='A-2', amount=7)" in received
+
+
+def test_the_files_to_read_first_exist_and_have_a_law(readme: str) -> None:
+    section = readme.partition("## Five files to read first")[2]
+    files = re.findall(r"\]\(([^)]+\.py)\)", section)
+    assert len(files) == 5
+    for name in files:
+        assert (ROOT / name).read_text(encoding="utf-8").startswith('"""')

@@ -1,0 +1,69 @@
+"""A dynamic setting goes where it has an effect."""
+
+from dataclasses import fields
+
+import pytest
+
+from kourou.engine.desks import POLICY_FIELDS
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.settings_registry import SettingSpec
+from kourou.engine.subscriptions import SubscriptionPolicy
+from kourou.errors import Code
+from kourou.protocol.messages.sending import SendMessage
+from kourou.testing.engine import Engine
+
+
+def test_every_field_a_setting_changes_exists() -> None:
+    assert set(POLICY_FIELDS.values()) <= {field.name for field in fields(BrokerPolicy)}
+    assert len(set(POLICY_FIELDS.values())) == len(POLICY_FIELDS)
+
+
+@pytest.mark.parametrize(("key", "field"), sorted(POLICY_FIELDS.items()))
+def test_the_policy_follows(engine, key, field) -> None:
+    old = getattr(engine.policy, field)
+    new = (not old) if isinstance(old, bool) else old + 1
+    engine.core.desks.apply(key, new)
+    assert getattr(engine.policy, field) == new
+
+
+def test_settings_kept_elsewhere_go_there(engine) -> None:
+    desks = engine.core.desks
+    desks.apply("syncFlushTimeout", 7)
+    desks.apply("channelExpiredTimeout", 8)
+    desks.apply("groupSubscriptionPolicy", "refuse")
+    desks.apply("flushConsumerOffsetInterval", 9)
+    assert desks.confirmations.flush_timeout_ms == 7
+    assert desks.membership.expiry_ms == 8
+    assert desks.membership.policy is SubscriptionPolicy.REFUSE
+    assert desks.commits.interval_ms == 9
+
+
+@pytest.mark.feature("F331")
+def test_automatic_topics_can_be_switched_off_and_on(engine) -> None:
+    def send(topic: str) -> int:
+        request = SendMessage(
+            producer_group="p",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=0,
+            born_timestamp=1,
+        )
+        return engine.ask(request, b"x").code
+
+    assert send("a") == Code.SUCCESS
+    engine.core.desks.apply("autoCreateTopicEnable", False)
+    assert send("b") == Code.TOPIC_NOT_EXIST
+    assert send("a") == Code.SUCCESS
+    engine.core.desks.apply("autoCreateTopicEnable", True)
+    assert send("b") == Code.SUCCESS
+
+
+def test_keys_of_other_parts_are_left_to_them(engine) -> None:
+    engine.core.desks.apply("someKeyOfTheStore", 1)
+
+
+def test_what_was_changed_before_a_restart_is_in_force_from_the_start() -> None:
+    specs = [SettingSpec("defaultQueryMaxNum", 32, dynamic=True)]
+    engine = Engine(specs=specs, policy=BrokerPolicy("c", "b", query_max=1))
+    assert engine.policy.query_max == 32, "the registry has the word"

@@ -1,0 +1,114 @@
+"""Sends that arrive twice."""
+
+import pytest
+
+from kourou.engine import repeats
+from kourou.engine.inputs import StoreFailed
+from kourou.errors import Code
+from kourou.model.limits import DEADLINE_MS_MAX
+from kourou.testing.engine import Engine, header_of
+
+
+def bodies(engine: Engine, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
+    return [message.body for message in engine.stored(topic, queue_id)]
+
+
+@pytest.mark.feature("F176")
+def test_a_repeated_send_is_answered_with_the_originals_place(engine, draft, records) -> None:
+    one, two = draft(key="K1", body=b"1"), draft(key="K2", body=b"2")
+    first = header_of(engine.ask(*records([one])))
+    again = header_of(engine.ask(*records([one, two], attempt=2)))
+    assert first.lane_offsets == [0]
+    assert again.offsets == [0, 1]
+    assert bodies(engine, "orders", 0) == [b"1", b"2"]
+    assert engine.core.desks.traffic.repeats_removed == 1
+
+
+@pytest.mark.feature("F176")
+def test_a_first_attempt_that_arrives_after_the_second_is_a_repeat_too(
+    engine, draft, records
+) -> None:
+    engine.ask(*records([draft(key="other")]))
+    late = draft(key="K1", body=b"1")
+    second = header_of(engine.ask(*records([late], attempt=2)))
+    first = header_of(engine.ask(*records([late])))
+    assert second.offsets == first.offsets == [1]
+    assert len(bodies(engine, "orders", 0)) == 2
+    engine.advance(121_000)
+    assert header_of(engine.ask(*records([late]))).lane_offsets == [2], (
+        "long after, it is a new one"
+    )
+
+
+def test_the_same_key_with_another_body_is_another_message(engine, draft, records) -> None:
+    engine.ask(*records([draft(key="K", body=b"1")]))
+    engine.ask(*records([draft(key="K", body=b"2")], attempt=2))
+    assert bodies(engine, "orders", 0) == [b"1", b"2"]
+
+
+@pytest.mark.feature("F176")
+def test_both_attempts_in_one_turn_are_stored_once(engine, draft, records) -> None:
+    """After a stall, an attempt and its repeat lie in the inbox together: no index knows them."""
+    once = draft(key="K1", body=b"1")
+    engine.ask(*records([draft(key="other")]))
+    first, one = engine.received(*records([once]))
+    second, two = engine.received(*records([once], attempt=2))
+    third, three = engine.received(*records([draft(key="K2"), once], attempt=3))
+    engine.handle(one, two, three)
+    assert bodies(engine) == [b"hello", b"1", b"hello"]
+    assert header_of(engine.replies[first]).lane_offsets == [1]
+    assert header_of(engine.replies[second]).offsets == [1]
+    assert header_of(engine.replies[third]).offsets == [2, 1]
+
+
+@pytest.mark.feature("F176", "F094")
+def test_a_repeat_is_answered_when_its_original_is_on_disk(draft, records) -> None:
+    engine = Engine(sync_flush=True)
+    once = draft(key="K")
+    engine.send(*records([once]))
+    again = engine.send(*records([once], attempt=2))
+    assert again not in engine.replies
+    engine.flush()
+    assert header_of(engine.replies[again]).offsets == [0]
+
+
+@pytest.mark.parametrize("sync_flush", [True, False])
+def test_after_a_failure_a_repeat_is_promised_nothing(draft, records, sync_flush) -> None:
+    engine = Engine(sync_flush=sync_flush)
+    once = draft(key="K")
+    engine.send(*records([once]))
+    engine.handle(StoreFailed("EIO"))
+    assert engine.ask(*records([once], attempt=2)).code == Code.STORE_FAULTED
+
+
+def test_a_repeat_can_be_switched_off(engine, draft, records) -> None:
+    engine.core.desks.apply("deduplicateRetriedSends", False)
+    once = draft(key="K")
+    engine.ask(*records([once]))
+    engine.ask(*records([once], attempt=2))
+    assert len(engine.stored("orders")) == 2
+
+
+def test_messages_without_a_key_are_never_repeats(engine, draft, records) -> None:
+    for attempt in (2, 2, 1):
+        engine.ask(*records([draft()], attempt=attempt))
+    assert len(engine.stored("orders")) == 3
+
+
+def test_the_same_key_in_another_topic_is_another_message(engine, draft, records) -> None:
+    engine.ask(*records([draft(key="K")]))
+    engine.ask(*records([draft("paid", key="K")], [("paid", 0)], attempt=2))
+    assert len(engine.stored("paid")) == 1
+
+
+def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:
+    monkeypatch.setattr(repeats, "RETRIED_KEYS_MAX", 3)
+    desk = repeats.Repeats(Engine().store, lambda _after: ())
+    for number in range(5):
+        desk.remember(0, "t", f"K{number}", 1, repeats.Original(0, number, 0, 1))
+    assert desk.find("t", "K1", 1, 0, retried=False) is None
+    assert desk.find("t", "K2", 1, 0, retried=False).offset == 2
+    desk.expire(DEADLINE_MS_MAX - 1)
+    assert desk.watching
+    desk.expire(DEADLINE_MS_MAX)
+    assert not desk.watching
