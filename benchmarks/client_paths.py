@@ -1,9 +1,10 @@
 """What a send and a delivery cost in the client, against a server that does as little as it can.
 
-    .venv/bin/python benchmarks/client_paths.py [--messages 100000] [--json] [--profile send|consume]
+    .venv/bin/python benchmarks/client_paths.py [--messages 100000] [--json]
+    .venv/bin/python benchmarks/client_paths.py --profile send      (or consume)
 
 The server is another process: name server and broker in one, which numbers sends without storing
-them and answers every pull with the same prepared records. So the figures are the client's: messages
+them and answers pulls with records that it has prepared. So the figures are the client's: messages
 a second, and CPU time of its two threads (the application's loop and the I/O thread) a message.
 `encode` is the record encoding alone, to subtract.
 """
@@ -15,28 +16,30 @@ import asyncio
 import cProfile
 import json
 import pstats
-import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import uvloop
 
-from kourou import Client, ConsumerSettings
+from kourou import Client, ConsumerSettings, ReceivedMessage
 from kourou.client.drafts import Drafting, Place
 from kourou.client.settings import ProducerSettings
 from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.bodies import encode_consumer_ids, encode_topic_route, decode_heartbeat
+from kourou.protocol.bodies import decode_heartbeat, encode_consumer_ids, encode_topic_route
 from kourou.protocol.frames import Kind, decode_request, encode_reply
 from kourou.protocol.message_id import UniqKeyGenerator
 from kourou.protocol.messages import membership, namesrv, offsets, pulling, sending
 from kourou.protocol.record import encode_host, stamp
+from kourou.protocol.request import Request, Response
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou.transport.zmq_socket import Buffer
 
 BODY = b"x" * 1024
 QUEUES = 4
@@ -51,9 +54,9 @@ class Server:
 
     def __init__(self) -> None:
         self.server = ZmqServer("127.0.0.1:0", self.frames, self.lost)
-        self.records: dict[int, list[bytes]] = {}
         self.next_offset = 0
         self.ids: list[str] = []
+        self.cache: dict[tuple[int, int, int], bytes] = {}
 
     def start(self) -> int:
         self.server.start()
@@ -71,7 +74,7 @@ class Server:
                 head = encode_reply(frame.correlation, code, "", header)
                 self.server.send(one.peer, [head, body] if body else [head])
 
-    def answer(self, request, body):
+    def answer(self, request: Request, body: list[Buffer]) -> tuple[int, Response | None, bytes]:
         if isinstance(request, sending.SendRecords):
             lanes = len(request.lanes)
             first = self.next_offset
@@ -101,7 +104,7 @@ class Server:
             return Code.QUERY_NOT_FOUND, None, b""
         return 0, None, b""
 
-    def pull(self, request):
+    def pull(self, request: pulling.PullMessage) -> tuple[int, Response | None, bytes]:
         """The wanted number of records from the wanted offset, restamped once and then kept."""
         count = request.max_msg_nums
         key = (request.queue_id, request.queue_offset, count)
@@ -115,8 +118,6 @@ class Server:
             max_offset=2**40,
         )
         return 0, place, body
-
-    cache: dict = {}
 
 
 def prepared(queue_id: int, first: int, count: int) -> bytes:
@@ -172,7 +173,9 @@ class Cpu:
         return [(end - begin) * 1e6 for begin, end in zip(self.began, now, strict=True)]
 
 
-async def measure(name: str, count: int, work: Callable[[], Awaitable[None]], report: list) -> None:
+async def measure(
+    name: str, count: int, work: Callable[[], Awaitable[None]], report: list[dict[str, Any]]
+) -> None:
     cpu, began = Cpu(), time.perf_counter()
     await work()
     elapsed = time.perf_counter() - began
@@ -189,7 +192,7 @@ async def measure(name: str, count: int, work: Callable[[], Awaitable[None]], re
     )
 
 
-def encode_alone(count: int, report: list) -> None:
+def encode_alone(count: int, report: list[dict[str, Any]]) -> None:
     drafting = Drafting(ProducerSettings(), encode_host(HOST))
     keys = UniqKeyGenerator(b"\x7f\0\0\1", 1, 1)
     place = Place(b"T", 0, "c")
@@ -201,7 +204,7 @@ def encode_alone(count: int, report: list) -> None:
     report.append({"name": "encode", "messages": count, "cpu_us": round(per, 2)})
 
 
-async def sends(mq: Client, count: int, report: list) -> None:
+async def sends(mq: Client, count: int, report: list[dict[str, Any]]) -> None:
     async def in_flight(number: int, total: int) -> None:
         left = total
 
@@ -238,16 +241,16 @@ async def sends(mq: Client, count: int, report: list) -> None:
     await measure("send_batch of 32, 8 in flight", count // 256 * 256, batches, report)
 
 
-async def consume(mq: Client, count: int, batch: int, report: list) -> None:
+async def consume(mq: Client, count: int, batch: int, report: list[dict[str, Any]]) -> None:
     seen, full = 0, asyncio.Event()
 
-    async def each(message) -> None:
+    async def each(_message: ReceivedMessage) -> None:
         nonlocal seen
         seen += 1
         if seen == count:
             full.set()
 
-    async def several(messages) -> None:
+    async def several(messages: list[ReceivedMessage]) -> None:
         nonlocal seen
         seen += len(messages)
         if seen >= count:
@@ -261,7 +264,7 @@ async def consume(mq: Client, count: int, batch: int, report: list) -> None:
     await measure(f"consume, batch {batch or 1}", count, work, report)
 
 
-async def client(address: str, count: int, profile: str, report: list) -> None:
+async def client(address: str, count: int, profile: str, report: list[dict[str, Any]]) -> None:
     settings = ConsumerSettings(
         consumer_group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     )
@@ -301,7 +304,7 @@ def main() -> None:
     server = subprocess.Popen(
         [sys.executable, __file__, "--serve", str(per_pull), str(pulls)], stdout=subprocess.PIPE
     )
-    report: list[dict] = []
+    report: list[dict[str, Any]] = []
     try:
         port = int(server.stdout.readline())
         encode_alone(chosen.messages, report)

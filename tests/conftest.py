@@ -14,6 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine must not fail a test: properties are about results, benchmarks about time.
+settings.register_profile("kourou", deadline=None)
+settings.load_profile("kourou")
 
 FAST_SHARE = 10
 """A default run does one in so many rounds of a fault test; --slow does all of them."""

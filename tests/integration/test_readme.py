@@ -28,7 +28,7 @@ def test_the_example_sends_and_consumes(readme: str, tmp_path: Path) -> None:
         running = subprocess.Popen(
             [sys.executable, "-u", str(script)],
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.DEVNULL,
             text=True,
         )
         try:

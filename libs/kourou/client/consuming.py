@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kourou.client.background import background
 from kourou.client.codecs import Decode
 from kourou.client.handlers import Runner
 from kourou.client.pull_plan import Action, Step, step_after
@@ -121,7 +122,7 @@ class ConsumedQueue:
 
     def start(self) -> None:
         """Pull from now on."""
-        self._task = asyncio.ensure_future(self._run())
+        self._task = background(self._run(), f"pulling {self.queue!s}")
 
     def stop(self) -> int:
         """Pull no more; the offset to commit a last time. Finished messages count no more."""

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kourou.client.background import background
 from kourou.client.connections import Connections
 from kourou.client.route_table import RouteTable
 from kourou.errors import KourouError
@@ -68,7 +69,7 @@ class Heartbeats:
     def start(self) -> None:
         """Tell from now on."""
         self._routes.listen(self._route_changed)
-        self._task = asyncio.ensure_future(self._keep_telling())
+        self._task = background(self._keep_telling(), "heartbeats")
 
     def close(self) -> None:
         """Tell no more."""

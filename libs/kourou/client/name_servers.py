@@ -17,6 +17,7 @@ import random
 import urllib.request
 from collections.abc import Callable, Collection
 
+from kourou.client.background import background
 from kourou.client.connections import Connections, asked
 from kourou.client.discovery import NameServers, parse_addresses
 from kourou.errors import ConfigError, KourouError, Unavailable, UnknownOutcome
@@ -60,7 +61,7 @@ class NameServerChoice:
         """Get the list, if that is how name servers are found, and keep it fresh."""
         if self._list_url:
             await self._refresh()
-            self._refreshing = asyncio.ensure_future(self._keep_fresh())
+            self._refreshing = background(self._keep_fresh(), "refreshing the list of name servers")
 
     async def ask(self, request: Request, *, also: Collection[int] = ()) -> Reply:
         """The first answer of any name server; raises the last failure when none answers."""

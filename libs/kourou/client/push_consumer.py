@@ -10,7 +10,7 @@ Promises (at least once, F228):
     next owner gets them again
   - a message whose handler failed is handed over again after a pause, for as long as it takes; its
     queue goes on, its offset is not committed. Retry topics (%RETRY%) replace this where a broker
-    offers them
+    offers them. In broadcasting there is no retry: the message is passed over (F214)
 
 State: soft. Used on the I/O thread, but for `Report`, which runners call from anywhere.
 """
@@ -23,6 +23,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from kourou.client.background import background
 from kourou.client.codecs import Decode
 from kourou.client.consuming import ConsumeCounts, ConsumedQueue, Lease, Surroundings
 from kourou.client.handlers import Item, Report, Runner
@@ -33,7 +34,7 @@ from kourou.client.puller import Puller
 from kourou.client.received import ReceivedMessage
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings, consume_timestamp_ms
-from kourou.errors import BadRequest, KourouError
+from kourou.errors import BadRequest
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
     ConsumeFromWhere,
@@ -127,8 +128,8 @@ class PushConsumer:
         session.routes.listen(self._route_changed)
         await self._rebalance_once()
         self._tasks = [
-            asyncio.ensure_future(self._keep_balanced()),
-            asyncio.ensure_future(self._keep_committed()),
+            background(self._keep_balanced(), f"rebalancing group {self.group}"),
+            background(self._keep_committed(), f"committing of group {self.group}"),
         ]
 
     async def close(self) -> None:
@@ -183,8 +184,8 @@ class PushConsumer:
             for topic, subscription in self._subscriptions.items():
                 try:
                     share = await self._share(topic)
-                except KourouError as error:
-                    _log.warning("group %s keeps its queues of %s: %s", self.group, topic, error)
+                except Exception as error:  # noqa: BLE001 - an application's allocation may raise anything
+                    _log.warning("group %s keeps its queues of %s: %r", self.group, topic, error)
                     complete = False
                     continue
                 await self._give_up(topic, share)
@@ -217,8 +218,8 @@ class PushConsumer:
         _log.info("group %s gives up %s", self.group, ", ".join(map(str, offsets)))
         try:
             await self._offsets.save(offsets)
-        except KourouError as error:
-            _log.warning("group %s: the last offsets are not committed: %s", self.group, error)
+        except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
+            _log.warning("group %s: the last offsets are not committed: %r", self.group, error)
 
     async def _begin(self, share: Iterable[MessageQueue], subscription: Subscription) -> bool:
         """Consume what is new in the share; False when some queue has to be tried again."""
@@ -228,8 +229,8 @@ class PushConsumer:
                 continue
             try:
                 start_offset = await self._start_offset(queue)
-            except KourouError as error:
-                _log.warning("group %s cannot begin %s yet: %s", self.group, queue, error)
+            except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
+                _log.warning("group %s cannot begin %s yet: %r", self.group, queue, error)
                 complete = False
                 continue
             consumed = ConsumedQueue(queue, subscription, start_offset, self._around)
@@ -274,8 +275,8 @@ class PushConsumer:
             await self._offsets.save(
                 {consumed.queue: offset for consumed, offset in changed.items()}
             )
-        except KourouError as error:
-            _log.warning("group %s: offsets are not committed %s: %s", self.group, when, error)
+        except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
+            _log.warning("group %s: offsets are not committed %s: %r", self.group, when, error)
             return
         for consumed, offset in changed.items():
             consumed.committed = offset
@@ -348,6 +349,9 @@ class PushConsumer:
                 error,
                 exc_info=error if first.attempt == 1 else None,
             )
+            if self.settings.message_model is MessageModel.BROADCASTING:
+                self._take_finished([item])  # there is no retry: the message is passed over (F192)
+                continue
             for message in messages:
                 message.attempt += 1
             if not self._closing:

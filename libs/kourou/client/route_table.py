@@ -16,6 +16,7 @@ import logging
 import random
 from collections.abc import Callable
 
+from kourou.client.background import background
 from kourou.client.name_servers import NameServerChoice
 from kourou.client.routes import QueueMap, borrowed_queue_map, queue_map
 from kourou.errors import Code, KourouError, TopicNotFound
@@ -53,7 +54,7 @@ class RouteTable:
 
     def start(self) -> None:
         """Refresh from now on."""
-        self._refreshing = asyncio.ensure_future(self._keep_fresh())
+        self._refreshing = background(self._keep_fresh(), "refreshing routes")
 
     def close(self) -> None:
         """Refresh no more."""

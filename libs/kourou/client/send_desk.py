@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from kourou.client.background import background
 from kourou.client.discovery import store_host_of
 from kourou.client.drafts import Place, moved_to_queue
 from kourou.client.fault_latency import FaultLatency
@@ -202,7 +203,9 @@ class SendDesk:
             asyncio.get_running_loop().call_soon(self._resend, elsewhere, frame.attempt + 1)
         if there:
             _log.info("sending %d messages again after: %s", len(there), outcomes[0])
-            again = asyncio.ensure_future(self._resend_there(there, frame.attempt + 1, pause_ms))
+            again = background(
+                self._resend_there(there, frame.attempt + 1, pause_ms), "sending again"
+            )
             self._again.add(again)
             again.add_done_callback(self._again.discard)
         self._notice_routes(frame, outcomes)

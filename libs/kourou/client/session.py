@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
+from kourou.client.background import background
 from kourou.client.connections import Connections, Dial, body_of
 from kourou.client.discovery import NameServers
 from kourou.client.heartbeats import Heartbeats, Membership
@@ -194,7 +195,7 @@ class Session:
         if member is None:
             return
         offsets = decode_offset_table(frame.body[0] if frame.body else b"")
-        task = asyncio.ensure_future(self._reset_member(member, offsets))
+        task = background(self._reset_member(member, offsets), f"resetting group {group}")
         self._resets.add(task)
         task.add_done_callback(self._resets.discard)
 

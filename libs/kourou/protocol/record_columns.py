@@ -337,7 +337,7 @@ def _read_many(found: RecordColumns) -> tuple[int, str] | None:
         topic_len[wrong] = 0
     topic_end = body_end + topic_len + 1
     props_len = sliding(blob, ">i2")[topic_end]
-    bad |= (props_len != spare - topic_len) | (props_len < 0)
+    bad |= props_len != spare - topic_len
     if bad.any():
         return _problem_of_first(blob, starts, sizes, bad)
     found._head, found._tail = head, tail

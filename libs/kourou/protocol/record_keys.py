@@ -103,15 +103,13 @@ class _Properties:
         ends = at + length
         long = length >= _REST_AT + CRC_PROPERTY_BYTES
         usual = bool(long.all())
+        # Too short ones are compared with their record's first bytes, which are neither name.
         places = at if usual else np.where(long, at, found.starts)
         head = _rows(blob, places, _REST_AT + 1)
         first: Marks = (head[:, : len(_UNIQ)] == _UNIQ_ROW).all(axis=1)
         first &= head[:, _REST_AT] == 2
         marks = ends - CRC_PROPERTY_BYTES if usual else np.where(long, ends - 20, found.starts)
         marked: Marks = (_rows(blob, marks, len(CRC_MARK)) == _MARK_ROW).all(axis=1)
-        if not usual:
-            first &= long
-            marked &= long
         self.blob = blob
         self.unique_first = first
         self.unique_at = at + len(_UNIQ)

@@ -23,7 +23,10 @@ A refusal comes before the first change on disk.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from kourou.errors import Corrupt, DiskFull
 from kourou.protocol.record import encode_blank
@@ -31,6 +34,7 @@ from kourou.store.commit_log import CommitLog
 from kourou.store.dispatch import Dispatcher
 from kourou.store.key_index import KeyIndex
 from kourou.store.quarantine import Quarantine, Region
+from kourou.store.queue_files import Units
 from kourou.store.queue_table import ConsumeQueues
 from kourou.store.recovery_point import RecoveryPoint
 from kourou.store.replay import catch_up_index, claim_at, runs
@@ -100,23 +104,22 @@ class _Recovery:
         self._point = parts.point or RecoveryPoint()
         self._foreign = parts.point is None
         self._report = RecoveryReport()
+        self._kept: dict[int, tuple[str, int, int, Units]] = {}
 
     def run(self) -> RecoveryReport:
         start, rules = self._plan()
         found = self._look(start, rules)
-        kept = self._offsets_in(found.regions) if found.regions else []
+        self._remember_offsets(found.regions)
         self._parts.begin()
-        dispatch_from = start
-        if self._load_projections(found.end) and start > self._log.start:
-            found = self._look(self._log.start, rules)
-        if self._report.rebuilt:
+        if self._load_projections(found.end):
+            if start > self._log.start:
+                start = self._log.start
+                found = self._look(start, rules)
+                self._remember_offsets(found.regions)
             self._parts.queues.wipe()
-            dispatch_from = self._log.start
         self._settle_log(found, rules)
-        self._settle_projections(found.end)
-        self._dispatch(max(dispatch_from, self._log.start), found.end)
-        for topic, queue_id, offset in kept:
-            self._parts.dispatcher.dispatch_gap(topic, queue_id, offset)
+        self._settle_index(found.end)
+        self._dispatch(max(start, self._log.start), found.end)
         self._parts.queues.correct_min_offsets(self._log.start)
         report = self._report
         report.end = found.end
@@ -139,7 +142,7 @@ class _Recovery:
             return start, Rules(flushed, parts.crashed, accept_loss_at=accept)
         # RocketMQ cuts its log without erasing what lay behind; only what a queue names was kept.
         parts.queues.load(None)
-        named = parts.queues.end_position()
+        named = self._named_end()
         if parts.crashed:
             self._report.way = "after a crash of RocketMQ"
             return log.start, Rules(log.start, crashed=True, resume_below=named)
@@ -155,6 +158,9 @@ class _Recovery:
                 if segment.end > start:
                     segment.forget_cached()
         found = survey(self._log, self._parts.quarantine, start, rules)
+        if found.lost_at is not None and self._is_one_record(found.lost_at, rules.flushed):
+            rules = replace(rules, accept_loss_at=found.lost_at)
+            found = survey(self._log, self._parts.quarantine, start, rules)
         if found.lost_at is not None:
             raise Corrupt(
                 f"the log was flushed up to {rules.flushed}, but nothing readable lies between "
@@ -166,9 +172,18 @@ class _Recovery:
         self._report.records_walked += found.records
         return found
 
-    def _offsets_in(self, regions: list[Region]) -> list[tuple[str, int, int]]:
-        """Offsets of which the queues still know that they were given to a record in a region."""
-        kept: list[tuple[str, int, int]] = []
+    def _is_one_record(self, start: int, end: int) -> bool:
+        """Do the queues know that exactly one record lay there? Then no more than it is lost."""
+        self._parts.queues.load(None)
+        last = (
+            unit for queue in self._parts.queues for unit in queue.units(queue.max_offset - 1, 1)
+        )
+        return any((unit["position"], unit["size"]) == (start, end - start) for unit in last)
+
+    def _remember_offsets(self, regions: list[Region]) -> None:
+        """Note which offsets the queues, before they are cut, give to records in these regions."""
+        if not regions:
+            return
         queues = self._parts.queues
         queues.load(None)
         for queue in queues:
@@ -176,8 +191,20 @@ class _Recovery:
             for index, unit in enumerate(queue.units(first, _KEPT_UNITS)):
                 position = int(unit["position"])
                 if any(region.start <= position < region.end for region in regions):
-                    kept.append((queue.topic, queue.queue_id, first + index))
-        return kept
+                    one = np.array([unit])
+                    self._kept[position] = (queue.topic, queue.queue_id, first + index, one)
+
+    def _named_end(self) -> int:
+        """The end of the newest record that a queue names and the log has; 0 if there is none."""
+        end = 0
+        for queue in self._parts.queues:
+            for unit in queue.units(queue.max_offset - 1, 1):
+                position = int(unit["position"])
+                view = self._log.raw_view(position)
+                if view is not None and position + int(unit["size"]) > end:
+                    with suppress(Corrupt):
+                        end = position + check_stored(view, 0, len(view), position).size
+        return end
 
     # -- projections ------------------------------------------------------------------------------
 
@@ -186,6 +213,8 @@ class _Recovery:
         parts, point, report = self._parts, self._point, self._report
         trusted = min(point.projected, end) if parts.crashed and not self._foreign else None
         problems = parts.queues.load(trusted)
+        if parts.queues.end_position() > end:
+            parts.queues.truncate(end)
         if self._foreign and parts.crashed:
             problems.append("RocketMQ crashed on this store")
         if len(parts.queues) < point.queue_count:
@@ -210,11 +239,9 @@ class _Recovery:
             index.wipe()
         self._report.problems += problems
 
-    def _settle_projections(self, end: int) -> None:
-        """Nothing may be named that the log does not have."""
-        queues, index = self._parts.queues, self._parts.index
-        if queues.end_position() > end:
-            queues.truncate(end)
+    def _settle_index(self, end: int) -> None:
+        """Forget the keys of records that the log does not have."""
+        index = self._parts.index
         if index is not None and (index.end_position >= end or index.covered > end):
             index.truncate(end, self._store_ms_at)
 
@@ -262,13 +289,25 @@ class _Recovery:
         dispatcher.resume(end)
 
     def _keep_offsets(self, at: int) -> None:
-        """Keep the offsets that damaged records claim, where that is what their queue has next."""
+        """Keep the offsets of damaged records, so that they are never given to others.
+
+        Which they are is known from the queues as they were found, else from what a record claims.
+        """
         region = self._parts.quarantine.at(at)
-        while region is not None and at < region.end:
+        if region is None:
+            return
+        queues = self._parts.queues
+        for position in sorted(self._kept):
+            topic, queue_id, offset, unit = self._kept[position]
+            if region.start <= position < region.end:
+                queue = queues.get_or_create(topic, queue_id)
+                if offset >= queue.max_offset:
+                    queue.append_units(unit, offset)
+        while at < region.end:
             claim = claim_at(self._log, at, region.end)
             if claim is None:
                 return
-            known = self._parts.queues.range_of(claim.topic, claim.queue_id)
-            if claim.offset == (known[1] if known is not None else 0):
+            known = queues.range_of(claim.topic, claim.queue_id)
+            if claim.sure or (known is not None and claim.offset == known[1]):
                 self._parts.dispatcher.dispatch_gap(claim.topic, claim.queue_id, claim.offset)
             at += claim.size

@@ -10,6 +10,7 @@ State: none.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,22 +20,25 @@ from kourou.errors import BadRequest, Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.model.names import check_topic
 from kourou.protocol.record_batch import RecordColumns, columns
+from kourou.protocol.record_layout import MAGIC, masked_crc, parts_of
 from kourou.store.commit_log import CommitLog
 from kourou.store.dispatch import Dispatcher
 from kourou.store.key_index import KeyIndex
 from kourou.store.quarantine import Quarantine
 from kourou.store.survey import good_run
 
+_SIZE_MAGIC = struct.Struct(">II")
 NO_RECORDS = columns(b"", np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Claim(NamedTuple):
-    """What a damaged record says of itself; any of it may be wrong."""
+    """What a damaged record says of itself. `sure`: the damage is in its body, so it is true."""
 
     topic: str
     queue_id: int
     offset: int
     size: int
+    sure: bool
 
 
 def runs(
@@ -80,16 +84,24 @@ def catch_up_index(
 
 
 def claim_at(log: CommitLog, at: int, end: int) -> Claim | None:
-    """What the damaged record at `at` claims, if its structure holds and ends by `end`."""
+    """What the damaged record at `at` claims, if its structure holds and it ends by `end`.
+
+    Where the size is what is damaged, the record is taken to reach up to `end`.
+    """
     view = log.view_segment(at)
-    size = int.from_bytes(view[:4], "big")
-    if not RECORD_FIXED_BYTES <= size <= min(len(view), end - at):
-        return None
-    try:
-        found = columns(view, np.zeros(1, np.int64), np.full(1, size, np.int64))
-        topic = check_topic(found.topic(0).decode("ascii"))
-    except (Corrupt, BadRequest, UnicodeDecodeError):
-        return None
-    if int(found.positions[0]) != at:
-        return None
-    return Claim(topic, int(found.queue_ids[0]), int(found.queue_offsets[0]), size)
+    told = int.from_bytes(view[:4], "big")
+    for size in (told, end - at):
+        if not RECORD_FIXED_BYTES <= size <= min(len(view), end - at):
+            continue
+        raw = _SIZE_MAGIC.pack(size, MAGIC) + bytes(view[_SIZE_MAGIC.size : size])
+        try:
+            parts = parts_of(raw, 0, size)
+            topic = check_topic(raw[parts.topic_at : parts.topic_end].decode("ascii"))
+        except (Corrupt, BadRequest, UnicodeDecodeError):
+            continue
+        in_place = parts.position == at
+        body_damaged = masked_crc(raw[parts.body_at : parts.body_end]) != parts.crc
+        if parts.size == size and (in_place or size == end - at):
+            sure = in_place and body_damaged
+            return Claim(topic, parts.queue_id, parts.queue_offset, size, sure)
+    return None

@@ -19,7 +19,7 @@ Zeros from X to the end of a segment, X >= F, with good records in the next one 
 the power loss took; it is put back.
 
 What a damaged record's own header claims is trusted first, so that bytes of a message are not taken
-for records while the header stands.
+for records while the header stands; below F only if something good begins where it ends.
 """
 
 from __future__ import annotations
@@ -154,6 +154,8 @@ class _Walk:
             return False
         _refuse_unknown(view, at)
         claimed = None if view is None else _claimed_end(view, at, self._remaining(at))
+        if claimed is not None and at < rules.flushed and not self._is_boundary(claimed):
+            claimed = None  # its size is what is damaged: it would hide good records behind it
         good = self._next_good(at if claimed is None else claimed)
         if good is None:
             return at < rules.flushed and self._promised_but_gone(at, claimed)
@@ -164,6 +166,18 @@ class _Walk:
             self._found.regions.append(Region(at, good, reason))
         self._at = good
         return True
+
+    def _is_boundary(self, at: int) -> bool:
+        """Does something begin at `at` that can be relied on?"""
+        if at == self._rules.flushed or self._quarantine.at(at) is not None:
+            return True
+        view = self._log.raw_view(at)
+        if view is None or len(view) < RECORD_FIXED_BYTES:
+            return False
+        if _is_filler(view, self._remaining(at)):
+            return True
+        size = int.from_bytes(view[:4], "big")
+        return size <= len(view) and _is_good(view, 0, size, at)
 
     def _is_lost_filler(self, at: int, good: int) -> bool:
         segment = self._log.segment_at(at)

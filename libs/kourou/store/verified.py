@@ -140,9 +140,7 @@ def verify(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wan
     return good
 
 
-def _long_enough(
-    view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wanted
-) -> Flags:
+def _long_enough(view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: Wanted) -> Flags:
     """The same where a unit claims a size that no record has: that one is not good."""
     good: Flags = sizes >= RECORD_FIXED_BYTES
     rest = np.flatnonzero(good)

@@ -118,11 +118,12 @@ class MemoryStore:
         for at in range(max(offset, low), high):
             position = self.queues[topic, queue_id][at - low]
             raw = self.records[position]
-            if position + len(raw) > below or len(read.records) == max_messages:
+            if position + len(raw) > below:
                 break
             stored = decode_record(raw, decompress=False)
             if codes is None or tags_code(stored.tag) in codes:
-                if read.records and read.size_bytes + len(raw) > max_bytes:
+                full = read.size_bytes + len(raw) > max_bytes or len(read.records) == max_messages
+                if read.records and full:
                     break
                 read.records.append(memoryview(raw))
                 read.size_bytes += len(raw)
@@ -239,9 +240,7 @@ class Engine:
     ) -> tuple[tuple[int, int], Received]:
         """A request as an input, for turns with several; and the name of its answer."""
         to = ReplyTo(self.peer(peer), next(self._correlations))
-        return (peer, to.correlation), Received(
-            to, request, list(body), self.wall_ms, deadline_ms
-        )
+        return (peer, to.correlation), Received(to, request, list(body), self.wall_ms, deadline_ms)
 
     def ask(self, request: Request, *body: Buffer, peer: int = 1) -> Reply:
         """Let a request arrive and return its answer, which must be there at once."""

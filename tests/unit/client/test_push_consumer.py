@@ -265,6 +265,72 @@ async def test_broadcasting_gives_everything_to_everyone(broker, consuming, tmp_
     assert len(list(tmp_path.glob("*/g/offsets.json"))) == 2
 
 
+@pytest.mark.feature("F192", "F214")
+async def test_broadcasting_passes_failed_messages_over(broker, consuming, tools, tmp_path):
+    await tools.fill(consuming, 4)
+    inbox = tools.Inbox(3)
+
+    async def handler(message):
+        if message.body == b"2":
+            raise ValueError("no")
+        await inbox.handle(message)
+
+    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
+    async with consuming(**settings) as mq, mq.listen("T", handler) as listener:
+        await inbox.full.wait()
+        await tools.until(broker, lambda: listener.counts.consumed == 4)
+        assert listener.counts.failed == 1
+    assert sorted(inbox.bodies) == [b"0", b"1", b"3"]
+
+
+# -- an application's own parts -------------------------------------------------------------------
+
+
+class BrokenStore:
+    """An offset store that works from the third call on."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.saved: dict = {}
+
+    def _call(self):
+        self.calls += 1
+        if self.calls < 3:
+            raise RuntimeError("the database is away")
+
+    async def load(self, queue):
+        self._call()
+        return self.saved.get(queue)
+
+    async def save(self, offsets):
+        self._call()
+        self.saved.update(offsets)
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F307")
+async def test_an_offset_store_that_fails_is_asked_again(broker, consuming, tools, caplog):
+    await tools.fill(consuming, 8)
+    inbox, store = tools.Inbox(8), BrokenStore()
+    async with consuming() as mq, mq.listen("T", inbox.handle, offsets=store):
+        await inbox.full.wait()
+    assert "the database is away" in caplog.text
+    assert set(store.saved.values()) == {2}
+    assert broker.committed == {}
+
+
+async def test_an_allocation_that_fails_keeps_what_there_is(broker, consuming, tools, caplog):
+    class Broken:
+        name = "BROKEN"
+
+        def __call__(self, queues, clients, client):
+            raise ZeroDivisionError
+
+    async with consuming(allocation=Broken()) as mq, mq.listen("T", print) as listener:
+        assert listener.assigned == []
+    assert "ZeroDivisionError" in caplog.text
+
+
 async def test_closing_finishes_running_handlers(broker, consuming, tools):
     await tools.fill(consuming, 1)
     started, gate, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()

@@ -141,7 +141,7 @@ def test_a_stop_records_progress_and_a_full_disk_does_not_stop_the_stop(
     appends._allocated_end = engine.store.end + 500
     engine.handle(SpaceChanged(0, full=True))
     first = engine.core.stop(engine.wall_ms)
-    assert [type(effect).__name__ for effect in first][0] == "Append"
+    assert isinstance(first[0], Append)
     assert isinstance(first[-1], LogWarning)
     engine.handle(SpaceChanged(1 << 40, full=False))
     second = engine.core.stop(engine.wall_ms)

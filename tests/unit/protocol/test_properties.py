@@ -60,6 +60,8 @@ def test_a_records_checksum_is_not_carried_to_another_record() -> None:
         (b"a\x011\x01x", {"a": "1\x01x"}),
         (b"a\x011\x02a\x012", {"a": "2"}),
         (b"a\x011\x02a\x01", {"a": "1"}),
+        (b"a\x011\x02a\x01\x02a\x01\x02b\x01\xff", {"a": "1", "b": "\ufffd"}),
+        (b"b\x01x\x02a\x011\x02a\x01\x02a\x01", {"a": "1", "b": "x"}),
         (b"a\x01\xff", {"a": "\ufffd"}),
         (b"\x02", {}),
         (b"\x01", {}),
@@ -69,6 +71,10 @@ def test_foreign_spellings_are_read_as_rocketmq_reads_them(
     raw: bytes, expected: dict[str, str]
 ) -> None:
     assert decode_properties(raw) == expected
+    for name in (b"a", b"b"):
+        found = find_property(raw, name)
+        decoded = None if found is None else found.decode("utf-8", "replace")
+        assert decoded == expected.get(name.decode())
 
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"ab", b"\x01", b"\x02", b"\xff"])), st.booleans())

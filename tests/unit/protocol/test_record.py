@@ -84,6 +84,11 @@ def test_a_separator_stands_before_the_checksum_only_if_it_is_missing() -> None:
     assert draft(properties=b"").endswith(b"TopicA\0\x14__CRC32#\x010000000000\x02")
 
 
+def test_the_host_bits_follow_from_the_hosts() -> None:
+    assert draft(sys_flag=48 | 1) == draft(sys_flag=1)
+    assert draft(sys_flag=0, born_host=BORN_V6)[39] == 16
+
+
 def test_a_checksum_from_another_record_is_replaced() -> None:
     once = draft(properties=b"k\x01v\x02__CRC32#\x011234567890\x02")
     assert once == draft(properties=b"k\x01v")

@@ -93,6 +93,7 @@ def test_sizes_that_lie(count: int) -> None:
         -sizes,
         sizes * 2**32,
         np.append(sizes, [2**62, -(2**62)]),
+        np.append(sizes, np.full(4, 2**62)),
         np.full(4, 2**62),
         [len(blob), 2**63],
         [2**64],
@@ -120,6 +121,15 @@ def test_a_draft_without_room_for_its_checksum_passes() -> None:
     for count in COUNTS:
         found = check_drafts(*joined([draft(0, properties=big)] * count))
         assert found.props_len.tolist() == [PROPERTIES_SIZE_BYTES_MAX] * count
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_body_that_ends_like_a_checksum_is_no_place_for_one(count: int, every: int) -> None:
+    fields = {"topic": b"12345678", "body": b"__CRC32#\x01", "properties": b"", "with_crc": False}
+    drafts = [draft(number, **(fields if number % every == 0 else {})) for number in range(count)]
+    with pytest.raises(MessageIllegal, match=f"message 0 of {count}: the place"):
+        check_drafts(*joined(drafts))
 
 
 FLIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=4)

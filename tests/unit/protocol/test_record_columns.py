@@ -170,6 +170,49 @@ def test_a_stored_record_that_is_not_there() -> None:
         columns(data, np.zeros(1, np.int64), np.full(1, 90))
 
 
+def bare(topic: bytes = b"T", properties: bytes = b"", flags: int = 0) -> bytes:
+    """A record built by hand, with what `encode_draft` would refuse."""
+    size = 91 + len(topic) + len(properties)
+    head = size.to_bytes(4, "big") + b"\xda\xa3\x20\xa7" + bytes(28) + flags.to_bytes(4, "big")
+    tail = bytes([len(topic)]) + topic + len(properties).to_bytes(2, "big") + properties
+    return head + bytes(48) + tail
+
+
+BARE = [
+    ({"flags": 16}, "hosts"),
+    ({"flags": 32}, "hosts"),
+    ({"flags": 48}, "hosts"),
+    ({"topic": b""}, "topic length: 0"),
+    ({"topic": b"t" * 128}, "topic length: 128"),
+    ({"properties": b"p" * 0x8000}, "properties length: 32768"),
+]
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+@pytest.mark.parametrize(("fields", "named"), BARE)
+def test_the_last_record_is_not_read_beyond(count: int, fields: dict, named: str) -> None:
+    data = bare() * (count - 1) + bare(**fields)
+    starts = np.arange(count) * len(bare())
+    sizes = np.append(starts[1:], len(data)) - starts
+    with pytest.raises(Corrupt, match=f"record {count - 1} of {count} .*{named}"):
+        columns(data, starts, sizes)
+    found = scan(data, strict=False)
+    assert (len(found), found.stop) == (count - 1, ScanStop.BAD)
+    assert len(columns(bare() * count, starts, np.full(count, len(bare())))) == count
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+@pytest.mark.parametrize("size", [0, 1, 50, 90])
+def test_sizes_that_are_too_short(count: int, size: int) -> None:
+    data = bare() * count
+    starts = np.arange(count) * len(bare())
+    starts[-1] = len(data) - size
+    sizes = np.full(count, len(bare()))
+    sizes[-1] = size
+    with pytest.raises(Corrupt, match=f"record {count - 1} of {count} .*size: "):
+        columns(data, starts, sizes)
+
+
 def test_no_records() -> None:
     none = columns(b"", np.empty(0, np.int64), np.empty(0, np.int64))
     assert len(none) == 0

@@ -61,6 +61,7 @@ PIECES = st.sampled_from(
         b"UNIQ_KEY\x01short",
         b"UNIQ_KEY\x01" + b"F" * 56,
         b"UNIQ_KEY\x01" + b"F" * 31 + b"\x02",
+        b"UNIQ_KEY\x01" + b"F" * 32 + b"TAGS\x01x",
         b"TAGS\x01a",
         b"TAGS\x01",
         "TAGS\x01主题".encode(),
@@ -92,6 +93,13 @@ def test_the_unique_key_comes_before_the_business_keys() -> None:
     assert index_keys(found) == [[b"%032X" % 7, b"order-1", b"order-2", b"order-1"]]
 
 
+def test_a_longer_unique_key_does_not_hide_what_follows() -> None:
+    odd = b"UNIQ_KEY\x01" + b"F" * 32 + b"TAGS\x01x\x02KEYS\x01k\x02CLUSTER\x01some-cluster"
+    usual = key(3) + b"\x02TAGS\x01x\x02KEYS\x01k\x02CLUSTER\x01some-cluster"
+    for properties in ([odd] * 40, [usual, odd] * 20):
+        assert tag_codes(records(properties)).tolist() == expected_codes(properties)
+
+
 def test_nothing_of_nothing() -> None:
     assert tag_codes(scan(b"")).tolist() == []
     assert index_keys(scan(b"")) == []
@@ -102,6 +110,14 @@ def test_the_tag_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [key(number) + b"\x02TAGS\x01t%d" % number for number in range(50)]
     assert tag_codes(records(many)).tolist() == expected_codes(many)
     assert len(record_keys._codes) <= 3
+
+
+def test_strings_that_begin_alike_are_different() -> None:
+    texts = [b"a", b"ab", b"abc", b"", b"b"] * 10
+    blob = np.frombuffer(b"".join(texts) + b"!", dtype=np.uint8)
+    length = np.asarray([len(text) for text in texts], dtype=np.int64)
+    found, numbers = distinct(blob, np.cumsum(length) - length, length)
+    assert [found[number] for number in numbers.tolist()] == texts
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"b", b"aa", b"ab", b"abc"]), min_size=1, max_size=80))

@@ -235,13 +235,18 @@ def test_the_offset_of_a_damaged_record_is_never_given_again(queue_id: int, head
     written = fill(disk, close=False, flush=True)
     bad = [item for item in written if item.queue_id == queue_id][-1]
     damage(disk, bad.position, bytes(40)) if header else damage(disk, bad.position + 91, b"\xff")
-    if bad is written[-1] and header:
-        with pytest.raises(Corrupt, match="flushed up to"):
-            Store.open(SETTINGS, disk)
-        return
     store = Store.open(SETTINGS, disk)
     (new,) = StoreWriter(store).write([Draft(queue_id=queue_id)])
     assert new.offset == bad.offset + 1
+
+
+def test_without_queues_a_lost_end_keeps_the_store_shut() -> None:
+    disk = SimDisk()
+    written = fill(disk, close=False, flush=True)
+    damage(disk, written[-1].position, bytes(40))
+    disk.remove_tree(PATHS.consume_queue)
+    with pytest.raises(Corrupt, match="flushed up to"):
+        Store.open(SETTINGS, disk)
 
 
 def test_a_damaged_record_keeps_its_offset_when_queues_are_rebuilt() -> None:

@@ -68,10 +68,16 @@ def test_a_damaged_record_still_claims_its_place(
     log, written, disk = shelf
     item = written[7]
     claim = claim_at(log, item.position, item.end)
-    assert claim == ("TopicA", 7, 0, len(item.record))
+    assert claim == ("TopicA", 7, 0, len(item.record), False)
     assert claim_at(log, item.position, item.end - 1) is None
     assert claim_at(log, item.position + 1, item.end) is None
-    disk.overwrite(PATHS.segment(0), b"\xff", written[2].position + 32)
-    assert claim_at(log, written[2].position, log.end) is None
-    disk.overwrite(PATHS.segment(0), b"\0" * 40, written[1].position)
+    # Damage in the body leaves the header to be believed; a damaged size is found from the end.
+    disk.overwrite(PATHS.segment(0), b"\xff", written[2].position + 90)
+    claim = claim_at(log, written[2].position, log.end)
+    assert claim == ("TopicA", 2, 0, len(written[2].record), True)
+    disk.overwrite(PATHS.segment(0), b"\xff", written[3].position)
+    claim = claim_at(log, written[3].position, written[3].end)
+    assert claim == ("TopicA", 3, 0, len(written[3].record), False)
+    assert claim_at(log, written[3].position, written[4].end) is None
+    disk.overwrite(PATHS.segment(0), bytes(90), written[1].position)
     assert claim_at(log, written[1].position, log.end) is None

@@ -1,0 +1,34 @@
+"""Tasks that nobody awaits.
+
+Lives here: starting one so that its failure is not lost. May not live here: what tasks do.
+
+A loop that ends by an unexpected error would leave a client that looks alive and does nothing: no
+heartbeats, no pulls. So whatever ends such a task, but for cancelling it, is an error in the log.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+_log = logging.getLogger("kourou.client")
+
+
+def background(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+    """Run `work` on the running loop; `what` names it in the log should it fail."""
+    task = asyncio.ensure_future(work)
+    task.set_name(what)
+    task.add_done_callback(_ended)
+    return task
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        _log.error("%s ended by an unexpected error", task.get_name(), exc_info=error)
