@@ -35,8 +35,8 @@ def test_a_file_that_is_missing_is_not_opened(disk: Disk, root: Path) -> None:
 def test_a_new_file_has_its_length_and_zeros(disk: Disk, root: Path, allocate: bool) -> None:
     file = disk.open(root / "file", create_size=16_384, allocate=allocate)
     assert file.size() == 16_384
+    assert file.next_data(0) is None, "nothing was written yet"
     assert file.pread(20_000, 0) == bytes(16_384)
-    assert file.next_data(0) is None
     assert disk.list_dir(root) == ["file"]
     file.close()
 

@@ -102,7 +102,7 @@ class CommitLog:
 
     @property
     def readable_end(self) -> int:
-        """Readers may see what lies below: all that was appended, or flushed once the log failed."""
+        """Readers may see what lies below: what was appended, or flushed once the log failed."""
         return self.end if self._fault is None else self.flushed
 
     @property
@@ -241,7 +241,7 @@ class CommitLog:
         self.flushed = min(self.flushed, position)
 
     def delete_segments_before(self, position: int) -> int:
-        """Remove segments that lie wholly below `position`, never the last used; return how many."""
+        """Remove segments wholly below `position`, never the last used; return how many."""
         doomed = [
             segment
             for segment in self.segments
@@ -253,7 +253,7 @@ class CommitLog:
         return len(doomed)
 
     def drop_spare(self) -> None:
-        """Remove reserved segments that nothing was written to, as RocketMQ does at a clean stop."""
+        """Remove segments that nothing was written to, as RocketMQ does at a clean stop."""
         self._drop([segment for segment in self.segments if segment.start >= self.end])
         self.allocated_end = max(self._segments, default=self.start - self.segment_size)
         self.allocated_end += self.segment_size

@@ -10,7 +10,7 @@ Both implementations pass tests/contract/test_disk.py. What they promise:
 
     write       changes what readers of the same file see at once, and what a power loss leaves only
                 after `fdatasync` of the file
-    names       creating, renaming and unlinking survive a power loss after `sync_dir` of the directory
+    names       creating, renaming, unlinking survive a power loss after `sync_dir` of the directory
     creation    `open(create_size=n)` of a new file shows it with its full length or not at all
     errors      OSError, with ENOSPC for a full disk; FileNotFoundError where nothing is
 """

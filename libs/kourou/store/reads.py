@@ -315,7 +315,7 @@ class _Choice:
         if int(self.sizes.max()) < FILLER_SIZE and int(ends.max()) <= below:
             return
         real = self.sizes != FILLER_SIZE
-        # A unit that points behind the end of the log is wrong, and waiting would not make it right.
+        # A unit that points behind the end of the log is wrong; waiting would not make it right.
         beyond = real & (ends > below) & (ends <= log_end)
         if beyond.any():
             self.end = int(beyond.argmax())

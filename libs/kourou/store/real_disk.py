@@ -3,6 +3,8 @@
 Lives here: every call of `os`, `mmap` and `fcntl` that the store makes.
 May not live here: what the files mean.
 
+State: none but open files.
+
 A new file gets its length under a hidden name and is renamed when it is complete, so nobody ever
 sees a file of a wrong length, not even after a power loss. A file is mapped read-only and never
 shortened: touching a mapping beyond the end of its file would kill the process.
@@ -111,7 +113,7 @@ class RealFile:
 
 
 class RealLock:
-    """An open-file-description lock: it binds other processes (POSIX locks included) and this one."""
+    """An open-file-description lock: it binds this process, and others with POSIX locks too."""
 
     __slots__ = ("_fd",)
 
@@ -147,8 +149,8 @@ class RealDisk:
         fd = os.open(unfinished, flags, 0o644)
         try:
             if allocate and size:
-                # Reserving the blocks now turns a full disk into an error here, where storing into a
-                # sparse mapping would be a signal later.
+                # Reserving the blocks now turns a full disk into an error here, where storing into
+                # a sparse mapping would be a signal later.
                 os.posix_fallocate(fd, 0, size)
                 os.fdatasync(fd)
             elif size:
@@ -167,7 +169,7 @@ class RealDisk:
     def list_dir(self, path: Path) -> list[str]:
         """Names in a directory, sorted; files whose creation was cut short are not there yet."""
         try:
-            names = os.listdir(path)
+            names = [entry.name for entry in path.iterdir()]
         except FileNotFoundError:
             return []
         return sorted(name for name in names if not name.endswith(_UNFINISHED))

@@ -209,7 +209,7 @@ class _Recovery:
     # -- projections ------------------------------------------------------------------------------
 
     def _load_projections(self, end: int) -> bool:
-        """Load queues and index as far as they can be trusted; True if the queues must be rebuilt."""
+        """Load queues and index as far as they can be trusted; True to rebuild the queues."""
         parts, point, report = self._parts, self._point, self._report
         trusted = min(point.projected, end) if parts.crashed and not self._foreign else None
         problems = parts.queues.load(trusted)
@@ -307,7 +307,8 @@ class _Recovery:
             claim = claim_at(self._log, at, region.end)
             if claim is None:
                 return
+            # More than the next offset of its queue is never believed: it may be noise.
             known = queues.range_of(claim.topic, claim.queue_id)
-            if claim.sure or (known is not None and claim.offset == known[1]):
+            if claim.offset == (0 if known is None else known[1]) and (known or claim.sure):
                 self._parts.dispatcher.dispatch_gap(claim.topic, claim.queue_id, claim.offset)
             at += claim.size

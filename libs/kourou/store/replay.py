@@ -101,7 +101,7 @@ def claim_at(log: CommitLog, at: int, end: int) -> Claim | None:
             continue
         in_place = parts.position == at
         body_damaged = masked_crc(raw[parts.body_at : parts.body_end]) != parts.crc
-        if parts.size == size and (in_place or size == end - at):
+        if parts.queue_id >= 0 and (in_place or size == end - at):
             sure = in_place and body_damaged
             return Claim(topic, parts.queue_id, parts.queue_offset, size, sure)
     return None

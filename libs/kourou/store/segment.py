@@ -16,7 +16,7 @@ _ZEROS = bytes(64 * 1024)
 
 
 class Segment:
-    """`size` bytes of the log from position `start` on. Written by pwrite, read by mapping or pread."""
+    """`size` bytes of the log from `start` on. Written by pwrite, read by mapping or pread."""
 
     __slots__ = ("_file", "_mapping", "end", "size", "start")
 
@@ -29,7 +29,7 @@ class Segment:
 
     def write(self, data: Buffer, position: int) -> None:
         """Write `data` at `position`; it must lie inside this segment."""
-        assert self.start <= position and position + len(data) <= self.end, (position, len(data))
+        assert self.start <= position <= self.end - len(data), (position, len(data))
         self._file.pwrite(data, position - self.start)
 
     def view(self, position: int, size: int) -> memoryview:

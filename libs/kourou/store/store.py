@@ -8,8 +8,8 @@ State: log (kourou.store.commit_log) and projections of it.
     append     the log                                        the loop's thread
     dispatch   queues and index, from what was appended       the loop's thread
     flush      the log to disk                                any thread, while the loop goes on
-    checkpoint log, then queues and index, then the recovery  planned by the loop, done in any thread
-               point, then RocketMQ's checkpoint
+    checkpoint log, then queues and index, then the           planned by the loop,
+               recovery point, then RocketMQ's checkpoint     done in any thread
 
 Invariant: what a recovery point names is on disk before the point is.
 """
@@ -20,25 +20,23 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from kourou.engine.placement import Blank
-from kourou.errors import ConfigError, Corrupt, DiskFull, KourouError, StoreFaulted
+from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record import encode_blank
 from kourou.protocol.record_batch import RecordColumns
 from kourou.store.checkpoint import Checkpoint, save_checkpoint
-from kourou.store.commit_log import CommitLog
-from kourou.store.disk import Buffer, Disk, Lock, as_store_error
-from kourou.store.dispatch import Dispatcher, Growth
-from kourou.store.format_version import check_format, write_format
-from kourou.store.key_index import IndexState, KeyIndex
+from kourou.store.disk import Buffer, Disk, Lock
+from kourou.store.dispatch import Growth
+from kourou.store.format_version import check_format
+from kourou.store.key_index import IndexState
+from kourou.store.opening import find_parts, make_directories, take_lock, unusable
 from kourou.store.paths import StorePaths
-from kourou.store.quarantine import Quarantine, Region, load_quarantine, save_quarantine
-from kourou.store.queue_table import ConsumeQueues
+from kourou.store.quarantine import Region, save_quarantine
 from kourou.store.reads import Reads
 from kourou.store.recovery import Parts, RecoveryReport, recover
-from kourou.store.recovery_point import RecoveryFile, RecoveryPoint, load_recovery_point
+from kourou.store.recovery_point import RecoveryFile, RecoveryPoint
 from kourou.store.replay import catch_up_index, runs
 from kourou.store.settings import StoreSettings
 
@@ -110,14 +108,14 @@ class Store(Reads):
         try:
             known = check_format(disk, paths)
             disk.make_dirs(paths.root)
-            lock = _take_lock(disk, paths)
+            lock = take_lock(disk, paths)
         except OSError as error:
-            raise _unusable(paths.root, error) from error
+            raise unusable(paths.root, error) from error
         try:
             return cls._open_locked(settings, disk, paths, lock, known=known)
         except OSError as error:
             lock.release()
-            raise _unusable(paths.root, error) from error
+            raise unusable(paths.root, error) from error
         except BaseException:
             lock.release()
             raise
@@ -126,9 +124,9 @@ class Store(Reads):
     def _open_locked(
         cls, settings: StoreSettings, disk: Disk, paths: StorePaths, lock: Lock, *, known: bool
     ) -> Store:
-        parts = cls._find(settings, disk, paths, known=known)
+        parts = find_parts(settings, disk, paths, known=known)
         try:
-            _make_directories(disk, paths)
+            make_directories(disk, paths)
             report = recover(parts)
             if report.new_regions:
                 save_quarantine(disk, paths, parts.quarantine)
@@ -141,39 +139,6 @@ class Store(Reads):
             parts.close()
             raise
         return store
-
-    @staticmethod
-    def _find(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool) -> Parts:
-        """What lies there, not yet looked into; `known`: our own files are there too."""
-        mapped = settings.read_mode == "mmap"
-        log = CommitLog.open(disk, paths, settings.segment_size_bytes, mapped=mapped)
-        queues = ConsumeQueues(disk, paths, file_units=settings.queue_file_units)
-        index = None
-        if settings.index_enabled:
-            index = KeyIndex(
-                disk,
-                paths.index,
-                slot_count=settings.index_slots,
-                entry_count=settings.index_entries,
-            )
-
-        def begin() -> None:
-            disk.open(paths.abort, create_size=0).close()
-            disk.sync_dir(paths.root)
-            if not known:
-                write_format(disk, paths)
-
-        return Parts(
-            log,
-            queues,
-            index,
-            Dispatcher(queues, index, settings.delay_levels_ms),
-            load_quarantine(disk, paths) if known else Quarantine([]),
-            load_recovery_point(disk, paths.recovery_point) if known else None,
-            disk.exists(paths.abort),
-            begin,
-            settings.accept_loss_at,
-        )
 
     # -- where it stands --------------------------------------------------------------------------
 
@@ -233,8 +198,8 @@ class Store(Reads):
     ) -> None:
         """Write stamped records and fillers where they were placed; see engine.effects.Append.
 
-        Raises DiskFull if a segment is missing (the caller placed beyond `space`), StoreFaulted when
-        the disk fails.
+        Raises DiskFull if a segment is missing (the caller placed beyond `space`), StoreFaulted
+        when the disk fails.
         """
         log = self._log
         waiting = list(reversed(blanks))
@@ -250,8 +215,8 @@ class Store(Reads):
     def dispatch(self) -> list[Growth]:
         """Project what was appended since the last call; returns the queues that grew.
 
-        On a full disk the queues fall behind (`dispatch_behind_bytes`) and catch up at a later call:
-        nothing is lost, it is only not seen yet. Raises StoreFaulted when the disk fails.
+        On a full disk the queues fall behind (`dispatch_behind_bytes`) and catch up at a later
+        call: nothing is lost, it is only not seen yet. Raises StoreFaulted when the disk fails.
         """
         grown: list[Growth] = []
         if self.fault is None:
@@ -360,7 +325,7 @@ class Store(Reads):
     def remove_topic(self, topic: str) -> int:
         """Delete the queues of a topic; its records stay in the log until they expire.
 
-        Returns how many queues there were. A checkpoint follows, or a restart would take them for lost.
+        Returns how many queues there were. A checkpoint follows, or a restart would miss them.
         """
         removed = self._queues.remove_topic(topic)
         self.checkpoint()
@@ -434,40 +399,3 @@ class Store(Reads):
 
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _take_lock(disk: Disk, paths: StorePaths) -> Lock:
-    try:
-        lock = disk.lock(paths.lock)
-    except BlockingIOError as error:
-        raise ConfigError(
-            f"another broker uses the store {paths.root}",
-            hint="stop it, or give this one another storePathRootDir",
-        ) from error
-    file = disk.open(paths.lock)
-    try:
-        file.pwrite(b"lock", 0)
-    finally:
-        file.close()
-    return lock
-
-
-def _make_directories(disk: Disk, paths: StorePaths) -> None:
-    for directory in paths.directories:
-        disk.make_dirs(directory)
-    for parent in dict.fromkeys(directory.parent for directory in paths.directories):
-        with suppress(PermissionError):  # the parent of the root need not be ours to read
-            disk.sync_dir(parent)
-
-
-def _unusable(root: Path, error: OSError) -> KourouError:
-    """What an OSError while opening means for an operator."""
-    match error:
-        case NotADirectoryError() | FileExistsError():
-            return ConfigError(f"{error.filename or root} is a file where a directory is needed")
-        case PermissionError():
-            return ConfigError(
-                f"{error.filename or root} may not be read and written by this user",
-                hint="set its owner, or give another storePathRootDir",
-            )
-    return as_store_error(error, f"opening the store {root}")

@@ -11,9 +11,8 @@ the flushed position:
 
     nothing good above, X >= F    the end: what lies above was never promised and is truncated
     a good record at Y > X        quarantine [X, Y): its bytes stay, what comes after stays readable
-    nothing good above, X < F     promised data is gone: `lost_at`, and the store stays shut unless the
-                                  header at X still tells that exactly one record, up to F, is
-                                  damaged
+    nothing good above, X < F     promised data is gone: `lost_at`, and the store stays shut unless
+                                  the header at X tells that one record, up to F, is damaged
 
 Zeros from X to the end of a segment, X >= F, with good records in the next one are a filler that
 the power loss took; it is put back.
@@ -49,7 +48,7 @@ _RUN_BYTES = 8 * 1024 * 1024
 
 @dataclass(slots=True)
 class Survey:
-    """What was found. `end`: where the log goes on; `store_ms`: the newest store time seen, or 0."""
+    """What was found. `end`: where the log goes on; `store_ms`: the newest store time, or 0."""
 
     start: int
     end: int = 0
@@ -193,7 +192,7 @@ class _Walk:
         return True
 
     def _next_good(self, at: int) -> int | None:
-        """The first position from `at` on where a good record begins, in this or a later segment."""
+        """The first position from `at` on where a good record begins, in any segment."""
         below = self._rules.resume_below
         while (segment := self._log.segment_at(at)) is not None:
             if below is not None and at >= below:
@@ -222,7 +221,7 @@ def _is_filler(view: memoryview, remaining: int) -> bool:
 
 
 def _claimed_end(view: memoryview, at: int, remaining: int) -> int | None:
-    """Where the damaged record at `at` ends if its header can be believed; behind a filler, if any."""
+    """Where the damaged record at `at` ends, if its header can be believed; fillers included."""
     if len(view) < RECORD_FIXED_BYTES:
         return None
     size, magic = _HEAD.unpack_from(view, 0)
@@ -233,7 +232,7 @@ def _claimed_end(view: memoryview, at: int, remaining: int) -> int | None:
 
 
 def _first_record(window: memoryview, view: memoryview, position: int) -> int | None:
-    """The position of the first good record whose magic number lies in `window`, which begins `view`."""
+    """The first good record whose magic number lies in `window`, the beginning of `view`."""
     for match in _RECORD_MARK.finditer(window):
         at = match.start() - _MAGIC_AT
         if at < 0 or len(view) - at < RECORD_FIXED_BYTES:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from kourou.errors import Corrupt
 from kourou.model.limits import CRC_PROPERTY_BYTES, RECORD_FIXED_BYTES
 from kourou.protocol.record import Blank, CheckedRecord, check_record
+from kourou.protocol.record_batch import RecordColumns, verify_batch
 from kourou.protocol.record_layout import (
     ANY_V6,
     BODY_LENGTH_AT,
@@ -40,7 +41,6 @@ from kourou.protocol.record_layout import (
     SYS_FLAG_AT,
     parts_of,
 )
-from kourou.protocol.record_batch import RecordColumns, verify_batch
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

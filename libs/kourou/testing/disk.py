@@ -133,7 +133,7 @@ class SimDisk:
         self._rng = random.Random(seed)
         self._fail_sync_at = 0
         self._cut_power_at = 0
-        # Names are kept as strings, a directory's value is None; hashing a Path costs ten times more.
+        # Names are strings, a directory's value is None; hashing a Path costs ten times more.
         self._names: dict[str, _Inode | None] = {"/": None}
         self._durable: dict[str, _Inode | None] = {"/": None}
         self._children: dict[str, set[str]] = {"/": set()}

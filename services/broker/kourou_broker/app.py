@@ -224,23 +224,26 @@ class BrokerService:
     async def _record_start(self, parts: _Parts) -> None:
         """Append what was imported and what a broker makes for itself, before anybody asks."""
         assert self._hands is not None
-        core, store = parts.core, parts.store
-        if store.space_wanted:
-            space = await asyncio.to_thread(store.allocate_next)
-            core.handle(self._clock.monotonic_ms(), [SpaceChanged(space.allocated_end, space.full)])
-        self._record(parts.booted.imported, "imported from config/*.json of another broker")
+        core = parts.core
+        await self._record(parts.booted.imported, "imported from config/*.json of another broker")
         # Decided only now: what was imported is not made a second time.
         own = decide_start(core.desks.control, core.desks.topic_desk.rules)
-        self._record(own, "the broker's own")
+        await self._record(own, "the broker's own")
         self._hands.dispatch()
 
-    def _record(self, events: Sequence[Event], why: str) -> None:
+    async def _record(self, events: Sequence[Event], why: str) -> None:
+        """One by one, since a large import may need more than one log segment."""
         assert self._parts is not None
         assert self._hands is not None
+        core, store = self._parts.core, self._parts.store
         performers = self._hands.performers()
-        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-        for effect in self._parts.core.start(now_ms, wall_ms, events, why):
-            performers[type(effect)](effect)
+        for event in events:
+            now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+            if store.space_wanted:
+                space = await asyncio.to_thread(store.allocate_next)
+                core.handle(now_ms, [SpaceChanged(space.allocated_end, space.full)])
+            for effect in core.start(now_ms, wall_ms, [event], why):
+                performers[type(effect)](effect)
 
     def _register_with(self, addresses: Sequence[str]) -> Registration:
         settings = self.settings

@@ -133,7 +133,7 @@ def test_everything_is_checked_when_it_is_made() -> None:
 def test_nothing_that_matters_can_be_changed_from_afar() -> None:
     registry = SettingsRegistry(setting_specs(BrokerSettings()))
     dynamic = {spec.name for spec in registry if spec.dynamic}
-    assert {"fileReservedTime", "maxMessageSize", "autoCreateTopicEnable"} <= dynamic
+    assert {"traceOn", "maxMessageSize", "autoCreateTopicEnable"} <= dynamic
     assert not dynamic & {
         "storePathRootDir",
         "flushDiskType",

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from kourou.protocol.record import encode_blank
 from kourou.store.commit_log import CommitLog
 from kourou.store.disk import Buffer, File
 from kourou.store.paths import StorePaths
-from kourou.testing.disk import SimDisk
+from kourou.testing.disk import PowerLost, SimDisk
 
 PATHS = StorePaths.under(Path("/store"))
 SIZE = 4096
@@ -130,9 +130,6 @@ class _MeanFile:
         self.inner.pwrite(data, at)
         if self.log is not None:
             self.flushed_meanwhile.append(self.log.flush())
-
-    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        raise NotImplementedError
 
 
 class _MeanDisk(SimDisk):
@@ -307,10 +304,11 @@ def test_a_power_loss_while_truncating_leaves_no_hole() -> None:
             log.append(b"x" * SIZE, start)
         log.flush()
         disk.cut_power(seed % 6 + 1)
-        try:
-            log.truncate(100) if seed % 2 else log.delete_segments_before(4 * SIZE)
-        except Exception as error:
-            assert "PowerLost" in repr(error)
+        with suppress(PowerLost):
+            if seed % 2:
+                log.truncate(100)
+            else:
+                log.delete_segments_before(4 * SIZE)
         CommitLog.open(disk.crash(), PATHS, SIZE)
 
 

@@ -46,12 +46,12 @@ def test_a_file_appears_only_when_it_is_complete(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(OSError, match="No space left"):
         disk.open(tmp_path / "f", create_size=4096, allocate=True)
     assert seen == [[]]
     assert list(tmp_path.iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_what_an_interrupted_creation_left_is_not_listed_and_replaced(tmp_path: Path) -> None:

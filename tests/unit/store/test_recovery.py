@@ -290,9 +290,9 @@ def test_promised_messages_that_are_gone_keep_the_store_shut() -> None:
     with pytest.raises(Corrupt, match=rf"flushed up to {end}.*--accept-data-loss={SIZE}"):
         Store.open(SETTINGS, disk)
     assert {path: disk.read(path) for path in disk.files()} == before, "nothing was touched"
+    wrong = small_settings(ROOT, segment_size_bytes=SIZE, accept_loss_at=SIZE + 1)
     with pytest.raises(Corrupt):
-        accept = small_settings(ROOT, segment_size_bytes=SIZE, accept_loss_at=SIZE + 1)
-        Store.open(accept, disk)
+        Store.open(wrong, disk)
     accept = small_settings(ROOT, segment_size_bytes=SIZE, accept_loss_at=SIZE)
     opened = Store.open(accept, disk)
     assert opened.end == end

@@ -1,0 +1,102 @@
+"""What stands between a path and a store: the lock, the directories, the files that lie there.
+
+Lives here: the steps of opening that come before recovery, and what their failures mean.
+May not live here: recovery (kourou.store.recovery), the life of an open store (kourou.store.store).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from kourou.errors import ConfigError, KourouError
+from kourou.store.commit_log import CommitLog
+from kourou.store.disk import Disk, Lock, as_store_error
+from kourou.store.dispatch import Dispatcher
+from kourou.store.format_version import write_format
+from kourou.store.key_index import KeyIndex
+from kourou.store.paths import StorePaths
+from kourou.store.quarantine import Quarantine, load_quarantine
+from kourou.store.queue_table import ConsumeQueues
+from kourou.store.recovery import Parts
+from kourou.store.recovery_point import load_recovery_point
+from kourou.store.settings import StoreSettings
+
+LOCK_CONTENT = b"lock"  # RocketMQ writes these four bytes
+
+
+def take_lock(disk: Disk, paths: StorePaths) -> Lock:
+    """Take the store for this process; ConfigError if another has it, OSError as it comes."""
+    try:
+        lock = disk.lock(paths.lock)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"another broker uses the store {paths.root}",
+            hint="stop it, or give this one another storePathRootDir",
+        ) from error
+    file = disk.open(paths.lock)
+    try:
+        file.pwrite(LOCK_CONTENT, 0)
+    finally:
+        file.close()
+    return lock
+
+
+def make_directories(disk: Disk, paths: StorePaths) -> None:
+    """Make every directory of the store, durably. Raises OSError."""
+    for directory in paths.directories:
+        disk.make_dirs(directory)
+    for parent in dict.fromkeys(directory.parent for directory in paths.directories):
+        with suppress(PermissionError):  # the parent of the root need not be ours to read
+            disk.sync_dir(parent)
+
+
+def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool) -> Parts:
+    """What lies there, hardly looked into; `known`: our own files are there too.
+
+    Raises ConfigError or Corrupt for segments that do not fit, OSError as it comes.
+    """
+    mapped = settings.read_mode == "mmap"
+    log = CommitLog.open(disk, paths, settings.segment_size_bytes, mapped=mapped)
+    queues = ConsumeQueues(disk, paths, file_units=settings.queue_file_units)
+    index = None
+    if settings.index_enabled:
+        index = KeyIndex(
+            disk,
+            paths.index,
+            slot_count=settings.index_slots,
+            entry_count=settings.index_entries,
+        )
+
+    def begin() -> None:
+        disk.open(paths.abort, create_size=0).close()
+        disk.sync_dir(paths.root)
+        if not known:
+            write_format(disk, paths)
+
+    return Parts(
+        log,
+        queues,
+        index,
+        Dispatcher(queues, index, settings.delay_levels_ms),
+        load_quarantine(disk, paths) if known else Quarantine([]),
+        load_recovery_point(disk, paths.recovery_point) if known else None,
+        disk.exists(paths.abort),
+        begin,
+        settings.accept_loss_at,
+    )
+
+
+def unusable(root: Path, error: OSError) -> KourouError:
+    """What an OSError while opening means for an operator."""
+    match error:
+        case NotADirectoryError() | FileExistsError():
+            return ConfigError(f"{error.filename or root} is a file where a directory is needed")
+        case PermissionError():
+            return ConfigError(
+                f"{error.filename or root} may not be read and written by this user",
+                hint="set its owner, or give another storePathRootDir",
+            )
+    return as_store_error(error, f"opening the store {root}")

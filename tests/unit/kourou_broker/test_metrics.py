@@ -1,0 +1,82 @@
+"""A broker's metrics under RocketMQ 5's names."""
+
+from __future__ import annotations
+
+import re
+
+from kourou.engine.events import GroupPut, ProgressRecorded, TopicPut
+from kourou.model.group import GroupConfig
+from kourou.model.topic import TopicConfig
+from kourou.protocol.record import encode_draft
+from kourou.telemetry.metric_table import METRICS
+from kourou.transport.zmq_server import ZmqServer
+from kourou_broker.metrics import broker_metrics
+
+
+def page(site, desks) -> dict[str, float]:
+    server = ZmqServer("127.0.0.1:0", lambda _frames: None, lambda _peer: None)
+    text = broker_metrics(desks, site.store, server).decode()
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            found[name] = float(value)
+    return found
+
+
+def value(found: dict[str, float], name: str, **labels: str) -> float:
+    (match,) = [
+        amount
+        for sample, amount in found.items()
+        if re.match(rf"{name}(_total)?{{", sample)
+        and all(f'{key}="{text}"' in sample for key, text in labels.items())
+    ]
+    return match
+
+
+def test_traffic_by_topic_and_group(site) -> None:
+    desks = site.desks()
+    desks.traffic.taken("orders", 3, 300)
+    desks.traffic.out("%RETRY%g", "g", 2, 200)
+    desks.traffic.refuse(13)
+    desks.traffic.repeats_removed = 5
+    found = page(site, desks)
+    who = {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}
+    assert value(found, "rocketmq_messages_in_total", topic="orders", **who) == 3
+    assert value(found, "rocketmq_throughput_in_total", topic="orders", **who) == 300
+    assert value(found, "rocketmq_messages_out_total", consumer_group="g", is_retry="true") == 2
+    assert value(found, "kourou_requests_refused_total", response_code="13") == 1
+    assert value(found, "kourou_repeated_sends_total") == 5
+
+
+def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
+    site.record(
+        TopicPut(TopicConfig("orders", 2, 2)),
+        GroupPut(GroupConfig("g")),
+        ProgressRecorded("g", {"orders": {0: 1, 1: 7}}),
+    )
+    desks = site.desks()
+    for _ in range(4):
+        draft = encode_draft(
+            topic=b"orders",
+            queue_id=0,
+            body=b"x",
+            properties=b"",
+            born_timestamp=1,
+            born_host=bytes(8),
+        )
+        desks.appends.write_one(draft, ("orders", 0), 1)
+    site.perform(desks.appends.take_done())
+    found = page(site, desks)
+    labels = {"topic": "orders", "consumer_group": "g"}
+    assert value(found, "rocketmq_consumer_lag_messages", **labels) == 3
+    low, high = site.store.log_range()
+    assert value(found, "rocketmq_storage_size") == high - low
+    assert value(found, "rocketmq_topic_number") == 1
+    assert value(found, "rocketmq_broker_permission") == 6
+
+
+def test_every_name_is_in_the_table(site) -> None:
+    for sample in page(site, site.desks()):
+        name = sample.split("{")[0]
+        assert name in METRICS or name.removesuffix("_total") in METRICS

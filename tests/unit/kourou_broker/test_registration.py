@@ -1,0 +1,179 @@
+"""Telling every name server which topics are here."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from kourou.engine.control import ControlState
+from kourou.engine.events import Recorded, SettingChanged, TopicPut
+from kourou.errors import Code, Unavailable
+from kourou.model.permission import Permission
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.bodies import decode_registration
+from kourou.protocol.messages.namesrv import RegisterBroker, UnregisterBroker
+from kourou.transport.zmq_client import Reply
+from kourou_broker import registration
+from kourou_broker.registration import Identity, Registration, told_topics
+
+ME = Identity("c", "b", 0, "127.0.0.1:20911", "", {"zmq:internal": "127.0.0.1:20911"})
+TOPICS = [TopicConfig("orders", 4, 4)]
+
+
+class NameServer:
+    """What a connection to one name server does, without a network."""
+
+    servers: dict[str, NameServer] = {}
+
+    def __init__(self, address: str, **_options: object) -> None:
+        self.heard: list[object] = []
+        self.bodies: list[bytes] = []
+        self.timeouts: list[int] = []
+        self.up = True
+        self.code = Code.SUCCESS
+        self.closed = False
+        self.changed = asyncio.Event()
+        NameServer.servers[address] = self
+
+    async def request(self, request, *, body=(), timeout_ms=0):
+        self.heard.append(request)
+        self.bodies += body
+        self.timeouts.append(timeout_ms)
+        self.changed.set()
+        if not self.up:
+            raise Unavailable("nobody answers")
+        return Reply(self.code, "", None, [])
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def count(self, wanted: int) -> None:
+        async with asyncio.timeout(5):
+            while len(self.heard) < wanted:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@pytest.fixture
+def make(monkeypatch):
+    NameServer.servers = {}
+    monkeypatch.setattr(registration, "ZmqConnection", NameServer)
+    monkeypatch.setattr(registration, "RETRY_S", 0.001)
+
+    def made(*addresses: str, period_ms: int = 1 << 30) -> Registration:
+        return Registration(
+            addresses,
+            ME,
+            lambda: (TOPICS, DataVersion(1, 2)),
+            period_ms=period_ms,
+            timeout_ms=123,
+        )
+
+    return made
+
+
+@pytest.mark.feature("F022", "F024", "F025")
+async def test_every_name_server_is_told_everything(make) -> None:
+    one = make("a", "b")
+    one.start()
+    for server in NameServer.servers.values():
+        await server.count(1)
+        (request,) = server.heard
+        assert isinstance(request, RegisterBroker)
+        assert (request.broker_name, request.listeners) == ("b", ME.listeners)
+        told = decode_registration(server.bodies[0])
+        assert [topic.name for topic in told.topics] == ["orders"]
+        assert told.version == DataVersion(1, 2)
+        assert server.timeouts == [123]
+    await one.first(1)
+    assert one.registered == {"a": True, "b": True}
+    await one.stop()
+    for server in NameServer.servers.values():
+        assert isinstance(server.heard[-1], UnregisterBroker)
+        assert server.closed
+
+
+@pytest.mark.feature("F025")
+async def test_it_registers_again_in_time_and_at_once_when_topics_change(make) -> None:
+    one = make("a", period_ms=1)
+    one.start()
+    await NameServer.servers["a"].count(3)
+    await one.stop()
+    slow = make("a")
+    slow.start()
+    server = NameServer.servers["a"]
+    await server.count(1)
+    await slow.first(1)
+    slow.announce()
+    slow.announce()
+    await server.count(2)
+    await slow.stop()
+    assert len(server.heard) == 3, "both announcements travelled together; then it left"
+
+
+async def test_one_that_does_not_answer_holds_up_nobody(make, caplog) -> None:
+    one = make("a", "b")
+    one.start()
+    dead = NameServer.servers["a"]
+    dead.up = False
+    await one.first(1)
+    assert one.registered == {"a": False, "b": True}
+    await dead.count(3)
+    dead.up = True
+    async with asyncio.timeout(5):
+        while not one.registered["a"]:
+            await dead.count(len(dead.heard) + 1)
+            await asyncio.sleep(0)
+    await one.stop()
+
+
+async def test_without_any_name_server_the_broker_serves_all_the_same(make, caplog) -> None:
+    one = make("a")
+    one.start()
+    NameServer.servers["a"].up = False
+    await one.first(0)
+    assert "goes on trying" in caplog.text
+    await one.stop()
+    assert not any(isinstance(each, UnregisterBroker) for each in NameServer.servers["a"].heard)
+
+
+async def test_a_refusal_is_no_registration(make) -> None:
+    one = make("a")
+    one.start()
+    server = NameServer.servers["a"]
+    server.code = Code.SYSTEM_ERROR
+    await server.count(2)
+    assert one.registered == {"a": False}
+    await one.stop()
+
+
+async def test_it_leaves_once(make) -> None:
+    one = make("a")
+    one.start()
+    await one.first(1)
+    await one.stop()
+    await one.stop()
+    heard = NameServer.servers["a"].heard
+    assert sum(isinstance(each, UnregisterBroker) for each in heard) == 1
+
+
+@pytest.mark.feature("F052", "F034")
+def test_no_topic_allows_more_than_the_broker() -> None:
+    from kourou.engine.control import evolve
+
+    control = ControlState()
+    inherit = int(Permission.READ_WRITE | Permission.INHERIT)
+    for number, topic in enumerate((TOPICS[0], TopicConfig("TBW102", 8, 8, inherit))):
+        evolve(control, Recorded(number, -1, 5, "t", "", "", TopicPut(topic)))
+    topics, version = told_topics(control, 6)
+    assert topics == list(control.topics)
+    only_read, same = told_topics(control, 4)
+    assert [topic.perm for topic in only_read] == [4, 5]
+    assert only_read[0] == replace(TOPICS[0], perm=4)
+    assert same == version
+    changed = SettingChanged("brokerPermission", 4, None)
+    evolve(control, Recorded(2, -1, 9, "t", "", "", changed))
+    _, later = told_topics(control, 4)
+    assert later != version, "a name server looks again only at another version"

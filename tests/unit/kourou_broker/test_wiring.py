@@ -1,0 +1,119 @@
+"""Settings go to the part they belong to."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.settings_registry import SettingSpec
+from kourou.engine.topics import TopicRules
+from kourou.errors import ConfigError
+from kourou.testing.engine import Engine
+from kourou_broker.config import BrokerSettings
+from kourou_broker.network_keys import BrokerRole
+from kourou_broker.wiring import (
+    log_flush_of,
+    policy_of,
+    queue_flush_of,
+    registry_of,
+    rules_of,
+    store_settings_of,
+)
+
+DYNAMIC = [spec for spec in registry_of(BrokerSettings()) if spec.dynamic]
+
+
+def another(spec: SettingSpec) -> bool | int | str:
+    """A value that is allowed and is not the one in force."""
+    match spec.configured:
+        case bool():
+            return not spec.configured
+        case int():
+            low = spec.configured < spec.maximum
+            return spec.configured + 1 if low else spec.configured - 1
+        case _:
+            return next(each for each in spec.choices if each != spec.configured)
+
+
+def in_force(engine: Engine) -> list[Any]:
+    """Everything that decisions look at."""
+    desks = engine.core.desks
+    return [
+        copy.copy(desks.policy),
+        desks.topic_desk.rules,
+        desks.confirmations.flush_timeout_ms,
+        desks.membership.expiry_ms,
+        desks.membership.policy,
+        desks.commits.interval_ms,
+    ]
+
+
+@pytest.mark.parametrize("spec", DYNAMIC, ids=[spec.name for spec in DYNAMIC])
+def test_every_dynamic_key_has_an_effect(spec) -> None:
+    engine = Engine(policy=policy_of(BrokerSettings()), specs=[spec])
+    before = in_force(engine)
+    engine.core.desks.apply(spec.name, another(spec))
+    assert in_force(engine) != before, f"{spec.name} is called dynamic and changes nothing"
+
+
+def test_the_defaults_of_policy_and_rules_are_those_of_the_keys() -> None:
+    settings = BrokerSettings(broker_name="b")
+    assert policy_of(settings) == BrokerPolicy("DefaultCluster", "b")
+    assert rules_of(settings) == TopicRules(broker_name="b")
+
+
+@pytest.mark.feature("F328", "F329", "F331", "F342")
+def test_what_is_configured_arrives() -> None:
+    settings = BrokerSettings(
+        broker_name="b",
+        broker_cluster_name="c",
+        auto_create_topic=False,
+        default_topic_queue_nums=3,
+        transfer_bytes_in_memory=7,
+        hold_ms_max=101,
+        group_subscription_policy="refuse",
+    )
+    policy, rules = policy_of(settings), rules_of(settings)
+    assert (policy.cluster_name, policy.transfer_bytes_in_memory, policy.hold_ms_max) == (
+        "c",
+        7,
+        101,
+    )
+    assert policy.group_subscription_policy == "refuse"
+    assert (rules.auto_create, rules.default_queue_nums) == (False, 3)
+    assert {field.name for field in fields(BrokerPolicy)} >= {"region_id", "query_max"}
+
+
+@pytest.mark.feature("F099", "F100", "F101", "F335", "F346")
+def test_the_store_gets_its_keys() -> None:
+    settings = BrokerSettings(
+        store_root=Path("/s"),
+        commit_log_path=Path("/fast/log"),
+        segment_size_bytes=8_192,
+        queue_file_bytes=40,
+        message_index=False,
+        read_mode="pread",
+        flush_interval_ms=11,
+        flush_least_pages=12,
+        flush_thorough_interval_ms=13,
+        queue_flush_interval_ms=21,
+        queue_flush_least_pages=22,
+        queue_flush_thorough_interval_ms=23,
+    )
+    store = store_settings_of(settings)
+    assert (store.root, store.commit_log) == (Path("/s"), Path("/fast/log"))
+    assert (store.segment_size_bytes, store.queue_file_units) == (8_192, 2)
+    assert (store.index_enabled, store.read_mode) == (False, "pread")
+    log, queues = log_flush_of(settings), queue_flush_of(settings)
+    assert (log.interval_ms, log.least_pages, log.thorough_ms) == (11, 12, 13)
+    assert (queues.interval_ms, queues.least_pages, queues.thorough_ms) == (21, 22, 23)
+
+
+def test_a_promise_that_cannot_be_kept_is_refused() -> None:
+    with pytest.raises(ConfigError, match="SYNC_MASTER"):
+        store_settings_of(BrokerSettings(broker_role=BrokerRole.SYNC_MASTER))
