@@ -98,6 +98,9 @@ def test_written_data_is_found_behind_holes(disk: Disk, root: Path) -> None:
     assert found <= 700_000
     assert 700_000 - found < 65_536
     assert file.next_data(700_000) == 700_000
+    file.pwrite(b"y", 5)
+    (first, second) = file.written_ranges()
+    assert first[0] <= 5 < first[1] <= second[0] <= 700_000 < second[1] <= 1 << 20
     file.close()
 
 

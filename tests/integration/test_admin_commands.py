@@ -120,6 +120,20 @@ def test_messages_are_found_by_key_and_by_both_ids(client: Client, admin: Admin)
     assert admin("queryMsgByKey", "-t", TOPIC, "-k", "unique-key-7", "--end", "1000") == []
 
 
+@pytest.mark.feature("F363")
+def test_the_producers_of_a_group_are_counted(
+    cluster: LocalCluster, client: Client, admin: Admin
+) -> None:
+    with (
+        Client(cluster.address, group="press") as one,
+        Client(cluster.address, group="press") as two,
+    ):
+        for sender in (one, two):
+            sender.send(TOPIC, "hello")
+        producers = admin("producerConnection", "-g", "press")
+        assert {row["client"] for row in producers} == {one.client_id, two.client_id}
+
+
 def test_groups_come_and_go(cluster: LocalCluster, admin: Admin) -> None:
     assert run(cluster, "updateSubGroup", "-g", "night-shift").returncode == 0
     assert "night-shift" in [row["group"] for row in admin("subGroupList")]

@@ -11,6 +11,8 @@ is faulted · 130 interrupted.
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -50,6 +52,8 @@ def _run_command(arguments: Sequence[str]) -> int:
 
     from kourou.cli.commands import app, command_names
 
+    _set_up_logs()
+
     try:
         result = app(args=list(arguments) or ["--help"], prog_name="kourou", standalone_mode=False)
     except TyperException as wrong:
@@ -60,6 +64,15 @@ def _run_command(arguments: Sequence[str]) -> int:
     except Abort:
         return _complain("interrupted", EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
+
+
+def _set_up_logs() -> None:
+    """A command answers in sentences; the libraries' logs are for those who ask for them."""
+    level = os.environ.get("KOUROU_LOG_LEVEL", "").upper()
+    if level in logging.getLevelNamesMapping():
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    else:
+        logging.getLogger("kourou").addHandler(logging.NullHandler())
 
 
 def _complain(sentence: str, code: int) -> int:

@@ -87,6 +87,7 @@ class CoroutineRunner:
         self._inbox: Handover[Item] = Handover(loop, self._take)
         self._ready: deque[Item] = deque()
         self._workers: set[asyncio.Task[None]] = set()
+        self._active = 0
         self._closing = False
 
     def hand(self, items: Sequence[Item]) -> None:
@@ -97,12 +98,20 @@ class CoroutineRunner:
         if self._closing:
             return
         self._ready.extend(items)
-        while len(self._workers) < min(self._concurrency, len(self._ready)):
+        while self._active < min(self._concurrency, len(self._ready)):
+            self._active += 1
             worker = self._loop.create_task(self._work())
             self._workers.add(worker)
             worker.add_done_callback(self._workers.discard)
 
     async def _work(self) -> None:
+        try:
+            await self._work_off()
+        finally:
+            # At once, and not when the task's callbacks run: `_take` may come in between.
+            self._active -= 1
+
+    async def _work_off(self) -> None:
         ready, report, handler = self._ready, self._report, self._handler
         turns = 0
         while ready and not self._closing:

@@ -141,25 +141,34 @@ class LoopPort:
         self._size_max = size_bytes_max
         self._turn: list[Unsent] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._let_in = 0
         self.count = 0
         self.size_bytes = 0
 
     @property
     def full(self) -> bool:
-        """Must a sender wait?"""
-        return self.count >= self._count_max or self.size_bytes >= self._size_max
+        """Must a sender wait? Newcomers stand behind those who wait already."""
+        return bool(self._waiting) or self._free() <= 0
+
+    def _free(self) -> int:
+        """Messages for which there is room, besides the senders that were let in."""
+        if self.size_bytes >= self._size_max:
+            return 0
+        return self._count_max - self.count - self._let_in
 
     async def room(self) -> None:
         """Wait until a sender may go on; senders go on in the order they came."""
-        while self.full:
-            waiter = self.loop.create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    self._wake()  # the room given to us goes to the next
-                raise
+        if not self.full:
+            return
+        waiter = self.loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter.done() and not waiter.cancelled():
+                self._let_in -= 1
+                # Whoever was cancelled after it was let in leaves its room to the next.
+                self.loop.call_soon(self._wake)
 
     def add(self, message: Unsent) -> None:
         """Send this message with the others of this turn."""
@@ -216,12 +225,11 @@ class LoopPort:
             self._wake()
 
     def _wake(self) -> None:
-        free = self._count_max - self.count
-        while free > 0 and self._waiting and self.size_bytes < self._size_max:
+        while self._waiting and self._free() > 0:
             waiter = self._waiting.popleft()
             if not waiter.done():
+                self._let_in += 1
                 waiter.set_result(None)
-                free -= 1
 
 
 class ThreadPort:

@@ -32,8 +32,20 @@ from kourou.client.outbox import Gathering, LoopPort, Outcome
 from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
 from kourou.client.selectors import Selector
 from kourou.client.send_frames import FRAME_RECORDS_MAX
+from kourou.errors import KourouError
 from kourou.model.message import Message, SendResult
 from kourou.model.queue import MessageQueue
+
+
+class _Finding:
+    """A route that is being asked for, and who waits for it; `over` once they have been told."""
+
+    __slots__ = ("over", "task", "waiters")
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self.task = task
+        self.waiters: list[asyncio.Future[TopicLanes]] = []
+        self.over = False
 
 
 class Sends:
@@ -42,6 +54,7 @@ class Sends:
     def __init__(self) -> None:
         self._core: ProducerCore | None = None
         self._ports: dict[asyncio.AbstractEventLoop, LoopPort] = {}
+        self._finding: dict[tuple[asyncio.AbstractEventLoop, str], _Finding] = {}
 
     # -- one message ------------------------------------------------------------------------------
 
@@ -73,8 +86,8 @@ class Sends:
         if port.full:
             await port.room()
         lanes = core.known(topic)
-        if lanes is None:
-            lanes = await core.io.run(core.find(topic))
+        if lanes is None or self._finding:
+            lanes = await self._find(core, topic)
         if order_key is None and queue is None and selector is None:
             choice = ROUND_ROBIN
         else:
@@ -110,8 +123,8 @@ class Sends:
         if port.full:
             await port.room()
         lanes = core.known(topic)
-        if lanes is None:
-            lanes = await core.io.run(core.find(topic))
+        if lanes is None or self._finding:
+            lanes = await self._find(core, topic)
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
@@ -188,8 +201,7 @@ class Sends:
         await port.room()
         lanes = {}
         for topic in dict.fromkeys(message.topic for message in messages):
-            found = core.known(topic)
-            lanes[topic] = await core.io.run(core.find(topic)) if found is None else found
+            lanes[topic] = await self._find(core, topic)
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
         port.add_all(unsent_many(core, port, lanes, messages, timeout_ms, _gathering(done)))
         return done
@@ -244,13 +256,53 @@ class Sends:
         )
         return port
 
+    async def _find(self, core: ProducerCore, topic: str) -> TopicLanes:
+        """The lanes of a topic; who waits for its route goes on in the order of coming."""
+        loop = asyncio.get_running_loop()
+        key = (loop, topic)
+        while (finding := self._finding.get(key)) is not None and finding.over:
+            await asyncio.sleep(0)  # those who waited go first
+        if finding is None:
+            lanes = core.known(topic)
+            if lanes is not None:
+                return lanes
+            finding = self._finding[key] = _Finding(asyncio.ensure_future(self._ask(core, key)))
+        waiter: asyncio.Future[TopicLanes] = loop.create_future()
+        finding.waiters.append(waiter)
+        return await waiter
+
+    async def _ask(self, core: ProducerCore, key: tuple[asyncio.AbstractEventLoop, str]) -> None:
+        loop, topic = key
+        finding = None
+        try:
+            lanes = await core.io.run(core.find(topic))
+            finding = self._finding[key]
+            for waiter in finding.waiters:
+                if not waiter.done():
+                    waiter.set_result(lanes)
+        except BaseException as error:
+            finding = self._finding[key]
+            for waiter in finding.waiters:
+                if waiter.done():
+                    continue
+                if isinstance(error, KourouError):
+                    waiter.set_exception(error)
+                else:
+                    waiter.cancel()
+            if not isinstance(error, KourouError):
+                raise
+        finally:
+            if finding is not None:
+                finding.over = True
+            loop.call_soon(self._finding.pop, key, None)  # behind the waiters' own turns
+
     async def _ready(self, topic: str) -> tuple[ProducerCore, LoopPort, TopicLanes]:
         core, port = self._port()
         if port.full:
             await port.room()
         lanes = core.known(topic)
-        if lanes is None:
-            lanes = await core.io.run(core.find(topic))
+        if lanes is None or self._finding:
+            lanes = await self._find(core, topic)
         return core, port, lanes
 
     def _cross_ports(self) -> None:

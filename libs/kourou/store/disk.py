@@ -57,6 +57,13 @@ class File(Protocol):
         """The first byte from `at` on that may differ from zero; None if all the rest is zero."""
         ...
 
+    def written_ranges(self) -> list[tuple[int, int]]:
+        """Where the file may differ from zero, as (first byte, end) in order.
+
+        Ask before reading: what was read from reserved space counts as written afterwards.
+        """
+        ...
+
     def mapped(self) -> memoryview:
         """The whole file, read-only, as it is now and as it becomes; valid after close too."""
         ...

@@ -90,6 +90,16 @@ class RealFile:
                 return at if at < self.size() else None
             raise
 
+    def written_ranges(self) -> list[tuple[int, int]]:
+        """Where the file may differ from zero, as (first byte, end) in order."""
+        ranges: list[tuple[int, int]] = []
+        at = self.next_data(0)
+        while at is not None:
+            end = os.lseek(self._fd, at, os.SEEK_HOLE)
+            ranges.append((at, end))
+            at = self.next_data(end)
+        return ranges
+
     def mapped(self) -> memoryview:
         """The whole file, read-only; the mapping lives as long as a view of it."""
         if self._mapping is None:

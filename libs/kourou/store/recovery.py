@@ -153,10 +153,9 @@ class _Recovery:
         return start, Rules(flushed, crashed=False, resume_below=named, accept_loss_at=accept)
 
     def _look(self, start: int, rules: Rules) -> Survey:
-        if rules.crashed:
-            for segment in self._log.segments:
-                if segment.end > start:
-                    segment.forget_cached()
+        for segment in self._log.segments:
+            if segment.end > start and (rules.crashed or self._foreign):
+                segment.look(from_device=rules.crashed)
         found = survey(self._log, self._parts.quarantine, start, rules)
         if found.lost_at is not None and self._is_one_record(found.lost_at, rules.flushed):
             rules = replace(rules, accept_loss_at=found.lost_at)
@@ -266,6 +265,8 @@ class _Recovery:
             parts.quarantine.add(found.regions)
         if rules.crashed or self._foreign:
             log.truncate(found.end)
+        for segment in log.segments:
+            segment.done_looking()
         log.adopt_end(found.end, max(log.start, min(found.start, found.end)))
         log.flush()
 

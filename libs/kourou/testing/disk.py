@@ -91,6 +91,19 @@ class SimFile:
             at = end
         return None
 
+    def written_ranges(self) -> list[tuple[int, int]]:
+        """The blocks that have a non-zero byte, neighbours joined."""
+        ranges: list[tuple[int, int]] = []
+        at = self.next_data(0)
+        while at is not None:
+            end = min(at + BLOCK, self.size())
+            if ranges and ranges[-1][1] == at:
+                ranges[-1] = (ranges[-1][0], end)
+            else:
+                ranges.append((at, end))
+            at = self.next_data(end)
+        return ranges
+
     def mapped(self) -> memoryview:
         """The whole file, read-only."""
         return memoryview(self._inode.data).toreadonly()

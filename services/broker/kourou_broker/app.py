@@ -240,8 +240,8 @@ class BrokerService:
         for event in events:
             now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
             if store.space_wanted:
-                space = await asyncio.to_thread(store.allocate_next)
-                core.handle(now_ms, [SpaceChanged(space.allocated_end, space.full)])
+                await asyncio.to_thread(store.allocate_next)
+            core.handle(now_ms, [SpaceChanged(*store.space)])
             for effect in core.start(now_ms, wall_ms, [event], why):
                 performers[type(effect)](effect)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
-from kourou.engine.events import Event, Recorded
+from kourou.engine.events import Event, EventLost, Recorded
 from kourou.engine.ports import StoreView
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
@@ -62,7 +62,7 @@ def boot_control(
     """
     low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
     try:
-        control = _projected(events, low, high)
+        control = _projected(view, events, low, high)
     except MetadataUnavailable as error:
         # What it has is neither read nor changed now: the projector goes on from there later.
         _log.warning("the event store cannot be reached; starting without it: %s", error)
@@ -106,7 +106,9 @@ def _differences(control: ControlState, tables: Tables, rules: TopicRules) -> li
     )
 
 
-def _projected(events: EventStore | None, low: int, high: int) -> ControlState | None:
+def _projected(
+    view: StoreView, events: EventStore | None, low: int, high: int
+) -> ControlState | None:
     """The event store's state as far as the log bears it out; None if it is of no use."""
     if events is None:
         return None
@@ -119,6 +121,7 @@ def _projected(events: EventStore | None, low: int, high: int) -> ControlState |
                 info.next_offset - high,
             )
             events.truncate(high)
+        _check_same_story(view, events, low)
         state, end = events.load(CONTROL)
     except MetadataUnavailable:
         raise
@@ -129,6 +132,16 @@ def _projected(events: EventStore | None, low: int, high: int) -> ControlState |
     if end < low:
         return None
     return state
+
+
+def _check_same_story(view: StoreView, events: EventStore, low: int) -> None:
+    """The event store's last event is the log's; else it is another log's. Raises Corrupt."""
+    last = events.info().next_offset - 1
+    if last < low:
+        return
+    logged = read_control_events(view, last, view.log_range()[1])[:1]
+    if not any(isinstance(each.event, EventLost) for each in logged):
+        events.append(logged)  # known already, so this compares and writes nothing
 
 
 def _read(view: StoreView, offset: int, high: int) -> Iterator[list[Recorded]]:

@@ -46,21 +46,20 @@ def _traffic(base: Base, desks: Desks) -> Iterator[Family]:
         for code, count in traffic.refused.items()
     ]
     yield Family.counter("kourou_requests_refused_total", "", refused)
-    yield Family.counter("kourou_repeated_sends_total", "", [(base, traffic.repeats_removed)])
+    yield Family.counter("kourou_repeats_removed_total", "", [(base, traffic.repeats_removed)])
 
 
 def _state(base: Base, desks: Desks) -> Iterator[Family]:
     yield Family.gauge("rocketmq_broker_permission", "", [(base, desks.policy.permission)])
     yield Family.gauge("rocketmq_topic_number", "", [(base, len(desks.control.topics))])
     yield Family.gauge("rocketmq_consumer_group_number", "", [(base, len(desks.control.groups))])
-    yield Family.gauge("kourou_held_pulls", "", [(base, desks.pulls.held)])
+    yield Family.gauge("kourou_holds", "", [(base, desks.pulls.held)])
     yield Family.gauge("rocketmq_consumer_lag_messages", "", _lag(base, desks))
 
 
 def _disk(base: Base, store: Store) -> Iterator[Family]:
     low, high = store.log_range()
     total, free = store.usage()
-    damaged = sum(region.end - region.start for region in store.damaged_regions)
     used = (total - free) / total if total else 0.0
     yield Family.gauge("rocketmq_storage_size", "", [(base, high - low)])
     yield Family.gauge("rocketmq_storage_flush_behind_bytes", "", [(base, store.dirty_bytes)])
@@ -68,7 +67,8 @@ def _disk(base: Base, store: Store) -> Iterator[Family]:
         "rocketmq_storage_dispatch_behind_bytes", "", [(base, store.dispatch_behind_bytes)]
     )
     yield Family.gauge("kourou_store_disk_used_ratio", "", [(base, used)])
-    yield Family.gauge("kourou_store_quarantined_bytes", "", [(base, damaged)])
+    yield Family.gauge("kourou_quarantined_regions", "", [(base, len(store.damaged_regions))])
+    yield Family.gauge("kourou_store_faulted", "", [(base, int(store.fault is not None))])
 
 
 def _zmq(base: Base, server: ZmqServer) -> Iterator[Family]:

@@ -97,6 +97,22 @@ async def test_not_more_coroutines_than_allowed_run_at_once():
     await runner.close(1000)
 
 
+async def test_items_that_come_as_the_last_worker_ends_are_not_forgotten():
+    loop = asyncio.get_running_loop()
+
+    async def handler(item):
+        if item < 5:
+            # Runs after this worker has found nothing more to do, before it is known to be done.
+            loop.call_soon(runner._take, [item + 1])
+
+    reports = Reports(6)
+    runner = await coroutine_runner(handler, reports)
+    runner.hand([0])
+    await reports.wait()
+    assert reports.done == [0, 1, 2, 3, 4, 5]
+    await runner.close(1000)
+
+
 async def test_a_handler_that_never_waits_leaves_the_loop_to_others():
     seen_at_turn = []
     done = 0

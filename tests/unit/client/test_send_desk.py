@@ -180,7 +180,7 @@ async def test_a_broker_that_came_back_at_another_address(cluster, broker, produ
         broker.address = "broker-a:30911"
         cluster.brokers[broker.address] = broker
         result = await mq.send("T", b"after")
-    assert [stored.body for stored in broker.stored("T")] == [b"before", b"after"]
+    assert {stored.body for stored in broker.stored("T")} == {b"before", b"after"}
     assert broker.frames[-1].attempt == 2
     assert result.queue.broker_name == "broker-a"
 

@@ -43,12 +43,16 @@ async def test_what_is_sent_in_one_turn_travels_in_one_frame(cluster, producing)
 
 
 @pytest.mark.feature("F178", "F179")
-async def test_messages_of_one_key_stay_in_order(cluster, producing):
+@pytest.mark.parametrize("used", [False, True])
+async def test_messages_of_one_key_stay_in_order(cluster, producing, used):
     broker = cluster.broker()
     cluster.topics["T"] = (4, 4)
     async with producing() as mq:
-        await asyncio.gather(*(mq.send("T", b"%d" % n, order_key="same") for n in range(100)))
-    assert [stored.body for stored in broker.stored("T")] == [b"%d" % n for n in range(100)]
+        if used:
+            await mq.send("T", b"first", order_key="same")
+        await asyncio.gather(*(mq.send("T", b"%d" % n, order_key="same") for n in range(200)))
+    bodies = [stored.body for stored in broker.stored("T")]
+    assert bodies[used:] == [b"%d" % n for n in range(200)]
 
 
 @pytest.mark.feature("F166")
@@ -93,3 +97,29 @@ async def test_a_cancelled_send_does_not_disturb_the_others(cluster, producing):
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(outcomes[1], asyncio.CancelledError)
     assert len(broker.stored("T")) == 4
+
+
+async def test_waiting_for_room_keeps_the_order(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics["T"] = (1, 1)
+    async with producing(unsent_count_max=7) as mq:
+        await mq.send("T", b"first")
+        await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(100)))
+    assert [one.body for one in broker.stored("T")][1:] == [b"%d" % n for n in range(100)]
+
+
+@pytest.mark.parametrize("way", ["refused", "cancelled"])
+async def test_all_who_wait_for_a_route_are_told(cluster, producing, way):
+    cluster.broker()
+    del cluster.topics["TBW102"]
+    async with producing() as mq:
+        sends = [asyncio.ensure_future(mq.send("New", b"x")) for _ in range(3)]
+        await asyncio.sleep(0)
+        if way == "cancelled":
+            sends[0].cancel()
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        kinds = [type(one).__name__ for one in outcomes]
+        first = "CancelledError" if way == "cancelled" else "TopicNotFound"
+        assert kinds == [first, "TopicNotFound", "TopicNotFound"]
+        cluster.topics["New"] = (1, 1)
+        assert (await mq.send("New", b"x")).offset == 0, "the next one asks again"

@@ -46,7 +46,7 @@ def test_traffic_by_topic_and_group(site) -> None:
     assert value(found, "rocketmq_throughput_in_total", topic="orders", **who) == 300
     assert value(found, "rocketmq_messages_out_total", consumer_group="g", is_retry="true") == 2
     assert value(found, "kourou_requests_refused_total", response_code="13") == 1
-    assert value(found, "kourou_repeated_sends_total") == 5
+    assert value(found, "kourou_repeats_removed_total") == 5
 
 
 def test_lag_is_what_a_group_has_yet_to_read(site) -> None:

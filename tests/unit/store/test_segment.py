@@ -52,3 +52,20 @@ def test_wiping_leaves_zeros_and_what_stands_before(segment: Segment) -> None:
     assert bytes(segment.view(305_000, 12)) == b"a" * 10 + bytes(2)
     assert segment.is_zero_from(305_010)
     assert not segment.wipe(305_010)
+
+
+def test_what_was_noted_before_reading_holds_until_done(segment: Segment) -> None:
+    segment.write(b"x", 310_000)
+    segment.write(b"y", 390_000)
+    segment.look(from_device=True)
+    found = segment.next_data(300_000)
+    assert found is not None
+    assert 300_000 <= found <= 310_000
+    assert segment.next_data(310_000) == 310_000
+    behind = segment.next_data(330_000)
+    assert behind is not None
+    assert 330_000 < behind <= 390_000
+    assert segment.wipe(320_000)
+    assert segment.is_zero_from(320_000)
+    segment.done_looking()
+    assert segment.next_data(330_000) is None
