@@ -151,9 +151,11 @@ class LoopPort:
         return bool(self._waiting) or self._free() <= 0
 
     def _free(self) -> int:
-        """Messages for which there is room, besides the senders that were let in."""
+        """How many more senders may be let in; near the limit of bytes one at a time."""
         if self.size_bytes >= self._size_max:
             return 0
+        if self.size_bytes * 2 >= self._size_max:
+            return 1 - self._let_in
         return self._count_max - self.count - self._let_in
 
     async def room(self) -> None:

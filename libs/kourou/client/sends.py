@@ -32,7 +32,6 @@ from kourou.client.outbox import Gathering, LoopPort, Outcome
 from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
 from kourou.client.selectors import Selector
 from kourou.client.send_frames import FRAME_RECORDS_MAX
-from kourou.errors import KourouError
 from kourou.model.message import Message, SendResult
 from kourou.model.queue import MessageQueue
 
@@ -261,7 +260,7 @@ class Sends:
         loop = asyncio.get_running_loop()
         key = (loop, topic)
         while (finding := self._finding.get(key)) is not None and finding.over:
-            await asyncio.sleep(0)  # those who waited go first
+            await asyncio.sleep(0)
         if finding is None:
             lanes = core.known(topic)
             if lanes is not None:
@@ -273,27 +272,24 @@ class Sends:
 
     async def _ask(self, core: ProducerCore, key: tuple[asyncio.AbstractEventLoop, str]) -> None:
         loop, topic = key
-        finding = None
+        lanes: TopicLanes | None = None
+        failure: Exception | None = None
         try:
             lanes = await core.io.run(core.find(topic))
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it, whatever it is
+            failure = error
+        finally:
             finding = self._finding[key]
-            for waiter in finding.waiters:
-                if not waiter.done():
-                    waiter.set_result(lanes)
-        except BaseException as error:
-            finding = self._finding[key]
+            finding.over = True
             for waiter in finding.waiters:
                 if waiter.done():
                     continue
-                if isinstance(error, KourouError):
-                    waiter.set_exception(error)
+                if lanes is not None:
+                    waiter.set_result(lanes)
+                elif failure is not None:
+                    waiter.set_exception(failure)
                 else:
                     waiter.cancel()
-            if not isinstance(error, KourouError):
-                raise
-        finally:
-            if finding is not None:
-                finding.over = True
             loop.call_soon(self._finding.pop, key, None)  # behind the waiters' own turns
 
     async def _ready(self, topic: str) -> tuple[ProducerCore, LoopPort, TopicLanes]:

@@ -70,8 +70,8 @@ class Segment:
     def wipe(self, position: int) -> bool:
         """Turn everything from `position` to the end into zeros; True if anything was written.
 
-        Bytes that are zero already are left alone, so reserved space stays reserved and a segment of
-        a gigabyte is not written through.
+        Bytes that are zero already are left alone, so reserved space stays reserved and a segment
+        of a gigabyte is not written through.
         """
         wiped = False
         for at, size in self._pieces(position):
