@@ -1,8 +1,9 @@
-"""kill -9 at random times under load: what was acknowledged is there, at its offset, in order, once.
+"""kill -9 at random times under load: what was acknowledged is there, at its offset, in order,
+once.
 
-One broker with SYNC_FLUSH is killed and started again on its store, round after round. Producers send one
-message after the other and write down what they were told; after each start everything is read back and
-compared with all that was ever written down.
+One broker with SYNC_FLUSH is killed and started again on its store, round after round. Producers
+send one message after the other and write down what they were told; after each start everything is
+read back and compared with all that was ever written down.
 """
 
 import asyncio
@@ -89,7 +90,8 @@ class Numbers:
 
 async def read_all(address: str) -> dict[tuple[int, int], bytes]:
     read: dict[tuple[int, int], bytes] = {}
-    async with Client(address, group="reader") as mq, mq.pull_consumer() as puller:
+    async with Client(address, group="reader") as mq:
+        puller = await mq.pull_consumer()
         for queue_id in range(QUEUES):
             queue = MessageQueue("T", "broker-a", queue_id)
             end = await puller.max_offset(queue)

@@ -15,7 +15,8 @@ _TRANSACTION = int(SysFlag.TRANSACTION_MASK)
 
 
 def check_draft(draft: Buffer, topic: bytes, queue_id: int, body_size_max: int) -> None:
-    """Check a draft that claims to be for this queue; raises MessageIllegal that says what is wrong.
+    """Check a draft that claims to be for this queue; raises MessageIllegal that says what is
+    wrong.
 
     Every length field must agree, topic and queue id must be these, the body must not exceed
     `body_size_max` bytes, and the checksum property must have its place.
@@ -40,6 +41,6 @@ def check_draft(draft: Buffer, topic: bytes, queue_id: int, body_size_max: int) 
         raise MessageIllegal("transactional messages are sent another way; nothing was stored")
     mark = end - CRC_PROPERTY_BYTES
     properties = end - parts.props_at
-    if properties < CRC_PROPERTY_BYTES or draft[mark : mark + len(CRC_MARK)] != CRC_MARK:
-        if properties + CRC_PROPERTY_BYTES + 1 <= PROPERTIES_SIZE_BYTES_MAX:
-            raise MessageIllegal("the place for the checksum is missing; nothing was stored")
+    marked = properties >= CRC_PROPERTY_BYTES and draft[mark : mark + len(CRC_MARK)] == CRC_MARK
+    if not marked and properties + CRC_PROPERTY_BYTES + 1 <= PROPERTIES_SIZE_BYTES_MAX:
+        raise MessageIllegal("the place for the checksum is missing; nothing was stored")

@@ -24,6 +24,7 @@ from kourou.cli.demo.view import View
 from kourou.client.client import Client
 from kourou.client.received import ReceivedMessage
 from kourou.clock import Clock
+from kourou.errors import Rejected
 from kourou.model.message import Message, SendResult, SendStatus
 
 CHUNK = 1_000
@@ -91,6 +92,7 @@ class Story:
     async def _fly(self) -> None:
         count = len(self._events)
         self._view.chapter(f"{count:,} flights of 2013, published and consumed by a group of two")
+        await self._wait_until_joined()
         watcher = asyncio.create_task(self._watch_deliveries())
         try:
             await self._publish()
@@ -107,6 +109,19 @@ class Story:
             f"{len(delivered):,} different events were delivered, "
             f"{self.numbers.redelivered:,} of them more than once because of the kill"
         )
+
+    async def _wait_until_joined(self) -> None:
+        """Until the broker knows every member, so that both get their share from the beginning."""
+        until_ms = self._clock.monotonic_ms() + STUCK_AFTER_S * 1000
+        known = 0
+        while known < len(self._members) and self._clock.monotonic_ms() < until_ms:
+            try:
+                known = len(await self._client.admin.groups.members(GROUP))
+            except Rejected:
+                known = 0  # nobody has joined yet
+            await asyncio.sleep(LOOK_S)
+        if known < len(self._members):
+            self.numbers.faults.append(f"only {known} of {len(self._members)} members joined")
 
     async def _publish(self) -> None:
         under_way: set[asyncio.Task[None]] = set()
@@ -139,7 +154,8 @@ class Story:
             delivered = sum(member.delivered for member in self._members)
             rate = self._publish_rate.read(self._clock.monotonic_ms() / 1000, published)
             self._show(goal, published, rate)
-            if not victim.killed and victim.delivered and delivered >= KILL_AT * goal:
+            due = delivered >= (KILL_AT * goal if victim.delivered else goal)
+            if due and not victim.killed:
                 victim.kill()
                 victim.killed = True
                 self._view.note(f"killed {victim.name} (SIGKILL) after {delivered:,} deliveries")
