@@ -259,8 +259,10 @@ class Sends:
         """The lanes of a topic; who waits for its route goes on in the order of coming."""
         loop = asyncio.get_running_loop()
         key = (loop, topic)
-        while (finding := self._finding.get(key)) is not None and finding.over:
-            await asyncio.sleep(0)
+        finding = self._finding.get(key)
+        if finding is not None and finding.over:
+            await asyncio.sleep(0)  # those who waited go first, in this very turn
+            finding = self._finding.get(key)
         if finding is None:
             lanes = core.known(topic)
             if lanes is not None:
