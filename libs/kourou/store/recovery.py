@@ -165,7 +165,7 @@ class _Recovery:
                 f"the log was flushed up to {rules.flushed}, but nothing readable lies between "
                 f"{found.lost_at} and there",
                 hint="restore the segment from a replica or a copy; or, to go on without those "
-                f"messages, start once with --accept-data-loss={found.lost_at}",
+                f"messages, start once with --set acceptDataLoss={found.lost_at}",
             )
         self._report.walked_from = start
         self._report.records_walked += found.records

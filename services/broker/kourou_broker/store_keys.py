@@ -77,6 +77,12 @@ class StoreKeys:
         "eventStoreUrl",
         "Database of control events (SQLAlchemy URL); empty is SQLite there",
     )
+    accept_loss_at: int | None = setting(
+        None,
+        "acceptDataLoss",
+        "Open a store whose flushed messages from this log position on are gone; as refused",
+        low=0,
+    )
     read_mode: str = setting(
         "mmap",
         "readMode",

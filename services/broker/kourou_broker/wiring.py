@@ -36,6 +36,7 @@ def store_settings_of(settings: BrokerSettings) -> StoreSettings:
         index_entries=settings.index_entries,
         read_mode="pread" if settings.read_mode == "pread" else "mmap",
         delay_levels_ms=settings.delay_levels_ms,
+        accept_loss_at=settings.accept_loss_at,
         recent_percent=settings.recent_percent,
     )
 

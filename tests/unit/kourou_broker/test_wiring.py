@@ -117,3 +117,8 @@ def test_the_store_gets_its_keys() -> None:
 def test_a_promise_that_cannot_be_kept_is_refused() -> None:
     with pytest.raises(ConfigError, match="SYNC_MASTER"):
         store_settings_of(BrokerSettings(broker_role=BrokerRole.SYNC_MASTER))
+
+
+def test_what_an_operator_accepts_as_lost_reaches_the_store() -> None:
+    assert store_settings_of(BrokerSettings()).accept_loss_at is None
+    assert store_settings_of(BrokerSettings(accept_loss_at=4_096)).accept_loss_at == 4_096

@@ -287,7 +287,7 @@ def test_promised_messages_that_are_gone_keep_the_store_shut() -> None:
     disk.unlink(PATHS.segment(2 * SIZE))
     disk.unlink(PATHS.segment(SIZE))
     before = {path: disk.read(path) for path in disk.files()}
-    with pytest.raises(Corrupt, match=rf"flushed up to {end}.*--accept-data-loss={SIZE}"):
+    with pytest.raises(Corrupt, match=rf"flushed up to {end}.*--set acceptDataLoss={SIZE}"):
         Store.open(SETTINGS, disk)
     assert {path: disk.read(path) for path in disk.files()} == before, "nothing was touched"
     wrong = small_settings(ROOT, segment_size_bytes=SIZE, accept_loss_at=SIZE + 1)
@@ -310,7 +310,7 @@ def test_a_log_that_is_gone_altogether_keeps_the_store_shut() -> None:
     point = load_recovery_point(disk, PATHS.recovery_point)
     assert point is not None
     disk.remove_tree(PATHS.commit_log)
-    with pytest.raises(Corrupt, match="--accept-data-loss=0"):
+    with pytest.raises(Corrupt, match="--set acceptDataLoss=0"):
         Store.open(SETTINGS, disk)
     accept = small_settings(ROOT, segment_size_bytes=SIZE, accept_loss_at=0)
     store = Store.open(accept, disk)
