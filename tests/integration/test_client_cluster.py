@@ -303,6 +303,7 @@ def test_the_blocking_client(running, names):
 def test_a_forked_child_gets_connections_of_its_own(running, names):
     topic, _ = names
     with blocking.Client(running.address) as mq:
+        mq.admin.topics.create(topic, queues=2)
         mq.send(topic, b"parent")
         read_end, write_end = os.pipe()
         child = os.fork()
