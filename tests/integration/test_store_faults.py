@@ -398,7 +398,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ):
             break
     else:
-        pytest.skip("neither a loop device nor a tmpfs can be mounted here (needs root)")
+        pytest.skip("needs root: neither a loop device nor a tmpfs can be mounted here")
     yield mount_point
     subprocess.run(["umount", str(mount_point)], check=True)
 
