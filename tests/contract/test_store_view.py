@@ -133,6 +133,10 @@ def test_ranges_positions_and_times(filled) -> None:
         for offset in range(-1, high + 2):
             same(views, "offset_position", topic, queue_id, offset)
             same(views, "store_time", topic, queue_id, offset)
+        for item in filled.written[::5]:
+            for position in (item.position, item.position + 1):
+                same(views, "offset_at", topic, queue_id, position)
+        same(views, "offset_at", topic, queue_id, filled.store.end)
 
 
 @pytest.mark.feature("F188", "F234")

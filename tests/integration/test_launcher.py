@@ -1,10 +1,12 @@
 """./kourou makes its environment once, notices what changed, and says what is missing.
 
-A make-believe Python writes down what it was asked to do, so nothing is downloaded here.
+A make-believe Python writes down what it was asked to do, so nothing is downloaded here; one slow
+test at the end installs in earnest.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -32,15 +34,23 @@ esac
 """
 
 
+SOURCE = Path(__file__).resolve().parents[2]
+NEEDED = ("cat", "cksum", "cp", "dirname", "flock", "grep", "ls", "mkdir", "mv", "rm", "sh", "tail")
+
+
 class Checkout:
     """A copy of the launcher with a make-believe Python."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "a checkout"
         self.root.mkdir()
-        source = Path(__file__).resolve().parents[2]
-        shutil.copy(source / "kourou", self.root / "kourou")
-        shutil.copy(source / "pyproject.toml", self.root / "pyproject.toml")
+        shutil.copy(SOURCE / "kourou", self.root / "kourou")
+        shutil.copy(SOURCE / "pyproject.toml", self.root / "pyproject.toml")
+        self.tools = folder / "bin"
+        self.tools.mkdir()
+        for name in NEEDED:
+            if found := shutil.which(name):
+                (self.tools / name).symlink_to(found)
         self.calls = folder / "calls"
         self.pretender = folder / "python3"
         self.pretender.write_text(PRETENDER)
@@ -51,7 +61,7 @@ class Checkout:
         return subprocess.run(
             [str(self.root / "kourou"), *arguments],
             env={
-                "PATH": "/usr/bin:/bin",
+                "PATH": str(self.tools),
                 "HOME": os.environ.get("HOME", "/"),
                 "CALLS": str(self.calls),
                 "PRETENDER": str(self.pretender),
@@ -112,6 +122,21 @@ def test_missing_ensurepip_names_the_line_to_type(checkout: Checkout) -> None:
     assert not (checkout.root / ".venv").exists()
 
 
+def test_missing_java_is_told_once_and_stops_nobody(checkout: Checkout, tmp_path: Path) -> None:
+    first = checkout.run("demo")
+    assert first.returncode == 0
+    line = "no Java here, which only the Spark pipeline needs: sudo apt install -y openjdk-17"
+    assert [line in one for one in first.stderr.splitlines()].count(True) == 1
+    assert checkout.run("demo").stderr == ""
+    (tmp_path / "jdk" / "bin").mkdir(parents=True)
+    (tmp_path / "jdk" / "bin" / "java").touch(0o755)
+    shutil.rmtree(checkout.root / ".venv")
+    assert "Java" not in checkout.run("demo", JAVA_HOME=str(tmp_path / "jdk")).stderr
+    shutil.rmtree(checkout.root / ".venv")
+    (checkout.tools / "java").symlink_to(tmp_path / "jdk" / "bin" / "java")
+    assert "Java" not in checkout.run("demo").stderr
+
+
 def test_an_old_python_is_refused(checkout: Checkout) -> None:
     done = checkout.run("demo", OLD="1")
     assert done.returncode == 2
@@ -143,3 +168,61 @@ def test_the_environment_may_live_elsewhere(checkout: Checkout, tmp_path: Path) 
     assert checkout.run("test", KOUROU_VENV=str(tmp_path / "venv")).stdout == "ran: test\n"
     assert (tmp_path / "venv" / "pyvenv.cfg").exists()
     assert not (checkout.root / ".venv").exists()
+
+
+def tracked_files() -> list[Path]:
+    """What a clone would have, with what is not committed yet."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=SOURCE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [Path(name) for name in listed.stdout.split("\0") if name and (SOURCE / name).is_file()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_a_copy_in_an_empty_folder_installs_itself_and_works(tmp_path: Path) -> None:
+    """Nothing else is typed: help, doctor and a short demo, in a folder with a space."""
+    root = tmp_path / "a fresh clone"
+    for name in tracked_files():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(SOURCE / name, root / name)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("KOUROU_V", "PYTHON", "VIRTUAL_ENV", "NAMESRV", "COV"))
+    }
+
+    def type_in(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["./kourou", *words],
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    first = type_in("--help")
+    assert first.returncode == 0, first.stderr
+    assert "demo" in first.stdout
+    assert "installing into" in first.stderr
+    doctor = type_in("doctor")
+    assert (doctor.returncode, doctor.stderr) == (0, ""), doctor.stdout
+    assert "ok       packages" in doctor.stdout
+    demo = type_in("demo", "--json", "--events", "5000")
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert json.loads(demo.stdout.splitlines()[-1])["ok"] is True
+    where = subprocess.run(
+        [root / ".venv" / "bin" / "python", "-c", "import kourou; print(kourou.__file__)"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(where.stdout.strip()).is_relative_to(root), "the copy's own sources run"

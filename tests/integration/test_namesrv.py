@@ -239,7 +239,7 @@ def test_a_second_one_on_the_same_port_is_refused(start: Start, tmp_path: Path) 
     [
         ("listenPrt=1", "there is no setting 'listenPrt' (did you mean listenPort?)"),
         ("listenPort=x", "listenPort='x' is refused on the command line"),
-        ("bindAddress=0.0.0.0", "refusing to listen on 0.0.0.0"),
+        ("bindAddress=0.0.0.0", "bindAddress=0.0.0.0 is refused"),
     ],
 )
 def test_bad_settings_are_one_clear_sentence(start: Start, setting: str, sentence: str) -> None:

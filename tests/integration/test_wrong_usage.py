@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import signal
 import socket
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,13 +42,17 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return sentences[0]
 
 
-def contents(folder: Path) -> dict[str, str]:
-    """Every file below a folder with what is in it."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+Snapshot = dict[str, tuple[int, int, str]]
+
+
+def contents(folder: Path) -> Snapshot:
+    """Everything at and below a folder: size, time of the last change, bytes. Empty: not there."""
+    found: Snapshot = {}
+    for path in sorted([folder, *folder.rglob("*")]) if folder.exists() else []:
+        about = path.stat()
+        whole = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[path.relative_to(folder).as_posix()] = (about.st_size, about.st_mtime_ns, whole)
+    return found
 
 
 SMALL = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "maxMessageSize=65536")
@@ -53,11 +61,6 @@ SMALL = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "maxMessageSize=65
 def broker_arguments(store: Path) -> tuple[str, ...]:
     places = ("--set", f"storePathRootDir={store}", "--set", "listenPort=0")
     return (*places, "--set", "brokerIP1=127.0.0.1")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
 
 
 @pytest.mark.parametrize("service", ["namesrv", "broker"])
@@ -77,12 +80,71 @@ def test_arguments_and_settings(service: str, arguments: tuple[str, ...], word: 
     assert word in refused(start(service, *arguments))
 
 
+SETTINGS = ClusterSettings(broker={"mappedFileSizeCommitLog": "1048576", "maxMessageSize": "65536"})
+
+
+def fill(cluster: LocalCluster) -> Path:
+    """Send something; the first broker's store."""
+    with Client(cluster.address, group="g") as client:
+        client.send("t", "before")
+    return cluster.store_folder(0)
+
+
+def bodies(client: Client) -> list[bytes]:
+    """Everything that lies in the topic."""
+    puller = client.pull_consumer()
+    pulled = [puller.pull(queue, 0) for queue in puller.queues("t")]
+    return [bytes(message.body) for result in pulled for message in result.messages]
+
+
+@pytest.fixture
+def missing(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of a broker that was killed: a log to recover, a database with a log of its own."""
+    with LocalCluster(tmp_path_factory.mktemp("killed"), SETTINGS) as cluster:
+        store = fill(cluster)
+        cluster.brokers[0].kill()
+    assert (store / "abort").exists()
+    assert (store / "kourou" / "events.db-wal").stat().st_size > 0
+    return store
+
+
+@pytest.fixture
+def crashed(killed: Path, tmp_path: Path) -> Path:
+    """A copy of it, where a cluster in the same folder finds it."""
+    return Path(shutil.copytree(killed, tmp_path / killed.name))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of a broker that was stopped."""
+    with LocalCluster(tmp_path_factory.mktemp("stopped"), SETTINGS) as cluster:
+        return fill(cluster)
+
+
+@pytest.fixture(params=["missing", "crashed"])
+def store(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.getfixturevalue(request.param)
+    return found
+
+
+def refused_untouched(store: Path, *arguments: str) -> str:
+    """A broker that is refused on a store, and leaves it as it was to the last byte and time."""
+    before = contents(store)
+    sentence = refused(start("broker", *broker_arguments(store), *SMALL, *arguments))
+    assert contents(store) == before
+    return sentence
+
+
 @pytest.mark.parametrize("text", ["listenPort=1\nlistnPort=2\n", "\x00\xff", "just words\n"])
 def test_unreadable_settings_files(tmp_path: Path, store: Path, text: str) -> None:
     path = tmp_path / "broker.conf"
     path.write_bytes(text.encode("latin-1"))
-    refused(start("broker", *broker_arguments(store), "-c", str(path)))
-    assert not store.exists()
+    refused_untouched(store, "-c", str(path))
 
 
 @pytest.fixture
@@ -93,40 +155,94 @@ def taken() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-def test_a_taken_port_of_a_broker(store: Path, taken: int) -> None:
-    arguments = (*broker_arguments(store), *SMALL)
-    sentence = refused(start("broker", *arguments, "--set", f"zmqPort={taken}"))
-    assert str(taken) in sentence
-    assert not any(path.endswith("abort") for path in contents(store))
+@pytest.mark.parametrize("key", ["zmqPort", "adminPort"])
+def test_a_taken_port_of_a_broker(store: Path, taken: int, key: str) -> None:
+    assert str(taken) in refused_untouched(store, "--set", f"{key}={taken}")
 
 
-def test_a_taken_port_of_a_name_server(tmp_path: Path, taken: int) -> None:
-    kept = tmp_path / "kv.json"
-    arguments = ("--set", f"kvConfigPath={kept}", "--set", f"zmqPort={taken}")
-    assert str(taken) in refused(start("namesrv", *arguments, "--set", "adminPort=0"))
+@pytest.mark.parametrize("setting", ["brokerRole=SYNC_MASTER", "namesrvAddr=10.0.0.1:port"])
+def test_what_no_broker_can_be(store: Path, setting: str) -> None:
+    refused_untouched(store, "--set", setting)
+    refused(start("broker", "-p", "--set", setting))
+
+
+def test_a_crashed_store_that_was_refused_is_recovered_afterwards(
+    tmp_path: Path, crashed: Path, taken: int
+) -> None:
+    refused_untouched(crashed, "--set", f"zmqPort={taken}")
+    with LocalCluster(tmp_path, SETTINGS) as cluster, Client(cluster.address, group="g") as client:
+        assert bodies(client) == [b"before"]
+
+
+@pytest.mark.parametrize("key", ["zmqPort", "adminPort"])
+def test_a_taken_port_of_a_name_server(tmp_path: Path, taken: int, key: str) -> None:
+    kept = tmp_path / "kept" / "kv.json"
+    kept.parent.mkdir()
+    kept.write_text('{"configTable":{"n":{"k":"v"}}}')
+    before = contents(kept.parent)
+    ports = {"zmqPort": "0", "adminPort": "0", key: str(taken)}
+    arguments = [part for name, port in ports.items() for part in ("--set", f"{name}={port}")]
+    assert str(taken) in refused(start("namesrv", "--set", f"kvConfigPath={kept}", *arguments))
+    assert contents(kept.parent) == before
 
 
 def test_a_second_broker_on_the_same_store(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, ClusterSettings()) as cluster:
-        with Client(cluster.address, group="g") as client:
-            client.send("t", "before")
-        second = start("broker", *broker_arguments(cluster.store_folder(0)))
-        assert str(cluster.store_folder(0)) in refused(second)
+    with LocalCluster(tmp_path, SETTINGS) as cluster:
+        store = fill(cluster)
+        first = cluster.brokers[0]
+        first.signal(signal.SIGSTOP)  # so that whatever changes meanwhile is the second one's doing
+        try:
+            assert str(store) in refused_untouched(store)
+        finally:
+            first.signal(signal.SIGCONT)
         with Client(cluster.address, group="g") as client:
             assert client.send("t", "after").status == "SEND_OK"
         assert cluster.stop() == {"broker-a": 0, "namesrv": 0}
 
 
-def test_a_store_of_a_newer_version(tmp_path: Path) -> None:
-    settings = ClusterSettings(
-        broker={"mappedFileSizeCommitLog": "1048576", "maxMessageSize": "65536"}
-    )
-    with LocalCluster(tmp_path, settings) as cluster:
-        store = cluster.store_folder(0)
-        with Client(cluster.address, group="g") as client:
-            client.send("t", "before")
-    path = store / "kourou" / "format.json"
-    path.write_text(json.dumps({"format": 1_000}))
-    before = contents(store)
-    assert "format 1000" in refused(start("broker", *broker_arguments(store), *SMALL))
-    assert contents(store) == before
+def test_a_store_of_a_newer_version(crashed: Path) -> None:
+    (crashed / "kourou" / "format.json").write_text(json.dumps({"format": 1_000}))
+    assert "format 1000" in refused_untouched(crashed)
+
+
+def damage(database: Path) -> str:
+    database.write_bytes(b"\xa5" * 8_192)
+    return "is damaged"
+
+
+def make_newer(database: Path) -> str:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE event_store_version SET version_num = '9999'")
+    return "revision 9999"
+
+
+@pytest.mark.parametrize("change", [damage, make_newer])
+@pytest.mark.parametrize("left", ["killed", "stopped"])
+def test_an_event_store_that_cannot_be_used(
+    request: pytest.FixtureRequest, tmp_path: Path, change: Callable[[Path], str], left: str
+) -> None:
+    """Refused in a sentence that says which file, why, and what to do; which then works."""
+    store = Path(shutil.copytree(request.getfixturevalue(left), tmp_path / "store-a"))
+    database = store / "kourou" / "events.db"
+    why = change(database)
+    sentence = refused_untouched(store)
+    assert str(database) in sentence
+    assert why in sentence
+    assert "move it away and start again" in sentence
+    database.rename(tmp_path / "moved-away.db")
+    with LocalCluster(tmp_path, SETTINGS) as cluster, Client(cluster.address, group="g") as client:
+        assert bodies(client) == [b"before"]
+        cluster.stop()
+    with closing(sqlite3.connect(database)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM events").fetchone()
+    assert count > 0, "made anew from the log"
+
+
+def test_a_store_that_lacks_its_version_is_taken_over_aloud(tmp_path: Path, stopped: Path) -> None:
+    store = Path(shutil.copytree(stopped, tmp_path / stopped.name))
+    (store / "kourou" / "format.json").unlink()
+    with LocalCluster(tmp_path, SETTINGS) as cluster, Client(cluster.address, group="g") as client:
+        assert bodies(client) == [b"before"]
+        log = cluster.brokers[0].log_path.read_text()
+    assert "has a log but no kourou/format.json" in log
+    assert (store / "kourou" / "format.json").exists()

@@ -37,6 +37,7 @@ class Options:
     stages: Sequence[str] = ()
     slow: bool = False
     soak: bool = False
+    compose: bool = False
     fresh: bool = False
     simulation_seed: int | None = None
     keyword: str | None = None
@@ -169,6 +170,8 @@ def _pytest_command(stage: Stage, record: Path, options: Options) -> list[str]:
         command += ["--slow", "--resume", f"--timeout={SLOW_TEST_TIMEOUT_S}"]
     if options.soak:
         command += ["--soak"]
+    if options.compose:
+        command += ["--compose"]
     return command
 
 

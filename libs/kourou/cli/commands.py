@@ -39,6 +39,9 @@ NameServer = Annotated[
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable, one object a line.")]
 PlainFlag = Annotated[bool, typer.Option("--plain", help="Lines for a log, nothing that moves.")]
+TraceFlag = Annotated[
+    bool, typer.Option("--trace", help="Spans to OTEL_EXPORTER_OTLP_ENDPOINT, else to port 4318.")
+]
 
 
 # -- services -------------------------------------------------------------------------------------
@@ -63,11 +66,12 @@ def up(
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Any free ports instead of 9876, 10911, …")
     ] = False,
+    trace: TraceFlag = False,
 ) -> int:
     """Start a name server and brokers on this machine; Ctrl-C drains and stops them."""
     from kourou.cli.up import run_until_stopped
 
-    return run_until_stopped(folder, brokers=brokers, free_ports=free_ports)
+    return run_until_stopped(folder, brokers=brokers, free_ports=free_ports, trace=trace)
 
 
 # -- first minutes --------------------------------------------------------------------------------
@@ -81,11 +85,12 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(help="Keep the store and the logs in this new folder.")
     ] = None,
+    trace: TraceFlag = False,
 ) -> int:
     """Publish a year of flights, consume them, lose a member, look back; count everything."""
     from kourou.cli.demo.tour import run_demo
 
-    return run_demo(plain=plain, as_json=json, events_max=events, keep=keep)
+    return run_demo(plain=plain, as_json=json, events_max=events, keep=keep, trace=trace)
 
 
 @app.command()
@@ -129,6 +134,7 @@ def tail(
 # -- figures --------------------------------------------------------------------------------------
 bench = typer.Typer(
     help="Measure this machine: send, consume, latency. Prints; never judges.",
+    invoke_without_command=True,
 )
 app.add_typer(bench, name="bench")
 app.add_typer(admin, name="admin")
@@ -136,6 +142,39 @@ app.add_typer(admin, name="admin")
 Messages = Annotated[int, typer.Option("--messages", min=1, help="How many messages.")]
 Size = Annotated[int, typer.Option("--size", min=1, max=4_000_000, help="Bytes of a body.")]
 Flush = Annotated[str, typer.Option("--flush", help="async or sync, of the broker it starts.")]
+
+
+@bench.callback()
+def bench_all(
+    context: typer.Context,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Beside RocketMQ, NATS and Redis, as one table.")
+    ] = False,
+    only: Annotated[str, typer.Option(help="Rows, like send-64,latency-p50; all if empty.")] = "",
+    among: Annotated[str, typer.Option(help="Peers, like rocketmq,redis; all if empty.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="How often everything is measured.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length of a measurement.")] = 5.0,
+    warm_seconds: Annotated[float, typer.Option(min=0.0, help="Work before the watch starts.")] = 5,
+    backlog: Annotated[int, typer.Option(min=1_000, help="Messages to consume.")] = 1_000_000,
+    size: Annotated[int, typer.Option(min=16, max=1_000_000, help="Bytes of a body.")] = 1_024,
+    huge: Annotated[
+        bool, typer.Option("--huge", help="The rows that need 50 M messages and 10 GB, too.")
+    ] = False,
+    json: JsonFlag = False,
+) -> int | None:
+    """Measure this machine: send, consume, latency; or with --peers everything side by side."""
+    if context.invoked_subcommand is not None:
+        if peers:
+            raise typer.BadParameter("--peers stands alone")
+        return None
+    if not peers:
+        print(context.get_help())
+        return 0
+    from kourou.cli.bench.measure import Scale
+    from kourou.cli.bench.peers import PeerOptions, names, run_peers
+
+    scale = Scale(seconds=seconds, warm_seconds=warm_seconds, size=size, backlog=backlog)
+    return run_peers(PeerOptions(names(only), names(among), rounds, scale, huge, as_json=json))
 
 
 @bench.command("send")
@@ -197,6 +236,9 @@ def check(
         bool, typer.Option("--slow", help="All rounds of fault tests; goes on where it stopped.")
     ] = False,
     soak: Annotated[bool, typer.Option("--soak", help="Tests that run for hours, too.")] = False,
+    compose: Annotated[
+        bool, typer.Option("--compose", help="Bring docker-compose.yml up for real, too.")
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what a slow run has passed already.")
     ] = False,
@@ -213,11 +255,20 @@ def check(
             stages=stages or (),
             slow=slow,
             soak=soak,
+            compose=compose,
             fresh=fresh,
             simulation_seed=sim,
             keyword=keyword,
         )
     )
+
+
+@app.command(context_settings=PASSED_ON)
+def health(context: typer.Context) -> int:
+    """Ask a service's page whether it is well: kourou health http://127.0.0.1:18081/readyz."""
+    from kourou.cli.health import run_health
+
+    return run_health(context.args)
 
 
 @app.command()

@@ -6,6 +6,7 @@ Lives here: the looks it takes, each a small function. May not live here: mendin
 from __future__ import annotations
 
 import importlib.util
+import os
 import resource
 import shutil
 import socket
@@ -76,7 +77,8 @@ def _packages() -> Iterator[Finding]:
 
 
 def _java() -> Iterator[Finding]:
-    if shutil.which("java"):
+    home = Path(os.environ.get("JAVA_HOME", "/nowhere"))
+    if shutil.which("java") or shutil.which("java", path=str(home / "bin")):
         yield Finding(Verdict.GOOD, "Java (for Spark only)")
     else:
         yield Finding(Verdict.NOTE, "no Java; only the Spark pipeline needs it", JAVA_LINE)

@@ -6,10 +6,12 @@ Lives here: what is printed, and waiting. May not live here: the processes
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from types import FrameType
 
+from kourou.cli.trace_option import trace_from_here
 from kourou.errors import Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
@@ -18,12 +20,15 @@ WATCH_S = 0.5
 """How often the processes are looked at."""
 
 
-def run_until_stopped(folder: Path | None, *, brokers: int, free_ports: bool) -> int:
+def run_until_stopped(
+    folder: Path | None, *, brokers: int, free_ports: bool, trace: bool = False
+) -> int:
     """Start, say where everything listens, wait for Ctrl-C or SIGTERM, drain, stop."""
+    collector = trace_from_here(os.environ, asked=trace)
     place = (Path.home() / "kourou" if folder is None else folder).absolute()
     stop = _StopRequest()
     with LocalCluster(place, ClusterSettings(brokers=brokers, free_ports=free_ports)) as cluster:
-        _introduce(cluster)
+        _introduce(cluster, collector)
         ended = _wait(stop, [cluster.namesrv, *cluster.brokers])
         if ended is None:
             print("draining …", flush=True)
@@ -60,13 +65,15 @@ def _wait(stop: _StopRequest, children: list[Child]) -> Child | None:
     return None
 
 
-def _introduce(cluster: LocalCluster) -> None:
+def _introduce(cluster: LocalCluster, collector: str) -> None:
     for child in (cluster.namesrv, *cluster.brokers):
         print(f"{child.name:<10} pid {child.pid}")
         for what, where in child.ready.items():
             if what not in {"pid", "service"}:
                 print(f"           {what:<10} {where}")
     print(f"store      {cluster.folder}")
+    if collector:
+        print(f"spans      {collector}")
     print(f"\n    export NAMESRV_ADDR={cluster.address}")
     print("    kourou send greetings hello     kourou tail greetings --first\n")
     print("Ctrl-C stops it.", flush=True)

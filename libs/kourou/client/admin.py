@@ -25,6 +25,8 @@ from kourou.protocol.bodies import (
     encode_properties_text,
 )
 from kourou.protocol.messages.broker_admin import (
+    CleanExpiredConsumeQueue,
+    DeleteExpiredCommitLog,
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
     UpdateBrokerConfig,
@@ -82,6 +84,16 @@ class Brokers(AdminDesk):
         """Undo `wipe_write_perm`."""
         await self._leader(broker_name)
         await self._session.name_servers.tell_all(AddWritePermOfBroker(broker_name=broker_name))
+
+    @on_io_thread
+    async def delete_expired_log(self, broker_name: str) -> None:
+        """Delete expired log segments now, at whatever hour; done within seconds."""
+        await self._ask(await self._leader(broker_name), DeleteExpiredCommitLog())
+
+    @on_io_thread
+    async def clean_expired_queues(self, broker_name: str) -> None:
+        """Delete files of queues and index that name only what the log no longer has."""
+        await self._ask(await self._leader(broker_name), CleanExpiredConsumeQueue())
 
 
 class Cluster(AdminDesk):

@@ -11,6 +11,7 @@ State: none.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -20,7 +21,8 @@ _log = logging.getLogger("kourou.client")
 
 def background(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
     """Run `work` on the running loop; `what` names it in the log should it fail."""
-    task = asyncio.ensure_future(work)
+    # With a context of its own: what was current when it was started (a span, above all) ends soon.
+    task = asyncio.get_running_loop().create_task(work, context=contextvars.Context())
     task.set_name(what)
     task.add_done_callback(_ended)
     return task

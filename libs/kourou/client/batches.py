@@ -16,9 +16,8 @@ from typing import Any
 
 from kourou.client.outbox import Gathering, Outcome, Port, Unsent
 from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
-from kourou.client.send_frames import FRAME_RECORDS_MAX
 from kourou.errors import BadRequest, KourouError, MessageIllegal
-from kourou.model.limits import BODY_SIZE_BYTES_MAX
+from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
 
 PARTS_UNDER_WAY = 3

@@ -100,11 +100,13 @@ class Listener(_Consuming):
         self._handler = handler
 
     def _make_runner(self, report: Report) -> Runner:
-        settings = self._wanted.settings
+        settings, handler = self._wanted.settings, self._handler
+        if self._client.tracing is not None:
+            handler = self._client.tracing.plain_handler(settings.consumer_group, handler)
         return ThreadRunner(
-            self._handler,
+            handler,
             report,
-            self._client.clock,
+            self._client.consume_log,
             threads_min=settings.consume_threads_min,
             threads_max=settings.consume_threads_max,
             name=f"kourou-{settings.consumer_group}",
@@ -120,7 +122,12 @@ class Subscribed(_Consuming):
         self._stream: BlockingStreamRunner | None = None
 
     def _make_runner(self, report: Report) -> Runner:
-        self._stream = BlockingStreamRunner(report, auto_ack=self._auto_ack)
+        if self._client.tracing is not None:
+            group = self._wanted.settings.consumer_group
+            report = self._client.tracing.stream_report(group, report)
+        self._stream = BlockingStreamRunner(
+            report, self._client.consume_log, auto_ack=self._auto_ack
+        )
         return self._stream
 
     def __iter__(self) -> BlockingStreamRunner:

@@ -30,7 +30,7 @@ from kourou.client.io_thread import ClientClosed
 from kourou.client.outbox import CallbackPort, Gathering, Outcome, ThreadPort
 from kourou.client.producer import Choice, ProducerCore, TopicLanes
 from kourou.client.selectors import Selector
-from kourou.client.send_frames import FRAME_RECORDS_MAX
+from kourou.model.limits import FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
 from kourou.model.queue import MessageQueue
 
@@ -74,7 +74,8 @@ class _Callback:
         """Call it; what it raises is its own affair and is logged."""
         try:
             self._function(outcome)
-        except Exception:  # noqa: BLE001 - an application's callback may raise anything
+        except BaseException:  # noqa: BLE001 - an application's callback may raise anything
+            # `sys.exit()` too: the outcomes behind this one still have callbacks to be called.
             _log.exception("a send's callback failed")
 
 

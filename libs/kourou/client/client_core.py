@@ -26,6 +26,7 @@ from kourou.client import io_thread
 from kourou.client.client_id import client_id
 from kourou.client.codecs import body_decoder
 from kourou.client.connections import Dial, zmq_dial
+from kourou.client.consume_log import ConsumeLog
 from kourou.client.consumption import Consumption
 from kourou.client.discovery import NameServers, discover, host_of, zmq_endpoint
 from kourou.client.handlers import Report, Runner
@@ -39,7 +40,8 @@ from kourou.client.settings import (
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.clock import Clock, SystemClock
+from kourou.client.tracing import ClientTracing, client_tracing
+from kourou.clock import Clock
 from kourou.filtering.tags import parse_tags
 from kourou.model.names import check_group
 
@@ -70,17 +72,19 @@ class ClientCore:
         fetch_list: Callable[[str], str] | None = None,
     ) -> None:
         self.settings = settings
-        self.clock: Clock = clock or SystemClock()
         self._found = discover(
             namesrv_addr or settings.namesrv_addr,
             options=process_options() if options is None else {**process_options(), **options},
             environment=os.environ,
             list_url=settings.namesrv_list_url,
         )
+        self.clock: Clock = clock or io_thread.clock_at(_key(self._found))
+        self.consume_log = ConsumeLog(self.clock, settings.message_log_level)
         self._dial = dial or zmq_dial(self.clock)
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list
         self._io: IoThread | None = None
+        self.tracing: ClientTracing | None = None
         self._session: Session | None = None
         self._client_ip = settings.client_ip
         self._producers: list[ProducerCore] = []
@@ -109,6 +113,7 @@ class ClientCore:
     def acquire(self) -> IoThread:
         """Take the thread; the first step of opening, in any thread."""
         if self._io is None or self._io.orphaned:
+            self.tracing = client_tracing(self.settings)
             self._io = io_thread.acquire(_key(self._found))
         return self._io
 
@@ -125,6 +130,8 @@ class ClientCore:
             number=next(_numbers),
             unit_name=self.settings.unit_name,
         )
+        if self.tracing is not None:
+            self.tracing.client_id = identity
         session = Session(
             io,
             self.settings,
@@ -134,6 +141,7 @@ class ClientCore:
             clock=self.clock,
             chance=self._chance,
             fetch_list=self._fetch_list,
+            tracing=self.tracing,
         )
         await session.open()
         self._session = session
@@ -162,6 +170,9 @@ class ClientCore:
         io, self._io = self._io, None
         if io is not None:
             io_thread.release(io)
+        tracing, self.tracing = self.tracing, None
+        if tracing is not None:
+            tracing.close()
 
     # -- making -----------------------------------------------------------------------------------
 

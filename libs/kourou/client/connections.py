@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from kourou.client.discovery import zmq_endpoint
 from kourou.clock import Clock
 from kourou.errors import Code, DecodeError, error_from_code
-from kourou.protocol.frames import Frame
+from kourou.protocol.frames import NO_TRACE, Frame
 from kourou.protocol.request import Request, Response
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.zmq_client import Reply, ZmqConnection
@@ -34,7 +34,12 @@ class Wire(Protocol):
     """What a connection can do; ZmqConnection is one."""
 
     async def request(
-        self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int
+        self,
+        request: Request,
+        *,
+        body: Sequence[Buffer] = (),
+        timeout_ms: int,
+        trace: bytes = NO_TRACE,
     ) -> Reply:
         """Ask and wait; a reply with an error code is returned."""
         ...

@@ -86,19 +86,24 @@ class Listener(_Consuming):
         self._handler = handler
 
     def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
-        settings = self._wanted.settings
-        if inspect.iscoroutinefunction(self._handler):
+        settings, tracing = self._wanted.settings, self._client.tracing
+        handler = self._handler
+        if inspect.iscoroutinefunction(handler):
+            if tracing is not None:
+                handler = tracing.coroutine_handler(settings.consumer_group, handler)
             return CoroutineRunner(
                 loop,
-                self._handler,
+                handler,
                 report,
-                self._client.clock,
+                self._client.consume_log,
                 concurrency=settings.consume_threads_max,
             )
+        if tracing is not None:
+            handler = tracing.plain_handler(settings.consumer_group, handler)
         return ThreadRunner(
-            self._handler,
+            handler,
             report,
-            self._client.clock,
+            self._client.consume_log,
             threads_min=settings.consume_threads_min,
             threads_max=settings.consume_threads_max,
             name=f"kourou-{settings.consumer_group}",
@@ -114,7 +119,10 @@ class Subscribed(_Consuming):
         self._stream: StreamRunner | None = None
 
     def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
-        self._stream = StreamRunner(loop, report, auto_ack=self._auto_ack)
+        if self._client.tracing is not None:
+            group = self._wanted.settings.consumer_group
+            report = self._client.tracing.stream_report(group, report)
+        self._stream = StreamRunner(loop, report, self._client.consume_log, auto_ack=self._auto_ack)
         return self._stream
 
     def __aiter__(self) -> StreamRunner:

@@ -25,15 +25,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kourou.errors import ConfigError
+from kourou.model.limits import NAME_SERVERS_MAX, PORT_MAX
 
 NAMESRV_PORT = 9876
 ZMQ_PORT_SHIFT = 10_000
-PORT_MAX = 65_535
 OPTION_NAMES = ("rocketmq.namesrv.addr", "kourou.namesrv.addr")
 LIST_URL_OPTION = "kourou.namesrv.list.url"
 ENVIRONMENT_NAME = "NAMESRV_ADDR"
 LIST_REFRESH_MS = 120_000
-ADDRESSES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,10 @@ def parse_addresses(text: str) -> tuple[str, ...]:
             found[address] = None
     if not found:
         raise ConfigError(f"{text!r} names no address", hint="write host:port;host:port")
-    if len(found) > ADDRESSES_MAX:
-        raise ConfigError(f"{len(found)} addresses are given; at most {ADDRESSES_MAX} are allowed")
+    if len(found) > NAME_SERVERS_MAX:
+        raise ConfigError(
+            f"{len(found)} addresses are given; at most {NAME_SERVERS_MAX} are allowed"
+        )
     return tuple(found)
 
 

@@ -8,10 +8,14 @@ An *item* is what one call of the handler takes: a message, or a list of message
     I/O thread --hand--> runner --call--> handler        report.finished(item)
                                                          report.failed(item, error)
 
-Promises: an item is handed to the handler at most once; exactly one report follows unless the
-runner is stopped before the call or the handler is cancelled with its loop (then the message stays
-unfinished, is not committed, and comes again elsewhere). Items of queues that were taken away are
-passed over without a call and without a report.
+Promises: an item is handed to the handler at most once; exactly one report follows, whatever the
+handler raises, unless the runner is stopped before the call or the handler is cancelled while the
+consumer closes (then the message stays unfinished, is not committed, and comes again elsewhere).
+Items of queues that were taken away are passed over without a call and without a report.
+
+A handler that leaves by `sys.exit()` or an own CancelledError has failed like any other: a message
+without a report would hold its group's offset back for good, and nobody would know. Only Ctrl-C
+(KeyboardInterrupt) on the application's loop also goes on to the application, after its report.
 
 State: soft.
 """
@@ -19,24 +23,26 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from kourou.client.consume_log import ConsumeLog
 from kourou.client.handover import Handover
-from kourou.clock import Clock
 
 Item: TypeAlias = Any
 """A received message, or a list of them; runners do not look inside."""
 
 TURNS_PER_YIELD = 64
 """Calls of a handler that never waits, before other tasks of the loop get their turn."""
+REPLACE_AFTER_S = 1.0
+"""Pause before a cancelled worker is replaced: a loop that is being ended is gone by then."""
 
-
-_log = logging.getLogger("kourou.client.consume")
+END_WORKER = (KeyboardInterrupt, GeneratorExit)
+"""What goes on to the loop after its report: Ctrl-C, and the end of a coroutine that is cleared
+away, which must not await any more."""
 
 
 class Report(Protocol):
@@ -46,7 +52,7 @@ class Report(Protocol):
         """The handler returned."""
         ...
 
-    def failed(self, item: Item, error: Exception) -> None:
+    def failed(self, item: Item, error: BaseException) -> None:
         """The handler raised."""
         ...
 
@@ -75,11 +81,11 @@ class CoroutineRunner:
         loop: asyncio.AbstractEventLoop,
         handler: Callable[[Any], Awaitable[Any]],
         report: Report,
-        clock: Clock,
+        log: ConsumeLog,
         *,
         concurrency: int,
     ) -> None:
-        self._clock = clock
+        self._log = log
         self._loop = loop
         self._handler = handler
         self._report = report
@@ -110,23 +116,30 @@ class CoroutineRunner:
         finally:
             # At once, and not when the task's callbacks run: `_take` may come in between.
             self._active -= 1
+            if self._ready and not self._closing and not self._loop.is_closed():
+                # Something ended this worker before its work was done.
+                self._loop.call_later(REPLACE_AFTER_S, self._take, [])
 
     async def _work_off(self) -> None:
-        ready, report, handler = self._ready, self._report, self._handler
+        ready, report, handler, log = self._ready, self._report, self._handler, self._log
         turns = 0
         while ready and not self._closing:
             item = ready.popleft()
             if not report.wanted(item):
                 continue
-            started_ms = self._clock.monotonic_ms() if _log.isEnabledFor(logging.DEBUG) else -1
+            begun_ms = log.begin()
             try:
                 await handler(item)
-            except Exception as error:  # noqa: BLE001 - whatever an application raises is a failure
+            except BaseException as error:  # whatever an application raises is a failure
+                cancelled = isinstance(error, asyncio.CancelledError)
+                if cancelled and self._closing:
+                    raise
                 report.failed(item, error)
+                if isinstance(error, END_WORKER) or (cancelled and _is_cancelled()):
+                    raise
             else:
                 report.finished(item)
-                if started_ms >= 0:
-                    _log_consumed(item, self._clock.monotonic_ms() - started_ms)
+                log.consumed(item, begun_ms)
             turns += 1
             if turns % TURNS_PER_YIELD == 0:
                 await asyncio.sleep(0)
@@ -155,7 +168,7 @@ class ThreadRunner:
         self,
         handler: Callable[[Any], Any],
         report: Report,
-        clock: Clock,
+        log: ConsumeLog,
         *,
         threads_min: int,
         threads_max: int,
@@ -163,7 +176,7 @@ class ThreadRunner:
     ) -> None:
         self._handler = handler
         self._report = report
-        self._clock = clock
+        self._log = log
         self._threads_max = max(threads_min, threads_max)
         self._name = name
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
@@ -191,22 +204,21 @@ class ThreadRunner:
         thread.start()
 
     def _work(self) -> None:
-        items, report, handler = self._items, self._report, self._handler
+        items, report, handler, log = self._items, self._report, self._handler, self._log
         while True:
             item = items.get()
             if item is _NO_MORE:
                 return
             if self._closing or not report.wanted(item):
                 continue
-            started_ms = self._clock.monotonic_ms() if _log.isEnabledFor(logging.DEBUG) else -1
+            begun_ms = log.begin()
             try:
                 handler(item)
-            except Exception as error:  # noqa: BLE001 - whatever an application raises is a failure
+            except BaseException as error:  # noqa: BLE001 - whatever an application raises is a failure
                 report.failed(item, error)
             else:
                 report.finished(item)
-                if started_ms >= 0:
-                    _log_consumed(item, self._clock.monotonic_ms() - started_ms)
+                log.consumed(item, begun_ms)
 
     async def close(self, timeout_ms: int) -> bool:
         """Start nothing new, wait for running calls."""
@@ -229,10 +241,10 @@ class ThreadRunner:
         return ended.wait(timeout_s)
 
 
-def _log_consumed(item: Item, elapsed_ms: int) -> None:
-    """What was consumed and how long it took (F375)."""
-    for message in item if isinstance(item, list) else (item,):
-        _log.debug("consumed %s in %d ms", message, elapsed_ms)
+def _is_cancelled() -> bool:
+    """Was this task cancelled, rather than that its handler raised CancelledError by itself?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 _NO_MORE = object()

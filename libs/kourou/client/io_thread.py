@@ -28,6 +28,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import uvloop
 
+from kourou.clock import Clock, SystemClock
 from kourou.errors import Rejected
 
 P = ParamSpec("P")
@@ -54,12 +55,21 @@ class ClientClosed(Rejected):
 
 
 class IoThread:
-    """One thread, one loop. `acquire` gives a shared one, `release` gives it back."""
+    """One thread, one loop. `acquire` gives a shared one, `release` gives it back.
 
-    def __init__(self, key: str) -> None:
+    With a loop and a clock of somebody's own, time on it may pass otherwise (kourou.testing).
+    """
+
+    def __init__(
+        self,
+        key: str,
+        loop: asyncio.AbstractEventLoop | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.key = key
         self.orphaned = False
-        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self.clock: Clock = clock or SystemClock()
+        self.loop: asyncio.AbstractEventLoop = loop or uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"kourou-io-{key}", daemon=True)
         self._thread.start()
 
@@ -163,6 +173,24 @@ class _Registry:
             del self.threads[thread.key]
         thread.stop()
 
+    def lend(self, thread: IoThread) -> None:
+        with self.lock:
+            assert thread.key not in self.threads, thread.key
+            self.threads[thread.key] = thread
+            self.users[thread.key] = 1
+
+    def reclaim(self, thread: IoThread) -> int:
+        with self.lock:
+            if self.threads.get(thread.key) is not thread:
+                return 0
+            del self.threads[thread.key]
+            return self.users.pop(thread.key) - 1
+
+    def clock_at(self, key: str) -> Clock:
+        with self.lock:
+            thread = self.threads.get(key)
+            return SystemClock() if thread is None else thread.clock
+
     def stop_all(self) -> None:
         with self.lock:
             threads = list(self.threads.values())
@@ -185,6 +213,21 @@ def acquire(key: str) -> IoThread:
 def release(thread: IoThread) -> None:
     """Give a thread back; the last user ends it. In a forked child this does nothing."""
     _registry.release(thread)
+
+
+def lend(thread: IoThread) -> None:
+    """Let clients of the name servers `thread.key` run on a thread that is there already."""
+    _registry.lend(thread)
+
+
+def reclaim(thread: IoThread) -> int:
+    """End that; how many clients still use the thread. Its owner stops it."""
+    return _registry.reclaim(thread)
+
+
+def clock_at(key: str) -> Clock:
+    """The time for clients of this set of name servers."""
+    return _registry.clock_at(key)
 
 
 def _forked() -> None:

@@ -16,15 +16,16 @@ import logging
 import random
 import urllib.request
 from collections.abc import Callable, Collection
+from http.client import HTTPException
 
 from kourou.client.background import background
 from kourou.client.connections import Connections, asked
 from kourou.client.discovery import NameServers, parse_addresses
-from kourou.errors import ConfigError, KourouError, Unavailable, UnknownOutcome
+from kourou.errors import KourouError, Unavailable, UnknownOutcome
+from kourou.model.limits import NAME_SERVER_LIST_BYTES_MAX
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import Reply
 
-LIST_SIZE_BYTES_MAX = 16_384
 LIST_TIMEOUT_S = 3.0
 _log = logging.getLogger("kourou.client")
 
@@ -51,6 +52,7 @@ class NameServerChoice:
         self._addresses: list[str] = list(found.addresses)
         chance.shuffle(self._addresses)
         self._refreshing: asyncio.Task[None] | None = None
+        self._list_failing = False
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -115,16 +117,41 @@ class NameServerChoice:
         try:
             text = await loop.run_in_executor(None, self._fetch, self._list_url)
             fresh = list(parse_addresses(text.strip()))
-        except (OSError, UnicodeDecodeError, ConfigError) as error:
-            _log.warning("the name server list %s cannot be read: %s", self._list_url, error)
+        except Exception as error:  # noqa: BLE001 - whatever a list server does, the list is asked for again
+            self._list_failed(error)
             return
+        if self._list_failing:
+            self._list_failing = False
+            _log.info("the name server list %s can be read again", self._list_url)
         if set(fresh) != set(self._addresses):
             self._chance.shuffle(fresh)
             self._addresses = fresh
 
+    def _list_failed(self, error: Exception) -> None:
+        """Stay with the list as it was; say so once, until it can be read again."""
+        if self._list_failing:
+            _log.debug("the name server list %s still cannot be read: %r", self._list_url, error)
+            return
+        self._list_failing = True
+        _log.warning(
+            "the name server list %s cannot be read, staying with %s: %r",
+            self._list_url,
+            ";".join(self._addresses) or "none",
+            error,
+        )
+
 
 def fetch_list(url: str) -> str:
-    """The list at `url`; OSError when it cannot be had. Blocks: run it in a thread."""
-    with urllib.request.urlopen(url, timeout=LIST_TIMEOUT_S) as answer:
-        body: bytes = answer.read(LIST_SIZE_BYTES_MAX)
-    return body.decode()
+    """The list at `url`; Unavailable when it cannot be had whole. Blocks: run it in a thread."""
+    try:
+        with urllib.request.urlopen(url, timeout=LIST_TIMEOUT_S) as answer:
+            body: bytes = answer.read(NAME_SERVER_LIST_BYTES_MAX + 1)
+            missing: int | None = answer.length  # of Content-Length; None when it was not given
+            text = body.decode()
+    except (OSError, HTTPException, ValueError) as error:
+        raise Unavailable(f"{url} gave no list: {error!r}") from error
+    if len(body) > NAME_SERVER_LIST_BYTES_MAX:
+        raise Unavailable(f"{url} gave more than {NAME_SERVER_LIST_BYTES_MAX} bytes")
+    if missing:
+        raise Unavailable(f"{url} gave {len(body)} bytes and kept {missing} back")
+    return text

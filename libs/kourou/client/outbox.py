@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,9 @@ from kourou.client.handover import Handover
 from kourou.errors import KourouError
 from kourou.model.message import SendResult
 from kourou.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from kourou.telemetry.tracing import TracedSpan
 
 Outcome: TypeAlias = SendResult | KourouError
 Outcomes: TypeAlias = "list[tuple[Any, Outcome | None, int]]"
@@ -92,6 +95,7 @@ class Unsent(msgspec.Struct, eq=False):
     """One message until its outcome is known.
 
     `stored` is set when a broker has it without the promise asked for, and it is sent once more.
+    `span` is there if its sending is traced.
     """
 
     draft: bytes
@@ -102,6 +106,7 @@ class Unsent(msgspec.Struct, eq=False):
     deadline_ms: int
     keys: str = ""
     stored: SendResult | None = None
+    span: TracedSpan | None = None
 
 
 class Port(Protocol):

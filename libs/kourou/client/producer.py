@@ -91,6 +91,7 @@ class ProducerCore:
         self.clock = session.clock
         self.outgoing: Handover[list[Unsent]] = Handover(session.io.loop, self.desk.take)
         self._session = session
+        self._tracing = session.tracing
         self._joined = False
         chance = session.chance
         self._chance = chance
@@ -226,6 +227,9 @@ class ProducerCore:
         clock = self.clock
         now_ms = clock.now_ms()
         unique_key = self._unique_keys().next(now_ms)
+        span = None
+        if self._tracing is not None:
+            span, properties = self._tracing.sending(lane.queue, unique_key, tag, keys, properties)
         draft = self._drafting.draft(
             lane.place,
             body,
@@ -236,9 +240,8 @@ class ProducerCore:
             properties=properties,
             flag=flag,
         )
-        return Unsent(
-            draft, unique_key, lane, port, waiter, clock.monotonic_ms() + terms.timeout_ms, keys
-        )
+        deadline_ms = clock.monotonic_ms() + terms.timeout_ms
+        return Unsent(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
 
     def _unique_keys(self) -> UniqKeyGenerator:
         try:

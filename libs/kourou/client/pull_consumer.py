@@ -26,7 +26,7 @@ from kourou.client.session import Session
 from kourou.client.settings import PullConsumerSettings
 from kourou.errors import BadRequest, Code, Corrupt, error_from_code
 from kourou.filtering.tags import parse_tags
-from kourou.model.limits import PULL_SIZE_BYTES_MAX
+from kourou.model.limits import POLL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
@@ -36,7 +36,6 @@ from kourou.model.subscription import (
     Subscription,
 )
 
-POLL_MESSAGES_MAX = 500
 _STATUS = {int(status): status for status in PullStatus}
 _log = logging.getLogger("kourou.client.consume")
 
@@ -71,7 +70,9 @@ class PullConsumer:
         self._session = session
         self._io = session.io
         self._decode = None if body_type is None else body_decoder(body_type)
-        self._puller = Puller(self.group, session.connections, session.routes, session.clock)
+        self._puller = Puller(
+            self.group, session.connections, session.routes, session.clock, session.tracing
+        )
         self._assigned: dict[MessageQueue, int] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._closed = False

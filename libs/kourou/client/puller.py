@@ -16,10 +16,12 @@ from kourou.client.codecs import Decode
 from kourou.client.connections import Connections
 from kourou.client.received import ReceivedMessage, decode_pull
 from kourou.client.route_table import RouteTable
+from kourou.client.tracing import ClientTracing
 from kourou.clock import Clock
 from kourou.errors import Code, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+from kourou.protocol.frames import NO_TRACE
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 
 _WITH_PLACE = frozenset(
@@ -65,12 +67,18 @@ class Puller:
     """Pulls for one group. Used on the I/O thread."""
 
     def __init__(
-        self, group: str, connections: Connections, routes: RouteTable, clock: Clock
+        self,
+        group: str,
+        connections: Connections,
+        routes: RouteTable,
+        clock: Clock,
+        tracing: ClientTracing | None = None,
     ) -> None:
         self._group = group
         self._connections = connections
         self._routes = routes
         self._clock = clock
+        self._tracing = tracing
         self._suggested: dict[MessageQueue, int] = {}
 
     async def pull(
@@ -102,8 +110,32 @@ class Puller:
             expression_type=subscription.expression_type,
             max_msg_bytes=wish.bytes_max or None,
         )
+        span = None
+        if self._tracing is not None:
+            span = self._tracing.receiving(self._group, queue)
+        if self._tracing is None or span is None:
+            return await self._ask(address, queue, request, wish.timeout_ms, NO_TRACE, decode)
+        try:
+            pulled = await self._ask(address, queue, request, wish.timeout_ms, span.context, decode)
+        except BaseException as error:
+            span.end(error_type=type(error).__qualname__, error=str(error))
+            raise
+        self._tracing.received(span, pulled.messages)
+        return pulled
+
+    async def _ask(
+        self,
+        address: str,
+        queue: MessageQueue,
+        request: PullMessage,
+        timeout_ms: int,
+        trace: bytes,
+        decode: Decode | None,
+    ) -> Pulled:
         asked_ms = self._clock.monotonic_ms()
-        reply = await self._connections.to(address).request(request, timeout_ms=wish.timeout_ms)
+        reply = await self._connections.to(address).request(
+            request, timeout_ms=timeout_ms, trace=trace
+        )
         pulled = Pulled(reply.code, reply.remark, self._clock.monotonic_ms() - asked_ms)
         header = reply.header
         if isinstance(header, PullResponse) and reply.code in _WITH_PLACE:
@@ -115,7 +147,7 @@ class Puller:
             pulled.messages = decode_pull(
                 memoryview(reply.body[0]),
                 queue,
-                from_offset=offset,
+                from_offset=request.queue_offset,
                 next_offset=pulled.next_offset,
                 decode=decode,
             )

@@ -46,6 +46,10 @@ from kourou.model.subscription import (
 AGAIN_MS = 1_000
 """How soon a rebalance is tried again that could not be completed."""
 
+BROKEN_OFF = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+"""How handling a message ends when it was stopped rather than failed, as at an application's end:
+then a broadcast message is handed over again too, after a restart if need be."""
+
 _log = logging.getLogger("kourou.client.consume")
 
 
@@ -71,13 +75,15 @@ class PushConsumer:
         self._subscriptions = dict(subscriptions)
         self._offsets = offsets or self._default_offsets()
         self._finished: Handover[Item] = Handover(session.io.loop, self._take_finished)
-        self._failed: Handover[tuple[Item, Exception]] = Handover(
+        self._failed: Handover[tuple[Item, BaseException]] = Handover(
             session.io.loop, self._take_failed
         )
         self.counts = ConsumeCounts()
         self._around = Surroundings(
             settings=settings,
-            puller=Puller(self.group, session.connections, session.routes, session.clock),
+            puller=Puller(
+                self.group, session.connections, session.routes, session.clock, session.tracing
+            ),
             decode=decode,
             runner=make_runner(self),
             batch_size=settings.consume_message_batch_max_size,
@@ -201,7 +207,11 @@ class PushConsumer:
         if self.settings.message_model is MessageModel.BROADCASTING:
             return set(known.readable)
         members = await self._session.members(self.group, known)
-        return set(self.settings.allocation(known.readable, members, self._session.client_id))
+        try:
+            return set(self.settings.allocation(known.readable, members, self._session.client_id))
+        except (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:
+            # Of an application's allocation; on this thread it would end every client's work.
+            raise BadRequest(f"the allocation raised {error!r}") from error
 
     async def _give_up(self, topic: str, share: set[MessageQueue]) -> None:
         lost = [
@@ -314,7 +324,7 @@ class PushConsumer:
         """The handler returned."""
         self._finished.put(item)
 
-    def failed(self, item: Item, error: Exception) -> None:
+    def failed(self, item: Item, error: BaseException) -> None:
         """The handler raised."""
         self._failed.put((item, error))
 
@@ -335,7 +345,7 @@ class PushConsumer:
             self.counts.consumed += len(offsets)
             lease.finish(offsets)
 
-    def _take_failed(self, failures: list[tuple[Item, Exception]]) -> None:
+    def _take_failed(self, failures: list[tuple[Item, BaseException]]) -> None:
         for item, error in failures:
             messages: list[ReceivedMessage] = item if type(item) is list else [item]
             self.counts.failed += len(messages)
@@ -349,7 +359,8 @@ class PushConsumer:
                 error,
                 exc_info=error if first.attempt == 1 else None,
             )
-            if self.settings.message_model is MessageModel.BROADCASTING:
+            broadcast = self.settings.message_model is MessageModel.BROADCASTING
+            if broadcast and not isinstance(error, BROKEN_OFF):
                 self._take_finished([item])  # there is no retry: the message is passed over (F192)
                 continue
             for message in messages:

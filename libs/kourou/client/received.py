@@ -36,6 +36,8 @@ SCALAR_BELOW = 6
 
 _TAGS = Property.TAGS.value.encode()
 _UNIQ_KEY = Property.UNIQ_KEY.value.encode()
+_TRACEPARENT = Property.TRACEPARENT.value.encode()
+_TRACE_CONTEXT = Property.TRACE_CONTEXT.value.encode()
 _UNSET: Any = msgspec.UNSET
 
 
@@ -61,7 +63,7 @@ class Receipt(Protocol):
         """It was consumed."""
         ...
 
-    def retry(self, message: ReceivedMessage, error: Exception) -> None:
+    def retry(self, message: ReceivedMessage, error: BaseException) -> None:
         """It was not consumed."""
         ...
 
@@ -152,6 +154,11 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         return encode_offset_id(stored.store_host, stored.position)
 
     @property
+    def traceparent(self) -> str | None:
+        """The trace it belongs to, as W3C's text; None if it took none along."""
+        return self._property(_TRACEPARENT) or self._property(_TRACE_CONTEXT)
+
+    @property
     def topic(self) -> str:
         """The topic it was read from."""
         return self.queue.topic
@@ -205,7 +212,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         if receipt is not None:
             receipt.ack(self)
 
-    def retry(self, error: Exception | None = None) -> None:
+    def retry(self, error: BaseException | None = None) -> None:
         """It was not consumed: deliver it again after a pause."""
         receipt, self.receipt = self.receipt, None
         if receipt is not None:
@@ -217,14 +224,15 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> bool:
-        """Ack when the block ended well. An exception is logged and asks for a retry."""
+        """Ack when the block ended well. Whatever it raises is logged and asks for a retry.
+
+        An Exception ends there; a cancellation, Ctrl-C or `sys.exit()` goes on to its receiver.
+        """
         if error is None:
             self.ack()
             return False
-        if isinstance(error, Exception):
-            self.retry(error)
-            return True
-        return False
+        self.retry(error)
+        return isinstance(error, Exception)
 
     async def __aenter__(self) -> Self:
         return self

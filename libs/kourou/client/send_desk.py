@@ -40,7 +40,7 @@ from kourou.errors import (
 )
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
-from kourou.protocol.frames import Frame, Kind, decode_reply, encode_request
+from kourou.protocol.frames import NO_TRACE, Frame, Kind, decode_reply, encode_request
 from kourou.protocol.messages.sending import SendRecordsResponse
 from kourou.protocol.record import encode_host
 
@@ -82,7 +82,9 @@ class SendDesk:
         self._connections = session.connections
         self._routes = session.routes
         self._clock = session.clock
+        self._tracing = session.tracing
         self._robin = RoundRobin(session.chance.getrandbits(31))
+        self._message_level = session.settings.message_log_level
         self._again: set[asyncio.Task[None]] = set()
         self._in_flight = 0
         self._idle: asyncio.Event = asyncio.Event()
@@ -115,11 +117,15 @@ class SendDesk:
             self._settle([(message, late) for message in frame.messages])
             return
         settings = self._settings
+        trace, contexts = NO_TRACE, b""
+        if self._tracing is not None:
+            trace, contexts = self._tracing.frame_contexts(frame.messages)
         request, body = request_of(
             frame,
             producer_group=settings.producer_group,
             default_topic=settings.create_topic_key,
             default_topic_queue_nums=settings.default_topic_queue_nums,
+            contexts=contexts,
         )
         oneway = frame.terms.oneway
 
@@ -133,6 +139,7 @@ class SendDesk:
                 request,
                 correlation=correlation,
                 deadline_ms=deadline_ms - now_ms,
+                trace=trace,
                 kind=Kind.ONEWAY if oneway else Kind.REQUEST,
             )
             wire.submit([head, body], correlation, None if oneway else answered, deadline_ms)
@@ -275,6 +282,8 @@ class SendDesk:
     def _settle(self, final: list[tuple[Unsent, Outcome | None]]) -> None:
         if not final:
             return
+        if self._tracing is not None:
+            self._tracing.settled(final)
         port = final[0][0].port
         outcomes: Outcomes = []
         by_port: dict[Port, Outcomes] = {port: outcomes}
@@ -293,8 +302,8 @@ class SendDesk:
             self._idle.set()
         if failed:
             _log_failures(final)
-        if _log.isEnabledFor(logging.DEBUG):
-            _log_outcomes(final)
+        if _log.isEnabledFor(self._message_level):
+            _log_outcomes(final, self._message_level)
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -355,7 +364,7 @@ def _log_failures(final: list[tuple[Unsent, Outcome | None]]) -> None:
     )
 
 
-def _log_outcomes(final: list[tuple[Unsent, Outcome | None]]) -> None:
+def _log_outcomes(final: list[tuple[Unsent, Outcome | None]], level: int) -> None:
     """Every outcome with its keys (F368)."""
     for message, outcome in final:
         if isinstance(outcome, SendResult):
@@ -363,4 +372,4 @@ def _log_outcomes(final: list[tuple[Unsent, Outcome | None]]) -> None:
         else:
             text = "oneway" if outcome is None else repr(outcome)
         queue, key = message.lane.queue, message.unique_key
-        _log.debug("send to %s id %s keys %r: %s", queue, key, message.keys, text)
+        _log.log(level, "send to %s id %s keys %r: %s", queue, key, message.keys, text)

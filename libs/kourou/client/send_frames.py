@@ -22,13 +22,11 @@ from operator import attrgetter
 
 from kourou.client.outbox import Lane, Outcome, Terms, Unsent
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
+from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.sending import Lane as WireLane
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-
-FRAME_RECORDS_MAX = 4_096
-FRAME_RECORD_BYTES_MAX = 4 * 1024 * 1024
 
 STORED: dict[int, SendStatus] = {
     Code.SUCCESS: SendStatus.SEND_OK,
@@ -117,9 +115,14 @@ def _extend(frame: SendFrame, lane: Lane, messages: list[Unsent]) -> None:
 
 
 def request_of(
-    frame: SendFrame, *, producer_group: str, default_topic: str, default_topic_queue_nums: int
+    frame: SendFrame,
+    *,
+    producer_group: str,
+    default_topic: str,
+    default_topic_queue_nums: int,
+    contexts: bytes = b"",
 ) -> tuple[SendRecords, bytes]:
-    """The frame as a request and its body."""
+    """The frame as a request and its body; `contexts` are traces beside the header's own."""
     drafts = [message.draft for message in frame.messages]
     lane_of = b""
     if len(frame.lanes) > 1:
@@ -135,6 +138,7 @@ def request_of(
         default_topic_queue_nums=default_topic_queue_nums,
         attempt=frame.attempt,
         wait=frame.terms.wait,
+        contexts=contexts,
     )
     return request, drafts[0] if len(drafts) == 1 else b"".join(drafts)
 

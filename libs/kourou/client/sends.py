@@ -31,7 +31,7 @@ from kourou.client.io_thread import ClientClosed
 from kourou.client.outbox import Gathering, LoopPort, Outcome
 from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
 from kourou.client.selectors import Selector
-from kourou.client.send_frames import FRAME_RECORDS_MAX
+from kourou.model.limits import FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
 from kourou.model.queue import MessageQueue
 

@@ -24,6 +24,7 @@ from kourou.client.offsets import QueueFacts
 from kourou.client.route_table import RouteTable
 from kourou.client.routes import QueueMap
 from kourou.client.settings import ClientSettings
+from kourou.client.tracing import ClientTracing
 from kourou.clock import Clock
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, Unavailable
 from kourou.model.queue import MessageQueue
@@ -71,8 +72,10 @@ class Session:
         clock: Clock,
         chance: random.Random,
         fetch_list: Callable[[str], str] | None = None,
+        tracing: ClientTracing | None = None,
     ) -> None:
         self.io = io
+        self.tracing = tracing
         self.settings = settings
         self.client_id = client_id
         self.clock = clock

@@ -6,13 +6,14 @@ May not live here: any setting (kourou.client.settings).
 A setting out of range is a `ConfigError` when the object is made, so a settings object that exists
 is a good one.
 
-State: none.
+State: soft: which settings this process was told to have no effect yet.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +21,9 @@ from typing import Any, Self
 
 from kourou.client.allocation import allocation_named
 from kourou.errors import ConfigError
+
+_log = logging.getLogger("kourou.client")
+_warned: set[str] = set()
 
 
 def setting(
@@ -29,11 +33,22 @@ def setting(
     rocketmq: str = "",
     minimum: int | None = None,
     maximum: int | None = None,
+    without_effect: bool = False,
 ) -> Any:
-    """A field with its documentation; `rocketmq` is the name users of RocketMQ know it by."""
+    """A field with its documentation; `rocketmq` is the name users of RocketMQ know it by.
+
+    `without_effect` marks a setting whose feature is not there yet: setting it is accepted, and
+    said to do nothing.
+    """
     return dataclasses.field(
         default=default,
-        metadata={"doc": doc, "rocketmq": rocketmq, "minimum": minimum, "maximum": maximum},
+        metadata={
+            "doc": doc,
+            "rocketmq": rocketmq,
+            "minimum": minimum,
+            "maximum": maximum,
+            "without_effect": without_effect,
+        },
     )
 
 
@@ -50,6 +65,8 @@ class Settings:
                     f"{item.name} is {value}; it must be "
                     + (f"at least {low}" if high is None else f"between {low} and {high}")
                 )
+            if item.metadata["without_effect"] and value != item.default:
+                _warn_once(item.name)
 
     @classmethod
     def from_rocketmq(cls, **settings: Any) -> Self:
@@ -76,11 +93,18 @@ class Settings:
 
     @classmethod
     def describe(cls) -> list[Mapping[str, Any]]:
-        """Every setting with its name, RocketMQ's name, default, range and sentence."""
+        """Every setting with its name, RocketMQ's name, default, range, sentence and effect."""
         return [
             {"name": item.name, "default": item.default, **item.metadata}
             for item in dataclasses.fields(cls)
         ]
+
+
+def _warn_once(name: str) -> None:
+    """As services say it of theirs. Settings objects are copied often; once is enough."""
+    if name not in _warned:
+        _warned.add(name)
+        _log.warning("%s has no effect in this version of Kourou", name)
 
 
 def _converted(name: str, value: Any, default: Any) -> Any:

@@ -13,6 +13,7 @@ State: none.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -100,6 +101,18 @@ class ClientSettings(Settings):
         rocketmq="rebalanceInterval",
         minimum=10,
     )
+    tracing: bool = setting(
+        True, "Make OpenTelemetry spans if the application or its environment has set that up."
+    )
+    trace_otlp_endpoint: str = setting(
+        "", "Where spans go, as http://host:4318; empty: as OTEL_… variables say, else nowhere."
+    )
+    trace_sample_ratio: float = setting(
+        1.0,
+        "Which share of the traces that begin here is recorded; OTEL_TRACES_SAMPLER wins.",
+        minimum=0,
+        maximum=1,
+    )
     request_timeout_ms: int = setting(
         3_000,
         "Deadline of a request that has none of its own.",
@@ -107,6 +120,14 @@ class ClientSettings(Settings):
         minimum=1,
         maximum=limits.DEADLINE_MS_MAX,
     )
+    log_messages: bool = setting(
+        False, "Log every outcome of a send and everything consumed at INFO instead of DEBUG."
+    )
+
+    @property
+    def message_log_level(self) -> int:
+        """The level of the lines about single messages."""
+        return logging.INFO if self.log_messages else logging.DEBUG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,21 +202,28 @@ class ProducerSettings(Settings):
         None,
         "Answers a broker's question about a half message; plain sends do without.",
         rocketmq="transactionCheckListener",
+        without_effect=True,
     )
     check_threads_min: int = setting(
         1,
         "Threads that answer such questions, at least.",
         rocketmq="checkThreadPoolMinSize",
         minimum=1,
+        without_effect=True,
     )
     check_threads_max: int = setting(
         1,
         "Threads that answer such questions, at most.",
         rocketmq="checkThreadPoolMaxSize",
         minimum=1,
+        without_effect=True,
     )
     check_requests_max: int = setting(
-        2_000, "Questions that may wait for a thread.", rocketmq="checkRequestHoldMax", minimum=1
+        2_000,
+        "Questions that may wait for a thread.",
+        rocketmq="checkRequestHoldMax",
+        minimum=1,
+        without_effect=True,
     )
 
 
@@ -292,6 +320,7 @@ class ConsumerSettings(Settings):
         rocketmq="maxReconsumeTimes",
         minimum=-1,
         maximum=65_535,
+        without_effect=True,
     )
     redelivery_delay_ms: int = setting(
         1_000,

@@ -25,7 +25,9 @@ import queue as queues
 from collections import deque
 from collections.abc import Sequence
 from typing import Self
+from weakref import WeakKeyDictionary
 
+from kourou.client.consume_log import NOT_MEASURED, ConsumeLog
 from kourou.client.handlers import Report
 from kourou.client.handover import Handover
 from kourou.client.received import ReceivedMessage
@@ -34,18 +36,24 @@ from kourou.client.received import ReceivedMessage
 class _Settling:
     """What both iterators share: the last message, and telling what became of messages."""
 
-    def __init__(self, report: Report, *, auto_ack: bool) -> None:
+    def __init__(self, report: Report, log: ConsumeLog, *, auto_ack: bool) -> None:
         self._report = report
+        self._log = log
         self._auto_ack = auto_ack
         self._last: ReceivedMessage | None = None
+        self._begun_ms: WeakKeyDictionary[ReceivedMessage, int] = WeakKeyDictionary()
 
     def ack(self, message: ReceivedMessage) -> None:
         """It was consumed."""
         self._report.finished(message)
+        if self._begun_ms:
+            self._log.consumed(message, self._begun_ms.pop(message, NOT_MEASURED))
 
-    def retry(self, message: ReceivedMessage, error: Exception) -> None:
+    def retry(self, message: ReceivedMessage, error: BaseException) -> None:
         """It was not consumed."""
         self._report.failed(message, error)
+        if self._begun_ms:
+            self._begun_ms.pop(message, None)
 
     def _moving_on(self) -> None:
         last, self._last = self._last, None
@@ -54,6 +62,9 @@ class _Settling:
 
     def _given(self, message: ReceivedMessage) -> ReceivedMessage:
         message.receipt = self
+        begun_ms = self._log.begin()
+        if begun_ms != NOT_MEASURED:
+            self._begun_ms[message] = begun_ms
         if self._auto_ack:
             self._last = message
         return message
@@ -62,8 +73,10 @@ class _Settling:
 class StreamRunner(_Settling):
     """A runner whose handler is `async for` on one loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, report: Report, *, auto_ack: bool) -> None:
-        super().__init__(report, auto_ack=auto_ack)
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, report: Report, log: ConsumeLog, *, auto_ack: bool
+    ) -> None:
+        super().__init__(report, log, auto_ack=auto_ack)
         self._inbox: Handover[ReceivedMessage] = Handover(loop, self._take)
         self._loop = loop
         self._ready: deque[ReceivedMessage] = deque()
@@ -115,8 +128,8 @@ class StreamRunner(_Settling):
 class BlockingStreamRunner(_Settling):
     """A runner whose handler is `for` in any one thread."""
 
-    def __init__(self, report: Report, *, auto_ack: bool) -> None:
-        super().__init__(report, auto_ack=auto_ack)
+    def __init__(self, report: Report, log: ConsumeLog, *, auto_ack: bool) -> None:
+        super().__init__(report, log, auto_ack=auto_ack)
         self._ready: queues.SimpleQueue[ReceivedMessage | None] = queues.SimpleQueue()
         self._closed = False
 

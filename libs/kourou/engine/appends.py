@@ -29,13 +29,11 @@ from kourou.engine.inputs import Buffer
 from kourou.engine.placement import Placement, place
 from kourou.engine.ports import StoreView
 from kourou.errors import DiskFull, StoreFaulted, Throttled
+from kourou.model.limits import UNPROJECTED_BYTES_MAX
 from kourou.protocol.record import Host, encode_host, record_size, stamp
 from kourou.protocol.record_batch import RecordColumns, stamp_batch
 
 Lane = tuple[str, int]
-
-UNPROJECTED_BYTES_MAX = 64 * 1024 * 1024
-"""So much is kept for finding repeats; the queues are further behind only on a full disk."""
 
 
 @dataclass(frozen=True, slots=True)

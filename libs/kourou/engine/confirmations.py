@@ -5,7 +5,8 @@ May not live here: how records are copied or flushed.
 
 State: soft. A broker that restarts owes no replies; senders ask again with the same unique key.
 
-Invariants:  flushed <= appended      (positions)
+Invariants:  flushed <= written <= appended      (positions)
+             written == appended unless appends are staged
              confirmed never decreases
              once the store has failed, nothing above the last flushed position is ever confirmed
 """
@@ -29,7 +30,9 @@ class _Owed:
 class Confirmations:
     """Replies that wait until enough has happened to their bytes.
 
-    `sync_flush` True: a position is confirmed when it is flushed; False: when it is appended.
+    `sync_flush` True: a position is confirmed when it is flushed; False: when it is written, which
+    is when it is appended, unless appends are `staged` in memory first (transientStorePoolEnable).
+    Then a sender is answered when appended, and readers see what a kill of the process leaves.
     `flush_timeout_ms`: after that a waiting reply goes out as FLUSH_DISK_TIMEOUT, which means
     "stored, durability unknown".
     """
@@ -41,13 +44,25 @@ class Confirmations:
         "appended",
         "flush_timeout_ms",
         "flushed",
+        "staged",
         "sync_flush",
+        "written",
     )
 
-    def __init__(self, *, sync_flush: bool, flush_timeout_ms: int, end: int, flushed: int) -> None:
+    def __init__(
+        self,
+        *,
+        sync_flush: bool,
+        flush_timeout_ms: int,
+        end: int,
+        flushed: int,
+        staged: bool = False,
+    ) -> None:
         assert flushed <= end
+        assert not (staged and sync_flush), "who waits for the disk must not wait for a timer too"
         self.sync_flush = sync_flush
-        self.appended = end
+        self.staged = staged
+        self.appended = self.written = end
         self.flushed = flushed
         self.flush_timeout_ms = flush_timeout_ms
         self._owed: deque[_Owed] = deque()
@@ -59,7 +74,7 @@ class Confirmations:
         """Readers see what lies below this position."""
         if self.sync_flush or self._failed is not None:
             return self.flushed
-        return self.appended
+        return self.written
 
     @property
     def failed(self) -> str | None:
@@ -75,6 +90,14 @@ class Confirmations:
         """The log now ends at `end`."""
         assert end >= self.appended, (end, self.appended)
         self.appended = end
+        if not self.staged:
+            self.written = end
+
+    def written_to(self, position: int) -> None:
+        """What was staged below `position` is in the log's files."""
+        assert self.staged
+        assert position <= self.appended, (position, self.appended)
+        self.written = max(self.written, position)
 
     def owe(self, now_ms: int, end: int, reply: Reply, *, wait: bool = True) -> list[Effect]:
         """Release `reply` once everything below `end` is confirmed; perhaps that is now.
@@ -84,7 +107,7 @@ class Confirmations:
         """
         if self._failed is not None and end > self.flushed:
             return [_unknown(reply, self._failed)]
-        if end <= self.confirmed or not (self.sync_flush and wait):
+        if not (self.sync_flush and wait) or end <= self.flushed:
             return [reply]
         self._owed.append(_Owed(end, now_ms + self.flush_timeout_ms, reply))
         self._flush_wanted = True

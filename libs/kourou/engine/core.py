@@ -21,13 +21,16 @@ from kourou.engine.effects import Append, Effect, LogWarning, Reply
 from kourou.engine.events import Cause, Event
 from kourou.engine.inputs import (
     Disconnected,
+    DiskMeasured,
     Dispatched,
     Flushed,
     Input,
+    LogShrunk,
     Received,
     SpaceChanged,
     StoreFailed,
     Tick,
+    Written,
 )
 from kourou.errors import Code, KourouError
 from kourou.protocol.messages.offsets import (
@@ -77,6 +80,9 @@ class BrokerCore:
                 case Dispatched(queues):
                     self.desks.appends.projected(queues)
                     effects += self._grown(now_ms, queues)
+                case Written(position):
+                    self.desks.confirmations.written_to(position)
+                    effects += self._confirmed(now_ms)
                 case Flushed(position):
                     effects += self.desks.confirmations.flushed_to(position)
                     effects += self._confirmed(now_ms)
@@ -87,6 +93,10 @@ class BrokerCore:
                     effects += self.desks.members.disconnected(peer)
                 case SpaceChanged(allocated_end, full):
                     self.desks.appends.space(allocated_end, full=full)
+                case DiskMeasured():
+                    effects += self._measured(now_ms, item)
+                case LogShrunk():
+                    self.desks.retention.shrunk()
                 case StoreFailed(reason):
                     self.desks.appends.fail(reason)
                     effects += self.desks.confirmations.fail(reason)
@@ -116,15 +126,20 @@ class BrokerCore:
             self.desks.traffic.refuse(error.wire_code)
             decided = [Reply(received.to, error.wire_code, str(error))]
         # Written before answered, and written even if the decision failed half way.
-        return [*self.desks.appends.take_done(), *decided]
+        done = self.desks.appends.take_done()
+        if received.to.traced:
+            for effect in done:
+                if isinstance(effect, Append):
+                    effect.to = received.to
+        return [*done, *decided]
 
     # -- waking readers -----------------------------------------------------------------------
 
     def _grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         confirmations = self.desks.confirmations
-        if confirmations.confirmed >= confirmations.appended and not self._unconfirmed:
+        if confirmations.confirmed >= confirmations.written and not self._unconfirmed:
             return self.desks.pulls.grown(now_ms, queues)
-        self._unconfirmed.append((confirmations.appended, queues))
+        self._unconfirmed.append((confirmations.written, queues))
         return self._confirmed(now_ms)
 
     def _confirmed(self, now_ms: int) -> list[Effect]:
@@ -149,6 +164,14 @@ class BrokerCore:
         effects += desks.members.expire(now_ms)
         desks.repeats.expire(now_ms)
         return self._record_progress(desks.commits.due(now_ms), "", wall_ms) + effects
+
+    def _measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
+        """What is recorded of a deletion is written before the deletion is asked for."""
+        try:
+            decided = self.desks.retention.measured(now_ms, look)
+        except KourouError as error:
+            decided = [LogWarning(f"what may be deleted cannot be told now: {error}")]
+        return [*self.desks.appends.take_done(), *decided]
 
     def _record_progress(self, events: Sequence[Event], why: str, wall_ms: int) -> list[Effect]:
         """Record what fits; the rest stays in force here, and in consumerOffset.json."""
@@ -185,4 +208,5 @@ def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
         **desks.topic_desk.handlers(),
         **desks.group_desk.handlers(),
         **desks.broker_desk.handlers(),
+        **desks.retention.handlers(),
     }

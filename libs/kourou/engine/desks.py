@@ -15,6 +15,7 @@ from kourou.engine.appends import Appends, LogEnd
 from kourou.engine.broker_desk import BrokerDesk
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
+from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.group_desk import GroupDesk
 from kourou.engine.member_desk import MemberDesk
 from kourou.engine.membership import Membership
@@ -27,6 +28,8 @@ from kourou.engine.pulls import Pulls
 from kourou.engine.query_desk import QueryDesk
 from kourou.engine.recording import Recorder
 from kourou.engine.repeats import Repeats
+from kourou.engine.retention import parse_hours
+from kourou.engine.retention_desk import RetentionDesk
 from kourou.engine.sending import Sending
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.single_sends import SingleSends
@@ -52,6 +55,7 @@ class Start:
     sync_flush: bool
     flush_timeout_ms: int
     figures: Callable[[], Mapping[str, str]]
+    staged: bool = False
 
 
 class Desks:
@@ -67,6 +71,7 @@ class Desks:
             flush_timeout_ms=start.flush_timeout_ms,
             end=start.log.end,
             flushed=start.flushed,
+            staged=start.staged,
         )
         self.appends = Appends(view, start.log, start.store_host, control.topics.retired)
         host = encode_host(start.store_host)
@@ -77,6 +82,10 @@ class Desks:
         )
         self.owing = Owing(self.recorder, self.confirmations)
         self.repeats = Repeats(view, self.appends.unprojected)
+        self.pressure = DiskPressure(policy)
+        self.retention = RetentionDesk(
+            view, control, self.commits, self.recorder, policy, self.pressure
+        )
         self._open_for_clients(start)
         self._open_for_operators(start)
 
@@ -112,6 +121,7 @@ class Desks:
             policy,
             self.traffic,
             self.topic_desk.ensure,
+            self.pressure,
         )
         self.single_sends = SingleSends(
             self.sending,
@@ -157,6 +167,8 @@ class Desks:
                 self.commits.interval_ms = value
             case "autoCreateTopicEnable", bool():
                 self.topic_desk.rules = replace(self.topic_desk.rules, auto_create=value)
+            case "deleteWhen", str():
+                self.policy.delete_hours = parse_hours(value)
             case _:
                 field = POLICY_FIELDS.get(name)
                 if field is not None:
@@ -179,5 +191,9 @@ POLICY_FIELDS: Mapping[str, str] = {
     "longPollingEnable": "long_polling",
     "traceOn": "trace_on",
     "deduplicateRetriedSends": "deduplicate_retried_sends",
+    "fileReservedTime": "reserved_hours",
+    "diskMaxUsedSpaceRatio": "disk_clean_percent",
+    "diskSpaceCleanForciblyRatio": "disk_force_percent",
+    "diskSpaceWarningLevelRatio": "disk_refuse_percent",
 }
 """Dynamic keys of broker.conf that decisions look at, and the field of BrokerPolicy they change."""

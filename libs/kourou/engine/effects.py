@@ -23,12 +23,14 @@ class Append:
     """Write these bytes at the log's end and project them.
 
     `pieces` are (position, bytes) in log order, each inside one segment; `blanks` close the
-    segments that were left. `end` is the log's end afterwards.
+    segments that were left. `end` is the log's end afterwards. `to` is whose records they are, if
+    that request is traced.
     """
 
     pieces: list[tuple[int, Buffer]]
     blanks: list[Blank]
     end: int
+    to: ReplyTo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,41 @@ class DropTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteLogBefore:
+    """Delete the segments below `position` and what only names them; flush first, then say so."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanProjections:
+    """Delete files of queues and index that name only what the log no longer has."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskStarving:
+    """The disk is all but full (or no longer): spare it what can be spared (or no longer)."""
+
+    starving: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LogWarning:
     """Tell the operator, in the log."""
 
     text: str
 
 
-Effect = Append | Flush | Reply | Notify | ConfigChanged | Announce | DropTopic | LogWarning
+Effect = (
+    Append
+    | Flush
+    | Reply
+    | Notify
+    | ConfigChanged
+    | Announce
+    | DropTopic
+    | DeleteLogBefore
+    | CleanProjections
+    | DiskStarving
+    | LogWarning
+)

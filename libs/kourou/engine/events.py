@@ -157,6 +157,46 @@ class KeyValueDeleted(_Event, frozen=True):
         return f"kv/{self.namespace}"
 
 
+class UnreadSpan(msgspec.Struct, frozen=True):
+    """Messages [first, end) of one queue that one group has not consumed."""
+
+    group: str
+    topic: str
+    queue_id: Count
+    first: Count
+    end: Count
+
+
+class LogDeleted(_Event, frozen=True):
+    """The log from `start` to `end` (positions) is deleted now, and whom that costs what.
+
+    `reason`: "expired", "disk" (expired, and the disk fills), "forced" (not expired), "asked".
+    """
+
+    start: Count
+    end: Count
+    reason: str
+    unread: tuple[UnreadSpan, ...] = ()
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return "log/retention"
+
+
+class UnreadExpiring(_Event, frozen=True):
+    """What lies below position `end` expires within `within_ms`, and these have not read it."""
+
+    end: Count
+    within_ms: Count
+    unread: tuple[UnreadSpan, ...]
+
+    @property
+    def aggregate(self) -> str:
+        """What it will change."""
+        return "log/retention"
+
+
 class EventLost(_Event, frozen=True):
     """Stands where an event's record can no longer be read, so that the stream has no gap."""
 
@@ -187,6 +227,8 @@ KnownEvent = (
     | OffsetsReset
     | KeyValuePut
     | KeyValueDeleted
+    | LogDeleted
+    | UnreadExpiring
     | EventLost
 )
 Event = KnownEvent | UnknownEvent

@@ -11,20 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kourou.engine.peer import Peer
 from kourou.protocol.request import Request
 
 Buffer = bytes | bytearray | memoryview
+TRACE_BYTES = 25
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyTo:
-    """Where an answer goes: the peer, its correlation id, and whether it wants one at all."""
+    """Where an answer goes: the peer, its correlation id, and whether it wants one at all.
+
+    `trace` is the trace context of the request, which its answer repeats; empty when absent.
+    """
 
     peer: Peer
     correlation: int
     oneway: bool = False
+    trace: bytes = b""
+
+    @property
+    def traced(self) -> bool:
+        """Does the request belong to a trace that is recorded? The last bit of its context says."""
+        return len(self.trace) == TRACE_BYTES and bool(self.trace[-1] & 1)
 
 
 @dataclass(slots=True)
@@ -58,6 +69,13 @@ class Dispatched:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What was staged below `position` is in the log's files; only where appends are staged."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Flushed:
     """fdatasync returned; everything below `position` is on disk."""
 
@@ -86,4 +104,49 @@ class Tick:
     wall_ms: int
 
 
-Input = Received | Disconnected | Dispatched | Flushed | StoreFailed | SpaceChanged | Tick
+class ClosedSegment(NamedTuple):
+    """A segment that the log has left behind: positions, and ms since that."""
+
+    start: int
+    end: int
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskMeasured:
+    """A look at the store's disk and at the segments that the log has left behind, oldest first.
+
+    `full`: the disk refused space since the last look. `hour`: of the wall clock, local time.
+    `deletable_end`: only segments below this position may go. `events_projected`: how many control
+    events the event store has, None if there is to be none.
+    """
+
+    total_bytes: int
+    free_bytes: int
+    wall_ms: int
+    hour: int
+    segments: Sequence[ClosedSegment] = ()
+    deletable_end: int = 0
+    full: bool = False
+    events_projected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogShrunk:
+    """A deletion of old segments has ended; the log now begins at `start`."""
+
+    start: int
+
+
+Input = (
+    Received
+    | Disconnected
+    | Dispatched
+    | Flushed
+    | StoreFailed
+    | SpaceChanged
+    | DiskMeasured
+    | LogShrunk
+    | Tick
+    | Written
+)

@@ -16,11 +16,9 @@ import msgspec
 from kourou.engine.events import Event, KeyValueDeleted, KeyValuePut, Recorded
 from kourou.engine.stream import StreamKind
 from kourou.errors import BadRequest, DecodeError
-from kourou.model.limits import SETTING_LENGTH_MAX
+from kourou.model.limits import KEY_VALUE_LENGTH_MAX, SETTING_LENGTH_MAX
 
 SNAPSHOT_FORMAT = 1
-VALUE_LENGTH_MAX = 65_536
-"""An order topic's value names every broker (`broker-a:4;broker-b:4`), so values may be long."""
 
 
 @dataclass(slots=True)
@@ -62,7 +60,7 @@ def decide_put(state: KeyValues, namespace: str, key: str, value: str) -> list[E
     """Give a key a value. Raises BadRequest."""
     _check("namespace", namespace, SETTING_LENGTH_MAX)
     _check("key", key, SETTING_LENGTH_MAX)
-    _check("value", value, VALUE_LENGTH_MAX)
+    _check("value", value, KEY_VALUE_LENGTH_MAX)
     before = state.get(namespace, key)
     return [] if before == value else [KeyValuePut(namespace, key, value, before)]
 

@@ -34,3 +34,10 @@ class BrokerPolicy:
     trace_on: bool = True  # traceOn
     group_subscription_policy: str = "warn"  # groupSubscriptionPolicy
     deduplicate_retried_sends: bool = True  # deduplicateRetriedSends
+    reserved_hours: int = 72  # fileReservedTime
+    delete_hours: tuple[int, ...] = (4,)  # deleteWhen
+    disk_clean_percent: int = 75  # diskMaxUsedSpaceRatio
+    disk_force_percent: int = 85  # diskSpaceCleanForciblyRatio
+    disk_refuse_percent: int = 90  # diskSpaceWarningLevelRatio
+    clean_forcibly: bool = True  # cleanFileForciblyEnable
+    lose_unconsumed: bool = True  # allowLoseUnconsumed

@@ -66,6 +66,13 @@ class StoreView(Protocol):
         """The log position of the message at `offset`; -1 if there is none."""
         ...
 
+    def offset_at(self, topic: str, queue_id: int, position: int) -> int:
+        """The first offset, from the minimum on, whose message lies at or above `position`.
+
+        The maximum if there is none, 0 for a queue never written.
+        """
+        ...
+
     def record_at(self, position: int) -> memoryview:
         """The verified record at `position`; Rejected if none starts there, Corrupt if it fails."""
         ...

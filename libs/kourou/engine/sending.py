@@ -20,6 +20,7 @@ import numpy.typing as npt
 from kourou.engine.appends import Appends, Lane
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
+from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Buffer, Received
 from kourou.engine.policy import BrokerPolicy
@@ -52,6 +53,7 @@ class Sending:
         policy: BrokerPolicy,
         traffic: Traffic,
         ensure_topic: Ensure,
+        pressure: DiskPressure,
     ) -> None:
         self._control = control
         self._appends = appends
@@ -60,16 +62,22 @@ class Sending:
         self._policy = policy
         self._traffic = traffic
         self._ensure_topic = ensure_topic
+        self._pressure = pressure
 
     def topic_for_send(
         self, name: str, default_topic: str, default_nums: int, received: Received
     ) -> TopicConfig:
-        """The topic a client may send to, created if the broker allows it; raises Rejected."""
+        """The topic a client may send to, created if the broker allows it.
+
+        Raises Rejected, and DiskFull while the disk is too full to take messages.
+        """
         if not self._policy.permission & Permission.WRITE:
             raise NoPermission(
                 f"broker {self._policy.broker_name} takes no writes now",
                 hint="its write permission was taken away; send to another broker",
             )
+        if self._pressure.refusing:
+            self._pressure.check_writable()
         topic = self._control.topics.get(name)
         if topic is None or name in NOT_FOR_CLIENTS:
             check_topic(name)

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 
 from kourou.engine.events import Scalar
 from kourou.errors import ConfigError, NoPermission
-from kourou.model.limits import SETTING_LENGTH_MAX
-
-SETTING_NAME_LENGTH_MAX = 128
+from kourou.model.limits import SETTING_LENGTH_MAX, SETTING_NAME_LENGTH_MAX
 
 _NEVER_REMOTE_WORDS: dict[str, str] = {
     **dict.fromkeys(
@@ -60,6 +58,7 @@ _NEVER_REMOTE_NAMES: dict[str, str] = {
     "brokerRole": "who takes writes",
     "brokerId": "who takes writes",
     "cleanFileForciblyEnable": "whether unread messages may be deleted",
+    "allowLoseUnconsumed": "whether unread messages may be deleted",
     "configBlackList": "what may be set",
 }
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -71,7 +70,7 @@ class SettingSpec:
     """One key: its type is that of `configured`, the value it has from the file or by default.
 
     `minimum` and `maximum` bound integers (both included); `choices`, when given, are all the texts
-    that are allowed. `dynamic` False: read at start only.
+    that are allowed; `pattern`: what a whole text must match. `dynamic` False: read at start only.
     """
 
     name: str
@@ -80,6 +79,7 @@ class SettingSpec:
     minimum: int = -(2**63)
     maximum: int = 2**63 - 1
     choices: tuple[str, ...] = ()
+    pattern: str = ""
 
 
 def never_remote(name: str) -> str | None:
@@ -161,6 +161,8 @@ def parse_value(spec: SettingSpec, text: str) -> Scalar:
         return _parse_int(spec, text)
     if spec.choices and text not in spec.choices:
         raise ConfigError(f"{spec.name} is {text!r}", hint=f"one of {', '.join(spec.choices)}")
+    if spec.pattern and not re.fullmatch(spec.pattern, text):
+        raise ConfigError(f"{spec.name} is {text!r}", hint=f"in the form of {spec.configured}")
     return text
 
 

@@ -21,7 +21,15 @@ from kourou.engine.inputs import Received
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.sending import Sending
 from kourou.engine.traffic import Traffic
-from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission, Rejected
+from kourou.errors import (
+    BadRequest,
+    Code,
+    DiskFull,
+    KourouError,
+    MessageIllegal,
+    NoPermission,
+    Rejected,
+)
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
 from kourou.model.sysflag import SysFlag
@@ -63,11 +71,14 @@ class SingleSends:
         try:
             return self._store(now_ms, received, request)
         except KourouError as error:
-            self._traffic.refuse(error.wire_code)
+            # RocketMQ's word for a full disk, upon which its clients try another broker.
+            full = isinstance(error, DiskFull)
+            code = Code.SERVICE_NOT_AVAILABLE if full else error.wire_code
+            self._traffic.refuse(code)
             header = SendRefusal(
                 region_id=self._policy.region_id, trace_on=_text(self._policy.trace_on)
             )
-            return [Reply(received.to, error.wire_code, str(error), header)]
+            return [Reply(received.to, code, str(error), header)]
 
     def _store(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
         topic = self._sending.topic_for_send(

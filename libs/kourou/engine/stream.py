@@ -1,15 +1,19 @@
 """What a stream of events adds up to: the four functions an event store needs of a state.
 
-Lives here: that contract. May not live here: any state (kourou.engine.control, .key_values), SQL.
+Lives here: that contract, and what a store says to who decided on an old state.
+May not live here: any state (kourou.engine.control, .key_values), SQL.
+
+State: none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from kourou.engine.events import Recorded
+from kourou.errors import MetadataUnavailable
 
 
 class StreamState(Protocol):
@@ -22,6 +26,17 @@ class StreamState(Protocol):
 
 
 State = TypeVar("State", bound=StreamState)
+
+
+class WrittenMeanwhile(MetadataUnavailable):
+    """Nothing was written: the stream has events that the state, on which was decided, lacks.
+
+    `missed` are the first of them: apply them, and decide again.
+    """
+
+    def __init__(self, message: str, missed: Sequence[Recorded]) -> None:
+        super().__init__(message)
+        self.missed = missed
 
 
 @dataclass(frozen=True, slots=True)

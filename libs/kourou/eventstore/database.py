@@ -5,10 +5,14 @@ May not live here: tables, statements, migrations.
 
 SQLite runs with a write-ahead log and synchronous=FULL: readers never wait for the writer, and a
 commit is one fdatasync (decision 0012). PostgreSQL is taken as its administrator configured it.
+
+Every wait ends (decision 0031): for a free connection, for SQLite's lock, for a server's answer.
+Whoever cannot wait even so long calls `abandon`.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +23,24 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
-from kourou.errors import ConfigError, MetadataUnavailable
+from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
+from kourou.eventstore.postgres import (
+    ANSWER_TIMEOUT_MS,
+    TIMEOUT_OPTION,
+    WRITE_OPTION,
+    Patience,
+    bound,
+    connect_arguments,
+)
+from kourou.model.limits import PASSWORD_FILE_BYTES_MAX
 
 BUSY_TIMEOUT_MS = 5_000
+POOL_TIMEOUT_S = 5
+CONNECTIONS_KEPT = 2
+CONNECTIONS_EXTRA = 4
 JOURNAL_SIZE_BYTES_MAX = 64 * 1024 * 1024
-_WRITE = "kourou_write"
+RESTORE = "restore it from a backup; a broker's may be moved away: it is made anew from the log"
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def sqlite_url(path: Path) -> str:
@@ -34,14 +51,21 @@ def sqlite_url(path: Path) -> str:
 class Database:
     """The database behind an event store. Safe to use from several threads."""
 
-    __slots__ = ("engine", "shown")
+    __slots__ = ("_patience", "engine", "file", "shown")
 
-    def __init__(self, url: str) -> None:
-        """Connects lazily. Raises ConfigError for a URL that cannot be used."""
+    def __init__(self, url: str, *, answer_ms: int = ANSWER_TIMEOUT_MS) -> None:
+        """Connects lazily. Raises ConfigError for a URL that cannot be used.
+
+        `answer_ms` is how long PostgreSQL may take for one statement.
+        """
         parsed = _supported(url)
-        self.shown = parsed.render_as_string(hide_password=True)
+        self.file = _file_of(parsed)
+        """Where SQLite keeps it; None for PostgreSQL and for one in memory."""
+        self.shown = str(self.file or parsed.render_as_string(hide_password=True))
+        """What it is called in messages."""
+        self._patience = Patience(answer_ms)
         try:
-            self.engine = _make_engine(parsed)
+            self.engine = _make_engine(parsed, self._patience)
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise ConfigError(
                 f"the event store {self.shown} cannot be used: {error}",
@@ -55,34 +79,90 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that sees one state of the database. Raises MetadataUnavailable."""
+        """A transaction that sees one state of the database.
+
+        Raises MetadataUnavailable, and Corrupt when what lies there is no database any more.
+        """
         with self._errors(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
+    def writing(self, *, timeout_ms: int | None = None) -> Iterator[sa.Connection]:
         """A transaction that no other writer can overtake; committed if nothing is raised.
 
-        Raises MetadataUnavailable, and then nothing was written.
+        `timeout_ms` is how long PostgreSQL may take for one statement, if not the usual time.
+        Raises MetadataUnavailable or Corrupt. Nothing was written then, unless a server was lost
+        while it committed: that can only be seen later.
         """
+        options: dict[str, Any] = {WRITE_OPTION: True}
+        if timeout_ms is not None:
+            options[TIMEOUT_OPTION] = timeout_ms
         with self._errors(), self.engine.connect() as connection:
-            held = connection.execution_options(**{_WRITE: True})
+            held = connection.execution_options(**options)
             with held.begin():
                 yield held
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; nothing is waited for any more."""
+        self.abandon()
         self.engine.dispose()
+
+    def abandon(self) -> None:
+        """Wait for no server any more: calls under way end at once, and further ones fail.
+
+        To be called from another thread; `close` is still due.
+        """
+        self._patience.over = True
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
-            cause = getattr(error, "orig", None) or error
-            raise MetadataUnavailable(
-                f"the event store {self.shown} cannot be used: {first_line(cause)}"
-            ) from error
+            raise database_error(self.shown, error) from error
+
+
+def check_url(url: str) -> None:
+    """Raise ConfigError for a URL that cannot be used; connects to nothing."""
+    Database(url).close()
+
+
+def with_password(url: str, file: Path | None) -> str:
+    """`url` with the password that stands in `file`, whose last line end is not part of it.
+
+    So that no password stands in a settings file, a command line or an environment. Raises
+    ConfigError for a file that cannot be read or is empty, and for a URL that has one already.
+    """
+    if file is None:
+        return url
+    try:
+        with file.open("rb") as secret:
+            found = secret.read(PASSWORD_FILE_BYTES_MAX + 1).decode().removesuffix("\n")
+    except OSError as error:
+        raise ConfigError(f"cannot read the password in {file}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"the password in {file} is not UTF-8 text") from None
+    found = found.removesuffix("\r")
+    if not found or len(found) > PASSWORD_FILE_BYTES_MAX:
+        raise ConfigError(f"{file} holds no password", hint="the password alone, on one line")
+    parsed = _supported(url)
+    if parsed.password is not None:
+        raise ConfigError(f"there is a password in the event store's URL and one in {file}")
+    return parsed.set(password=found).render_as_string(hide_password=False)
+
+
+def database_error(shown: str, error: BaseException) -> MetadataUnavailable | Corrupt:
+    """What a driver's error means: waiting does not mend a file that is no database."""
+    cause = getattr(error, "orig", None) or error
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in _DAMAGED:
+        return damaged(shown, first_line(cause))
+    return MetadataUnavailable(f"the event store {shown} cannot be used: {first_line(cause)}")
+
+
+def damaged(shown: str, why: str) -> Corrupt:
+    """What lies there cannot be read."""
+    return Corrupt(f"the event store {shown} is damaged: {why}", hint=RESTORE)
 
 
 def first_line(error: BaseException) -> str:
@@ -105,12 +185,33 @@ def _supported(url: str) -> URL:
             f"the event store cannot be a {parsed.get_backend_name()} database",
             hint="sqlite:///file or postgresql://…",
         )
+    if parsed.get_backend_name() == "postgresql" and parsed.get_driver_name() != "psycopg":
+        # Only of this driver is it known that no call waits without end.
+        raise ConfigError(
+            f"the event store cannot use the driver {parsed.get_driver_name()}",
+            hint="postgresql://… uses psycopg",
+        )
     return parsed
 
 
-def _make_engine(url: URL) -> sa.Engine:
+def _file_of(url: URL) -> Path | None:
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return None
+    return Path(str(url.database))
+
+
+def _make_engine(url: URL, patience: Patience) -> sa.Engine:
     if url.get_backend_name() != "sqlite":
-        return sa.create_engine(url, pool_pre_ping=True, pool_size=2, max_overflow=4)
+        engine = sa.create_engine(
+            url,
+            pool_pre_ping=True,
+            pool_size=CONNECTIONS_KEPT,
+            max_overflow=CONNECTIONS_EXTRA,
+            pool_timeout=POOL_TIMEOUT_S,
+            connect_args=connect_arguments(url),
+        )
+        bound(engine, patience)
+        return engine
     options: dict[str, Any] = {}
     if url.database in (None, "", ":memory:"):
         # Every connection to a database in memory is another database, so there is only one.
@@ -135,5 +236,5 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 def _begin_sqlite(connection: sa.Connection) -> None:
     # A writer takes the write lock at once: a lock taken later, after a read, can fail for good.
-    writes = connection.get_execution_options().get(_WRITE, False)
+    writes = connection.get_execution_options().get(WRITE_OPTION, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -12,21 +12,23 @@ Invariants:  offsets of a stream have no gap; an event once written never change
              a snapshot at offset n is the state after the events below n
 
 All calls block; a service runs them in a thread. All raise MetadataUnavailable when the database
-cannot be reached: the data path goes on, administration waits.
+cannot be reached, and none waits for it without end (kourou.eventstore.postgres): the data path
+goes on, administration waits. The tables are brought up to date by the first call that reaches it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from kourou.engine.control import CONTROL
 from kourou.engine.events import Cause, Event, Recorded
-from kourou.engine.stream import Snapshot, State, StreamKind
-from kourou.errors import Corrupt, MetadataUnavailable, Rejected
+from kourou.engine.stream import Snapshot, State, StreamKind, WrittenMeanwhile
+from kourou.errors import Corrupt, Rejected
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.schema import bring_up_to_date
 from kourou.eventstore.stream_rows import (
@@ -38,6 +40,7 @@ from kourou.eventstore.stream_rows import (
     insert_events,
     insert_snapshot,
     insert_stream,
+    move_stream,
     read_events,
     recorded_of,
     start_state,
@@ -64,32 +67,64 @@ class History:
 
 
 class EventStore:
-    """Streams of events in one database. Safe to use from several threads."""
+    """Streams of events in one database. Safe to use from several threads.
 
-    __slots__ = ("_database",)
+    With an `owner` ("DefaultCluster/broker-a/0") they are its own streams, and several owners may
+    have one database.
+    """
 
-    def __init__(self, database: Database) -> None:
+    __slots__ = ("_database", "_owner", "_prepared")
+
+    def __init__(self, database: Database, owner: str = "") -> None:
         self._database = database
+        self._owner = owner
+        self._prepared = False
 
     @classmethod
-    def open(cls, url: str) -> EventStore:
+    def open(cls, url: str, owner: str = "") -> EventStore:
         """Connect and bring the tables up to date. Raises ConfigError or MetadataUnavailable."""
-        database = Database(url)
+        store = cls(Database(url), owner)
         try:
-            bring_up_to_date(database)
+            store.prepare()
         except BaseException:
-            database.close()
+            store.close()
             raise
-        return cls(database)
+        return store
 
     @classmethod
     def at(cls, path: Path) -> EventStore:
         """The store in this SQLite file, made if it is not there."""
         return cls.open(sqlite_url(path))
 
+    def prepare(self) -> None:
+        """Bring the tables up to date, unless that is done. Raises as `open`."""
+        if not self._prepared:
+            bring_up_to_date(self._database)
+            self._prepared = True
+
+    def abandon(self) -> None:
+        """Wait for the database no more: calls under way in other threads end at once."""
+        self._database.abandon()
+
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; calls under way in other threads end."""
         self._database.close()
+
+    def named(self, stream: str) -> str:
+        """What a stream of this owner is called in the database."""
+        return f"{stream}@{self._owner}" if self._owner else stream
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
+        self.prepare()
+        with self._database.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        self.prepare()
+        with self._database.writing() as connection:
+            yield connection
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -101,7 +136,8 @@ class EventStore:
         """
         if not recorded:
             return 0
-        with self._database.writing() as connection:
+        stream = self.named(stream)
+        with self._writing() as connection:
             info = stream_for_update(connection, stream)
             check_dense(recorded)
             first = recorded[0].offset
@@ -130,14 +166,18 @@ class EventStore:
         """Write events of a stream without a commit log, and say where they stand.
 
         `expected_offset` is the `next_offset` of the state on which they were decided. Raises
-        MetadataUnavailable when somebody else has written since: load the state and decide again.
+        WrittenMeanwhile when there are more: somebody else has written since, or an earlier call
+        did that could not say so.
         """
-        with self._database.writing() as connection:
-            info = stream_for_update(connection, kind.name)
+        stream = self.named(kind.name)
+        with self._writing() as connection:
+            info = stream_for_update(connection, stream)
             if info.next_offset != expected_offset:
-                raise MetadataUnavailable(
-                    f"somebody else has written to the stream {kind.name}: it is at "
-                    f"{info.next_offset}, not {expected_offset}"
+                upto = min(info.next_offset, expected_offset + READ_EVENTS_MAX)
+                raise WrittenMeanwhile(
+                    f"somebody else has written to the stream {stream}: it is at "
+                    f"{info.next_offset}, not {expected_offset}",
+                    read_events(connection, stream, expected_offset, upto),
                 )
             at_ms = max(wall_ms, info.at_ms)
             recorded = [
@@ -152,7 +192,7 @@ class EventStore:
                 )
                 for index, event in enumerate(decided)
             ]
-            insert_events(connection, kind.name, info, recorded)
+            insert_events(connection, stream, info, recorded)
             return recorded
 
     def snapshot(self, taken: Snapshot) -> None:
@@ -160,7 +200,8 @@ class EventStore:
 
         It must not be ahead of the stream. Worth its room when `info(...).snapshot_due`.
         """
-        with self._database.writing() as connection:
+        taken = self._own(taken)
+        with self._writing() as connection:
             info = stream_for_update(connection, taken.stream)
             if not info.lost_before <= taken.offset <= info.next_offset:
                 raise Corrupt(
@@ -172,7 +213,8 @@ class EventStore:
 
     def begin(self, taken: Snapshot) -> None:
         """Start a stream with a state whose events are lost. Raises Rejected if it has begun."""
-        with self._database.writing() as connection:
+        taken = self._own(taken)
+        with self._writing() as connection:
             if stream_info(connection, taken.stream) is not None:
                 raise Rejected(
                     f"the stream {taken.stream} has begun", hint="forget it first to rebuild it"
@@ -182,7 +224,8 @@ class EventStore:
 
     def truncate(self, next_offset: int, *, stream: str = CONTROL.name) -> int:
         """Take back the events from `next_offset` on: the log was cut back. Returns how many."""
-        with self._database.writing() as connection:
+        stream = self.named(stream)
+        with self._writing() as connection:
             info = stream_for_update(connection, stream)
             if next_offset >= info.next_offset:
                 return 0
@@ -196,24 +239,42 @@ class EventStore:
             return info.next_offset - next_offset
 
     def forget(self, *, stream: str = CONTROL.name) -> None:
-        """Delete everything of a stream, for a rebuild."""
-        with self._database.writing() as connection:
+        """Delete everything of a stream."""
+        stream = self.named(stream)
+        with self._writing() as connection:
             connection.execute(events.delete().where(events.c.stream == stream))
             connection.execute(snapshots.delete().where(snapshots.c.stream == stream))
             connection.execute(streams.delete().where(streams.c.name == stream))
+
+    def set_aside(self, *, stream: str = CONTROL.name) -> str:
+        """Let a stream begin anew and keep what it was; returns its new name, "" if it was empty.
+
+        For a stream that is another log's: whoever lost the log, or mixed up two, needs it.
+        """
+        stream = self.named(stream)
+        with self._writing() as connection:
+            info = stream_info(connection, stream, for_update=True)
+            if info is None:
+                return ""
+            return move_stream(connection, stream)
+
+    def _own(self, taken: Snapshot) -> Snapshot:
+        return replace(taken, stream=self.named(taken.stream))
 
     # -- reading ------------------------------------------------------------------------------
 
     def info(self, *, stream: str = CONTROL.name) -> StreamInfo:
         """How far the stream reaches; all zero for one never written."""
-        with self._database.reading() as connection:
+        stream = self.named(stream)
+        with self._reading() as connection:
             return stream_info(connection, stream) or StreamInfo()
 
     def events(
         self, *, after: int = -1, limit: int = READ_EVENTS_MAX, stream: str = CONTROL.name
     ) -> list[Recorded]:
         """Up to `limit` events with offsets above `after`, oldest first."""
-        with self._database.reading() as connection:
+        stream = self.named(stream)
+        with self._reading() as connection:
             return read_events(connection, stream, after + 1, after + 1 + max(limit, 0))
 
     def history(
@@ -229,6 +290,7 @@ class EventStore:
 
         `before` goes on below an offset; `types` keeps only events of these types.
         """
+        stream = self.named(stream)
         wanted = (
             sa.select(events)
             .where(events.c.stream == stream, events.c.aggregate == aggregate)
@@ -239,7 +301,7 @@ class EventStore:
             wanted = wanted.where(events.c.offset < before)
         if types:
             wanted = wanted.where(events.c.type.in_(sorted(types)))
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             info = stream_info(connection, stream) or StreamInfo()
             rows = connection.execute(wanted).all()
         entries = tuple(recorded_of(row) for row in rows[:limit])
@@ -251,21 +313,22 @@ class EventStore:
         An event counts when its time, and that of every event before it, is at most `as_of_ms`.
         Raises Rejected for a time whose history is lost, Corrupt when nothing readable is left.
         """
-        with self._database.reading() as connection:
-            info = stream_info(connection, kind.name) or StreamInfo()
+        stream = self.named(kind.name)
+        with self._reading() as connection:
+            info = stream_info(connection, stream) or StreamInfo()
             end = info.next_offset
             if as_of_ms is not None:
-                end = end_as_of(connection, kind.name, info, as_of_ms)
-            state = start_state(connection, kind, info, end, as_of_ms)
+                end = end_as_of(connection, stream, info, as_of_ms)
+            state = start_state(connection, stream, kind, info, end, as_of_ms)
             while state.next_offset < end:
                 upto = min(state.next_offset + READ_EVENTS_MAX, end)
                 before = state.next_offset
-                page = read_events(connection, kind.name, before, upto)
+                page = read_events(connection, stream, before, upto)
                 for recorded in page:
                     state = kind.evolve(state, recorded)
                 if len(page) != upto - before:
                     raise Corrupt(
-                        f"the event store lacks events of the stream {kind.name} between "
+                        f"the event store lacks events of the stream {stream} between "
                         f"{before} and {upto}",
                         hint="rebuild it from the commit log",
                     )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from kourou.errors import MetadataUnavailable
+from kourou.errors import ConfigError, MetadataUnavailable
 from kourou.eventstore.database import Database, first_line
+from kourou.eventstore.postgres import UPGRADE_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -31,11 +32,16 @@ _UPGRADE_LOCK = 0x6B6F75726F75
 
 
 def bring_up_to_date(database: Database) -> None:
-    """Apply the revisions that are missing. Raises MetadataUnavailable, and nothing is changed."""
+    """Apply the revisions that are missing; whatever is raised, nothing is changed.
+
+    Raises ConfigError for tables that a newer program has made, Corrupt, MetadataUnavailable.
+    """
     with database.reading() as connection:
-        if current_revision(connection) == HEAD:
+        found = current_revision(connection)
+        if found == HEAD:
             return
-    with database.writing() as connection:
+        check_revision(found, database.shown)
+    with database.writing(timeout_ms=UPGRADE_TIMEOUT_MS) as connection:
         if not database.is_sqlite:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
         upgrade(connection, "head", database.shown)
@@ -53,9 +59,7 @@ def upgrade(connection: sa.Connection, revision: str, shown: str) -> None:
         command.upgrade(config, revision)
     except CommandError as error:
         raise MetadataUnavailable(
-            f"the event store {shown} cannot be upgraded from revision {found}: "
-            f"{first_line(error)}",
-            hint="a newer version of Kourou may have written it; use that one, or another store",
+            f"the event store {shown} cannot be upgraded from revision {found}: {first_line(error)}"
         ) from error
 
 
@@ -67,6 +71,23 @@ def alembic_config() -> Config:
     # The option is a template in which a percent sign must be doubled.
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     return config
+
+
+def check_revision(found: str | None, shown: str) -> None:
+    """Raise ConfigError for a revision that this program has never heard of."""
+    if found in (None, HEAD):
+        return
+    from alembic.script import ScriptDirectory
+
+    known = [
+        each.revision for each in ScriptDirectory.from_config(alembic_config()).walk_revisions()
+    ]
+    if found not in known:
+        raise ConfigError(
+            f"a newer version of Kourou wrote the event store {shown}: it has revision {found}, "
+            f"and this program knows up to {HEAD}",
+            hint="use the newer program",
+        )
 
 
 def current_revision(connection: sa.Connection) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +21,9 @@ from kourou.eventstore.tables import events, snapshots, streams
 
 SNAPSHOT_AFTER_BYTES_MIN = 256 * 1024
 """Fewer bytes of events are faster to replay than another snapshot is to keep."""
+
+ASIDE = "~"
+"""Before the number of a stream that was set aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,19 @@ def delete_from(connection: sa.Connection, stream: str, next_offset: int) -> Non
     )
 
 
+def move_stream(connection: sa.Connection, stream: str) -> str:
+    """Give a stream the first free name of `<stream>~1`, `<stream>~2`, …, and return that."""
+    taken = set(connection.execute(sa.select(streams.c.name)).scalars())
+    name = next(name for number in count(1) if (name := f"{stream}{ASIDE}{number}") not in taken)
+    for table, column in (
+        (events, events.c.stream),
+        (snapshots, snapshots.c.stream),
+        (streams, streams.c.name),
+    ):
+        connection.execute(table.update().where(column == stream).values({column: name}))
+    return name
+
+
 # -- loading, inside a transaction ----------------------------------------------------------------
 
 
@@ -235,6 +251,7 @@ def end_as_of(connection: sa.Connection, stream: str, info: StreamInfo, as_of_ms
 
 def start_state(
     connection: sa.Connection,
+    stream: str,
     kind: StreamKind[State],
     info: StreamInfo,
     end: int,
@@ -243,23 +260,22 @@ def start_state(
     """The newest readable snapshot that is not beyond `end`, else the empty state."""
     offsets = connection.execute(
         sa.select(snapshots.c.offset, snapshots.c.at_ms)
-        .where(snapshots.c.stream == kind.name, snapshots.c.offset <= end)
+        .where(snapshots.c.stream == stream, snapshots.c.offset <= end)
         .order_by(snapshots.c.offset.desc())
     ).all()
     unreadable = ""
     for offset, at_ms in offsets:
         if as_of_ms is not None and at_ms > as_of_ms:
             raise Rejected(
-                f"the history of the stream {kind.name} begins at {at_ms} ms; what was before is "
-                f"lost"
+                f"the history of the stream {stream} begins at {at_ms} ms; what was before is lost"
             )
         try:
-            return kind.decode(_snapshot_body(connection, kind.name, offset))
+            return kind.decode(_snapshot_body(connection, stream, offset))
         except (DecodeError, zlib.error) as error:
             unreadable = str(error)
     if info.lost_before:
         raise Corrupt(
-            f"the stream {kind.name} begins at offset {info.lost_before}, whose snapshot cannot be "
+            f"the stream {stream} begins at offset {info.lost_before}, whose snapshot cannot be "
             f"read: {unreadable or 'it is missing'}",
             hint="rebuild the event store from the commit log",
         )

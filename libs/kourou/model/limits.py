@@ -10,6 +10,7 @@ from __future__ import annotations
 TOPIC_LENGTH_MAX = 127  # [RMQ] the record stores the length in one signed byte
 GROUP_LENGTH_MAX = 120  # [RMQ] leaves room for the %RETRY% and %DLQ% prefixes within a topic
 CLIENT_ID_LENGTH_MAX = 255
+BROKER_NAME_LENGTH_MAX = 255  # and cluster names
 
 # -- messages -------------------------------------------------------------------------------------
 BODY_SIZE_BYTES_MAX = 4 * 1024 * 1024  # [RMQ] 4.9 maxMessageSize; the seed's 128 KiB breaks clients
@@ -36,10 +37,14 @@ INDEX_CHAIN_STEPS_MAX = 100_000  # entries one query looks at: 0.2 s; a usual ch
 CHECKPOINT_BYTES = 4096  # [RMQ]
 DISK_RESERVE_BYTES = 16 * 1024 * 1024  # keeps offsets and the checkpoint writable on a full disk
 DISK_SIZE_WARN_BYTES = 4 << 30  # the seeds: a broker's disk should not be smaller
+CONFIG_FILE_BYTES_MAX = 256 * 1024 * 1024  # a million topics; more is not a table of ours
+KEY_VALUE_FILE_BYTES_MAX = 16 * 1024 * 1024  # a name server's kvConfig.json
+OWN_FILE_BYTES_MAX = 64 * 1024 * 1024  # one of our own files in kourou/; more is damage
 
 # -- frames ---------------------------------------------------------------------------------------
 FRAME_SIZE_BYTES_MAX = 16 * 1024 * 1024  # [RMQ] com.rocketmq.remoting.frameMaxLength
 HEADER_SIZE_BYTES_MAX = 64 * 1024
+SEND_CONTEXTS_MAX = 127  # traces of one frame beside the first; a span has at most 128 links
 SEND_HEADER_SIZE_BYTES_MAX = HEADER_SIZE_BYTES_MAX + 6 * BATCH_MESSAGES_MAX  # lane and size each
 REPLY_HEADER_SIZE_BYTES_MAX = HEADER_SIZE_BYTES_MAX + 32 * BATCH_MESSAGES_MAX  # places of repeats
 REMOTING_HEADER_SIZE_BYTES_MAX = 256 * 1024  # full properties, each byte written as \u00XX
@@ -48,6 +53,9 @@ JSON_DEPTH_MAX = 8
 JSON_FIELDS_MAX = 256
 LENIENT_REQUEST_BYTES_MAX = 256 * 1024  # the tolerant reader does 2 MB/s, and a broker waits for it
 LENIENT_REPLY_BYTES_MAX = 8 * 1024 * 1024  # offsets of all queues of a topic, several times over
+JSON_NUMBER_LENGTH_MAX = 64  # longer ones are no numbers of ours, and parsing them is quadratic
+FRAME_RECORDS_MAX = 4_096  # records our client puts into one frame
+FRAME_RECORD_BYTES_MAX = 4 * 1024 * 1024  # bytes of such records, beside a single large one
 
 # -- requests -------------------------------------------------------------------------------------
 PULL_MESSAGES_MAX = 16_384  # one bulk pull of our own client
@@ -56,6 +64,10 @@ QUERY_MESSAGES_MAX = 64  # [RMQ] maxMsgsNumBatch
 HOLDS_MAX = 100_000  # pulls kept waiting; beyond: POLLING_FULL
 DEADLINE_MS_MAX = 120_000
 RETRIED_KEYS_MAX = 1_000_000  # unique keys of retried sends that a broker remembers
+INBOX_INPUTS_MAX = 10_000  # [RMQ] sendThreadPoolQueueCapacity; who comes later is told it is busy
+UNPROJECTED_BYTES_MAX = 64 * 1024 * 1024  # appended, not yet projected; beyond: sends are refused
+FILTER_UNITS_MAX = 4_096  # units one pull looks at for its tags, then it answers
+POLL_MESSAGES_MAX = 500  # messages one poll hands out
 
 # -- the control plane ----------------------------------------------------------------------------
 TOPIC_QUEUES_MAX = 16_384  # one topic may take all the 10,000 queues a machine is built for (F055)
@@ -69,7 +81,15 @@ REASON_LENGTH_MAX = 1_024  # why, in a control event
 TRACE_ID_LENGTH_MAX = 64  # 32 hexadecimal digits today
 SETTING_LENGTH_MAX = 1_024
 PROPERTIES_TEXT_BYTES_MAX = 256 * 1024  # settings in one request
+UNREAD_SPANS_MAX = 1_000  # a deletion that costs more queues is told in several events
 PROGRESS_EVENT_ENTRIES_MAX = 10_000  # a progress event with more is cut into several
+KEY_VALUE_LENGTH_MAX = 65_536  # one value of the name server's key/value settings
+SETTING_NAME_LENGTH_MAX = 128
+SETTINGS_FILE_BYTES_MAX = 1 << 20  # a properties file
+PASSWORD_FILE_BYTES_MAX = 1_024  # a password on a line of its own
+HEALTH_ANSWER_BYTES_MAX = 64 * 1024  # what `kourou health` reads of a page
+KEY_VALUE_WRITES_WAITING_MAX = 1_000  # writes a name server keeps waiting for its disk
+BROKERS_MAX = 4_096  # brokers one name server registers
 
 # -- peers ----------------------------------------------------------------------------------------
 SOCKET_HWM_MESSAGES = 1_000  # never 0: an unlimited queue to a stuck peer eats the memory
@@ -79,6 +99,18 @@ PEERS_MAX = 16_384  # identities one socket knows; the machine's 20,000 file des
 PEER_FAULTS_MAX = 16  # undecodable frames from one peer, then it is cut off
 FRAMES_PER_TURN_MAX = 1_024  # a busy socket yields the loop after so many frames ...
 FRAME_BYTES_PER_TURN_MAX = 16 * 1024 * 1024  # ... or so many bytes
+LOG_VALUE_LENGTH_MAX = 4_096  # longer values are cut in the log: clients must not fill the disk
+NAME_SERVERS_MAX = 64  # addresses a client or broker takes
+PORT_MAX = 65_535
+NAME_SERVER_LIST_BYTES_MAX = 16_384  # the body an address server may answer
+HANDSHAKE_MS_MAX = 3_000  # a connection that does not greet is dropped
+
+# -- the admin page ------------------------------------------------------------------------------
+ADMIN_HEADER_S_MAX = 3.0  # seconds for a request's header; slow ones are cut off
+ADMIN_ANSWER_S_MAX = 10.0  # seconds to take an answer
+ADMIN_CONNECTIONS_MAX = 64  # more are closed at once
+ADMIN_BODY_BYTES_MAX = 1 << 16  # nothing that is asked for here needs a body
+ADMIN_LINE_BYTES_MAX = 8_190  # aiohttp's default for one header line
 
 # Relations that must hold, whoever edits a number above.
 assert TOPIC_LENGTH_MAX <= 127

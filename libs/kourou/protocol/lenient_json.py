@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from kourou.errors import DecodeError
-from kourou.model.limits import JSON_DEPTH_MAX
+from kourou.model.limits import JSON_DEPTH_MAX, JSON_NUMBER_LENGTH_MAX
 
 ObjectKey = tuple[tuple[str, str | int | float | bool | None], ...]
 """A map key that is itself an object: its members, sorted by name, as (name, scalar) pairs."""
@@ -32,7 +32,6 @@ ObjectKey = tuple[tuple[str, str | int | float | bool | None], ...]
 _strict = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
-_NUMBER_LENGTH_MAX = 64
 _SPACE = re.compile(r"(?:[ \t\r\n\f\x0b\ufeff]+|//[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
 _DOUBLE = re.compile(r'"([^"\\]*)"')
 _SINGLE = re.compile(r"'([^'\\]*)'")
@@ -196,7 +195,7 @@ class _Reader:
         word = self._word("a value")
         if word in _WORDS:
             return _WORDS[word]
-        if number is None or number.end() != self._at or len(word) > _NUMBER_LENGTH_MAX:
+        if number is None or number.end() != self._at or len(word) > JSON_NUMBER_LENGTH_MAX:
             self._at = start
             raise self._error("neither a number nor true, false or null")
         if word.lstrip("+-").isdigit():

@@ -5,7 +5,7 @@ caller may cost. May not live here: the figures; they are asked for when a reque
 
 Everything is GET, nothing is written, each connection serves one request: a header must be complete
 in 3 s, an answer must be taken within 10 s, and at most 64 connections stand at once. /config shows
-no secret, since no setting is one.
+no secret: settings name the files that hold one.
 
 State: soft.
 """
@@ -21,15 +21,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kourou.errors import ConfigError
+from kourou.service.clear_text import ClearTextWarning
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-HEADER_S_MAX = 3.0
-ANSWER_S_MAX = 10.0
-CONNECTIONS_MAX = 64
-BODY_BYTES_MAX = 1 << 16
-LINE_BYTES_MAX = 8_190
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +49,7 @@ class AdminHttp:
         self.port = port
         self._pages = pages
         self._server: asyncio.Server | None = None
+        self._warning = ClearTextWarning()
 
     async def start(self) -> None:
         """Bind and answer; ConfigError if the port is taken."""
@@ -70,9 +66,11 @@ class AdminHttp:
                 hint="choose another adminPort, or 0 for any",
             ) from error
         self.port = self._server.sockets[0].getsockname()[1]
+        self._warning.start(self.host, self.address)
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
+        self._warning.stop()
         if self._server is not None:
             self._server.close()
             await self._http.shutdown(timeout=1.0)

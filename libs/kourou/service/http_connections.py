@@ -17,12 +17,12 @@ from typing import Any
 
 from aiohttp import web, web_protocol
 
-from kourou.service.admin_http import (
-    ANSWER_S_MAX,
-    BODY_BYTES_MAX,
-    CONNECTIONS_MAX,
-    HEADER_S_MAX,
-    LINE_BYTES_MAX,
+from kourou.model.limits import (
+    ADMIN_ANSWER_S_MAX,
+    ADMIN_BODY_BYTES_MAX,
+    ADMIN_CONNECTIONS_MAX,
+    ADMIN_HEADER_S_MAX,
+    ADMIN_LINE_BYTES_MAX,
 )
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -38,10 +38,10 @@ class _GuardedConnection(web_protocol.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if len(self._guarded_server.connections) > CONNECTIONS_MAX:
+        if len(self._guarded_server.connections) > ADMIN_CONNECTIONS_MAX:
             self._cut_off()
             return
-        self._expect_within(HEADER_S_MAX)
+        self._expect_within(ADMIN_HEADER_S_MAX)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._guard is not None:
@@ -51,7 +51,7 @@ class _GuardedConnection(web_protocol.RequestHandler):
 
     def request_is_complete(self) -> None:
         """The header came in time; from now on the answer's deadline runs."""
-        self._expect_within(ANSWER_S_MAX)
+        self._expect_within(ADMIN_ANSWER_S_MAX)
 
     def _expect_within(self, seconds: float) -> None:
         if self._guard is not None:
@@ -82,7 +82,7 @@ def guarded_server(handler: Handler) -> web.Server:
         handle,
         access_log=None,
         keepalive_timeout=0.0,
-        max_line_size=LINE_BYTES_MAX,
-        max_field_size=LINE_BYTES_MAX,
-        read_bufsize=BODY_BYTES_MAX,
+        max_line_size=ADMIN_LINE_BYTES_MAX,
+        max_field_size=ADMIN_LINE_BYTES_MAX,
+        read_bufsize=ADMIN_BODY_BYTES_MAX,
     )

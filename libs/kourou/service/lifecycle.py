@@ -4,8 +4,9 @@ Lives here: the order of these, signals, exit codes, the line and the file that 
 May not live here: what a service does in any of them.
 
     load     settings are read and the parts are made; nothing is touched
-    recover  what the last run left on disk becomes state
-    serve    sockets are bound; from here on it answers
+    recover  sockets are bound, so that a taken port is known before anything on disk is changed;
+             then what the last run left there becomes state
+    serve    from here on it answers
     drain    no new work is taken, what is under way is finished
     stop     everything is flushed and closed
 
@@ -53,11 +54,11 @@ class Service(Protocol):
     name: str
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Turn what is on disk into state; `fail` is to be called if serving breaks later on."""
+        """Bind, then turn what is on disk into state; `fail` is called if serving breaks later."""
         ...
 
     async def serve(self) -> Mapping[str, str]:
-        """Bind and answer; returns what listens where, by a short name ("zmq", "admin")."""
+        """Begin to answer; returns what listens where, by a short name ("zmq", "admin")."""
         ...
 
     async def drain(self) -> None:

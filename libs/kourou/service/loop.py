@@ -25,14 +25,13 @@ from typing import Any, Generic, TypeVar
 
 from kourou.clock import Clock
 from kourou.core import Core
+from kourou.model.limits import INBOX_INPUTS_MAX
 
 Input = TypeVar("Input")
 Effect = TypeVar("Effect")
 
 _log = logging.getLogger("kourou.service")
 
-INBOX_INPUTS_MAX = 10_000
-"""RocketMQ's sendThreadPoolQueueCapacity: who comes when so many wait is told that it is busy."""
 
 Performer = Mapping[type[Any], Callable[[Any], None]]
 """For each type of effect, what does it."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kourou.errors import ConfigError
 from kourou.service.setting import setting
 from kourou.telemetry.logs import LogFormat
+from kourou.transport.zmq_socket import bindable, is_loopback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,9 @@ class ProcessKeys:
     admin_enabled: bool = setting(
         True, "adminEnable", "Serve /healthz /readyz /metrics /config /statistics"
     )
-    admin_host: str = setting("127.0.0.1", "adminHost", "Their address")
+    admin_host: str = setting(
+        "127.0.0.1", "adminHost", "Their address; off loopback only if insecureNetwork"
+    )
     admin_port_wanted: int | None = setting(
         None,
         "adminPort",
@@ -44,3 +48,16 @@ class ProcessKeys:
     log_format: LogFormat = setting(
         LogFormat.AUTO, "logFormat", "auto is console on a terminal, else json"
     )
+
+    def check_process(self) -> None:
+        """Refuse an address that is open to the network unless that was asked for."""
+        self._check_address("bindAddress", self.bind_address)
+        if self.admin_enabled:
+            self._check_address("adminHost", self.admin_host)
+
+    def _check_address(self, key: str, host: str) -> None:
+        if not self.insecure_network and not is_loopback(bindable(host)):
+            raise ConfigError(
+                f"{key}={host} is refused: it is open to the network and not encrypted",
+                hint="use 127.0.0.1, or say insecureNetwork=true",
+            )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 import types
 import typing
 from dataclasses import dataclass
@@ -40,9 +41,9 @@ class Setting:
     `seed` is the default that the design documents state ("" if they do not), `rocketmq` that of
     RocketMQ 4.9 ("" if it has no such key). `environment` is read besides KOUROU_<KEY>. `low` and
     `high` are inclusive. `dynamic` settings may be changed while the service runs. `default_text`
-    stands for the default in generated pages where the default depends on the machine.
-    `without_effect` marks a key whose feature is not there yet: setting it is accepted, and said to
-    do nothing.
+    stands for the default in generated pages where the default depends on the machine. `pattern`:
+    what a whole text must match. `without_effect` marks a key whose feature is not there yet:
+    setting it is accepted, and said to do nothing.
     """
 
     key: str
@@ -62,6 +63,7 @@ class Setting:
     aliases: tuple[str, ...] = ()
     default_text: str = ""
     without_effect: bool = False
+    pattern: str = ""
 
     @property
     def environment_name(self) -> str:
@@ -105,6 +107,8 @@ class Setting:
             return self._parse_int(text)
         if self.choices and text not in self.choices:
             raise self._refused(text)
+        if self.pattern and not re.fullmatch(self.pattern, text):
+            raise self._refused(text)
         if self.kind is Path:
             return _parse_path(text)
         return typing.cast("Value", self.kind(text))
@@ -139,6 +143,8 @@ class Setting:
         elif self.kind is int:
             wanted = "a whole number" + (f", {self.range_text}" if self.range_text else "")
             wanted += f", in {self.unit}" if self.unit else ""
+        elif self.pattern:
+            wanted = self.about
         else:
             wanted = "a value"
         return ConfigError(f"{self.key}={text!r} is refused", hint=f"wanted: {wanted}")
@@ -168,6 +174,7 @@ def setting(
     aliases: tuple[str, ...] = (),
     default_text: str = "",
     without_effect: bool = False,
+    pattern: str = "",
 ) -> Any:
     """A field of a settings class. A callable `default` is asked when the value is needed."""
     about_it = {
@@ -184,6 +191,7 @@ def setting(
         "aliases": aliases,
         "default_text": default_text,
         "without_effect": without_effect,
+        "pattern": pattern,
     }
     if callable(default) and not isinstance(default, enum.Enum):
         return dataclasses.field(default_factory=default, metadata=about_it)

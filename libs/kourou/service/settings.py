@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,13 @@ from typing import Any, Generic, TypeVar, cast
 
 from kourou.engine.settings_registry import SettingSpec
 from kourou.errors import ConfigError
+from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
 from kourou.protocol.properties_text import read_properties, write_properties
 from kourou.service.setting import Setting, Value, settings_of
 
 SettingsT = TypeVar("SettingsT")
 
-FILE_SIZE_BYTES_MAX = 1 << 20
+_PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/?#@\s]*):[^/?#\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _parsed(one: Setting, text: str, origin: str, file: Path | None) -> Value:
 
 def _read_file(file: Path) -> dict[str, str]:
     try:
-        if file.stat().st_size > FILE_SIZE_BYTES_MAX:
+        if file.stat().st_size > SETTINGS_FILE_BYTES_MAX:
             raise ConfigError(f"{file} is larger than a settings file can be")
         return read_properties(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -129,12 +131,21 @@ def _read_file(file: Path) -> dict[str, str]:
 def as_entries(settings: Any) -> dict[str, str]:
     """Every key and its text, in the order of the class."""
     return {
-        one.key: one.format(getattr(settings, one.attribute)) for one in settings_of(type(settings))
+        one.key: _shown(one, getattr(settings, one.attribute))
+        for one in settings_of(type(settings))
     }
 
 
+def _shown(one: Setting, value: Value) -> str:
+    """A value as people and other machines may see it: without the password of a URL."""
+    return _PASSWORD_IN_URL.sub(r"\1:***@", one.format(value))
+
+
 def render(settings: Any, *, explained: bool = True) -> str:
-    """Properties text with every key; what `-m` prints, and what `-c` reads back unchanged."""
+    """Properties text with every key; what `-m` prints, and what `-c` reads back unchanged.
+
+    But for passwords in URLs, which are shown as ***: they belong into a file of their own.
+    """
     if not explained:
         return write_properties(as_entries(settings))
     blocks = []
@@ -148,7 +159,7 @@ def render(settings: Any, *, explained: bool = True) -> str:
             notes.append("may be changed while running")
         if one.without_effect:
             notes.append("no effect in this version")
-        line = write_properties({one.key: one.format(getattr(settings, one.attribute))})
+        line = write_properties({one.key: _shown(one, getattr(settings, one.attribute))})
         blocks.append(f"# {'; '.join(notes)}\n{line}")
     return "\n".join(blocks)
 
@@ -158,7 +169,7 @@ def setting_specs(settings: Any) -> list[SettingSpec]:
     specs = []
     for one in settings_of(type(settings)):
         value = getattr(settings, one.attribute)
-        configured = value if isinstance(value, bool | int) else one.format(value)
+        configured = value if isinstance(value, bool | int) else _shown(one, value)
         specs.append(
             SettingSpec(
                 one.key,
@@ -167,6 +178,7 @@ def setting_specs(settings: Any) -> list[SettingSpec]:
                 minimum=-(2**63) if one.low is None else one.low,
                 maximum=2**63 - 1 if one.high is None else one.high,
                 choices=one.choices,
+                pattern=one.pattern,
             )
         )
     return specs
@@ -195,7 +207,7 @@ def reference_rows(cls: type[Any]) -> list[dict[str, str]]:
             "rocketmq": one.rocketmq,
             "allowed": one.range_text,
             "dynamic": "yes" if one.dynamic else "no",
-            "about": one.about,
+            "about": one.about + ("; no effect in this version" if one.without_effect else ""),
         }
         for one in settings_of(cls)
     ]

@@ -18,7 +18,14 @@ from kourou.engine.effects import Notify, Reply
 from kourou.engine.inputs import Received, ReplyTo
 from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, Code, KourouError
-from kourou.protocol.frames import Frame, Kind, decode_request, encode_reply, encode_request
+from kourou.protocol.frames import (
+    NO_TRACE,
+    Frame,
+    Kind,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.telemetry.metrics import Family
@@ -86,7 +93,8 @@ class ZmqCarrier:
             frame = inbound.frame
             if frame.kind is Kind.REPLY:
                 continue  # an answer to a notice; nobody waits for it
-            to = ReplyTo(inbound.peer, frame.correlation, frame.kind is not Kind.REQUEST)
+            oneway = frame.kind is not Kind.REQUEST
+            to = ReplyTo(inbound.peer, frame.correlation, oneway, frame.trace)
             try:
                 request = self._decoded(frame)
             except KourouError as error:
@@ -113,7 +121,8 @@ class ZmqCarrier:
         to = reply.to
         server = self._servers.get(to.peer.listener)
         if server is not None and not to.oneway:
-            head = encode_reply(to.correlation, reply.code, reply.remark, reply.header)
+            trace = to.trace or NO_TRACE
+            head = encode_reply(to.correlation, reply.code, reply.remark, reply.header, trace)
             server.send(to.peer, (head, *reply.body))
 
     def notify(self, notice: Notify) -> None:

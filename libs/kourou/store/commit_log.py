@@ -8,13 +8,15 @@ where a log ends after a crash (kourou.store.survey).
 
 State: log.
 
-Invariants:  start <= flushed <= end <= allocated_end     (positions)
+Invariants:  start <= flushed <= written <= end <= allocated_end     (positions)
+             written == end unless appended bytes are staged (kourou.store.staging)
              segments are of one size, adjacent, and fully reserved on disk before they are used
              after the first failed write or sync nothing is written or acknowledged any more, and
              readers see what lies below `flushed`; a failed fdatasync is never repeated, because
              Linux would then report success for data that the disk never got
 
-One thread appends. `flush` and `allocate_next` may run in other threads at the same time.
+One thread appends. `write_out`, `flush` and `allocate_next` may run in other threads at the same
+time.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.store.disk import FULL, Buffer, Disk
 from kourou.store.paths import StorePaths, start_of
 from kourou.store.segment import Segment
+from kourou.store.staging import Staging
 
 _UNMAPPED_BYTES_MAX = 32 * 1024 * 1024
 
@@ -42,6 +45,7 @@ class CommitLog:
         segments: Iterable[Segment],
         *,
         mapped: bool,
+        staging_buffers: int = 0,
     ) -> None:
         self._disk = disk
         self._paths = paths
@@ -51,21 +55,31 @@ class CommitLog:
         self.start = min(self._segments, default=0)
         self.allocated_end = max(self._segments, default=-segment_size) + segment_size
         self.end = self.start
+        self.written = self.start
         self.flushed = self.start
+        self._staging = Staging(staging_buffers, segment_size) if staging_buffers else None
         self._dirty: dict[int, Segment] = {}
         self._fault: str | None = None
         self._state_lock = threading.Lock()
+        self._write_lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._allocate_lock = threading.Lock()
 
     @classmethod
     def open(
-        cls, disk: Disk, paths: StorePaths, segment_size: int, *, mapped: bool = True
+        cls,
+        disk: Disk,
+        paths: StorePaths,
+        segment_size: int,
+        *,
+        mapped: bool = True,
+        staging_buffers: int = 0,
     ) -> CommitLog:
         """Open the segments that exist; `end` is set later, by recovery.
 
-        `mapped`: read through memory mappings (False: by pread). Raises ConfigError if a file has
-        another length than `segment_size`, Corrupt if one is missing in the middle.
+        `mapped`: read through memory mappings (False: by pread). `staging_buffers`: keep what is
+        appended in so many buffers until `write_out`; 0: write it at once. Raises ConfigError if a
+        file has another length than `segment_size`, Corrupt if one is missing in the middle.
         """
         segments: list[Segment] = []
         try:
@@ -91,7 +105,9 @@ class CommitLog:
             for segment in segments:
                 segment.close()
             raise
-        return cls(disk, paths, segment_size, segments, mapped=mapped)
+        return cls(
+            disk, paths, segment_size, segments, mapped=mapped, staging_buffers=staging_buffers
+        )
 
     # -- where it stands --------------------------------------------------------------------------
 
@@ -102,13 +118,29 @@ class CommitLog:
 
     @property
     def readable_end(self) -> int:
-        """Readers may see what lies below: what was appended, or flushed once the log failed."""
-        return self.end if self._fault is None else self.flushed
+        """Readers may see what lies below: what was written, or flushed once the log failed."""
+        return self.written if self._fault is None else self.flushed
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes appended and not yet flushed."""
-        return self.end - self.flushed
+        """Bytes written and not yet flushed."""
+        return self.written - self.flushed
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes appended and not yet written; a kill loses them. 0 without staging."""
+        return self.end - self.written
+
+    @property
+    def staged(self) -> bool:
+        """Do appended bytes wait in memory for `write_out`?"""
+        return self._staging is not None
+
+    @property
+    def staging_full(self) -> bool:
+        """True when the next segment would have to wait for a buffer that a finished one has."""
+        staging = self._staging
+        return staging is not None and not staging.free_count and staging.lent_count > 1
 
     @property
     def segments(self) -> list[Segment]:
@@ -123,7 +155,7 @@ class CommitLog:
     def adopt_end(self, end: int, flushed: int) -> None:
         """Recovery found the end. What lies above `flushed` is written again to disk by `flush`."""
         assert self.start <= flushed <= end <= self.allocated_end
-        self.end = end
+        self.end = self.written = end
         self.flushed = flushed
         first = flushed - flushed % self.segment_size
         for segment in self.segments:
@@ -134,7 +166,7 @@ class CommitLog:
         """Begin an empty log at the segment that holds `position`."""
         assert not self._segments
         self.start = self.allocated_end = position - position % self.segment_size
-        self.end = self.flushed = self.start
+        self.end = self.written = self.flushed = self.start
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -163,36 +195,77 @@ class CommitLog:
             return self.allocated_end
 
     def append(self, data: Buffer, at: int) -> None:
-        """Write bytes at the end of the log; they must not cross the end of a segment.
+        """Put bytes at the end of the log; they must not cross the end of a segment.
 
         Raises DiskFull if the segment is not there yet (nothing was written) and StoreFaulted if
         the write fails, after which nothing is written any more.
         """
+        self._append(data, at, at + len(data))
+
+    def close_segment(self, header: Buffer, at: int) -> None:
+        """Put a filler's header at the end of the log, which then goes on at the next segment."""
+        self._append(header, at, at - at % self.segment_size + self.segment_size)
+
+    def _append(self, data: Buffer, at: int, end: int) -> None:
         self._check_fault()
         assert at == self.end, (at, self.end)
         segment = self._segments.get(at - at % self.segment_size)
         if segment is None:
             raise DiskFull(f"no log segment is reserved at position {at}")
+        if self._staging is not None:
+            self._stage(self._staging, segment, data, at)
+            self.end = end
+            return
         try:
             segment.write(data, at)
         except OSError as error:
             raise self._fail(f"writing the log at {at} failed: {error}") from error
-        self._advance(segment, at + len(data))
-
-    def close_segment(self, header: Buffer, at: int) -> None:
-        """Write a filler's header at the end of the log, which then goes on at the next segment."""
-        self.append(header, at)
-        self.end = at - at % self.segment_size + self.segment_size
-
-    def _advance(self, segment: Segment, end: int) -> None:
         # Together and after the write: a flush that runs meanwhile either covers these bytes and
         # syncs the segment, or does neither.
         with self._state_lock:
             self._dirty[segment.start] = segment
-            self.end = end
+            self.end = self.written = end
+
+    def _stage(self, staging: Staging, segment: Segment, data: Buffer, at: int) -> None:
+        try:
+            if not staging.lend(segment.start):
+                # All buffers wait to be written: do it here, which frees all but the newest one.
+                self.write_out()
+                lent = staging.lend(segment.start)
+                assert lent, (segment.start, staging.lent_count)
+        except (OSError, MemoryError) as error:
+            raise self._fail(f"no memory for what is appended at {at}: {error}") from error
+        assert at + len(data) <= segment.end, (at, len(data))
+        staging.put(data, at)
+
+    def write_out(self) -> int:
+        """Write what is staged to the files; returns the position up to which all is written.
+
+        Thread-safe; concurrent callers take turns. What was written is not flushed yet. Raises
+        StoreFaulted if the disk fails, now and ever after.
+        """
+        with self._write_lock:
+            self._check_fault()
+            end, at, staging = self.end, self.written, self._staging
+            if staging is None:
+                return at
+            touched: dict[int, Segment] = {}
+            while at < end:
+                segment = self._segments[at - at % self.segment_size]
+                try:
+                    segment.write(staging.take(at, end), at)
+                except OSError as error:
+                    raise self._fail(f"writing the log at {at} failed: {error}") from error
+                touched[segment.start] = segment
+                at = min(segment.end, end)
+            with self._state_lock:
+                self._dirty.update(touched)
+                self.written = end
+            staging.give_back(end)
+            return end
 
     def flush(self) -> int:
-        """Sync all that was appended before the call and return the position up to which it holds.
+        """Sync all that was written before the call and return the position up to which it holds.
 
         Thread-safe; concurrent callers take turns. The first failure fences the log for good: it
         raises StoreFaulted, now and ever after.
@@ -200,7 +273,7 @@ class CommitLog:
         with self._flush_lock:
             self._check_fault()
             with self._state_lock:
-                end = self.end
+                end = self.written
                 dirty, self._dirty = self._dirty, {}
             for start in sorted(dirty):
                 try:
@@ -237,11 +310,21 @@ class CommitLog:
             raise self._fail(f"truncating the log at {position} failed: {error}") from error
         self.allocated_end = max(self._segments, default=position - self.segment_size)
         self.allocated_end += self.segment_size
-        self.end = position
+        self.end = self.written = position
         self.flushed = min(self.flushed, position)
 
     def delete_segments_before(self, position: int) -> int:
         """Remove segments wholly below `position`, never the last used; return how many."""
+        doomed = self.detach_before(position)
+        for segment in doomed:
+            self.remove_detached(segment)
+        return len(doomed)
+
+    def detach_before(self, position: int) -> list[Segment]:
+        """Forget the segments wholly below `position`; returns them, oldest first.
+
+        Only flushed ones, so never the last used. Their files stay until `remove_detached`.
+        """
         doomed = [
             segment
             for segment in self.segments
@@ -249,8 +332,19 @@ class CommitLog:
         ]
         if doomed:
             self.start = doomed[-1].end
-            self._drop(doomed, oldest_first=True)
-        return len(doomed)
+        for segment in doomed:
+            self._segments.pop(segment.start)
+            self._dirty.pop(segment.start, None)
+        return doomed
+
+    def remove_detached(self, segment: Segment) -> None:
+        """Remove the file of a detached segment, durably; by any thread. Raises OSError.
+
+        One after the other, oldest first: then a power loss leaves no hole.
+        """
+        self._disk.unlink(self._paths.segment(segment.start))
+        self._disk.sync_dir(self._paths.commit_log)
+        segment.close()
 
     def drop_spare(self) -> None:
         """Remove segments that nothing was written to, as RocketMQ does at a clean stop."""
@@ -258,9 +352,9 @@ class CommitLog:
         self.allocated_end = max(self._segments, default=self.start - self.segment_size)
         self.allocated_end += self.segment_size
 
-    def _drop(self, segments: list[Segment], *, oldest_first: bool = False) -> None:
-        """Remove segments from one end of the log, durably one by one: a crash leaves no hole."""
-        for segment in segments if oldest_first else reversed(segments):
+    def _drop(self, segments: list[Segment]) -> None:
+        """Remove segments from the log's end, durably one by one: a crash leaves no hole."""
+        for segment in reversed(segments):
             self._segments.pop(segment.start, None)
             self._dirty.pop(segment.start, None)
             segment.close()

@@ -26,6 +26,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from kourou.errors import Corrupt, DecodeError
+from kourou.model.limits import CONFIG_FILE_BYTES_MAX
 from kourou.store.config_json import (
     GroupTable,
     Offsets,
@@ -51,7 +52,6 @@ FILTERS = "consumerFilter.json"
 OURS = (TOPICS, GROUPS, OFFSETS, DELAYS)
 """The files that we write."""
 
-CONFIG_SIZE_BYTES_MAX = 256 * 1024 * 1024  # a million topics; more is not a table of ours
 
 _HASHES = "config_hashes.json"
 
@@ -169,7 +169,7 @@ class ConfigFiles:
         )
 
     def _read(self, name: str) -> bytes | None:
-        return read_whole(self._disk, self._directory / name, CONFIG_SIZE_BYTES_MAX)
+        return read_whole(self._disk, self._directory / name, CONFIG_FILE_BYTES_MAX)
 
     def _save(self, name: str, data: bytes) -> bool:
         with self._lock:
@@ -196,7 +196,7 @@ class ConfigFiles:
         return bool(data.strip())
 
     def _load_hashes(self) -> dict[str, list[str]]:
-        data = read_whole(self._disk, self._hashes_path, CONFIG_SIZE_BYTES_MAX)
+        data = read_whole(self._disk, self._hashes_path, CONFIG_FILE_BYTES_MAX)
         if data is None:
             return {}
         try:

@@ -32,7 +32,7 @@ from kourou.model.limits import (
     RECORD_FIXED_BYTES,
     SEGMENT_SIZE_BYTES,
 )
-from kourou.store.open_files import OpenFiles
+from kourou.store.open_files import OpenFiles, PooledFile
 from kourou.store.paths import StorePaths
 from kourou.store.queue_files import FILLER_SIZE, UNIT, QueueFiles, Units, fillers
 from kourou.store.unit_search import data_end, first_at_or_above, is_data, last_real, next_real
@@ -227,22 +227,31 @@ class ConsumeQueue:
         position, size, _ = self._files.unit(self.min_offset)
         if size != FILLER_SIZE and position >= log_start:
             return  # as it was: the usual case, ten thousand times every ten seconds
-        cut = first_at_or_above(self._files, log_start, self.min_offset, self.max_offset)
-        found = next_real(self._files, cut, self.max_offset)
-        self.min_offset = self.max_offset if found is None else found[0]
+        self.min_offset = self.offset_at(log_start)
 
-    def delete_before(self, log_start: int) -> int:
-        """Delete the files all of whose records lie below `log_start`, never the last one."""
-        count = 0
+    def detach_before(self, log_start: int) -> list[PooledFile]:
+        """Forget the files all of whose records lie below `log_start`, never the last one.
+
+        Returns them, oldest first; they lie there until the pool removes them.
+        """
+        detached: list[PooledFile] = []
         while len(self._files) > 1:
             first = self._files.first
             found = last_real(self._files, first, first + self._files.file_units)
             if found is not None and found[1] >= log_start:
                 break
-            self._files.remove_first()
+            detached.append(self._files.detach_first())
             self.min_offset = max(self.min_offset, self._files.first)
-            count += 1
-        return count
+        return detached
+
+    def offset_at(self, position: int) -> int:
+        """The first offset, from the minimum on, whose record lies at or above `position`.
+
+        The maximum if there is none.
+        """
+        cut = first_at_or_above(self._files, position, self.min_offset, self.max_offset)
+        found = next_real(self._files, cut, self.max_offset)
+        return self.max_offset if found is None else found[0]
 
     def remove(self) -> None:
         """Delete all files: the queue is empty afterwards."""

@@ -1,10 +1,11 @@
-"""When is it time to flush? RocketMQ's rule as a pure function of time and dirt (F097-F101).
+"""When is it time to flush, or to write out? RocketMQ's rule as a pure function (F097-F105).
 
-Lives here: the rule for ASYNC_FLUSH and for the consume queues.
+Lives here: the rule for ASYNC_FLUSH, for the consume queues and for staged appends.
 May not live here: flushing; SYNC_FLUSH, where a waiting sender is the reason to flush.
 
     every `interval_ms`, if at least `least_pages` pages are dirty
     and once `thorough_ms` have passed since the last flush, whatever little is dirty
+    and, unless the policy is `timed`, with every append to which the same applies
 
 State: soft.
 """
@@ -18,11 +19,12 @@ PAGE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """How patient a flush is."""
+    """How patient a flush is; `timed`: only the clock starts one, an append never does."""
 
     interval_ms: int
     least_pages: int
     thorough_ms: int
+    timed: bool = True
 
 
 COMMIT_LOG = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
@@ -30,6 +32,9 @@ COMMIT_LOG = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
 
 CONSUME_QUEUE = FlushPolicy(interval_ms=1_000, least_pages=2, thorough_ms=60_000)
 """flushIntervalConsumeQueue, flushConsumeQueueLeastPages, flushConsumeQueueThoroughInterval."""
+
+WRITE_OUT = FlushPolicy(interval_ms=200, least_pages=4, thorough_ms=200)
+"""commitIntervalCommitLog, commitCommitLogLeastPages, commitCommitLogThoroughInterval."""
 
 
 class FlushSchedule:
@@ -52,6 +57,13 @@ class FlushSchedule:
         if now_ms < self.next_look_ms:
             return False
         self._looked_ms = now_ms
+        return self._worth_it(now_ms, dirty_bytes)
+
+    def woken(self, now_ms: int, dirty_bytes: int) -> bool:
+        """True if a flush should start now that something was appended, without waiting."""
+        return not self.policy.timed and self._worth_it(now_ms, dirty_bytes)
+
+    def _worth_it(self, now_ms: int, dirty_bytes: int) -> bool:
         if dirty_bytes <= 0:
             return False
         if dirty_bytes >= self.policy.least_pages * PAGE_BYTES:

@@ -13,8 +13,9 @@ Invariants:  covered <= seen: every key of the records below `covered` is in a f
              file names ascend, and so do the positions in them
 
 Nobody waits for the index and nobody is refused because of it. If the disk will not take an entry,
-the index falls BEHIND: `covered` stays where it is, live keys are counted and left out, and whoever
-reads the log from `covered` on and hands the records in again brings it back to CURRENT.
+or while it is held, the index falls BEHIND: `covered` stays where it is, live keys are counted and
+left out, and whoever reads the log from `covered` on and hands the records in again brings it back
+to CURRENT.
 
 One thread puts and cuts; any thread may find, and any thread may flush.
 """
@@ -78,6 +79,7 @@ class KeyIndex:
         self.keys_left_out = 0
         self.write_failures = 0
         self.last_failure = ""
+        self.held = False
 
     @property
     def state(self) -> IndexState:
@@ -198,7 +200,7 @@ class KeyIndex:
         """
         with self._lock:
             self.seen = max(self.seen, end)
-            if start > self.covered:
+            if start > self.covered or self.held:
                 self.keys_left_out += len(hashes)
                 return
             if end <= self.covered:
@@ -285,16 +287,30 @@ class KeyIndex:
             self.seen = min(self.seen, position)
             self.flushed = min(self.flushed, position)
 
-    def delete_before(self, log_start: int) -> int:
-        """Delete files of records below `log_start` only, never the last; returns how many."""
+    def detach_before(self, log_start: int) -> list[PooledFile]:
+        """Forget files of records below `log_start` only, never the last; returns them.
+
+        They lie there until `remove_detached`, so that a checkpoint can say first that their
+        entries are not to be missed.
+        """
         with self._lock:
             count = 0
-            while len(self._files) > 1 and self._files[0].header.end_position < log_start:
-                first, *rest = self._files
-                self._files = tuple(rest)
-                self._pool.remove(first.file)
+            while (
+                count < len(self._files) - 1 and self._files[count].header.end_position < log_start
+            ):
                 count += 1
-            return count
+            detached = [file.file for file in self._files[:count]]
+            self._files = self._files[count:]
+            return detached
+
+    def remove_detached(self, file: PooledFile) -> None:
+        """Remove the file of a detached part of the index, durably; by any thread."""
+        self._pool.remove(file)
+        self._disk.sync_dir(self._directory)
+
+    def hold(self, held: bool) -> None:
+        """While held the index takes no entry: on a full disk others need the space more."""
+        self.held = held
 
     # -- flushing ---------------------------------------------------------------------------------
 

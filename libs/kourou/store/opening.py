@@ -8,6 +8,7 @@ State: none.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +23,10 @@ from kourou.store.quarantine import Quarantine, load_quarantine
 from kourou.store.queue_table import ConsumeQueues
 from kourou.store.recovery import Parts
 from kourou.store.recovery_point import load_recovery_point
+from kourou.store.retention import load_queue_ends
 from kourou.store.settings import StoreSettings
+
+_log = logging.getLogger("kourou.store")
 
 LOCK_CONTENT = b"lock"  # RocketMQ writes these four bytes
 
@@ -36,12 +40,22 @@ def take_lock(disk: Disk, paths: StorePaths) -> Lock:
             f"another broker uses the store {paths.root}",
             hint="stop it, or give this one another storePathRootDir",
         ) from error
-    file = disk.open(paths.lock)
     try:
-        file.pwrite(LOCK_CONTENT, 0)
+        _fill_lock(disk, paths.lock)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _fill_lock(disk: Disk, path: Path) -> None:
+    """Write what RocketMQ writes, once: a store that is refused later stays as it was."""
+    file = disk.open(path)
+    try:
+        if file.pread(len(LOCK_CONTENT), 0) != LOCK_CONTENT:
+            file.pwrite(LOCK_CONTENT, 0)
     finally:
         file.close()
-    return lock
 
 
 def make_directories(disk: Disk, paths: StorePaths) -> None:
@@ -59,7 +73,13 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
     Raises ConfigError or Corrupt for segments that do not fit, OSError as it comes.
     """
     mapped = settings.read_mode == "mmap"
-    log = CommitLog.open(disk, paths, settings.segment_size_bytes, mapped=mapped)
+    log = CommitLog.open(
+        disk,
+        paths,
+        settings.segment_size_bytes,
+        mapped=mapped,
+        staging_buffers=settings.staging_buffers,
+    )
     queues = ConsumeQueues(disk, paths, file_units=settings.queue_file_units)
     index = None
     if settings.index_enabled:
@@ -71,6 +91,13 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         )
 
     def begin() -> None:
+        if not known and log.segments:
+            _log.warning(
+                "the store %s has a log but no %s: RocketMQ wrote it, or an older program, or the "
+                "file was lost; it is opened by RocketMQ's rules and taken over",
+                paths.root,
+                paths.format_version.relative_to(paths.root),
+            )
         disk.open(paths.abort, create_size=0).close()
         disk.sync_dir(paths.root)
         if not known:
@@ -86,6 +113,7 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         disk.exists(paths.abort),
         begin,
         settings.accept_loss_at,
+        load_queue_ends(disk, paths) if known else {},
     )
 
 

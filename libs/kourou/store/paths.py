@@ -91,6 +91,21 @@ class StorePaths:
         """Regions of the log that hold no readable record."""
         return self.kourou / "quarantine.json"
 
+    @property
+    def ages(self) -> Path:
+        """How long ago each segment was written to last."""
+        return self.kourou / "ages.json"
+
+    @property
+    def queue_ends(self) -> Path:
+        """Where the queues ended when old segments were deleted last."""
+        return self.kourou / "queue-ends.json"
+
+    @property
+    def reserve(self) -> Path:
+        """Space that is given back when the disk is all but full."""
+        return self.kourou / "reserve"
+
     def segment(self, start: int) -> Path:
         """The log segment that starts at position `start`."""
         return self.commit_log / file_name(start)

@@ -17,10 +17,9 @@ from bisect import bisect_right
 import msgspec
 
 from kourou.errors import Corrupt
+from kourou.model.limits import OWN_FILE_BYTES_MAX
 from kourou.store.disk import Disk, read_whole, write_atomically
 from kourou.store.paths import StorePaths
-
-_SIZE_MAX = 64 * 1024 * 1024
 
 
 class Region(msgspec.Struct, frozen=True, order=True):
@@ -80,7 +79,7 @@ class Quarantine:
 
 def load_quarantine(disk: Disk, paths: StorePaths) -> Quarantine:
     """The regions known so far. Raises Corrupt if the file cannot be understood."""
-    data = read_whole(disk, paths.quarantine, _SIZE_MAX)
+    data = read_whole(disk, paths.quarantine, OWN_FILE_BYTES_MAX)
     if data is None:
         return Quarantine([])
     try:

@@ -203,11 +203,11 @@ class QueueFiles:
                 self._pool.write(file, bytes(len(data)), data_at)
             at = data_at + len(data)
 
-    def remove_first(self) -> None:
-        """Remove the oldest file."""
+    def detach_first(self) -> PooledFile:
+        """Forget the oldest file and return it; it lies there until the pool removes it."""
         base, files = self._span
         self._span = (base + 1, files[1:])
-        self._pool.remove(files[0])
+        return files[0]
 
     def remove_all(self) -> None:
         """Remove every file."""

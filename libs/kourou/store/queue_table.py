@@ -12,12 +12,13 @@ any other.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from kourou.errors import BadRequest
 from kourou.model.limits import QUEUE_FILE_UNITS
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk
-from kourou.store.open_files import OPEN_FILES_MAX, OpenFiles
+from kourou.store.open_files import OPEN_FILES_MAX, OpenFiles, PooledFile
 from kourou.store.paths import StorePaths
 
 
@@ -142,9 +143,14 @@ class ConsumeQueues:
         for queue in self:
             queue.correct_min_offset(log_start)
 
-    def delete_before(self, log_start: int) -> int:
-        """Delete files that name only records below `log_start`; returns how many files."""
-        return sum(queue.delete_before(log_start) for queue in self)
+    def remove_detached(self, file: PooledFile) -> None:
+        """Remove the file of a queue that `detach_before` gave up, durably; by any thread.
+
+        One after the other, oldest first: then a power loss leaves no hole. Raises OSError.
+        """
+        self._pool.remove(file)
+        with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+            self._disk.sync_dir(file.path.parent)
 
     def remove_topic(self, topic: str) -> int:
         """Delete the queues of a topic that was deleted; returns how many.

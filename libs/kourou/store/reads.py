@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from kourou.engine.ports import QueueRead
 from kourou.errors import Corrupt, Rejected
-from kourou.model.limits import RECORD_FIXED_BYTES
+from kourou.model.limits import FILTER_UNITS_MAX, RECORD_FIXED_BYTES
 from kourou.protocol.hashing import index_hash
 from kourou.protocol.record import CheckedRecord
 from kourou.protocol.record_layout import MAGIC
@@ -33,9 +33,6 @@ from kourou.store.quarantine import Quarantine
 from kourou.store.queue_files import FILLER_SIZE, Units
 from kourou.store.queue_table import ConsumeQueues
 from kourou.store.verified import Wanted, check_stored, verify
-
-FILTER_UNITS_MAX = 4_096
-"""How many units one read with tags looks at; RocketMQ looks at 800."""
 
 EXT_CODES_BELOW = -(1 << 31)
 """Codes below are addresses into RocketMQ's consumequeue_ext: the unit does not tell the tag."""
@@ -231,6 +228,14 @@ class Reads:
         if not len(unit) or unit["size"][0] == FILLER_SIZE:
             return -1
         return int(unit["position"][0])
+
+    def offset_at(self, topic: str, queue_id: int, position: int) -> int:
+        """The first offset, from the minimum on, whose message lies at or above a log position.
+
+        The maximum if there is none, 0 for a queue never written.
+        """
+        queue = self._queues.get(topic, queue_id)
+        return 0 if queue is None else queue.offset_at(position)
 
     # -- by time ----------------------------------------------------------------------------------
 

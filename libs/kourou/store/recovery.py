@@ -38,6 +38,7 @@ from kourou.store.queue_files import Units
 from kourou.store.queue_table import ConsumeQueues
 from kourou.store.recovery_point import RecoveryPoint
 from kourou.store.replay import catch_up_index, claim_at, runs
+from kourou.store.retention import QueueEnds, keep_queue_ends
 from kourou.store.survey import Rules, Survey, survey
 from kourou.store.verified import check_stored
 
@@ -67,7 +68,8 @@ class RecoveryReport:
 class Parts:
     """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file is there.
 
-    `begin` is called once, before the first change on disk.
+    `begin` is called once, before the first change on disk. `queue_ends`: where queues
+    ended when old segments were deleted last.
     """
 
     log: CommitLog
@@ -79,6 +81,7 @@ class Parts:
     crashed: bool
     begin: Callable[[], None]
     accept_loss_at: int | None = None
+    queue_ends: QueueEnds = field(default_factory=dict)
 
     def close(self) -> None:
         """Give every file back; nothing is flushed."""
@@ -120,6 +123,8 @@ class _Recovery:
         self._settle_log(found, rules)
         self._settle_index(found.end)
         self._dispatch(max(start, self._log.start), found.end)
+        if self._report.rebuilt:
+            keep_queue_ends(self._parts.queues, self._parts.queue_ends)
         self._parts.queues.correct_min_offsets(self._log.start)
         report = self._report
         report.end = found.end

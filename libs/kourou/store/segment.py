@@ -36,8 +36,9 @@ class Segment:
     def view(self, position: int, size: int) -> memoryview:
         """`size` bytes from `position` on; no copy when the segment is mapped."""
         at = position - self.start
-        if self._mapping is not None:
-            return self._mapping[at : at + size]
+        mapping = self._mapping
+        if mapping is not None:
+            return mapping[at : at + size]
         return memoryview(self._file.pread(size, at))
 
     def look(self, *, from_device: bool) -> None:
@@ -97,6 +98,8 @@ class Segment:
         return self._file.modified_ms()
 
     def close(self) -> None:
-        """Give the file descriptor back; views handed out stay valid."""
-        self._mapping = None
+        """Give the file descriptor back; views handed out stay valid, and so does the mapping.
+
+        A thread that found this segment before it was taken from the log may read it to the end.
+        """
         self._file.close()

@@ -39,6 +39,9 @@ class StoreSettings:
     failing disk gives an error instead of a signal. `accept_loss_at`: the position that an operator
     read in the refusal to open. `recent_percent`, `memory_bytes`: a record within that share of
     memory from the log's end counts as cached (accessMessageInMemoryMaxRatio); 0 asks the machine.
+    `staging_buffers`: keep what is appended in so many buffers of a segment's size until it is
+    written out (transientStorePoolSize); 0 writes it at once. `reserve_bytes`: space that is taken
+    in good times and given back on a full disk.
     """
 
     root: Path
@@ -53,3 +56,5 @@ class StoreSettings:
     accept_loss_at: int | None = None
     recent_percent: int = 40
     memory_bytes: int = 0
+    reserve_bytes: int = 0
+    staging_buffers: int = 0

@@ -5,8 +5,9 @@ May not live here: what the parts do; they have a module each.
 
 State: log (kourou.store.commit_log) and projections of it.
 
-    append     the log                                        the loop's thread
-    dispatch   queues and index, from what was appended       the loop's thread
+    append     the log, or memory before it                   the loop's thread
+    write_out  the log, from memory                           any thread, while the loop goes on
+    dispatch   queues and index, from what was written        the loop's thread
     flush      the log to disk                                any thread, while the loop goes on
     checkpoint log, then queues and index, then the           planned by the loop,
                recovery point, then RocketMQ's checkpoint     done in any thread
@@ -17,7 +18,7 @@ Invariant: what a recovery point names is on disk before the point is.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record import encode_blank
 from kourou.protocol.record_batch import RecordColumns
 from kourou.store.checkpoint import Checkpoint, save_checkpoint
-from kourou.store.disk import Buffer, Disk, Lock
+from kourou.store.disk import FULL, Buffer, Disk, Lock
 from kourou.store.dispatch import Growth
 from kourou.store.format_version import check_format
 from kourou.store.key_index import IndexState
@@ -38,6 +39,9 @@ from kourou.store.reads import Reads
 from kourou.store.recovery import Parts, RecoveryReport, recover
 from kourou.store.recovery_point import RecoveryFile, RecoveryPoint
 from kourou.store.replay import catch_up_index, runs
+from kourou.store.retention import Deletion, Reserve
+from kourou.store.retention_ages import AgeClock
+from kourou.store.segment import Segment
 from kourou.store.settings import StoreSettings
 
 
@@ -91,14 +95,24 @@ class Store(Reads):
         self._parts = parts
         self._dispatcher = parts.dispatcher
         self._recovery = recovery
+        self.ages = AgeClock(disk, paths)
+        self.reserve = Reserve(disk, paths, settings.reserve_bytes)
         self._full = False
         self._closed = False
 
     # -- opening ----------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, settings: StoreSettings, disk: Disk) -> Store:
+    def open(
+        cls,
+        settings: StoreSettings,
+        disk: Disk,
+        first_look: Callable[[StorePaths], None] | None = None,
+    ) -> Store:
         """Lock, look, recover; afterwards log and projections agree and are on disk.
+
+        `first_look` is called when the lock is held and nothing is changed yet; what it raises
+        refuses the store.
 
         Raises ConfigError for what an operator must set right (another process has the store, a
         newer program wrote it, sizes disagree, it cannot be read), Corrupt when promised records
@@ -112,6 +126,8 @@ class Store(Reads):
         except OSError as error:
             raise unusable(paths.root, error) from error
         try:
+            if first_look is not None:
+                first_look(paths)
             return cls._open_locked(settings, disk, paths, lock, known=known)
         except OSError as error:
             lock.release()
@@ -135,6 +151,7 @@ class Store(Reads):
             store = cls(settings, disk, paths, lock, parts, recovery, report)
             store.checkpoint()
             store.allocate_next()
+            store.reserve.take()
         except BaseException:
             parts.close()
             raise
@@ -160,12 +177,27 @@ class Store(Reads):
     @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that readers cannot see yet."""
-        return self._log.end - self._dispatcher.end
+        return self._log.written - self._dispatcher.end
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of the log that are not flushed."""
+        """Bytes of the log that are written and not flushed."""
         return self._log.dirty_bytes
+
+    @property
+    def staged(self) -> bool:
+        """Does what is appended wait in memory for `write_out`?"""
+        return self._log.staged
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes that wait there: a kill loses them."""
+        return self._log.unwritten_bytes
+
+    @property
+    def staging_full(self) -> bool:
+        """True while an append that needs one more buffer would have to write out itself."""
+        return self._log.staging_full
 
     @property
     def space(self) -> Space:
@@ -196,7 +228,7 @@ class Store(Reads):
     def append(
         self, pieces: Sequence[tuple[int, Buffer]], blanks: Sequence[Blank], end: int
     ) -> None:
-        """Write stamped records and fillers where they were placed; see engine.effects.Append.
+        """Put stamped records and fillers where they were placed; see engine.effects.Append.
 
         Raises DiskFull if a segment is missing (the caller placed beyond `space`), StoreFaulted
         when the disk fails.
@@ -212,8 +244,15 @@ class Store(Reads):
             log.close_segment(encode_blank(blank.size), blank.position)
         assert log.end == end, (log.end, end)
 
+    def write_out(self) -> int:
+        """Write what is staged to the log's files; the position up to which all is written.
+
+        Thread-safe. The first failure is for good: StoreFaulted, now and ever after.
+        """
+        return self._log.write_out()
+
     def dispatch(self) -> list[Growth]:
-        """Project what was appended since the last call; returns the queues that grew.
+        """Project what was written since the last call; returns the queues that grew.
 
         On a full disk the queues fall behind (`dispatch_behind_bytes`) and catch up at a later
         call: nothing is lost, it is only not seen yet. Raises StoreFaulted when the disk fails.
@@ -221,7 +260,9 @@ class Store(Reads):
         grown: list[Growth] = []
         if self.fault is None:
             with suppress(DiskFull):
-                for _, records in runs(self._log, self._quarantine, self.dispatched, self.end):
+                for _, records in runs(
+                    self._log, self._quarantine, self.dispatched, self._log.written
+                ):
                     if records is not None:
                         grown += self._dispatch(records)
         return grown
@@ -265,7 +306,7 @@ class Store(Reads):
     def plan_checkpoint(self) -> CheckpointPlan:
         """Note how far the projections are; by the loop's thread, then `save_checkpoint` by any."""
         index = self._index
-        if index is not None and index.state is IndexState.BEHIND:
+        if index is not None and index.state is IndexState.BEHIND and not index.held:
             catch_up_index(
                 self._log, self._quarantine, self._dispatcher, index, self._dispatcher.end
             )
@@ -331,36 +372,69 @@ class Store(Reads):
         self.checkpoint()
         return removed
 
-    def delete_before(self, position: int) -> int:
-        """Delete log segments that lie wholly below `position`, and what only names them.
+    @property
+    def deletable_end(self) -> int:
+        """Segments below are flushed, and so is all that is projected from them."""
+        return min(self._log.flushed, self._recovery.last.projected)
 
-        Returns how many segments; the last one is never among them.
+    def closed_segments(self) -> list[Segment]:
+        """The segments that the log has left behind, oldest first."""
+        return [segment for segment in self._log.segments if segment.end <= self._log.end]
+
+    def deletion(self, position: int) -> Deletion:
+        """The removal of all that lies wholly below `position`; its steps are the caller's."""
+        return Deletion(
+            self._disk,
+            self.paths,
+            self._log,
+            self._queues,
+            self._index,
+            self._quarantine,
+            min(position, self.deletable_end),
+        )
+
+    def remove(self, deletion: Deletion) -> int:
+        """The last steps of a deletion, by any thread; returns how many segments went.
+
+        A store that failed changes nothing any more.
         """
+        if self.fault is not None:
+            return 0
         try:
-            removed = self._log.delete_segments_before(position)
+            return deletion.remove()
         except OSError as error:
             raise self._failed("deleting old log segments", error) from error
-        start = self._log.start
-        self._queues.delete_before(start)
-        self._queues.correct_min_offsets(start)
-        if self._index is not None:
-            self._index.delete_before(start)
-        self._quarantine.forget_below(start)
+
+    def delete_before(self, position: int) -> int:
+        """Delete all that lies wholly below `position`, here and now, and never the last segment.
+
+        Returns how many segments. A broker does it step by step, see kourou.store.retention.
+        """
         self.checkpoint()
-        return removed
+        deletion = self.deletion(position)
+        for _ in deletion.forget():
+            pass
+        self.checkpoint()
+        return self.remove(deletion)
+
+    def hold_index(self, held: bool) -> None:
+        """While held, the key index takes nothing: on a full disk others need the space more."""
+        if self._index is not None:
+            self._index.hold(held)
 
     # -- closing ----------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, *, settle: bool = True) -> None:
         """Leave the store so that the next start has nothing to recover; closing twice is allowed.
 
-        A store that failed is left as it is: nothing more is written, and `abort` stays.
+        A store that failed is left as it is: nothing more is written, and `abort` stays. So is one
+        that is not to `settle`, as if the process had been killed.
         """
         if self._closed:
             return
         self._closed = True
         try:
-            if self.fault is None:
+            if settle and self.fault is None:
                 self._settle()
         finally:
             self._recovery.close()
@@ -368,15 +442,26 @@ class Store(Reads):
             self._lock.release()
 
     def _settle(self) -> None:
+        self.write_out()
         self.dispatch()
         self.checkpoint()
         try:
+            if self.ages.started:
+                self._save_ages()
             self._log.drop_spare()
             if self.dispatched == self._log.end:
                 self._disk.unlink(self.paths.abort)
                 self._disk.sync_dir(self.paths.root)
         except OSError as error:
             raise self._failed("closing the store", error) from error
+
+    def _save_ages(self) -> None:
+        """Write the ages as of the last look; without room for them they are a little behind."""
+        try:
+            self.ages.save(self.ages.encoded())
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
 
     def statistics(self) -> dict[str, object]:
         """A snapshot for people and metrics."""
@@ -385,6 +470,7 @@ class Store(Reads):
             "log": {
                 "start": log.start,
                 "end": log.end,
+                "written": log.written,
                 "flushed": log.flushed,
                 "allocated_end": log.allocated_end,
                 "fault": log.fault,

@@ -1,6 +1,6 @@
 """Log lines: one JSON object a line, or text for people.
 
-Lives here: how lines look, and that nobody can forge one.
+Lives here: how lines look, that nobody can forge one, and which trace they belong to.
 May not live here: what is worth a line.
 
 Everything logs through the standard library, so libraries' lines look the same. Control characters
@@ -20,6 +20,8 @@ from typing import Any, TextIO
 
 import structlog
 
+from kourou.model.limits import LOG_VALUE_LENGTH_MAX
+
 
 class LogFormat(StrEnum):
     """`AUTO` is console on a terminal, else JSON."""
@@ -27,9 +29,6 @@ class LogFormat(StrEnum):
     AUTO = "auto"
     JSON = "json"
     CONSOLE = "console"
-
-
-VALUE_LENGTH_MAX = 4_096
 
 
 def configure_logs(
@@ -44,6 +43,7 @@ def configure_logs(
     console = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and out.isatty())
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        add_trace,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
@@ -79,6 +79,22 @@ def _named(service: str) -> Any:
     return add
 
 
+def add_trace(
+    logger: Any, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """`trace_id` and `span_id` of the span that is current, if there is one.
+
+    A process without tracing has not imported OpenTelemetry, and nothing is asked.
+    """
+    api = sys.modules.get("opentelemetry.trace")
+    if api is not None:
+        current = api.get_current_span().get_span_context()
+        if current.is_valid:
+            event["trace_id"] = f"{current.trace_id:032x}"
+            event["span_id"] = f"{current.span_id:016x}"
+    return event
+
+
 def escape_controls(
     logger: Any, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
@@ -93,8 +109,8 @@ def escape_controls(
 
 def printable(text: str) -> str:
     """`text` with control characters as escapes, cut to what a line may hold."""
-    if len(text) > VALUE_LENGTH_MAX:
-        text = text[:VALUE_LENGTH_MAX] + "…"
+    if len(text) > LOG_VALUE_LENGTH_MAX:
+        text = text[:LOG_VALUE_LENGTH_MAX] + "…"
     if text.isprintable():
         return text
     return "".join(

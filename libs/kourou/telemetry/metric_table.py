@@ -161,6 +161,25 @@ _ALL = (
     _gauge("kourou_quarantined_regions", "Damaged regions of the log that are kept aside"),
     _gauge("kourou_store_faulted", "1 after a failed flush, when nothing is acknowledged any more"),
     _gauge("kourou_store_disk_used_ratio", "Share of the store's disk in use"),
+    _gauge("kourou_store_disk_level", "0 normal, 1 cleaning, 2 forcing, 3 refusing, 4 starving"),
+    _gauge("kourou_store_disk_refusing", "1 while messages are refused because of a full disk"),
+    _gauge("kourou_store_disk_low", "1 while less than 4 GiB are free on the store's disk"),
+    _counter("kourou_retention_segments_deleted_total", "Log segments deleted", "reason"),
+    _gauge(
+        "kourou_retention_unread_expiring_messages",
+        "Messages that expire soon and that a group has not read",
+        "topic",
+        "consumer_group",
+        "is_retry",
+    ),
+    _counter(
+        "kourou_retention_unread_deleted_total",
+        "Messages deleted that a group had not read",
+        "topic",
+        "consumer_group",
+        "is_retry",
+    ),
+    _counter("kourou_clock_steps_total", "Times that somebody set the wall clock by over a second"),
     # Ours: requests
     _counter("kourou_requests_total", "Requests handled", "request"),
     _counter("kourou_requests_refused_total", "Requests refused, by response code", "code"),
@@ -184,6 +203,11 @@ _ALL = (
         "Bytes waiting for peers that do not read",
         "carrier",
         unit="bytes",
+    ),
+    # Ours: traces, where they are made
+    _counter("kourou_trace_spans_total", "Spans delivered to the collector"),
+    _counter(
+        "kourou_trace_spans_dropped_total", "Spans that were made or wanted, and lost", "reason"
     ),
     # Ours: name server
     _gauge("kourou_namesrv_brokers", "Registered brokers", "cluster"),

@@ -136,6 +136,12 @@ class MemoryStore:
         low, high = self.queue_range(topic, queue_id) or (0, 0)
         return self.queues[topic, queue_id][offset - low] if low <= offset < high else -1
 
+    def offset_at(self, topic: str, queue_id: int, position: int) -> int:
+        """The first offset of a queue at or above a position."""
+        low, high = self.queue_range(topic, queue_id) or (0, 0)
+        positions = self.queues.get((topic, queue_id), [])
+        return next((low + n for n, at in enumerate(positions) if at >= position), high)
+
     def record_at(self, position: int) -> memoryview:
         """The record that starts at a position."""
         raw = self.records.get(position)

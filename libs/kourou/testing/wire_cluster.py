@@ -30,6 +30,7 @@ from kourou.protocol.bodies import (
     encode_topic_route,
 )
 from kourou.protocol.frames import (
+    NO_TRACE,
     Frame,
     Kind,
     decode_frame,
@@ -163,11 +164,16 @@ class MemoryWire:
         self._loop.call_soon(self._arrive, frame)
 
     async def request(
-        self, request: Request, *, body: Sequence[Buffer] = (), timeout_ms: int
+        self,
+        request: Request,
+        *,
+        body: Sequence[Buffer] = (),
+        timeout_ms: int,
+        trace: bytes = NO_TRACE,
     ) -> Reply:
         """Ask and wait."""
         correlation = self.next_correlation()
-        head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms)
+        head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms, trace=trace)
         future: asyncio.Future[Frame] = self._loop.create_future()
 
         def ended(outcome: Outcome) -> None:

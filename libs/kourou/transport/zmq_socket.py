@@ -20,9 +20,9 @@ import zmq
 
 from kourou.errors import ConfigError
 from kourou.model import limits
+from kourou.model.limits import HANDSHAKE_MS_MAX
 from kourou.transport.zmq_context import process_context
 
-HANDSHAKE_MS_MAX = 3_000  # a connection that does not greet is dropped
 HEARTBEAT_INTERVAL_MS = 2_000
 HEARTBEAT_TIMEOUT_MS = 6_000
 # As plain integers: the library's enums cost microseconds at every `|` and `&`.

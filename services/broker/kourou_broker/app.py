@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kourou.client.discovery import zmq_endpoint
 from kourou.clock import Clock, SystemClock
 from kourou.engine.appends import LogEnd
 from kourou.engine.control import decide_start
@@ -28,9 +28,10 @@ from kourou.engine.inputs import (
     SpaceChanged,
     Tick,
 )
-from kourou.errors import BadRequest, Code, KourouError, MetadataUnavailable
+from kourou.engine.peer import Peer
+from kourou.errors import BadRequest, Code, KourouError
 from kourou.eventstore.event_store import EventStore
-from kourou.protocol.frames import Kind, decode_request, encode_reply
+from kourou.protocol.frames import NO_TRACE, Kind, decode_request, encode_reply
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
 from kourou.service.admin_http import AdminHttp, AdminPages
@@ -38,29 +39,34 @@ from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.store.real_disk import RealDisk
+from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.transport.zmq_server import Inbound, ZmqServer
-from kourou_broker.boot import Booted, boot_control
+from kourou_broker.boot import Booted
 from kourou_broker.config import BrokerSettings
 from kourou_broker.config_mirror import ConfigMirror
 from kourou_broker.figures import Figures
 from kourou_broker.hands import Hands
+from kourou_broker.opening import OpenStore, open_store
 from kourou_broker.projector import Projector
 from kourou_broker.registration import Identity, Registration, told_topics
+from kourou_broker.tracing import broker_spans, hands_of
 from kourou_broker.wiring import (
     log_flush_of,
     policy_of,
     queue_flush_of,
     registry_of,
-    rules_of,
-    store_settings_of,
+    write_out_of,
 )
+
+if TYPE_CHECKING:
+    from kourou_broker.spans import BrokerSpans
 
 _log = logging.getLogger("kourou.broker")
 
-TICK_MS = 100
 REGISTER_WAIT_S = 3.0
+BUSY = "[REJECTREQUEST] too many requests wait at this broker; nothing was stored"
+STARTING = "the broker is starting: it recovers its store; nothing was stored"
 
 
 @dataclass(slots=True)
@@ -78,10 +84,14 @@ class BrokerService:
     """Implements kourou.service.lifecycle.Service."""
 
     name = "broker"
+    server_type: type[ZmqServer] = ZmqServer
 
-    def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: BrokerSettings, clock: Clock | None = None, disk: Disk | None = None
+    ) -> None:
         self.settings = settings
         self._clock: Clock = clock or SystemClock()
+        self._disk = disk
         self._parts: _Parts | None = None
         self._server: ZmqServer | None = None
         self._registration: Registration | None = None
@@ -89,53 +99,55 @@ class BrokerService:
         self._admin: AdminHttp | None = None
         self._loop: SingleWriterLoop[Input, Any] | None = None
         self._hands: Hands | None = None
+        self._spans: BrokerSpans | None = None
         self._fail: Callable[[BaseException], None] = _nobody
+        self._served = False
         self._ready = False
         self._trouble = ""
 
     # -- the steps of its life ----------------------------------------------------------------
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Open the store, rebuild the control state, connect core and hands."""
+        """Listen, open the store, rebuild the control state, connect core and hands.
+
+        Everything is bound first: a taken port leaves the store as it was. Who asks meanwhile is
+        told that the broker is starting.
+        """
         self._fail = fail
-        disk = RealDisk()
-        store = Store.open(store_settings_of(self.settings), disk)
+        self._spans = broker_spans(self.settings, os.environ)
+        await self._listen()
+        found = await asyncio.to_thread(open_store, self.settings, self._disk)
         try:
-            self._connect(store, ConfigMirror(disk, store.paths))
+            self._connect(found)
         except BaseException:
             if self._parts is None:
-                store.close()
+                found.close()
             raise
 
-    def _connect(self, store: Store, mirror: ConfigMirror) -> None:
+    async def _listen(self) -> None:
         settings = self.settings
-        rules = rules_of(settings)
-        events = self._open_events(store)
-        try:
-            booted = boot_control(store, events, mirror, rules)
-        except BaseException:
-            if events is not None:
-                events.close()
-            raise
-        server = ZmqServer(
+        server = self.server_type(
             settings.zmq_bind_address,
             self._arrived,
-            lambda peer: self._post(Disconnected(peer)),
+            self._lost,
             insecure_network=settings.insecure_network,
             clock=self._clock,
         )
-        try:
-            server.start()  # before anything is recorded: a taken port leaves the store as it was
-        except BaseException:
-            if events is not None:
-                events.close()
-            raise
+        server.start()
         self._server = server
+        if settings.admin_port is not None:
+            admin = AdminHttp(settings.admin_host, settings.admin_port, self._pages())
+            await admin.start()
+            self._admin = admin
+
+    def _connect(self, found: OpenStore) -> None:
+        settings, store, server = self.settings, found.store, self._server
+        assert server is not None
         figures = Figures(store, self._clock)
         desks = Desks(
             Start(
                 view=store,
-                control=booted.control,
+                control=found.booted.control,
                 log=LogEnd(
                     store.end,
                     store.space.allocated_end,
@@ -145,27 +157,31 @@ class BrokerService:
                 flushed=store.flushed,
                 store_host=(settings.broker_ip, settings.store_port(server.port)),
                 policy=policy_of(settings),
-                rules=rules,
+                rules=found.rules,
                 registry=registry_of(settings),
                 sync_flush=settings.sync_flush,
                 flush_timeout_ms=settings.sync_flush_timeout_ms,
                 figures=figures.table,
+                staged=store.staged,
             )
         )
         core = BrokerCore(desks)
-        figures.attach(desks, server)
-        mirror.attach(desks.control, desks.commits)
-        self._parts = _Parts(store, mirror, events, core, booted)
-        hands = Hands(
+        figures.attach(desks, server, self._spans)
+        found.mirror.attach(desks.control, desks.commits)
+        self._trouble = found.trouble
+        self._parts = _Parts(store, found.mirror, found.events, core, found.booted)
+        hands = hands_of(self._spans)(
             store,
             self._clock,
             log_flush=log_flush_of(settings),
             queue_flush=queue_flush_of(settings),
+            write_out=write_out_of(settings),
             transmit=server.send,
             post=self._post,
-            config_changed=mirror.changed,
+            config_changed=found.mirror.changed,
             announce=self._announce,
             failed=self._fail,
+            events_projected=lambda: self._projector.projected if self._projector else 0,
         )
         self._hands = hands
         self._loop = SingleWriterLoop(
@@ -178,17 +194,6 @@ class BrokerService:
         )
         self._figures = figures
 
-    def _open_events(self, store: Store) -> EventStore | None:
-        """The event store; without it the broker serves from the log, and says so."""
-        try:
-            if self.settings.event_store_url:
-                return EventStore.open(self.settings.event_store_url)
-            return EventStore.at(store.paths.kourou / "events.db")
-        except MetadataUnavailable as error:
-            self._trouble = str(error)
-            _log.warning("starting without the event store: %s", error)
-            return None
-
     async def serve(self) -> Mapping[str, str]:
         """Record what a start records, begin to answer, register."""
         assert self._parts is not None
@@ -196,28 +201,21 @@ class BrokerService:
         assert self._hands is not None
         parts, desks = self._parts, self._parts.core.desks
         await self._record_start(parts)
-        self._loop.start(self._tick, TICK_MS)
+        self._loop.start(self._tick, self._hands.tick_ms)
         if parts.events is not None:
             self._projector = Projector(
                 parts.store, parts.events, desks.control, lambda: desks.confirmations.flushed
             )
             self._projector.start()
         parts.mirror.start()
-        self._ready = True
-        addresses = [
-            zmq_endpoint(address).removeprefix("tcp://")
-            for address in self.settings.name_server_addresses
-        ]
+        self._served = self._ready = True
+        addresses = self.settings.name_server_endpoints
         if addresses:
             self._registration = self._register_with(addresses)
             self._registration.start()
             await self._registration.first(REGISTER_WAIT_S)
         listening = {"zmq": f"tcp://{self._dial()}"}
-        if self.settings.admin_port is not None:
-            self._admin = AdminHttp(
-                self.settings.admin_host, self.settings.admin_port, self._pages()
-            )
-            await self._admin.start()
+        if self._admin is not None:
             listening["admin"] = f"http://{self._admin.address}"
         return listening
 
@@ -302,6 +300,8 @@ class BrokerService:
                 await asyncio.to_thread(parts.store.close)
         if self._server is not None:
             self._server.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
 
     def _last_records(self, parts: _Parts, hands: Hands) -> None:
         if parts.core.desks.confirmations.failed is not None:
@@ -318,12 +318,13 @@ class BrokerService:
 
     def _arrived(self, frames: list[Inbound]) -> None:
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-        received: list[Input] = []
+        received: list[Received] = []
         for inbound in frames:
             frame = inbound.frame
             if frame.kind is Kind.REPLY:
                 continue  # an answer to a notice; nobody waits for it
-            to = ReplyTo(inbound.peer, frame.correlation, frame.kind is not Kind.REQUEST)
+            oneway = frame.kind is not Kind.REQUEST
+            to = ReplyTo(inbound.peer, frame.correlation, oneway, frame.trace)
             try:
                 request = decode_request(frame)
                 if Answerer.BROKER not in REQUESTS[request.code].answered_by:
@@ -336,20 +337,33 @@ class BrokerService:
                 continue
             deadline_ms = now_ms + frame.deadline_ms if frame.deadline_ms else 0
             received.append(Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace))
-        if self._loop is not None:
-            self._loop.offer_all(received)
+        if self._loop is None:
+            for early in received:
+                self._answer(early.to, Code.SERVICE_NOT_AVAILABLE, STARTING)
+        else:
+            self._admit(self._loop, received)
+
+    def _admit(self, loop: SingleWriterLoop[Input, Any], received: list[Received]) -> None:
+        if self._spans is None:
+            loop.offer_all(received)
+        else:
+            self._spans.handle(received, loop.offer_all)
+
+    def _lost(self, peer: Peer) -> None:
+        if self._spans is not None:
+            self._spans.disconnected(peer)
+        self._post(Disconnected(peer))
 
     def _refuse(self, item: Input) -> None:
         if isinstance(item, Received):
-            self._answer(
-                item.to,
-                Code.SYSTEM_BUSY,
-                "[REJECTREQUEST] too many requests wait at this broker; nothing was stored",
-            )
+            self._answer(item.to, Code.SYSTEM_BUSY, BUSY)
+            if self._spans is not None:
+                self._spans.refused(item.to, Code.SYSTEM_BUSY, BUSY)
 
     def _answer(self, to: ReplyTo, code: int, remark: str) -> None:
         if not to.oneway and self._server is not None:
-            self._server.send(to.peer, (encode_reply(to.correlation, code, remark),))
+            head = encode_reply(to.correlation, code, remark, trace=to.trace or NO_TRACE)
+            self._server.send(to.peer, (head,))
 
     def _post(self, item: Input) -> None:
         if self._loop is not None:
@@ -373,15 +387,24 @@ class BrokerService:
 
     def _pages(self) -> AdminPages:
         return AdminPages(
-            healthy=lambda: "" if self._loop is not None and self._loop.running else "stopped",
-            ready=lambda: "" if self._ready else "not serving",
-            metrics=self._figures.metrics,
+            healthy=lambda: "" if not self._served or self._is_running() else "stopped",
+            ready=self._unready,
+            metrics=lambda: self._figures.metrics() if self._parts is not None else b"",
             config=self.settings.render,
             statistics=self._statistics,
         )
 
+    def _is_running(self) -> bool:
+        return self._loop is not None and self._loop.running
+
+    def _unready(self) -> str:
+        if self._ready:
+            return ""
+        return "not serving" if self._served else "starting"
+
     def _statistics(self) -> Mapping[str, Any]:
-        assert self._loop is not None
+        if self._loop is None:
+            return {"starting": True}
         return {
             **self._figures.statistics(),
             "loop": self._loop.statistics(),

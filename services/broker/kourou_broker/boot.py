@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
-from kourou.engine.events import Event, EventLost, Recorded
+from kourou.engine.events import Event, Recorded
 from kourou.engine.ports import StoreView
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
+from kourou_broker.agreement import agree, aside, last_of_both
 from kourou_broker.config_mirror import Tables
 from kourou_broker.control_log import read_control_events
 
@@ -113,35 +114,18 @@ def _projected(
     if events is None:
         return None
     try:
-        info = events.info()
-        if info.next_offset > high:
-            # The log was cut back (a power loss under ASYNC_FLUSH): what it lacks did not happen.
-            _log.warning(
-                "the event store is %d control events ahead of the log: taking them back",
-                info.next_offset - high,
-            )
-            events.truncate(high)
-        _check_same_story(view, events, low)
+        reaches = events.info().next_offset
+        agree(events, reaches, high, last_of_both(view, reaches, view.log_range()[1]))
         state, end = events.load(CONTROL)
     except MetadataUnavailable:
         raise
     except KourouError as error:
         _log.warning("the event store is rebuilt from the log: %s", error)
-        _forget(events)
+        _set_aside(events)
         return None
     if end < low:
         return None
     return state
-
-
-def _check_same_story(view: StoreView, events: EventStore, low: int) -> None:
-    """The event store's last event is the log's; else it is another log's. Raises Corrupt."""
-    last = events.info().next_offset - 1
-    if last < low:
-        return
-    logged = read_control_events(view, last, view.log_range()[1])[:1]
-    if not any(isinstance(each.event, EventLost) for each in logged):
-        events.append(logged)  # known already, so this compares and writes nothing
 
 
 def _read(view: StoreView, offset: int, high: int) -> Iterator[list[Recorded]]:
@@ -161,7 +145,7 @@ def _project(events: EventStore, batch: list[Recorded]) -> bool:
         events.append(batch)
     except Corrupt as error:
         _log.warning("the event store differs from the log and is rebuilt: %s", error)
-        _forget(events)
+        _set_aside(events)
         return False
     except MetadataUnavailable as error:
         _log.warning("the event store cannot be reached; it catches up later: %s", error)
@@ -169,9 +153,9 @@ def _project(events: EventStore, batch: list[Recorded]) -> bool:
     return True
 
 
-def _forget(events: EventStore) -> None:
+def _set_aside(events: EventStore) -> None:
     try:
-        events.forget()
+        _log.warning("the event store's history until now: %s", aside(events))
     except MetadataUnavailable as error:
         _log.warning("the event store cannot be reached; it is mended later: %s", error)
 
@@ -179,7 +163,7 @@ def _forget(events: EventStore) -> None:
 def _begin_anew(events: EventStore, control: ControlState) -> None:
     """The history is lost: let the event store begin with what is known."""
     try:
-        events.forget()
+        events.set_aside()
         events.begin(CONTROL.snapshot(control))
     except MetadataUnavailable as error:
         _log.warning("the event store cannot be reached; it is mended later: %s", error)

@@ -33,6 +33,7 @@ class BrokerSettings(StoreKeys, TrafficKeys, NetworkKeys):
 
     def __post_init__(self) -> None:
         """Refuse what no single key can tell is wrong."""
+        self.check_process()
         self.check_network()
         self.check_store()
         self.delay_levels_ms  # noqa: B018 - raises if malformed

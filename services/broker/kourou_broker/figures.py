@@ -9,7 +9,7 @@ State: none beyond the time of start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kourou import __version__
 from kourou.clock import Clock
@@ -17,6 +17,9 @@ from kourou.engine.desks import Desks
 from kourou.store.store import Store
 from kourou.transport.zmq_server import ZmqServer
 from kourou_broker.metrics import broker_metrics
+
+if TYPE_CHECKING:
+    from kourou_broker.spans import BrokerSpans
 
 
 class Figures:
@@ -29,9 +32,11 @@ class Figures:
         self._boot_ms = clock.monotonic_ms()
         self._desks: Desks | None = None
         self._server: ZmqServer | None = None
+        self._spans: BrokerSpans | None = None
 
-    def attach(self, desks: Desks, server: ZmqServer) -> None:
+    def attach(self, desks: Desks, server: ZmqServer, spans: BrokerSpans | None = None) -> None:
         """The parts that were made after this."""
+        self._spans = spans
         self._desks = desks
         self._server = server
 
@@ -53,9 +58,11 @@ class Figures:
             "msgGetTotalTodayNow": str(sum(traffic.messages_out.values())),
             "putMessageSizeTotal": str(sum(traffic.bytes_in.values())),
             "commitLogDiskRatio": f"{(total - free) / total if total else 0.0:.4f}",
+            "remainHowManyDataToCommit": str(self._store.unwritten_bytes),
             "dispatchBehindBytes": str(self._store.dispatch_behind_bytes),
             "pollingHolds": str(self._desks.pulls.held),
             "repeatsRemoved": str(traffic.repeats_removed),
+            "diskLevel": self._desks.pressure.level.name,
         }
 
     def statistics(self) -> dict[str, Any]:
@@ -68,6 +75,13 @@ class Figures:
             "holds": self._desks.pulls.held,
             "replies_owed": self._desks.confirmations.owed,
             "members": self._desks.membership.statistics(),
+            "disk": {
+                "level": self._desks.pressure.level.name,
+                "used_percent": self._desks.pressure.used_percent,
+                "refusing": self._desks.pressure.refusing,
+                "low": self._desks.pressure.low,
+            },
+            "segments_deleted": dict(self._desks.retention.deleted),
             "topics": len(self._desks.control.topics),
             "groups": len(self._desks.control.groups),
             "zmq": {name: getattr(server, name) for name in server.__slots__},
@@ -77,4 +91,4 @@ class Figures:
         """The Prometheus page."""
         assert self._desks is not None
         assert self._server is not None
-        return broker_metrics(self._desks, self._store, self._server)
+        return broker_metrics(self._desks, self._store, self._server, self._spans)

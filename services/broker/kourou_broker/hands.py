@@ -34,13 +34,17 @@ from kourou.engine.peer import Peer
 from kourou.errors import DiskFull
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.protocol.frames import NO_TRACE, Kind, encode_reply, encode_request
-from kourou.store.flush_schedule import FlushPolicy, FlushSchedule
+from kourou.store.flush_schedule import WRITE_OUT, FlushPolicy, FlushSchedule
 from kourou.store.store import Store
+from kourou_broker.retention_hands import RetentionHands
+from kourou_broker.write_out_hands import WriteOutHands
 
 _log = logging.getLogger("kourou.broker")
 
 Transmit = Callable[[Peer, Sequence[Buffer]], bool]
 SPACE_RETRY_MS = 1_000
+TICK_MS_MAX = 100
+TICK_MS_MIN = 10
 
 
 class Hands:
@@ -53,11 +57,13 @@ class Hands:
         *,
         log_flush: FlushPolicy,
         queue_flush: FlushPolicy,
+        write_out: FlushPolicy = WRITE_OUT,
         transmit: Transmit,
         post: Callable[[Input], None],
         config_changed: Callable[[str], None],
         announce: Callable[[], None],
         failed: Callable[[BaseException], None],
+        events_projected: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -81,6 +87,30 @@ class Hands:
         self._dispatch_retry = False
         self._faulted = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._write_out: WriteOutHands | None = None
+        policies = [log_flush, queue_flush]
+        if store.staged:
+            policies.append(write_out)
+            self._write_out = WriteOutHands(
+                store,
+                clock,
+                write_out,
+                post=post,
+                start=self._start,
+                written=self._written,
+                failed=self._fail,
+            )
+        self.tick_ms = tick_ms_of(policies)
+        self._retention = RetentionHands(
+            store,
+            clock,
+            post=post,
+            start=self._start,
+            checkpoint=self._checkpoint_now,
+            freed=self._space_freed,
+            failed=self._fail,
+            events_projected=events_projected,
+        )
 
     def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
         """What the loop calls for each type of effect."""
@@ -93,20 +123,30 @@ class Hands:
             DropTopic: self._drop_topic,
             Announce: lambda _effect: self._announce(),
             LogWarning: lambda effect: _log.warning("%s", effect.text),
+            **self._retention.performers(),
         }
 
     # -- the log ------------------------------------------------------------------------------
 
     def _append(self, effect: Append) -> None:
         self._store.append(effect.pieces, effect.blanks, effect.end)
-        if not self._dispatch_due:
-            self._dispatch_due = True
-            asyncio.get_running_loop().call_soon(self.dispatch)
+        if self._write_out is None:
+            self._written()
+        else:
+            self._write_out.appended()
         if self._store.space_wanted and self._clock.monotonic_ms() >= self._space_retry_ms:
             self._allocate()
 
+    def _written(self) -> None:
+        """The log's files have more: project it soon, and wake the flush."""
+        if not self._dispatch_due:
+            self._dispatch_due = True
+            asyncio.get_running_loop().call_soon(self.dispatch)
+        if not self._flushing:
+            self._flush_if_woken()
+
     def dispatch(self) -> None:
-        """Project what was appended since the last time, and wake who waits for it."""
+        """Project what was written since the last time, and wake who waits for it."""
         self._dispatch_due = False
         try:
             grown = self._store.dispatch()
@@ -123,6 +163,8 @@ class Hands:
             self._dispatch_retry = True
 
     def _drop_topic(self, effect: DropTopic) -> None:
+        if self._write_out is not None:
+            self._write_out.write_now()  # or the topic's queues would come back with its last words
         self.dispatch()
         self._store.remove_topic(effect.topic)
 
@@ -130,6 +172,11 @@ class Hands:
         if self._flushing:
             self._flush_again = True
         else:
+            self._start_flush()
+
+    def _flush_if_woken(self) -> None:
+        """flushCommitLogTimed=false: what was appended need not wait for the clock."""
+        if self._schedule.woken(self._clock.monotonic_ms(), self._store.dirty_bytes):
             self._start_flush()
 
     def _start_flush(self) -> None:
@@ -142,7 +189,7 @@ class Hands:
     async def _flush_in_thread(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            position = await loop.run_in_executor(self._flusher, self._store.flush)
+            position = await loop.run_in_executor(self._flusher, self._flush_store)
         except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
             self._fail(error)
             return
@@ -152,15 +199,18 @@ class Hands:
         self._post(Flushed(position))
         if self._flush_again:
             self._start_flush()
+        else:
+            self._flush_if_woken()
+
+    def _flush_store(self) -> int:
+        """In the flush thread: make what was written durable; the position it reaches to."""
+        return self._store.flush()
 
     async def _checkpoint_in_thread(self) -> None:
         """Queues, index and recovery point to disk, so that a restart has little to walk."""
         dirty_bytes, self._units_dirty_bytes = self._units_dirty_bytes, 0
         try:
-            plan = self._store.plan_checkpoint()
-            await asyncio.get_running_loop().run_in_executor(
-                self._flusher, self._store.save_checkpoint, plan
-            )
+            await self._checkpoint_now()
         except DiskFull as error:
             self._units_dirty_bytes += dirty_bytes
             _log.warning("no checkpoint now: %s", error)
@@ -171,10 +221,19 @@ class Hands:
         finally:
             self._checkpointing = False
 
+    async def _checkpoint_now(self) -> None:
+        """Planned here, saved in the flush thread: in the order in which they were planned."""
+        plan = self._store.plan_checkpoint()
+        await asyncio.get_running_loop().run_in_executor(
+            self._flusher, self._store.save_checkpoint, plan
+        )
+
     def tick(self) -> None:
         """Look whether a flush, a checkpoint or log space is due; several times a second."""
         if self._faulted:
             return
+        if self._write_out is not None:
+            self._write_out.tick()
         now_ms = self._clock.monotonic_ms()
         if not self._flushing and self._schedule.due(now_ms, self._store.dirty_bytes):
             self._start_flush()
@@ -185,6 +244,12 @@ class Hands:
             self._checkpointing = True
             self._start(self._checkpoint_in_thread())
         if self._store.space_wanted and now_ms >= self._space_retry_ms:
+            self._allocate()
+        self._retention.tick()
+
+    def _space_freed(self) -> None:
+        """Old segments are gone: perhaps there is room for a new one now."""
+        if self._store.space_wanted:
             self._allocate()
 
     def _allocate(self) -> None:
@@ -203,6 +268,7 @@ class Hands:
                 if not self._space_retry_ms:
                     _log.warning("the disk is full: no further log segment can be allocated")
                 self._space_retry_ms = self._clock.monotonic_ms() + SPACE_RETRY_MS
+                self._retention.look()
             else:
                 self._space_retry_ms = 0
             self._post(SpaceChanged(space.allocated_end, space.full))
@@ -231,17 +297,28 @@ class Hands:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         self._flusher.shutdown(wait=True)
         self._allocator.shutdown(wait=True)
+        if self._write_out is not None:
+            self._write_out.close()
+        self._retention.close()
 
     # -- answers ------------------------------------------------------------------------------
 
     def _reply(self, effect: Reply) -> None:
-        if effect.to.oneway:
+        to = effect.to
+        if to.oneway:
             return
-        head = encode_reply(effect.to.correlation, effect.code, effect.remark, effect.header)
-        self._transmit(effect.to.peer, (head, *effect.body))
+        trace = to.trace or NO_TRACE
+        head = encode_reply(to.correlation, effect.code, effect.remark, effect.header, trace)
+        self._transmit(to.peer, (head, *effect.body))
 
     def _notify(self, effect: Notify) -> None:
         head = encode_request(
             effect.request, correlation=0, deadline_ms=0, trace=NO_TRACE, kind=Kind.NOTIFY
         )
         self._transmit(effect.peer, (head, *effect.body))
+
+
+def tick_ms_of(policies: Sequence[FlushPolicy]) -> int:
+    """How often to look: so that the shortest interval is kept to about a quarter of itself."""
+    shortest = min(policy.interval_ms for policy in policies)
+    return max(TICK_MS_MIN, min(TICK_MS_MAX, shortest // 4))

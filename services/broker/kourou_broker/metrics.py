@@ -9,6 +9,7 @@ State: none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kourou.engine.desks import Desks
 from kourou.model.names import RETRY_PREFIX
@@ -16,13 +17,18 @@ from kourou.store.store import Store
 from kourou.telemetry.metrics import Family, Labels, expose
 from kourou.transport.zmq_server import ZmqServer
 
+if TYPE_CHECKING:
+    from kourou_broker.spans import BrokerSpans
+
 Base = Mapping[str, str]
 """The labels that go with every sample."""
 
 Sample = tuple[Labels, float]
 
 
-def broker_metrics(desks: Desks, store: Store, server: ZmqServer) -> bytes:
+def broker_metrics(
+    desks: Desks, store: Store, server: ZmqServer, spans: BrokerSpans | None = None
+) -> bytes:
     """The page of one broker, as of now."""
     policy = desks.policy
     base = {
@@ -31,7 +37,14 @@ def broker_metrics(desks: Desks, store: Store, server: ZmqServer) -> bytes:
         "node_id": policy.broker_name,
     }
     return expose(
-        [*_traffic(base, desks), *_state(base, desks), *_disk(base, store), *_zmq(base, server)]
+        [
+            *_traffic(base, desks),
+            *_state(base, desks),
+            *_disk(base, store),
+            *_retention(base, desks, store),
+            *_zmq(base, server),
+            *(() if spans is None else spans.families(base)),
+        ]
     )
 
 
@@ -69,6 +82,22 @@ def _disk(base: Base, store: Store) -> Iterator[Family]:
     yield Family.gauge("kourou_store_disk_used_ratio", "", [(base, used)])
     yield Family.gauge("kourou_quarantined_regions", "", [(base, len(store.damaged_regions))])
     yield Family.gauge("kourou_store_faulted", "", [(base, int(store.fault is not None))])
+
+
+def _retention(base: Base, desks: Desks, store: Store) -> Iterator[Family]:
+    pressure, desk = desks.pressure, desks.retention
+    yield Family.gauge("kourou_store_disk_level", "", [(base, int(pressure.level))])
+    yield Family.gauge("kourou_store_disk_refusing", "", [(base, int(pressure.refusing))])
+    yield Family.gauge("kourou_store_disk_low", "", [(base, int(pressure.low))])
+    deleted = [({"reason": reason, **base}, count) for reason, count in desk.deleted.items()]
+    yield Family.counter("kourou_retention_segments_deleted_total", "", deleted)
+    yield Family.gauge(
+        "kourou_retention_unread_expiring_messages", "", _by_group(base, desk.unread_expiring)
+    )
+    yield Family.counter(
+        "kourou_retention_unread_deleted_total", "", _by_group(base, desk.unread_deleted)
+    )
+    yield Family.counter("kourou_clock_steps_total", "", [(base, store.ages.steps)])
 
 
 def _zmq(base: Base, server: ZmqServer) -> Iterator[Family]:

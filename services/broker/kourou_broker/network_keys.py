@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kourou.client.discovery import zmq_endpoint
 from kourou.errors import ConfigError
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import SAME, setting
@@ -153,6 +154,11 @@ class NetworkKeys(ProcessKeys):
         "advertisedListeners",
         "Addresses by listener, name=host:port;name=host:port; empty is internal=brokerIP1:port",
     )
+    trace_otlp_endpoint: str | None = setting(
+        None,
+        "traceOtlpEndpoint",
+        "Where spans of traced requests go, as http://host:4318; OTEL_… variables win",
+    )
     ha_master_address: str | None = setting(
         None,
         "haMasterAddress",
@@ -173,21 +179,39 @@ class NetworkKeys(ProcessKeys):
                     f"{key}={name!r} is refused", hint="wanted: 1 to 127 letters, digits, . _ -"
                 )
         if self.broker_role is BrokerRole.SLAVE or self.broker_id != 0:
+            raise ConfigError("this service serves leaders: brokerId=0, brokerRole=ASYNC_MASTER")
+        if self.broker_role is BrokerRole.SYNC_MASTER:
             raise ConfigError(
-                "this service serves leaders: brokerId=0, brokerRole=ASYNC_MASTER or SYNC_MASTER"
+                "brokerRole=SYNC_MASTER promises a copy, and this version does not replicate yet",
+                hint="use ASYNC_MASTER",
             )
         if self.broker_ip1 is not None and not _is_ip(self.broker_ip1):
             raise ConfigError(
                 f"brokerIP1={self.broker_ip1!r} is no IP address",
                 hint="names go into advertisedListeners",
             )
+        stands_in_records = self.broker_ip1 or self.bind_address
+        if _is_ip(stands_in_records) and not _fits_records(stands_in_records):
+            raise ConfigError(
+                f"{stands_in_records} cannot be this broker's address: records have room for IPv4",
+                hint="set brokerIP1 to an IPv4 address; clients may dial another one, which goes "
+                "into advertisedListeners",
+            )
         self.listeners("")
         self.zmq_bind_address  # noqa: B018 - raises if a port does not fit
+        self.name_server_endpoints  # noqa: B018 - raises for what is no address
 
     @property
     def name_server_addresses(self) -> tuple[str, ...]:
         """Name servers as they were written, one by one."""
         return tuple(part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip())
+
+    @property
+    def name_server_endpoints(self) -> tuple[str, ...]:
+        """`host:port` of each name server's ZeroMQ listener; ConfigError for what is no address."""
+        return tuple(
+            zmq_endpoint(address).removeprefix("tcp://") for address in self.name_server_addresses
+        )
 
     @property
     def zmq_bind_address(self) -> str:
@@ -246,6 +270,11 @@ def _is_ip(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _fits_records(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    return address.version == 4 or address.is_unspecified  # then it is that of the route
 
 
 def _is_address(text: str) -> bool:

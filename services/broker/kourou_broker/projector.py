@@ -4,7 +4,10 @@ Lives here: how far the projection is, and the thread that drives it.
 May not live here: what the event store does with them.
 
 State: projection (in the database). While the database cannot be reached nothing else stops; the
-events wait in the log.
+events wait in the log. Whenever it comes back it is asked anew how far it reaches, for it may come
+back as it was earlier (a backup, a replica that took over), and compared with the log.
+
+A database that hangs holds up this module's own thread and nothing else, and a stop not for long.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from kourou.engine.control import CONTROL, ControlState
 from kourou.engine.events import Recorded
@@ -20,12 +25,17 @@ from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt, KourouError
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
+from kourou_broker.agreement import agree, aside, last_of_both
 from kourou_broker.control_log import read_control_events
 
 _log = logging.getLogger("kourou.broker")
 
 IDLE_S = 0.5
-RETRY_S = 5.0
+RETRY_S = 2.0
+STOP_S = 2.0
+"""How long a stop waits for the database to take the rest; what is left stays in the log."""
+
+Result = TypeVar("Result")
 
 
 class Projector:
@@ -40,6 +50,7 @@ class Projector:
         *,
         idle_s: float = IDLE_S,
         retry_s: float = RETRY_S,
+        stop_s: float = STOP_S,
     ) -> None:
         self._view = view
         self._events = events
@@ -47,8 +58,11 @@ class Projector:
         self._confirmed = confirmed
         self._idle_s = idle_s
         self._retry_s = retry_s
+        self._stop_s = stop_s
+        self._thread = ThreadPoolExecutor(1, "event-store")
         self._task: asyncio.Task[None] | None = None
-        self._offset: int | None = None
+        self._offset = 0
+        self._in_touch = False
         self._ending = asyncio.Event()
         self.trouble = ""
 
@@ -57,25 +71,26 @@ class Projector:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Project what is left, if the database can be reached, and end."""
+        """Project what is left, if the database takes it in time, and end."""
         self._ending.set()
-        if self._task is not None:
-            # Not cancelled: a thread may be writing, and nobody else must write meanwhile.
-            (ended,) = await asyncio.gather(self._task, return_exceptions=True)
-            if isinstance(ended, Exception):
-                _log.error("projecting ended with an error", exc_info=ended)
-        try:
-            while await self._step():
-                pass
-        except KourouError as error:
-            _log.warning("stopping with control events not projected: %s", error)
-        await asyncio.to_thread(self._events.close)
+        rest = asyncio.create_task(self._rest())
+        # Not cancelled: a thread may be writing, and nobody else must write meanwhile.
+        if not (await asyncio.wait({rest}, timeout=self._stop_s))[0]:
+            _log.warning("the event store does not answer; it is not waited for any more")
+            self._events.abandon()
+        await rest
+        await self._in_thread(self._events.close)
+        self._thread.shutdown(wait=False)
+
+    @property
+    def projected(self) -> int:
+        """How many control events the database surely has; 0 while it cannot be asked."""
+        return self._offset if self._in_touch else 0
 
     @property
     def behind(self) -> int:
         """How many control events the database lacks, as far as is known."""
-        span = self._view.queue_range(CONTROL_TOPIC, 0)
-        return 0 if span is None else max(span[1] - (self._offset or 0), 0)
+        return max(self._high() - self._offset, 0)
 
     async def _run(self) -> None:
         while not self._ending.is_set():
@@ -87,46 +102,75 @@ class Projector:
                         "control events are not projected now; the data path goes on: %s", error
                     )
                 self.trouble = str(error)
+                self._in_touch = False
                 await self._pause(self._retry_s)
             else:
+                if self.trouble:
+                    _log.info("control events are projected again")
                 self.trouble = ""
                 await self._pause(0 if more else self._idle_s)
+
+    async def _rest(self) -> None:
+        """Let the task end, and project what is left."""
+        if self._task is not None:
+            (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+            if isinstance(ended, Exception):
+                _log.error("projecting ended with an error", exc_info=ended)
+        try:
+            while await self._step():
+                pass
+        except KourouError as error:
+            _log.warning("stopping with control events not projected: %s", error)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ending.wait()
 
+    async def _in_thread(self, call: Callable[..., Result], *given: object) -> Result:
+        """A thread of our own: a database that hangs takes none from anybody else."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
+
     async def _step(self) -> bool:
         """Project one batch; True if there may be more."""
-        if self._offset is None:
-            self._offset = (await asyncio.to_thread(self._events.info)).next_offset
-        batch = self._next(self._offset)
-        if not batch:
-            return False
         try:
-            await asyncio.to_thread(self._events.append, batch)
+            if not self._in_touch:
+                await self._get_in_touch()
+            batch = self._next(self._offset)
+            if not batch:
+                return False
+            await self._in_thread(self._events.append, batch)
         except Corrupt as error:
             _log.error("the event store does not match the log; it starts anew: %s", error)
             await self._start_anew()
             return False
         self._offset = batch[-1].offset + 1
-        info = await asyncio.to_thread(self._events.info)
+        info = await self._in_thread(self._events.info)
         if info.snapshot_due and self._control.next_offset == self._offset:
-            taken = CONTROL.snapshot(self._control)
-            await asyncio.to_thread(self._events.snapshot, taken)
+            await self._in_thread(self._events.snapshot, CONTROL.snapshot(self._control))
         return True
+
+    async def _get_in_touch(self) -> None:
+        reaches = (await self._in_thread(self._events.info)).next_offset
+        last = last_of_both(self._view, reaches, self._confirmed())
+        self._offset = await self._in_thread(agree, self._events, reaches, self._high(), last)
+        self._in_touch = True
 
     async def _start_anew(self) -> None:
         taken = CONTROL.snapshot(self._control)  # here: the loop changes the state meanwhile
 
-        def begin() -> None:
-            self._events.forget()
+        def begin() -> str:
+            kept = aside(self._events)
             self._events.begin(taken)
+            return kept
 
-        self._offset = None  # should this fail, the database is asked where it stands
-        await asyncio.to_thread(begin)
+        self._in_touch = False  # should this fail, the database is asked where it stands
+        _log.warning("the event store's history until now: %s", await self._in_thread(begin))
         self._offset = taken.offset
+        self._in_touch = True
+
+    def _high(self) -> int:
+        return (self._view.queue_range(CONTROL_TOPIC, 0) or (0, 0))[1]
 
     def _next(self, offset: int) -> list[Recorded]:
         span = self._view.queue_range(CONTROL_TOPIC, 0)

@@ -8,12 +8,13 @@ State: none.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from kourou.engine.retention import HOURS_PATTERN, parse_hours
 from kourou.errors import ConfigError
+from kourou.eventstore.database import check_url, with_password
 from kourou.model import limits
 from kourou.service.setting import SAME, setting
 
@@ -76,6 +77,9 @@ class StoreKeys:
         None,
         "eventStoreUrl",
         "Database of control events (SQLAlchemy URL); empty is SQLite there",
+    )
+    event_store_password_file: Path | None = setting(
+        None, "eventStorePasswordFile", "A file with that database's password alone"
     )
     accept_loss_at: int | None = setting(
         None,
@@ -190,12 +194,56 @@ class StoreKeys:
         rocketmq=SAME,
     )
     flush_timed: bool = setting(
-        True,
+        False,
         "flushCommitLogTimed",
         "Flush by the clock only; false: also as soon as enough pages are dirty",
-        seed="false",
+        seed=SAME,
+        rocketmq="true",
+    )
+    staging: bool = setting(
+        False,
+        "transientStorePoolEnable",
+        "ASYNC_FLUSH only: messages lie in this process's memory before they are written to the"
+        " log's file; a kill loses those that are not",
         rocketmq=SAME,
-        without_effect=True,
+    )
+    staging_pool_size: int = setting(
+        5,
+        "transientStorePoolSize",
+        "Buffers for that, each as large as a log file",
+        low=1,
+        high=1_024,
+        rocketmq=SAME,
+    )
+    write_out_interval_ms: int = setting(
+        200,
+        "commitIntervalCommitLog",
+        "How often it is considered to write them",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    write_out_least_pages: int = setting(
+        4,
+        "commitCommitLogLeastPages",
+        "Fewest pages for which it is done",
+        unit="pages of 4 KiB",
+        low=0,
+        high=INT_MAX,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    write_out_thorough_interval_ms: int = setting(
+        200,
+        "commitCommitLogThoroughInterval",
+        "After so long it is done for any page",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        seed=SAME,
+        rocketmq=SAME,
     )
     queue_flush_interval_ms: int = setting(
         1_000,
@@ -230,39 +278,63 @@ class StoreKeys:
         "04",
         "deleteWhen",
         "Hours at which expired files are deleted, 0 to 23, separated by ';'",
+        pattern=HOURS_PATTERN,
+        dynamic=True,
         seed="4",
         rocketmq=SAME,
-        without_effect=True,
     )
     file_reserved_hours: int = setting(
         72,
         "fileReservedTime",
-        "How long a file is kept after its last write",
+        "How long a file is kept after its last write, consumed or not",
         unit="hours",
         low=1,
         high=24 * 3_650,
+        dynamic=True,
         seed="48",
         rocketmq=SAME,
-        without_effect=True,
     )
     disk_used_percent_max: int = setting(
         75,
         "diskMaxUsedSpaceRatio",
-        "Above this, expired files are deleted at any hour",
+        "From here on expired files are deleted at any hour",
         unit="percent",
         low=10,
         high=95,
+        dynamic=True,
         seed=SAME,
         rocketmq=SAME,
-        without_effect=True,
+    )
+    disk_force_percent: int = setting(
+        85,
+        "diskSpaceCleanForciblyRatio",
+        "From here on the oldest files are deleted before they expire; below it messages are taken"
+        " again",
+        unit="percent",
+        low=10,
+        high=100,
+        dynamic=True,
+    )
+    disk_refuse_percent: int = setting(
+        90,
+        "diskSpaceWarningLevelRatio",
+        "From here on messages are refused; reads go on",
+        unit="percent",
+        low=10,
+        high=100,
+        dynamic=True,
     )
     clean_file_forcibly: bool = setting(
         True,
         "cleanFileForciblyEnable",
-        "On a full disk delete files that have not expired",
+        "On a full disk delete files that have not expired; false: refuse messages",
         seed=SAME,
         rocketmq=SAME,
-        without_effect=True,
+    )
+    lose_unconsumed: bool = setting(
+        True,
+        "allowLoseUnconsumed",
+        "Such a deletion may take what a group has not read, and says whose it was",
     )
 
     def check_store(self) -> None:
@@ -270,6 +342,10 @@ class StoreKeys:
         if self.queue_file_bytes % limits.QUEUE_UNIT_BYTES:
             raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20")
         self.delete_hours  # noqa: B018 - raises if malformed
+        if self.event_store_url:
+            check_url(with_password(self.event_store_url, self.event_store_password_file))
+        elif self.event_store_password_file:
+            raise ConfigError("eventStorePasswordFile is for a database given by eventStoreUrl")
         for key, given, name in (
             ("storePathConsumeQueue", self.consume_queue_path, "consumequeue"),
             ("storePathIndex", self.index_path, "index"),
@@ -288,11 +364,11 @@ class StoreKeys:
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
+    def staging_buffers(self) -> int:
+        """How many buffers messages are staged in; RocketMQ too has none under SYNC_FLUSH."""
+        return self.staging_pool_size if self.staging and not self.sync_flush else 0
+
+    @property
     def delete_hours(self) -> tuple[int, ...]:
         """The hours of deleteWhen."""
-        hours = []
-        for text in self.delete_when.split(";"):
-            if not re.fullmatch(r"\s*[0-9]{1,2}\s*", text) or int(text) > 23:
-                raise ConfigError(f"deleteWhen={self.delete_when!r} is refused", hint="04 or 02;14")
-            hours.append(int(text))
-        return tuple(hours)
+        return parse_hours(self.delete_when)

@@ -132,7 +132,7 @@ class TrafficKeys:
     send_wait_ms_max: int = setting(
         200,
         "waitTimeMillsInSendQueue",
-        "A send that waited longer is told that the broker is busy",
+        "RocketMQ's limit for a send waiting for a thread; here it is handled when it is read",
         unit="ms",
         low=1,
         high=60_000,
@@ -142,7 +142,7 @@ class TrafficKeys:
     inbox_inputs_max: int = setting(
         10_000,
         "sendThreadPoolQueueCapacity",
-        "Requests beyond so many waiting are told the same",
+        "Requests beyond so many waiting are told that the broker is busy",
         low=1,
         high=1_000_000,
         rocketmq=SAME,

@@ -11,21 +11,15 @@ from __future__ import annotations
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.topics import TopicRules
-from kourou.errors import ConfigError
+from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.service.settings import setting_specs
 from kourou.store.flush_schedule import FlushPolicy
 from kourou.store.settings import StoreSettings
 from kourou_broker.config import BrokerSettings
-from kourou_broker.network_keys import BrokerRole
 
 
 def store_settings_of(settings: BrokerSettings) -> StoreSettings:
-    """What the store is told. Raises ConfigError for a promise that this broker cannot keep."""
-    if settings.broker_role is BrokerRole.SYNC_MASTER:
-        raise ConfigError(
-            "brokerRole=SYNC_MASTER promises a copy, and this version does not replicate yet",
-            hint="use ASYNC_MASTER",
-        )
+    """What the store is told."""
     return StoreSettings(
         root=settings.store_root,
         commit_log=settings.commit_log_path,
@@ -38,6 +32,8 @@ def store_settings_of(settings: BrokerSettings) -> StoreSettings:
         delay_levels_ms=settings.delay_levels_ms,
         accept_loss_at=settings.accept_loss_at,
         recent_percent=settings.recent_percent,
+        reserve_bytes=DISK_RESERVE_BYTES,
+        staging_buffers=settings.staging_buffers,
     )
 
 
@@ -47,6 +43,17 @@ def log_flush_of(settings: BrokerSettings) -> FlushPolicy:
         interval_ms=settings.flush_interval_ms,
         least_pages=settings.flush_least_pages,
         thorough_ms=settings.flush_thorough_interval_ms,
+        # Under SYNC_FLUSH whoever waits for the disk starts the flush.
+        timed=settings.flush_timed or settings.sync_flush,
+    )
+
+
+def write_out_of(settings: BrokerSettings) -> FlushPolicy:
+    """How patient the writing of staged appends is."""
+    return FlushPolicy(
+        interval_ms=settings.write_out_interval_ms,
+        least_pages=settings.write_out_least_pages,
+        thorough_ms=settings.write_out_thorough_interval_ms,
     )
 
 
@@ -98,6 +105,13 @@ def policy_of(settings: BrokerSettings) -> BrokerPolicy:
         trace_on=settings.trace_on,
         group_subscription_policy=settings.group_subscription_policy,
         deduplicate_retried_sends=settings.deduplicate_retried_sends,
+        reserved_hours=settings.file_reserved_hours,
+        delete_hours=settings.delete_hours,
+        disk_clean_percent=settings.disk_used_percent_max,
+        disk_force_percent=settings.disk_force_percent,
+        disk_refuse_percent=settings.disk_refuse_percent,
+        clean_forcibly=settings.clean_file_forcibly,
+        lose_unconsumed=settings.lose_unconsumed,
     )
 
 

@@ -17,6 +17,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.engine.effects import Reply
 from kourou.engine.inputs import Disconnected, Tick
 from kourou.engine.settings_registry import SettingsRegistry
+from kourou.engine.stream import WrittenMeanwhile
 from kourou.errors import KourouError
 from kourou.protocol.request import Answerer
 from kourou.service.admin_http import AdminHttp, AdminPages
@@ -55,11 +56,19 @@ class NamesrvService:
             insecure_network=settings.insecure_network,
         )
         self._loop: SingleWriterLoop[Input, Effect]
+        self._listening: dict[str, str]
         self._admin: AdminHttp | None = None
         self._ready = False
 
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
-        """Load the key/value settings; routes come from the brokers."""
+        """Bind, then at once, before any request can be read, load the key/value settings."""
+        if self._settings.admin_enabled:
+            host, port = self._settings.admin_host, self._settings.admin_port
+            self._admin = AdminHttp(host, port, self._pages())
+            await self._admin.start()
+        self._listening = self._carrier.listen(self._settings.listeners())
+        if self._admin is not None:
+            self._listening["admin"] = f"http://{self._admin.address}"
         registry = SettingsRegistry(setting_specs(self._settings))
         self._core = NamesrvCore(self._settings, self._kv.load(), registry, self._text)
         self._loop = SingleWriterLoop(
@@ -71,16 +80,10 @@ class NamesrvService:
         )
 
     async def serve(self) -> Mapping[str, str]:
-        """Bind and answer."""
-        listening = self._carrier.listen(self._settings.listeners())
-        if self._settings.admin_enabled:
-            host, port = self._settings.admin_host, self._settings.admin_port
-            self._admin = AdminHttp(host, port, self._pages())
-            await self._admin.start()
-            listening["admin"] = f"http://{self._admin.address}"
+        """Answer."""
         self._loop.start(lambda: Tick(self._clock.now_ms()), TICK_MS)
         self._ready = True
-        return listening
+        return self._listening
 
     async def drain(self) -> None:
         """Take nothing new; a write under way is finished and answered."""
@@ -92,9 +95,9 @@ class NamesrvService:
         """Close everything."""
         if self._admin is not None:
             await self._admin.stop()
+        self._kv.close()
         self._writer.shutdown()
         self._carrier.close()
-        self._kv.close()
 
     def _record(self, effect: RecordKeyValues) -> None:
         self._writer.submit(self._record_in_thread, effect)
@@ -103,7 +106,8 @@ class NamesrvService:
         try:
             recorded = self._kv.record(effect.events, effect.expected_offset, effect.cause)
         except KourouError as error:
-            self._loop.post_threadsafe(KeyValuesWritten((), error, effect.request))
+            missed = error.missed if isinstance(error, WrittenMeanwhile) else ()
+            self._loop.post_threadsafe(KeyValuesWritten(missed, error, effect.request))
             return
         try:
             self._kv.write()

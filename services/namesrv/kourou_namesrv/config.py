@@ -79,6 +79,7 @@ class NamesrvSettings(ProcessKeys):
 
     def __post_init__(self) -> None:
         """Refuse what no single key can tell is wrong."""
+        self.check_process()
         self.listeners()
 
     def listeners(self) -> Mapping[str, str]:

@@ -25,6 +25,7 @@ from kourou.engine.key_values import KeyValues, decide_delete, decide_put
 from kourou.engine.key_values import evolve as evolve_key_values
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.errors import BadRequest, Code, ConfigError, KourouError
+from kourou.model.limits import KEY_VALUE_WRITES_WAITING_MAX
 from kourou.protocol import bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
@@ -34,7 +35,6 @@ from kourou_namesrv.routes import UNIT, UNIT_SUBSCRIPTION, Identity, Routes
 _log = logging.getLogger("kourou.namesrv")
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-KV_WRITES_WAITING_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class NamesrvCore:
         return None, bodies.encode_kv_table(table)
 
     def _change_key_value(self, received: Received) -> None:
-        if len(self._writes) >= KV_WRITES_WAITING_MAX:
+        if len(self._writes) >= KEY_VALUE_WRITES_WAITING_MAX:
             self._effects.append(Reply(received.to, Code.SYSTEM_BUSY, "too many changes wait"))
             return
         self._writes.append(received)

@@ -26,6 +26,7 @@ from kourou.clock import Clock
 from kourou.engine.events import Cause, Event, Recorded
 from kourou.engine.key_values import KEY_VALUES, KeyValues, decide_import
 from kourou.errors import ConfigError, DecodeError
+from kourou.model.limits import KEY_VALUE_FILE_BYTES_MAX
 from kourou.protocol import lenient_json
 from kourou.store.disk import as_store_error, read_whole, write_atomically
 from kourou.store.real_disk import RealDisk
@@ -33,7 +34,6 @@ from kourou.store.real_disk import RealDisk
 if TYPE_CHECKING:
     from kourou.eventstore.event_store import EventStore
 
-FILE_BYTES_MAX = 16 * 1024 * 1024
 Table = Mapping[str, Mapping[str, str]]
 
 
@@ -69,7 +69,8 @@ class KeyValueStore:
         found = self._opened().record(
             KEY_VALUES, events, expected_offset=expected_offset, wall_ms=now_ms, cause=cause
         )
-        for recorded in found:
+        unknown = self._opened().events(after=self._state.next_offset - 1, stream=KEY_VALUES.name)
+        for recorded in unknown:  # those, and what came before without our knowing
             self._state = KEY_VALUES.evolve(self._state, recorded)
         return found
 
@@ -78,7 +79,7 @@ class KeyValueStore:
         content = lenient_json.dumps({"configTable": self._state.table})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            before = read_whole(self._disk, self._path, FILE_BYTES_MAX) or b""
+            before = read_whole(self._disk, self._path, KEY_VALUE_FILE_BYTES_MAX) or b""
             if before == content:
                 return
             hashes = f"{_hash(content)} {_hash(before)}"
@@ -91,25 +92,24 @@ class KeyValueStore:
             raise as_store_error(error, f"writing {self._path}") from error
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database; a write that waits for it ends."""
         if self._events is not None:
             self._events.close()
 
     def _opened(self) -> EventStore:
         if self._events is None:
+            from kourou.eventstore.database import sqlite_url
             from kourou.eventstore.event_store import EventStore
 
             self._database.parent.mkdir(parents=True, exist_ok=True)
-            self._events = (
-                EventStore.open(self._url) if self._url else EventStore.at(self._database)
-            )
+            self._events = EventStore.open(self._url or sqlite_url(self._database))
         return self._events
 
     def _read_foreign(self) -> Table | None:
         """The table that somebody else wrote into the file; None if nobody did."""
         try:
-            content = read_whole(self._disk, self._path, FILE_BYTES_MAX)
-            known = read_whole(self._disk, self._written, FILE_BYTES_MAX) or b""
+            content = read_whole(self._disk, self._path, KEY_VALUE_FILE_BYTES_MAX)
+            known = read_whole(self._disk, self._written, KEY_VALUE_FILE_BYTES_MAX) or b""
         except OSError as error:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
         if not content or _hash(content).encode() in known:

@@ -27,14 +27,13 @@ from dataclasses import dataclass, field, replace
 
 from kourou.engine.peer import Peer
 from kourou.errors import BadRequest, Throttled, TopicNotFound
+from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.permission import Permission
 from kourou.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.registration_body import BrokerRegistration
 from kourou.protocol.route_bodies import ClusterInfo
 
-BROKERS_MAX = 4_096
-NAME_LENGTH_MAX = 255
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 
@@ -120,7 +119,7 @@ class Routes:
 
     def _take_topics(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
         for topic in topics:
-            if not 0 < len(topic.name) <= NAME_LENGTH_MAX or not topic.name.isprintable():
+            if not 0 < len(topic.name) <= BROKER_NAME_LENGTH_MAX or not topic.name.isprintable():
                 continue  # one odd name must not cost a broker its other routes
             self._queues.setdefault(topic.name, {})[broker_name] = QueueData(
                 broker_name,
@@ -300,7 +299,7 @@ def _check(identity: Identity) -> None:
         ("clusterName", identity.cluster),
         ("brokerAddr", identity.address),
     ):
-        if not 0 < len(text) <= NAME_LENGTH_MAX or not text.isprintable():
-            raise BadRequest(f"{what} must be 1 to {NAME_LENGTH_MAX} printable characters")
+        if not 0 < len(text) <= BROKER_NAME_LENGTH_MAX or not text.isprintable():
+            raise BadRequest(f"{what} must be 1 to {BROKER_NAME_LENGTH_MAX} printable characters")
     if identity.broker_id < 0:
         raise BadRequest(f"brokerId is {identity.broker_id}; it must be 0 or more")

@@ -57,5 +57,31 @@ def test_missing_packages_fail_the_run(
 
 
 def test_java_is_asked_for_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
-    assert next(doctor._java()).remedy == "sudo apt install -y openjdk-17-jre-headless"
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    finding = next(doctor._java())
+    assert finding.verdict is doctor.Verdict.NOTE
+    assert finding.remedy == "sudo apt install -y openjdk-17-jre-headless"
+
+
+@pytest.mark.parametrize("variable", ["PATH", "JAVA_HOME"])
+def test_java_is_found_by_path_or_by_its_home(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch(0o755)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv(variable, str(java.parent if variable == "PATH" else tmp_path))
+    finding = next(doctor._java())
+    assert (finding.verdict, finding.remedy) == (doctor.Verdict.GOOD, "")
+
+
+def test_a_python_without_ensurepip_is_told_with_the_line_to_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [finding.remedy for finding in doctor._python()] == [""]
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    _, finding = doctor._python()
+    assert finding.remedy == "sudo apt install -y python3-venv"

@@ -15,7 +15,10 @@ from kourou.errors import ConfigError, StoreFaulted, Unavailable
     ("arguments", "sentence"),
     [
         (["frobnicate"], "no such command 'frobnicate'; see `kourou --help`"),
-        (["bench"], "missing command; see `kourou bench --help`"),
+        (
+            ["bench", "sned"],
+            "no such command 'sned'. Did you mean 'send'?; see `kourou bench --help`",
+        ),
         (["send"], "missing argument 'topic'; see `kourou send --help`"),
         (["up", "--brokers", "none"], "see `kourou up --help`"),
         (["demo", "--evnts", "5"], "no such option: --evnts"),

@@ -33,9 +33,10 @@ def broker(cluster) -> WireBroker:
 def producing(cluster):
     """Makes clients that produce in group p."""
 
-    def make(**settings) -> Client:
+    def make(*, log_messages=False, **settings) -> Client:
         producer = ProducerSettings(producer_group="p", **settings)
-        return Client(NAMESRV, producer=producer, dial=cluster.dial)
+        client = ClientSettings(log_messages=log_messages)
+        return Client(NAMESRV, settings=client, producer=producer, dial=cluster.dial)
 
     return make
 
@@ -44,12 +45,14 @@ def producing(cluster):
 def consuming(cluster):
     """Makes clients that consume in group g, from the beginning unless told otherwise."""
 
-    def make(*, interval_ms=60_000, offsets_dir="", **settings) -> Client:
+    def make(*, interval_ms=60_000, offsets_dir="", log_messages=False, **settings) -> Client:
         settings.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         return Client(
             NAMESRV,
             settings=ClientSettings(
-                persist_consumer_offset_interval_ms=interval_ms, local_offsets_dir=offsets_dir
+                persist_consumer_offset_interval_ms=interval_ms,
+                local_offsets_dir=offsets_dir,
+                log_messages=log_messages,
             ),
             consumer=ConsumerSettings(consumer_group="g", **settings),
             dial=cluster.dial,

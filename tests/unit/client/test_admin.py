@@ -8,6 +8,8 @@ from kourou.client.io_thread import ClientClosed
 from kourou.errors import BadRequest, Code, ConfigError
 from kourou.protocol.bodies import encode_kv_table, encode_properties_text
 from kourou.protocol.messages.broker_admin import (
+    CleanExpiredConsumeQueue,
+    DeleteExpiredCommitLog,
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
     UpdateBrokerConfig,
@@ -50,6 +52,19 @@ async def test_settings_of_a_broker(broker, admin):
     with pytest.raises(Exception, match="not while it runs"):
         await admin.brokers.update_config("broker-a", {"storePathRootDir": "x"})
     assert not issubclass(BadRequest, ConfigError)
+
+
+async def test_deleting_what_is_expired(broker, admin):
+    asked = []
+
+    def answer(request):
+        asked.append(type(request))
+        return Answer()
+
+    broker.intercept = answer
+    await admin.brokers.delete_expired_log("broker-a")
+    await admin.brokers.clean_expired_queues("broker-a")
+    assert asked == [DeleteExpiredCommitLog, CleanExpiredConsumeQueue]
 
 
 async def test_a_broker_nobody_knows(admin):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 
 import pytest
 
@@ -35,3 +36,15 @@ async def test_ending_and_cancelling_are_silent(caplog):
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert caplog.text == ""
+
+
+async def test_what_is_current_where_it_starts_is_not_current_in_it():
+    current = contextvars.ContextVar("current", default="nothing")
+    current.set("a span of the application")
+    seen = []
+
+    async def look():
+        seen.append(current.get())
+
+    await background(look(), "looking")
+    assert seen == ["nothing"]

@@ -8,7 +8,9 @@ import pytest
 
 from kourou import Message, ProducerSettings, SendStatus
 from kourou.client.batches import SomeNotSent
+from kourou.client.blocking_sends import _Callback
 from kourou.client.io_thread import ClientClosed
+from kourou.client.outbox import CallbackPort
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.sending import SendRecordsResponse
@@ -125,3 +127,26 @@ def test_another_producer(broker, mq):
     assert broker.frames[-1].producer_group == "other"
     with pytest.raises(ClientClosed):
         other.send("T", b"x")
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_callback_that_leaves_oddly_keeps_no_other_from_being_called(
+    cluster, broker, tools, caplog, error
+):
+    class OneThread:
+        def submit(self, work, outcomes):
+            work(outcomes)
+
+    called = []
+
+    def callback(outcome):
+        called.append(outcome)
+        raise error("odd")
+
+    port = CallbackPort(None, OneThread(), count_max=2)
+    port._room.acquire()
+    port._room.acquire()
+    port.deliver([(_Callback(callback), "first", 1), (_Callback(callback), "second", 1)])
+    assert called == ["first", "second"]
+    assert port._room.acquire(blocking=False), "there is room for others again"
+    assert "odd" in caplog.text

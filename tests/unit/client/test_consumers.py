@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 
@@ -112,3 +113,50 @@ async def test_consumption_is_logged(broker, consuming, caplog, tools):
     message = inbox.messages[0]
     assert f"consumed {message}" in caplog.text
     assert " ms" in caplog.text
+
+
+@pytest.mark.feature("F375")
+async def test_a_setting_raises_these_lines_to_info(broker, consuming, caplog, tools):
+    caplog.set_level(logging.INFO, "kourou.client.consume")
+    await tools.fill(consuming, 2)
+    quiet, loud = tools.Inbox(2), tools.Inbox(2)
+    async with consuming() as mq, mq.listen("T", quiet.handle):
+        await quiet.full.wait()
+    assert "consumed" not in caplog.text
+    async with consuming(log_messages=True) as mq, mq.listen("T", loud.handle, group="loud"):
+        await loud.full.wait()
+    for message in loud.messages:
+        assert f"consumed {message}" in caplog.text
+
+
+@pytest.mark.feature("F228", "F196")
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("batch", [False, 8], ids=["one", "batch"])
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
+async def test_however_a_handler_leaves_its_messages_come_again(
+    broker, consuming, caplog, tools, error, batch, threads
+):
+    await tools.fill(consuming, 12)
+    consumed, gate = set(), tools.Gate(12)
+
+    def handle(item):
+        items = item if isinstance(item, list) else [item]
+        if any(one.attempt == 1 for one in items):
+            raise error
+        for one in items:
+            consumed.add(one.body)
+            gate.count()
+
+    async def handle_async(item):
+        handle(item)
+
+    handler = handle if threads else handle_async
+    async with (
+        consuming(redelivery_delay_ms=10, consume_threads_min=1, consume_threads_max=2) as mq,
+        mq.listen("T", handler, batch=batch) as listener,
+    ):
+        await gate.wait()
+        assert listener.counts.failed == 12
+    assert consumed == set(tools.numbers(12))
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 12
+    assert f"a handler failed at {MessageQueue('T', 'broker-a', 0)}" in caplog.text

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 
 import pytest
 
+from kourou.client import handlers
+from kourou.client.consume_log import ConsumeLog
 from kourou.client.handlers import CoroutineRunner, ThreadRunner
 from kourou.clock import SystemClock
 
@@ -40,9 +43,13 @@ class Reports:
         assert await asyncio.get_running_loop().run_in_executor(None, self.complete.wait, 10)
 
 
+def consume_log():
+    return ConsumeLog(SystemClock(), logging.DEBUG)
+
+
 async def coroutine_runner(handler, reports, concurrency=4):
     return CoroutineRunner(
-        asyncio.get_running_loop(), handler, reports, SystemClock(), concurrency=concurrency
+        asyncio.get_running_loop(), handler, reports, consume_log(), concurrency=concurrency
     )
 
 
@@ -50,7 +57,7 @@ def thread_runner(handler, reports, threads_min=1, threads_max=3):
     return ThreadRunner(
         handler,
         reports,
-        SystemClock(),
+        consume_log(),
         threads_min=threads_min,
         threads_max=threads_max,
         name="test",
@@ -237,3 +244,127 @@ async def test_closing_threads_waits_for_the_running_call():
     gate.set()
     assert await runner.close(5000) is True
     assert calls == [1]
+
+
+# -- handlers that leave by other ways than an Exception ------------------------------------------
+
+
+class Odd(BaseException):
+    """What an application's library may raise."""
+
+
+WAYS_OUT = [
+    pytest.param(asyncio.CancelledError("gone"), id="cancelled"),
+    pytest.param(SystemExit("gone"), id="exit"),
+    pytest.param(Odd("gone"), id="odd"),
+]
+
+
+@pytest.mark.parametrize("error", WAYS_OUT)
+async def test_a_coroutine_that_leaves_in_any_way_is_reported(error):
+    async def handler(item):
+        if item % 2:
+            raise error
+
+    reports = Reports(100)
+    runner = await coroutine_runner(handler, reports, concurrency=2)
+    runner.hand(range(100))
+    await reports.wait()
+    assert sorted(reports.done) == list(range(0, 100, 2))
+    assert sorted(reports.errors) == [(item, "gone") for item in range(1, 100, 2)]
+    assert await runner.close(1000)
+
+
+@pytest.mark.parametrize("error", [*WAYS_OUT, pytest.param(KeyboardInterrupt("gone"), id="ctrl-c")])
+async def test_a_function_that_leaves_in_any_way_is_reported_and_its_thread_lives(error):
+    def handler(item):
+        if item % 2:
+            raise error
+
+    reports = Reports(100)
+    runner = thread_runner(handler, reports, threads_min=2, threads_max=2)
+    runner.hand(range(100))
+    await reports.wait()
+    assert sorted(reports.done) == list(range(0, 100, 2))
+    assert sorted(reports.errors) == [(item, "gone") for item in range(1, 100, 2)]
+    assert all(thread.is_alive() for thread in runner._threads)
+    assert await runner.close(5000)
+
+
+async def test_a_worker_whose_task_was_cancelled_is_replaced(monkeypatch):
+    monkeypatch.setattr(handlers, "REPLACE_AFTER_S", 0)
+
+    async def handler(item):
+        if item == 0:
+            asyncio.current_task().cancel("by itself")
+            await asyncio.Event().wait()
+
+    reports = Reports(3)
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand(range(3))
+    await reports.wait()
+    assert reports.errors == [(0, "by itself")]
+    assert reports.done == [1, 2]
+    assert await runner.close(1000)
+
+
+async def test_a_generators_end_in_a_coroutine_is_reported_too(monkeypatch):
+    monkeypatch.setattr(handlers, "REPLACE_AFTER_S", 0)
+
+    async def handler(item):
+        if item == 0:
+            raise GeneratorExit("gone")
+
+    reports = Reports(2)
+    runner = await coroutine_runner(handler, reports, concurrency=1)
+    runner.hand(range(2))
+    await reports.wait()
+    assert (reports.errors, reports.done) == ([(0, "gone")], [1])
+    assert await runner.close(1000)
+
+
+async def test_a_coroutine_cancelled_while_closing_is_not_reported():
+    started = asyncio.Event()
+
+    async def handler(_item):
+        started.set()
+        await asyncio.Event().wait()
+
+    reports = Reports(1)
+    runner = await coroutine_runner(handler, reports)
+    runner.hand([1])
+    await started.wait()
+    closing = asyncio.ensure_future(runner.close(10_000))
+    await asyncio.sleep(0)  # closing has begun
+    assert runner._closing
+    (worker,) = runner._workers
+    worker.cancel()
+    assert await closing is True
+    assert worker.cancelled()
+    assert (reports.done, reports.errors) == ([], []), "it comes again elsewhere"
+
+
+def test_ctrl_c_in_a_coroutine_is_reported_and_reaches_the_application(monkeypatch):
+    monkeypatch.setattr(handlers, "REPLACE_AFTER_S", 0)
+
+    async def handler(item):
+        if item == 0:
+            raise KeyboardInterrupt("ctrl-c")
+
+    async def start():
+        runner = await coroutine_runner(handler, reports, concurrency=1)
+        runner.hand([0, 1])
+        return runner
+
+    loop = asyncio.new_event_loop()
+    reports = Reports(2)
+    try:
+        runner = loop.run_until_complete(start())
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(reports.wait())
+        assert reports.errors == [(0, "ctrl-c")]
+        loop.run_until_complete(reports.wait())
+        assert reports.done == [1], "an application that goes on gets the others"
+        loop.run_until_complete(runner.close(1000))
+    finally:
+        loop.close()

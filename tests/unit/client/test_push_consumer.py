@@ -283,6 +283,29 @@ async def test_broadcasting_passes_failed_messages_over(broker, consuming, tools
     assert sorted(inbox.bodies) == [b"0", b"1", b"3"]
 
 
+@pytest.mark.parametrize(
+    ("error", "attempts"), [(asyncio.CancelledError, 2), (SystemExit, 1)], ids=["stopped", "failed"]
+)
+async def test_broadcasting_repeats_what_was_stopped_and_not_what_failed(
+    broker, consuming, tools, tmp_path, error, attempts
+):
+    await tools.fill(consuming, 1)
+    seen = []
+
+    async def handler(message):
+        seen.append(message.attempt)
+        if message.attempt == 1:
+            raise error
+
+    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
+    async with (
+        consuming(redelivery_delay_ms=10, **settings) as mq,
+        mq.listen("T", handler) as listener,
+    ):
+        await tools.until(broker, lambda: listener.counts.consumed == 1)
+    assert seen == [1, 2][:attempts]
+
+
 # -- an application's own parts -------------------------------------------------------------------
 
 
@@ -319,16 +342,19 @@ async def test_an_offset_store_that_fails_is_asked_again(broker, consuming, tool
     assert broker.committed == {}
 
 
-async def test_an_allocation_that_fails_keeps_what_there_is(broker, consuming, tools, caplog):
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+async def test_an_allocation_that_fails_keeps_what_there_is(
+    broker, consuming, tools, caplog, error
+):
     class Broken:
         name = "BROKEN"
 
         def __call__(self, queues, clients, client):
-            raise ZeroDivisionError
+            raise error
 
     async with consuming(allocation=Broken()) as mq, mq.listen("T", print) as listener:
         assert listener.assigned == []
-    assert "ZeroDivisionError" in caplog.text
+    assert error.__name__ in caplog.text
 
 
 async def test_closing_finishes_running_handlers(broker, consuming, tools):

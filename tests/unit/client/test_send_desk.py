@@ -207,3 +207,15 @@ async def test_every_outcome_is_logged_with_its_keys(cluster, producing, caplog,
     assert "keys 'order-1': SEND_OK" in text
     assert "keys 'order-2'" in text
     assert "too long" in text
+
+
+@pytest.mark.feature("F368")
+async def test_a_setting_raises_these_lines_to_info(cluster, producing, caplog):
+    cluster.broker()
+    caplog.set_level(logging.INFO, "kourou.client.send")
+    async with producing() as mq:
+        await mq.send("T", b"", keys="quiet")
+    async with producing(log_messages=True) as mq:
+        await mq.send("T", b"", keys="loud")
+    assert "keys 'loud': SEND_OK" in caplog.text
+    assert "quiet" not in caplog.text

@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 
 from kourou.client.drafts import Place
 from kourou.client.outbox import Lane, Terms, Unsent
-from kourou.client.send_frames import (
-    FRAME_RECORD_BYTES_MAX,
-    FRAME_RECORDS_MAX,
-    frames,
-    gather,
-    outcomes_of,
-    request_of,
-)
+from kourou.client.send_frames import frames, gather, outcomes_of, request_of
 from kourou.errors import Code, MessageIllegal, NoPermission, UnknownOutcome
+from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.sending import SendRecordsResponse
@@ -220,3 +214,10 @@ def test_no_answer_header_leaves_the_outcome_unknown():
     [outcome] = outcomes_of(frame, 0, "", None)
     assert isinstance(outcome, UnknownOutcome)
     assert not isinstance(outcome, SendResult)
+
+
+def test_traces_of_further_messages_travel_in_the_header():
+    (frame,) = frames(gather([unsent(lane(0), b"1")]))
+    about = {"producer_group": "g", "default_topic": "", "default_topic_queue_nums": 0}
+    assert request_of(frame, **about)[0].contexts == b""
+    assert request_of(frame, **about, contexts=b"c" * 25)[0].contexts == b"c" * 25

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 
 import pytest
 
+from kourou.client import setting as setting_module
 from kourou.client.setting import Settings, setting
 from kourou.errors import ConfigError
 
@@ -23,6 +25,7 @@ class Sample(Settings):
     on: bool = setting(False, "Whether.", rocketmq="switchedOn")
     mode: Mode = setting(Mode.SLOW, "How.", rocketmq="mode")  # noqa: RUF009 - a field, as dataclasses.field() makes
     names: tuple[str, ...] = setting((), "Which.", rocketmq="names")
+    someday: int = setting(0, "Later.", rocketmq="someDay", without_effect=True)
 
 
 @pytest.mark.parametrize(("name", "value"), [("count", 0), ("count", 10), ("least", 4)])
@@ -58,4 +61,17 @@ def test_a_description_has_everything():
         "rocketmq": "howMany",
         "minimum": 1,
         "maximum": 9,
+        "without_effect": False,
     }
+    assert Sample.describe()[-1]["without_effect"] is True
+
+
+def test_setting_what_has_no_effect_yet_is_said_once(caplog, monkeypatch):
+    monkeypatch.setattr(setting_module, "_warned", set())
+    Sample(someday=0)
+    assert not caplog.records, "the default asks for nothing"
+    chosen = Sample.from_rocketmq(someDay="3")
+    dataclasses.replace(chosen, count=4)
+    assert [one.getMessage() for one in caplog.records] == [
+        "someday has no effect in this version of Kourou"
+    ]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import logging
+from pathlib import Path
 
 import pytest
 
+import kourou.client
+from kourou import sync
 from kourou.client.allocation import AveragelyByCircle
 from kourou.client.settings import (
     ClientSettings,
@@ -135,3 +140,29 @@ def test_consume_timestamp():
     assert later - earlier == 1000
     with pytest.raises(ConfigError):
         consume_timestamp_ms("yesterday", 0)
+
+
+def attributes_read() -> set[str]:
+    """The name of every attribute that some module of the client reads."""
+    (folder,) = kourou.client.__path__
+    return {
+        node.attr
+        for path in (*Path(folder).glob("*.py"), Path(sync.__file__))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", [ClientSettings, ProducerSettings, ConsumerSettings, PullConsumerSettings]
+)
+def test_a_setting_is_read_or_is_said_to_have_no_effect(kind):
+    read = attributes_read()
+    rows = kind.describe()
+    silent = {row["name"] for row in rows if row["without_effect"]}
+    assert silent == {row["name"] for row in rows} - read
+
+
+def test_the_level_of_lines_about_messages():
+    assert ClientSettings().message_log_level == logging.DEBUG
+    assert ClientSettings(log_messages=True).message_log_level == logging.INFO

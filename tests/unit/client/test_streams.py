@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
+from kourou.client.consume_log import ConsumeLog
 from kourou.client.received import ReceivedMessage
 from kourou.client.streams import BlockingStreamRunner, StreamRunner
 from kourou.model.queue import MessageQueue
+from kourou.testing.clock import ManualClock
+
+CLOCK = ManualClock()
+LOG = ConsumeLog(CLOCK, logging.INFO)
 
 
 class Reports:
@@ -28,7 +34,11 @@ class Reports:
 
 
 def messages(count):
-    return [ReceivedMessage(MessageQueue("T", "b", 0), offset, 10) for offset in range(count)]
+    queue = MessageQueue("T", "b", 0)
+    return [
+        ReceivedMessage(queue, offset, 10, _properties={"UNIQ_KEY": f"K{offset}"})
+        for offset in range(count)
+    ]
 
 
 @pytest.fixture
@@ -39,7 +49,7 @@ def reports():
 @pytest.fixture
 async def stream(reports):
     def make(*, auto_ack=True):
-        return StreamRunner(asyncio.get_running_loop(), reports, auto_ack=auto_ack)
+        return StreamRunner(asyncio.get_running_loop(), reports, LOG, auto_ack=auto_ack)
 
     return make
 
@@ -83,14 +93,31 @@ async def test_with_a_message(reports, stream, caplog):
     assert reports.errors == [(1, "no")]
 
 
-async def test_a_cancelled_block_neither_acknowledges_nor_retries(reports, stream):
-    runner = stream(auto_ack=False)
-    runner.hand(messages(1))
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("auto_ack", [True, False])
+async def test_a_block_that_is_broken_off_asks_for_a_retry(reports, stream, error, auto_ack):
+    runner = stream(auto_ack=auto_ack)
+    runner.hand(messages(2))
     message = await anext(runner)
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(error):
         async with message:
-            raise asyncio.CancelledError
-    assert (reports.done, reports.errors) == ([], [])
+            raise error("stop")
+    assert reports.errors == [(0, "stop")]
+    await anext(runner)
+    assert reports.done == [], "moving on does not acknowledge what was not consumed"
+
+
+@pytest.mark.feature("F375")
+async def test_what_was_consumed_is_logged_with_its_time(reports, stream, caplog):
+    caplog.set_level(logging.INFO, "kourou.client.consume")
+    runner = stream()
+    runner.hand(messages(3))
+    first = await anext(runner)
+    CLOCK.advance(5)
+    second = await anext(runner)
+    second.retry()
+    await anext(runner)
+    assert [one.getMessage() for one in caplog.records] == [f"consumed {first} in 5 ms"]
 
 
 async def test_messages_of_lost_queues_are_passed_over(reports, stream):
@@ -120,14 +147,14 @@ async def test_closing_ends_the_iteration(reports, stream):
 
 async def test_an_end_for_a_loop_that_is_gone(reports):
     loop = asyncio.new_event_loop()
-    runner = StreamRunner(loop, reports, auto_ack=True)
+    runner = StreamRunner(loop, reports, LOG, auto_ack=True)
     loop.close()
     runner.hand(messages(1))
     assert await runner.close(0)
 
 
 async def test_blocking(reports):
-    runner = BlockingStreamRunner(reports, auto_ack=True)
+    runner = BlockingStreamRunner(reports, LOG, auto_ack=True)
     runner.hand(messages(3))
     reports.unwanted = {1}
     seen = []
@@ -142,7 +169,7 @@ async def test_blocking(reports):
 
 
 async def test_blocking_ends(reports):
-    runner = BlockingStreamRunner(reports, auto_ack=True)
+    runner = BlockingStreamRunner(reports, LOG, auto_ack=True)
     waiting = asyncio.get_running_loop().run_in_executor(None, lambda: list(runner))
     assert await runner.close(0)
     assert await waiting == []

@@ -25,6 +25,24 @@ def test_async_flush_answers_when_appended() -> None:
     assert desk.confirmed == 100
 
 
+@pytest.mark.feature("F102", "F106")
+def test_staged_appends_are_answered_at_once_and_read_when_written() -> None:
+    desk = Confirmations(sync_flush=False, flush_timeout_ms=1, end=0, flushed=0, staged=True)
+    desk.append(100)
+    reply = Reply(TO)
+    assert desk.owe(0, 100, reply) == [reply]
+    assert desk.want_flush() == []
+    assert desk.confirmed == 0
+    desk.append(200)
+    desk.written_to(100)
+    assert desk.confirmed == 100
+    desk.flushed_to(100)
+    desk.written_to(200)
+    assert desk.confirmed == 200
+    desk.fail("EIO")
+    assert desk.confirmed == 100, "after a failure only what is flushed is sure"
+
+
 @pytest.mark.feature("F094", "F095")
 def test_sync_flush_answers_when_flushed_and_one_flush_serves_a_batch() -> None:
     desk = confirmations(sync=True)

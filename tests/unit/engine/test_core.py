@@ -1,5 +1,7 @@
 """Inputs in, effects out, in order."""
 
+from dataclasses import replace
+
 import pytest
 
 from kourou.engine.core import appended_bytes
@@ -155,9 +157,17 @@ def test_time_alone_does_nothing(engine) -> None:
 
 
 def test_a_oneway_request_is_carried_out(engine, draft, records) -> None:
-    from dataclasses import replace
 
     _, received = engine.received(*records([draft()]))
     received.to = replace(received.to, oneway=True)
     engine.handle(received)
     assert len(engine.stored("orders")) == 1
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_appends_of_a_traced_request_say_whose_they_are(engine, draft, records, flags) -> None:
+    _, received = engine.received(*records([draft()]))
+    received.to = replace(received.to, trace=bytes(range(1, 25)) + bytes([flags]))
+    effects = engine.core.handle(engine.now_ms, [received])
+    appends = [effect for effect in effects if isinstance(effect, Append)]
+    assert {append.to for append in appends} == {received.to if flags else None}

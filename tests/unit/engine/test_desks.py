@@ -32,10 +32,12 @@ def test_settings_kept_elsewhere_go_there(engine) -> None:
     desks.apply("channelExpiredTimeout", 8)
     desks.apply("groupSubscriptionPolicy", "refuse")
     desks.apply("flushConsumerOffsetInterval", 9)
+    desks.apply("deleteWhen", "3;15")
     assert desks.confirmations.flush_timeout_ms == 7
     assert desks.membership.expiry_ms == 8
     assert desks.membership.policy is SubscriptionPolicy.REFUSE
     assert desks.commits.interval_ms == 9
+    assert engine.policy.delete_hours == (3, 15)
 
 
 @pytest.mark.feature("F331")

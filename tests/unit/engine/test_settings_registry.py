@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.engine.retention import HOURS_PATTERN
 from kourou.engine.settings_registry import (
     SettingSpec,
     SettingsRegistry,
@@ -14,6 +15,7 @@ from kourou.errors import Code, ConfigError, NoPermission
 
 REGISTRY = SettingsRegistry(
     [
+        SettingSpec("deleteWhen", "04", dynamic=True, pattern=HOURS_PATTERN),
         SettingSpec("fileReservedTime", 72, dynamic=True, minimum=1, maximum=87_600),
         SettingSpec("brokerPermission", 6, dynamic=True, choices=("0", "2", "4", "6")),
         SettingSpec("traceOn", True, dynamic=True),
@@ -113,6 +115,7 @@ def spec(name: str) -> SettingSpec:
         ("traceOn", "FALSE", False),
         ("logLevel", "debug", "debug"),
         ("regionId", "eu west", "eu west"),
+        ("deleteWhen", "04;16", "04;16"),
     ],
 )
 def test_values_take_the_type_of_their_key(name: str, text: str, value: object):
@@ -136,6 +139,9 @@ def test_values_take_the_type_of_their_key(name: str, text: str, value: object):
         ("regionId", "a\nlistenPort=1"),
         ("regionId", "a\x00"),
         ("regionId", "x" * 1_025),
+        ("deleteWhen", "24"),
+        ("deleteWhen", "04,16"),
+        ("deleteWhen", ""),
     ],
 )
 def test_values_that_do_not_fit_are_refused_by_name(name: str, text: str):

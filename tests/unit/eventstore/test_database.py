@@ -7,13 +7,21 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from kourou.errors import ConfigError, MetadataUnavailable
-from kourou.eventstore.database import Database, sqlite_url
+from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
+from kourou.eventstore.database import Database, check_url, sqlite_url, with_password
+from kourou.eventstore.postgres import connect_arguments
 
 
 @pytest.mark.parametrize(
     "url",
-    ["", "hello", "mysql://alice:secret@host/db", "sqlite+nothing:///x", "postgresql+nothing://h"],
+    [
+        "",
+        "hello",
+        "mysql://alice:secret@host/db",
+        "sqlite+nothing:///x",
+        "postgresql+nothing://h",
+        "postgresql+psycopg2://alice:secret@host/db",
+    ],
 )
 def test_a_url_that_cannot_be_used_is_refused_without_repeating_a_password(url: str):
     with pytest.raises(ConfigError) as refused:
@@ -91,15 +99,9 @@ def test_a_database_in_memory_is_one_for_all_connections():
     database.close()
 
 
-@pytest.mark.parametrize("what", ["missing directory", "directory", "not a database"])
+@pytest.mark.parametrize("what", ["missing directory", "directory"])
 def test_what_cannot_be_opened_is_unavailable_in_one_sentence(tmp_path: Path, what: str):
-    path = {
-        "missing directory": tmp_path / "no" / "events.db",
-        "directory": tmp_path,
-        "not a database": tmp_path / "text.db",
-    }[what]
-    if what == "not a database":
-        path.write_text("this is a letter and no database, whatever its name may say\n" * 40)
+    path = {"missing directory": tmp_path / "no" / "events.db", "directory": tmp_path}[what]
     database = Database(sqlite_url(path))
     with pytest.raises(MetadataUnavailable) as refused, database.reading() as connection:
         connection.exec_driver_sql("SELECT 1")
@@ -107,3 +109,67 @@ def test_what_cannot_be_opened_is_unavailable_in_one_sentence(tmp_path: Path, wh
     assert "\n" not in str(refused.value)
     assert refused.value.retryable
     database.close()
+
+
+def test_what_is_no_database_is_damaged_in_one_sentence(tmp_path: Path):
+    """Waiting would not mend it, so it is not called unavailable."""
+    path = tmp_path / "text.db"
+    path.write_text("this is a letter and no database, whatever its name may say\n" * 40)
+    database = Database(sqlite_url(path))
+    with pytest.raises(Corrupt, match="is damaged") as refused, database.reading() as connection:
+        connection.exec_driver_sql("SELECT 1")
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not refused.value.retryable
+    database.close()
+
+
+def test_a_database_that_is_damaged_inside_is_called_so(tmp_path: Path):
+    path = tmp_path / "events.db"
+    database = Database(sqlite_url(path))
+    with database.writing() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (a)")
+        connection.exec_driver_sql("INSERT INTO t VALUES (1)")
+    database.close()
+    path.write_bytes(path.read_bytes()[:4_096] + bytes([0xA5]) * 4_096)
+    with pytest.raises(Corrupt, match="is damaged"), database.reading() as connection:
+        connection.exec_driver_sql("SELECT a FROM t").all()
+    database.close()
+
+
+def test_a_url_is_checked_without_connecting(tmp_path: Path):
+    check_url(sqlite_url(tmp_path / "no" / "events.db"))
+    with pytest.raises(ConfigError):
+        check_url("mysql://host/db")
+
+
+def test_a_password_comes_from_a_file(tmp_path: Path):
+    file = tmp_path / "password"
+    for content in (b"p@ss/w:rd%", b"p@ss/w:rd%\n", b"p@ss/w:rd%\r\n"):
+        file.write_bytes(content)
+        url = sa.make_url(with_password("postgresql://kourou@db:5432/kourou", file))
+        assert (url.password, url.username, url.host) == ("p@ss/w:rd%", "kourou", "db")
+    assert with_password("postgresql://h/d", None) == "postgresql://h/d"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff", b"x" * 1_025])
+def test_a_file_without_a_password_is_refused(tmp_path: Path, content: bytes | None):
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match="password"):
+        with_password("postgresql://kourou@db/kourou", file)
+
+
+def test_two_passwords_are_one_too_many(tmp_path: Path):
+    file = tmp_path / "password"
+    file.write_text("one")
+    with pytest.raises(ConfigError) as refused:
+        with_password("postgresql://kourou:another@db/kourou", file)
+    assert "another" not in str(refused.value)
+
+
+def test_postgresql_is_asked_for_texts_whatever_its_locale():
+    """A database in a bare locale (SQL_ASCII) would else answer bytes, which breaks at connect."""
+    url = sa.make_url("postgresql+psycopg://kourou@db/kourou")
+    assert connect_arguments(url)["client_encoding"] == "utf8"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -16,25 +15,29 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from kourou.errors import MetadataUnavailable
+from kourou.engine.control import CONTROL
+from kourou.engine.events import Recorded, TopicPut
+from kourou.engine.key_values import KEY_VALUES
+from kourou.errors import ConfigError, MetadataUnavailable
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
+from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.schema import bring_up_to_date, current_revision, upgrade
 from kourou.eventstore.tables import metadata
+from kourou.model.topic import TopicConfig
 
-POSTGRES_URL = os.environ.get("KOUROU_TEST_POSTGRES_URL", "")
 REVISIONS = [
     each.revision for each in ScriptDirectory.from_config(schema.alembic_config()).walk_revisions()
 ]
 
 
-@pytest.fixture(params=["sqlite", *(["postgresql"] if POSTGRES_URL else [])])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    is_sqlite = request.param == "sqlite"
-    opened = Database(sqlite_url(tmp_path / "events.db") if is_sqlite else POSTGRES_URL)
-    with opened.writing() as connection:
-        metadata.drop_all(connection)
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {schema.VERSION_TABLE}")
+    if request.param == "sqlite":
+        url = sqlite_url(tmp_path / "events.db")
+    else:
+        url = request.getfixturevalue("postgres").new_database()
+    opened = Database(url)
     yield opened
     opened.close()
 
@@ -49,26 +52,119 @@ def tables(database: Database) -> set[str]:
         return set(sa.inspect(connection).get_table_names())
 
 
+REVISIONS.reverse()
+
+WRITTEN = {
+    "0001": """
+    INSERT INTO streams (name, first_offset, next_offset, position, at_ms,
+      snapshot_bytes, bytes_since_snapshot) VALUES
+      ('control', 0, 3, 700, 1030, 100, 190), ('key-values', 0, 1, -1, 7, 0, 60);
+    INSERT INTO events (stream, "offset", position, at_ms, as_of_ms, type, aggregate,
+      actor, reason, trace_id, body) VALUES
+      ('control', 0, 0, 1010, 1010, 'TopicPut', 'topic/A', 'admin:alice', 'first', '0af7',
+       '{"type":"TopicPut","topic":{"name":"A","read_queue_nums":8,"write_queue_nums":8,' ||
+       '"perm":6,"topic_filter_type":"SINGLE_TAG","topic_sys_flag":0,"order":false},"before":null}'),
+      ('control', 1, 300, 1030, 1030, 'TopicPut', 'topic/A', 'admin:bob', 'more', '',
+       '{"type":"TopicPut","topic":{"name":"A","read_queue_nums":16,"write_queue_nums":16,' ||
+       '"perm":6,"topic_filter_type":"SINGLE_TAG","topic_sys_flag":0,"order":false},' ||
+       '"before":{"name":"A","read_queue_nums":8,"write_queue_nums":8,' ||
+       '"perm":6,"topic_filter_type":"SINGLE_TAG","topic_sys_flag":0,"order":false}}'),
+      ('control', 2, 700, 1020, 1030, 'Later', 'later/x', 'admin:bob', '', '',
+       '{"type":"Later","unknown":[1.50]}'),
+      ('key-values', 0, -1, 7, 7, 'KeyValuePut', 'key-values/N', 'b', '', '',
+       '{"type":"KeyValuePut","namespace":"N","key":"k","value":"1","before":null}');
+    """,
+}
+"""What a store of each revision may hold, as its program wrote it. Never changed once released."""
+
+
+def write_as_of(database: Database, start: str) -> None:
+    """Make the tables of a revision, and rows as they were written then."""
+    with database.writing() as connection:
+        upgrade(connection, start, "test")
+        for statement in WRITTEN[start].split(";\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+
+
+def drift(database: Database) -> list[object]:
+    """What Alembic would have to change to get the tables of the code."""
+    with database.reading() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "version_table": schema.VERSION_TABLE,
+                "compare_type": True,
+                "compare_server_default": True,
+            },
+        )
+        return list(compare_metadata(context, metadata))
+
+
+def statements(database: Database) -> set[str]:
+    """SQLite's tables as they were made: Alembic does not compare `WITHOUT ROWID`."""
+    with database.reading() as connection:
+        made = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        return {" ".join(sql.split()) for sql in made.scalars() if schema.VERSION_TABLE not in sql}
+
+
 @pytest.mark.parametrize("start", [None, *REVISIONS])
 def test_every_older_store_is_upgraded_to_exactly_the_tables_of_the_code(
     database: Database, start: str | None
 ):
     if start is not None:
-        with database.writing() as connection:
-            upgrade(connection, start, "test")
+        write_as_of(database, start)
     bring_up_to_date(database)
     assert revision(database) == schema.HEAD
-    with database.reading() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True}
-        )
-        assert compare_metadata(context, metadata) == []
+    assert drift(database) == []
+    if database.is_sqlite:
+        made = Database("sqlite://")
+        with made.writing() as connection:
+            metadata.create_all(connection)
+        assert statements(database) == statements(made)
+        made.close()
+
+
+@pytest.mark.parametrize("start", REVISIONS)
+def test_what_an_older_program_wrote_is_read_and_added_to(database: Database, start: str):
+    """One revision after another, as somebody does who never leaves one out."""
+    write_as_of(database, start)
+    for later in REVISIONS[REVISIONS.index(start) :]:
+        with database.writing() as connection:
+            upgrade(connection, later, "test")
+        assert revision(database) == later
+    store = EventStore(database)
+    assert (store.info().next_offset, store.info().position, store.info().at_ms) == (3, 700, 1030)
+    first, second, third = store.events()
+    assert (first.actor, first.reason, first.trace_id) == ("admin:alice", "first", "0af7")
+    assert second.event == TopicPut(TopicConfig("A", 16, 16), TopicConfig("A", 8, 8))
+    assert (third.at_ms, third.event.type) == (1020, "Later")
+    assert store.load(CONTROL)[0].topics.table["A"] == TopicConfig("A", 16, 16)
+    assert store.load(CONTROL, as_of_ms=1029)[0].topics.table["A"] == TopicConfig("A", 8, 8)
+    assert store.history("topic/A").entries == (second, first)
+    assert store.load(KEY_VALUES)[0].table == {"N": {"k": "1"}}
+    store.snapshot(CONTROL.snapshot(store.load(CONTROL)[0]))
+    added = Recorded(3, 900, 1040, "admin:eve", "", "", TopicPut(TopicConfig("B")))
+    assert store.append([second, third, added]) == 1
+    assert set(store.load(CONTROL)[0].topics.table) == {"A", "B"}
+
+
+def test_every_revision_can_be_tried():
+    assert list(WRITTEN) == REVISIONS
+
+
+def test_a_table_that_differs_is_noticed(database: Database):
+    bring_up_to_date(database)
+    with database.writing() as connection:
+        connection.exec_driver_sql("DROP INDEX events_by_time")
+        connection.exec_driver_sql("ALTER TABLE streams ADD COLUMN more INTEGER")
+    assert {each[0] for each in drift(database)} == {"add_index", "remove_column"}  # type: ignore[index]  # Alembic's tuples
 
 
 def test_the_code_names_the_newest_revision():
     script = ScriptDirectory.from_config(schema.alembic_config())
     assert script.get_heads() == [schema.HEAD]
-    assert REVISIONS[-1] == "0001"
+    assert (REVISIONS[0], REVISIONS[-1]) == ("0001", schema.HEAD)
 
 
 def test_a_store_of_a_newer_version_is_refused_and_left_alone(database: Database):
@@ -76,9 +172,9 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(database: Database
     with database.writing() as connection:
         connection.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
     before = tables(database)
-    with pytest.raises(MetadataUnavailable, match="revision 9999") as refused:
+    with pytest.raises(ConfigError, match=r"newer version.*revision 9999.*up to 0001") as refused:
         bring_up_to_date(database)
-    assert "newer version" in refused.value.hint
+    assert "newer program" in refused.value.hint
     assert revision(database) == "9999"
     assert tables(database) == before
 
@@ -108,8 +204,9 @@ def test_an_upgrade_that_fails_halfway_changes_nothing(
     assert revision(database) == "0001"
 
 
-def test_two_that_open_a_new_store_at_once_do_not_collide(tmp_path: Path):
-    databases = [Database(sqlite_url(tmp_path / "events.db")) for _ in range(4)]
+def test_two_that_open_a_new_store_at_once_do_not_collide(database: Database):
+    url = database.engine.url.render_as_string(hide_password=False)
+    databases = [Database(url) for _ in range(4)]
     barrier, failures = threading.Barrier(len(databases)), []
 
     def open_one(database: Database) -> None:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from kourou.engine.peer import Peer
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.protocol.frames import Kind, decode_frame, encode_request
+from kourou.protocol.frames import (
+    Frame,
+    Kind,
+    decode_frame,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
 from kourou.protocol.messages.broker_admin import GetBrokerConfig
-from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
+from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
 from kourou.protocol.messages.sending import SendMessage
+from kourou.service import clear_text
+from kourou.service.admin_http import AdminHttp
 from kourou.store.config_files import TOPICS
 from kourou.store.config_json import TopicTable, encode_topics
+from kourou.transport import zmq_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound
 from kourou_broker import app
@@ -38,6 +54,11 @@ def settings(root: Path, **changes: object) -> BrokerSettings:
 def message(**fields: object) -> SendMessage:
     given = {"producer_group": "p", "topic": "orders", "queue_id": 0, "born_timestamp": 1, **fields}
     return SendMessage(default_topic="TBW102", default_topic_queue_nums=4, **given)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -99,15 +120,140 @@ async def test_what_another_broker_wrote_is_kept_and_not_made_again(tmp_path) ->
         assert "broker-a" in control.topics
 
 
-async def test_a_taken_port_leaves_the_store_usable(tmp_path) -> None:
-    async with running(settings(tmp_path / "one")) as (first, _):
-        port = first._server.port
-        second = BrokerService(settings(tmp_path / "two", zmq_port=port))
-        with pytest.raises(ConfigError):
-            await second.recover(lambda _error: None)
-        await second.stop()
-    async with running(settings(tmp_path / "two")):
+@pytest.mark.parametrize("which", ["zmq_port", "admin_port_wanted"])
+async def test_a_taken_port_is_known_before_anything_is_made(tmp_path, which) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        given = settings(tmp_path, admin_enabled=True, **{which: taken.getsockname()[1]})
+        service = BrokerService(given)
+        with pytest.raises(ConfigError, match=str(taken.getsockname()[1])):
+            await service.recover(lambda _error: None)
+        await service.stop()
+    assert not given.store_root.exists()
+    async with running(settings(tmp_path)):
         pass
+
+
+async def page(admin: AdminHttp, path: str) -> tuple[int, str]:
+    async with ClientSession() as session, session.get(f"http://{admin.address}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+async def test_while_it_recovers_it_says_so(tmp_path, monkeypatch) -> None:
+    may_go_on = threading.Event()
+    opening = app.open_store
+
+    def slow(*given: object):
+        may_go_on.wait(60)
+        return opening(*given)
+
+    monkeypatch.setattr(app, "open_store", slow)
+    service = BrokerService(settings(tmp_path, admin_enabled=True))
+    recovering = asyncio.ensure_future(service.recover(lambda _error: None))
+    try:
+        await until(lambda: service._admin is not None)
+        connection = ZmqConnection(f"127.0.0.1:{service._server.port}")
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=20_000)
+        assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, app.STARTING)
+        assert await page(service._admin, "/healthz") == (200, "ok\n")
+        assert await page(service._admin, "/readyz") == (503, "starting\n")
+        assert await page(service._admin, "/metrics") == (200, "")
+        assert await page(service._admin, "/statistics") == (200, '{"starting":true}')
+        assert not (tmp_path / "store").exists()
+    finally:
+        may_go_on.set()
+        await recovering
+    await service.serve()
+    assert await page(service._admin, "/readyz") == (200, "ok\n")
+    reply = await connection.request(message(), body=(b"x",), timeout_ms=20_000)
+    assert reply.code == Code.SUCCESS
+    connection.close()
+    await service.drain()
+    assert await page(service._admin, "/readyz") == (503, "not serving\n")
+    await service.stop()
+
+
+async def test_open_to_the_network_it_says_so_again_and_again(
+    tmp_path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(zmq_server, "CLEAR_TEXT_WARNING_S", 0.0)
+    monkeypatch.setattr(clear_text, "PERIOD_S", 0.0)
+    given = settings(
+        tmp_path,
+        bind_address="0.0.0.0",
+        admin_host="0.0.0.0",
+        admin_enabled=True,
+        insecure_network=True,
+    )
+    with caplog.at_level(logging.WARNING, "kourou"):
+        service = BrokerService(given)
+        await service.recover(lambda _error: None)
+        for sentence in ("in clear text", "anybody may read them"):
+            await until(lambda said=sentence: caplog.text.count(said) >= 3)
+        await service.stop()
+
+
+async def test_every_answer_carries_the_trace_of_its_request(tmp_path) -> None:
+    """By the desks, by the frame reader that refuses, and by a full inbox alike."""
+    trace = bytes(range(1, 26))
+    outcomes: list[Frame] = []
+    async with running(settings(tmp_path, admin_enabled=False)) as (service, connection):
+        for number, request in enumerate(
+            [GetBrokerConfig(), GetRouteInfoByTopic(topic="orders")], start=1
+        ):
+            head = encode_request(request, correlation=number, deadline_ms=9_000, trace=trace)
+            deadline_ms = service._clock.monotonic_ms() + 20_000
+            connection.submit([head], number, outcomes.append, deadline_ms)
+        await until(lambda: len(outcomes) == 2)
+    assert [frame.trace for frame in outcomes] == [trace, trace]
+    assert {frame.code for frame in outcomes} == {
+        Code.SUCCESS,
+        Code.REQUEST_CODE_NOT_SUPPORTED,
+    }
+
+
+@pytest.mark.feature("F350")
+async def test_without_sync_flush_a_send_does_not_wait_for_the_disk(tmp_path, monkeypatch) -> None:
+    given = settings(tmp_path)
+    async with running(given) as (service, connection):
+        store, may_flush = service._parts.store, threading.Event()
+        flush = store.flush
+
+        def held() -> int:
+            may_flush.wait(60)
+            return flush()
+
+        monkeypatch.setattr(store, "flush", held)
+        before = store.flushed
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=20_000)
+        assert reply.code == Code.SUCCESS
+        assert store.flushed == before < store.end
+        may_flush.set()
+
+
+@pytest.mark.feature("F326")
+async def test_it_registers_with_the_name_servers_that_are_named(tmp_path) -> None:
+    heard: list[RegisterBroker] = []
+
+    def answer(frames: list[Inbound]) -> None:
+        for inbound in frames:
+            request = decode_request(inbound.frame)
+            if isinstance(request, RegisterBroker):
+                heard.append(request)
+            head = encode_reply(inbound.frame.correlation, Code.SUCCESS)
+            name_server.send(inbound.peer, (head,))
+
+    name_server = zmq_server.ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
+    name_server.start()
+    try:
+        async with running(settings(tmp_path)) as (service, _):
+            assert service._registration is None, "none is named by default"
+        assert heard == []
+        async with running(settings(tmp_path, namesrv_addr=f" {name_server.address}; ")):
+            assert [request.broker_name for request in heard] == ["broker-a"]
+    finally:
+        name_server.close()
 
 
 async def test_without_its_database_the_broker_serves(tmp_path) -> None:

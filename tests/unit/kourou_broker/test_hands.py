@@ -28,7 +28,7 @@ from kourou.engine.inputs import (
 )
 from kourou.engine.peer import Peer
 from kourou.errors import Code, StoreFaulted
-from kourou.protocol.frames import Kind, decode_frame
+from kourou.protocol.frames import NO_TRACE, Kind, decode_frame
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.properties import encode_properties
@@ -192,6 +192,37 @@ async def test_the_clock_flushes_what_nobody_waits_for(rig) -> None:
     one.hands.tick()
     await one.settled()
     assert one.seen(Flushed) == [Flushed(one.site.store.end)]
+
+
+PATIENT = {"interval_ms": 10**9, "thorough_ms": 10**9}
+
+
+@pytest.mark.feature("F098")
+async def test_appends_wake_the_flush_as_soon_as_enough_is_dirty(rig) -> None:
+    one = rig(log_flush=FlushPolicy(**PATIENT, least_pages=4, timed=False))
+    one.append(1, bytes(4_096 * 3))
+    await one.settled()
+    assert one.seen(Flushed) == [], "less than four pages wait for the clock"
+    one.append(1, bytes(4_096))
+    await one.settled()
+    assert one.seen(Flushed) == [Flushed(one.site.store.end)]
+
+
+@pytest.mark.feature("F098")
+async def test_with_a_timed_flush_no_append_wakes_it(rig) -> None:
+    one = rig(log_flush=FlushPolicy(**PATIENT, least_pages=4, timed=True))
+    one.append(1, bytes(4_096 * 9))
+    await one.settled()
+    assert one.seen(Flushed) == []
+
+
+async def test_what_comes_during_a_woken_flush_is_flushed_behind_it(rig) -> None:
+    one = rig(log_flush=FlushPolicy(**PATIENT, least_pages=1, timed=False))
+    one.append(1, bytes(5_000))
+    await asyncio.sleep(0)
+    one.append(1, bytes(5_000))
+    await one.settled()
+    assert one.site.store.dirty_bytes == 0
 
 
 @pytest.mark.fault
@@ -358,6 +389,15 @@ async def test_the_other_effects_go_where_they_belong(rig, caplog) -> None:
     assert one.changed == ["topics"]
     assert one.announced == 1
     assert "look at this" in caplog.text
+
+
+async def test_an_answer_carries_the_trace_of_its_request(rig) -> None:
+    one = rig()
+    trace = bytes(range(1, 26))
+    one.do(Reply(ReplyTo(PEER, 7, trace=trace)), Reply(ReplyTo(PEER, 8)))
+    traced, untraced = (decode_frame(parts) for _, parts in one.sent)
+    assert (traced.correlation, traced.trace) == (7, trace)
+    assert (untraced.correlation, untraced.trace) == (8, NO_TRACE)
 
 
 async def test_after_settling_nothing_is_started(rig) -> None:

@@ -80,3 +80,20 @@ def test_every_name_is_in_the_table(site) -> None:
     for sample in page(site, site.desks()):
         name = sample.split("{")[0]
         assert name in METRICS or name.removesuffix("_total") in METRICS
+
+
+def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
+    desks = site.desks()
+    desks.pressure.measured(1 << 40, 1 << 30, full=False)
+    desks.retention.deleted["forced"] = 3
+    desks.retention.unread_deleted["orders", "g"] = 7
+    desks.retention.unread_expiring = {("%RETRY%g", "g"): 5}
+    site.store.ages.steps = 2
+    found = page(site, desks)
+    assert value(found, "kourou_store_disk_level") == 4
+    assert value(found, "kourou_store_disk_refusing") == 1
+    assert value(found, "kourou_store_disk_low") == 1
+    assert value(found, "kourou_retention_segments_deleted_total", reason="forced") == 3
+    assert value(found, "kourou_retention_unread_deleted_total", topic="orders") == 7
+    assert value(found, "kourou_retention_unread_expiring_messages", is_retry="true") == 5
+    assert value(found, "kourou_clock_steps_total") == 2

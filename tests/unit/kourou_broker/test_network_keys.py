@@ -17,7 +17,7 @@ from kourou_broker.config import BrokerSettings
         ({"listen_port": 10_912}, "127.0.0.1:20912", 0),
         ({"listen_port": 0}, "127.0.0.1:0", 0),
         ({"listen_port": 1, "zmq_port": 5, "admin_port_wanted": 6}, "127.0.0.1:5", 6),
-        ({"bind_address": "::1"}, "[::1]:20911", 18_081),
+        ({"bind_address": "::1", "broker_ip1": "127.0.0.1"}, "[::1]:20911", 18_081),
         ({"admin_enabled": False}, "127.0.0.1:20911", None),
     ],
 )
@@ -31,9 +31,19 @@ def test_ports(keys: dict[str, object], zmq: str, admin: int | None) -> None:
 def test_the_address_that_clients_dial() -> None:
     assert BrokerSettings().broker_ip == "127.0.0.1"
     assert BrokerSettings(broker_ip1="192.0.2.7").broker_ip == "192.0.2.7"
-    assert BrokerSettings(bind_address="10.1.2.3").broker_ip == "10.1.2.3"
-    found = ipaddress.ip_address(BrokerSettings(bind_address="0.0.0.0").broker_ip)
+    assert BrokerSettings(bind_address="10.1.2.3", insecure_network=True).broker_ip == "10.1.2.3"
+    found = ipaddress.ip_address(
+        BrokerSettings(bind_address="0.0.0.0", insecure_network=True).broker_ip
+    )
     assert not found.is_unspecified
+
+
+def test_name_servers_are_dialled_over_zeromq() -> None:
+    assert BrokerSettings(namesrv_addr="10.0.0.1:9876; [::1]:30000").name_server_endpoints == (
+        "10.0.0.1:19876",
+        "[::1]:30000",
+    )
+    assert BrokerSettings().name_server_endpoints == ()
 
 
 def test_the_port_in_stored_records_is_rocketmqs() -> None:

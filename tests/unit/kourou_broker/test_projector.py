@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from kourou.engine.control import CONTROL, encode_state
-from kourou.engine.events import GroupPut, TopicPut
+from kourou.engine.events import GroupPut, Recorded, TopicPut
 from kourou.errors import MetadataUnavailable
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
@@ -19,22 +21,39 @@ class Database:
         self._inner = inner
         self.on = True
         self.closed = False
+        self.hangs = False
+        self.entered = threading.Event()
+        self.abandoned = threading.Event()
 
     def __getattr__(self, name):
         method = getattr(self._inner, name)
 
         def call(*arguments, **named):
+            if self.hangs:
+                self.entered.set()
+                self.abandoned.wait(30)
+                raise MetadataUnavailable("it is not waited for any more")
             if not self.on:
                 raise MetadataUnavailable("the database is gone")
             return method(*arguments, **named)
 
         return call
 
+    def abandon(self) -> None:
+        self.abandoned.set()
+
     def close(self) -> None:
         self.closed = True
 
 
-def projector(site, events, below=None) -> Projector:
+class Forbidden(ThreadPoolExecutor):
+    """Threads that nobody may use."""
+
+    def submit(self, *arguments, **named):
+        raise AssertionError("this thread is not for the event store")
+
+
+def projector(site, events, below=None, stop_s=30.0) -> Projector:
     return Projector(
         site.store,
         events,
@@ -42,6 +61,7 @@ def projector(site, events, below=None) -> Projector:
         below or (lambda: site.store.end),
         idle_s=0.001,
         retry_s=0.001,
+        stop_s=stop_s,
     )
 
 
@@ -84,6 +104,7 @@ async def test_a_database_gone_and_back_loses_nothing(site, event_store, caplog)
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     await until(lambda: one.trouble)
     assert one.behind == 1
+    assert one.projected == 0
     database.on = True
     await until(lambda: one.behind == 0)
     await until(lambda: not one.trouble)
@@ -94,6 +115,56 @@ async def test_a_database_gone_and_back_loses_nothing(site, event_store, caplog)
     await until(lambda: one.behind == 0)
     assert event_store.info().next_offset == 2
     assert caplog.text.count("not projected now") == 2, "once each time"
+    await one.stop()
+
+
+async def test_a_database_that_comes_back_as_it_was_earlier_is_brought_along(
+    site, event_store, caplog
+) -> None:
+    """A replica took over that lacked the newest; what the log still has is not lost."""
+    database = Database(event_store)
+    one = projector(site, database)
+    site.record(*(GroupPut(GroupConfig(f"g{n}")) for n in range(5)))
+    one.start()
+    await until(lambda: one.projected == 5)
+    database.on = False
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    await until(lambda: one.trouble)
+    event_store.truncate(2)
+    database.on = True
+    await until(lambda: one.projected == 6)
+    await one.stop()
+    assert [each.offset for each in event_store.events()] == [0, 1, 2, 3, 4, 5]
+    assert event_store.info().lost_before == 0
+    assert "starts anew" not in caplog.text
+
+
+async def test_a_database_that_hangs_holds_up_neither_loop_nor_stop(
+    site, event_store, caplog
+) -> None:
+    database = Database(event_store)
+    one = projector(site, database, stop_s=0.01)
+    one.start()
+    await until(lambda: one.projected == 0 and not one.behind)
+    database.hangs = True
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    await until(database.entered.is_set)
+    assert one.behind == 1
+    async with asyncio.timeout(20):
+        await one.stop()
+    assert database.abandoned.is_set()
+    assert database.closed
+    assert "not waited for any more" in caplog.text
+    assert event_store.info().next_offset == 0
+
+
+async def test_no_thread_of_others_is_taken(site, event_store) -> None:
+    """The loop's own threads flush the log's files, for one."""
+    asyncio.get_running_loop().set_default_executor(Forbidden())
+    one = projector(site, Database(event_store))
+    one.start()
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    await until(lambda: one.projected == 1)
     await one.stop()
 
 
@@ -124,3 +195,13 @@ async def test_a_gap_begins_anew_with_the_state(site, event_store) -> None:
     await one.stop()
     assert event_store.info().lost_before == 4
     assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
+
+
+async def test_a_history_that_is_another_logs_is_kept_aside(site, event_store, caplog) -> None:
+    site.record(GroupPut(GroupConfig("g")), GroupPut(GroupConfig("h")))
+    theirs = [Recorded(n, n, n, "", "", "", TopicPut(TopicConfig(f"theirs{n}"))) for n in range(3)]
+    event_store.append(theirs)
+    await projector(site, Database(event_store)).stop()
+    assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
+    assert event_store.events(stream="control~1") == theirs
+    assert "kept as control~1" in caplog.text

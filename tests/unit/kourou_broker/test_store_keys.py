@@ -16,6 +16,7 @@ def test_flushing() -> None:
     assert BrokerSettings(flush_disk_type=FlushDiskType.SYNC_FLUSH).sync_flush
 
 
+@pytest.mark.feature("F122", "F340")
 def test_hours() -> None:
     assert BrokerSettings().delete_hours == (4,)
     assert BrokerSettings(delete_when="02;14").delete_hours == (2, 14)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import pytest
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.settings_registry import SettingSpec
 from kourou.engine.topics import TopicRules
-from kourou.errors import ConfigError
+from kourou.store.flush_schedule import WRITE_OUT
 from kourou.testing.engine import Engine
 from kourou_broker.config import BrokerSettings
-from kourou_broker.network_keys import BrokerRole
+from kourou_broker.store_keys import FlushDiskType
 from kourou_broker.wiring import (
     log_flush_of,
     policy_of,
@@ -23,6 +23,7 @@ from kourou_broker.wiring import (
     registry_of,
     rules_of,
     store_settings_of,
+    write_out_of,
 )
 
 DYNAMIC = [spec for spec in registry_of(BrokerSettings()) if spec.dynamic]
@@ -36,6 +37,8 @@ def another(spec: SettingSpec) -> bool | int | str:
         case int():
             low = spec.configured < spec.maximum
             return spec.configured + 1 if low else spec.configured - 1
+        case "04":
+            return "04;16"
         case _:
             return next(each for each in spec.choices if each != spec.configured)
 
@@ -114,11 +117,61 @@ def test_the_store_gets_its_keys() -> None:
     assert (queues.interval_ms, queues.least_pages, queues.thorough_ms) == (21, 22, 23)
 
 
-def test_a_promise_that_cannot_be_kept_is_refused() -> None:
-    with pytest.raises(ConfigError, match="SYNC_MASTER"):
-        store_settings_of(BrokerSettings(broker_role=BrokerRole.SYNC_MASTER))
+@pytest.mark.feature("F102", "F103", "F104", "F105", "F106")
+def test_messages_are_staged_under_async_flush_only() -> None:
+    staged = BrokerSettings(staging=True, staging_pool_size=3)
+    assert store_settings_of(staged).staging_buffers == 3
+    assert store_settings_of(BrokerSettings()).staging_buffers == 0
+    sync = replace(staged, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    assert store_settings_of(sync).staging_buffers == 0, "RocketMQ has no pool there either"
+    default = write_out_of(staged)
+    assert (default.interval_ms, default.least_pages, default.thorough_ms) == (200, 4, 200)
+    assert default == WRITE_OUT
+    own = write_out_of(
+        replace(
+            staged,
+            write_out_interval_ms=31,
+            write_out_least_pages=32,
+            write_out_thorough_interval_ms=33,
+        )
+    )
+    assert (own.interval_ms, own.least_pages, own.thorough_ms) == (31, 32, 33)
+
+
+@pytest.mark.parametrize(
+    ("flush", "timed", "by_clock"),
+    [
+        (FlushDiskType.ASYNC_FLUSH, False, False),
+        (FlushDiskType.ASYNC_FLUSH, True, True),
+        (FlushDiskType.SYNC_FLUSH, False, True),
+    ],
+)
+def test_who_may_wake_the_flush(flush: FlushDiskType, timed: bool, by_clock: bool) -> None:
+    """Under SYNC_FLUSH those who wait for the disk do; an append alone would flush twice."""
+    assert not BrokerSettings().flush_timed
+    assert log_flush_of(BrokerSettings(flush_disk_type=flush, flush_timed=timed)).timed is by_clock
 
 
 def test_what_an_operator_accepts_as_lost_reaches_the_store() -> None:
     assert store_settings_of(BrokerSettings()).accept_loss_at is None
     assert store_settings_of(BrokerSettings(accept_loss_at=4_096)).accept_loss_at == 4_096
+
+
+@pytest.mark.feature("F340", "F341", "F351")
+def test_retention_gets_its_keys() -> None:
+    settings = BrokerSettings(
+        file_reserved_hours=5,
+        delete_when="3;15",
+        disk_used_percent_max=11,
+        disk_force_percent=12,
+        disk_refuse_percent=13,
+        clean_file_forcibly=False,
+        lose_unconsumed=False,
+    )
+    policy = policy_of(settings)
+    assert (policy.reserved_hours, policy.delete_hours) == (5, (3, 15))
+    assert (policy.disk_clean_percent, policy.disk_force_percent) == (11, 12)
+    assert policy.disk_refuse_percent == 13
+    assert not policy.clean_forcibly
+    assert not policy.lose_unconsumed
+    assert store_settings_of(settings).reserve_bytes == 16 << 20

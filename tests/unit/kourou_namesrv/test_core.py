@@ -253,7 +253,7 @@ def test_a_database_that_is_down(bench: Bench) -> None:
 
 
 def test_waiting_changes_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_module, "KV_WRITES_WAITING_MAX", 1)
+    monkeypatch.setattr(core_module, "KEY_VALUE_WRITES_WAITING_MAX", 1)
     effects = bench.handle(*(bench.received(put(str(each), "1")) for each in range(3)))
     assert [type(effect) for effect in effects] == [RecordKeyValues, Reply]
     assert effects[1].code == Code.SYSTEM_BUSY

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.events import Cause, Event, KeyValueDeleted, KeyValuePut
+from kourou.engine.stream import WrittenMeanwhile
 from kourou.errors import ConfigError, MetadataUnavailable
 from kourou.testing.clock import ManualClock
 from kourou_namesrv.kv_store import KeyValueStore
@@ -134,6 +135,20 @@ def test_a_decision_on_an_old_state_is_refused(path: Path) -> None:
     with pytest.raises(MetadataUnavailable):
         store.record([KeyValuePut("N", "a", "2")], 0, CAUSE)
     store.close()
+
+
+def test_what_somebody_else_wrote_is_caught_up_with(path: Path) -> None:
+    """Or what the database took without being able to say so."""
+    one, other = opened(path), opened(path)
+    assert one.load() == other.load()
+    put(one, 0, KeyValuePut("N", "a", "1"))
+    with pytest.raises(WrittenMeanwhile, match="somebody else has written") as clash:
+        put(other, 0, KeyValuePut("N", "b", "2"))
+    assert [each.event for each in clash.value.missed] == [KeyValuePut("N", "a", "1")]
+    put(other, 1, KeyValuePut("N", "b", "2"))
+    assert table_in(path) == {"N": {"a": "1", "b": "2"}}
+    one.close()
+    other.close()
 
 
 def test_the_state_it_gives_away_is_a_copy(path: Path) -> None:

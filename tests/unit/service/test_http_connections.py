@@ -44,21 +44,21 @@ class Listener:
 
 @pytest.mark.fault
 async def test_a_header_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connections, "HEADER_S_MAX", 0.02)
+    monkeypatch.setattr(http_connections, "ADMIN_HEADER_S_MAX", 0.02)
     async with Listener() as listener:
         assert await listener.say("GET / HTTP/1.1\r\nX: y") == b""
 
 
 @pytest.mark.fault
 async def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connections, "ANSWER_S_MAX", 0.02)
+    monkeypatch.setattr(http_connections, "ADMIN_ANSWER_S_MAX", 0.02)
     async with Listener() as listener:
         assert await listener.say("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n") == b""
 
 
 @pytest.mark.fault
 async def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connections, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http_connections, "ADMIN_CONNECTIONS_MAX", 2)
     async with Listener() as listener:
         held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
         assert await listener.say("GET / HTTP/1.1\r\nHost: x\r\n\r\n") == b""

@@ -25,6 +25,7 @@ class Sample:
     place: Path = setting(lambda: Path("/tmp"), "storePath", "Where", default_text="$HOME")
     maybe: int | None = setting(None, "maybeInt", "Perhaps", rocketmq=SAME)
     flavour: Flavour = setting(Flavour.SWEET, "flavour", "Which", rocketmq=SAME)
+    hours: str = setting("04", "hours", "Two digits", pattern=r"[0-9]{2}")
 
 
 KEYS: dict[str, Setting] = {one.attribute: one for one in settings_of(Sample)}
@@ -57,6 +58,7 @@ def test_what_is_known_of_a_field() -> None:
         ("maybe", "", None),
         ("maybe", "-7", -7),
         ("flavour", "SOUR", Flavour.SOUR),
+        ("hours", "16", "16"),
     ],
 )
 def test_texts_that_are_values(attribute: str, text: str, value: object) -> None:
@@ -71,6 +73,8 @@ def test_texts_that_are_values(attribute: str, text: str, value: object) -> None
     ("attribute", "text", "wanted"),
     [
         ("count", "0", "1 to 10, in ms"),
+        ("hours", "4", "Two digits"),
+        ("hours", "044", "Two digits"),
         ("count", "11", "1 to 10"),
         ("count", "", "a whole number"),
         ("count", "1.5", "a whole number"),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
+from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
 from kourou.service.setting import SAME, setting
 from kourou.service.settings import (
-    FILE_SIZE_BYTES_MAX,
     Loaded,
     as_entries,
     changed,
@@ -120,7 +120,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, write: Write) -> None:
     with pytest.raises(ConfigError, match="not UTF-8 text at byte 2"):
         load(file=binary)
     with pytest.raises(ConfigError, match="larger than"):
-        load(file=write("#" * (FILE_SIZE_BYTES_MAX + 1)))
+        load(file=write("#" * (SETTINGS_FILE_BYTES_MAX + 1)))
     with pytest.raises(ConfigError, match=r"broker\.conf: line 1: \\u must be"):
         load(file=write("a=\\u12"))
 
@@ -139,6 +139,22 @@ def test_one_key_is_changed() -> None:
     assert changed(Sample(), {"brokerName": "new"}) == Sample(name="new")
     with pytest.raises(ConfigError, match="did you mean brokerName"):
         changed(Sample(), {"brokerNam": "new"})
+
+
+@pytest.mark.parametrize("secret", ["secret", "se:cret", "sec@ret", "sec%2Fret"])
+def test_a_password_in_a_url_is_never_shown(secret: str) -> None:
+    """Not in what is printed, not on the pages, not to whoever asks for the configuration."""
+    where = f"postgresql://kourou:{secret}@db:5432/kourou?a=b"
+    sample = Sample(where=where)
+    shown = "postgresql://kourou:***@db:5432/kourou?a=b"
+    assert as_entries(sample)["namesrvAddr"] == shown
+    specs = {spec.name: spec for spec in setting_specs(sample)}
+    assert specs["namesrvAddr"].configured == shown
+    for text in (render(sample), render(sample, explained=False)):
+        assert secret not in text
+    without = "tcp://10.0.0.1:9876;tcp://user@10.0.0.2:9876"
+    assert as_entries(Sample(where=without))["namesrvAddr"] == without
+    assert sample.where == where
 
 
 def test_the_engine_gets_every_key_with_its_range() -> None:

@@ -72,6 +72,17 @@ async def test_a_request_and_its_reply(setup: Setup) -> None:
     assert bytes(reply.body[0]) == b"x"
 
 
+async def test_a_reply_carries_the_trace_of_its_request(setup: Setup) -> None:
+    trace, outcomes = bytes(range(1, 26)), []
+    head = encode_request(ASK, correlation=1, deadline_ms=9_000, trace=trace)
+    deadline_ms = SystemClock().monotonic_ms() + TIMEOUT_MS
+    setup.connect().submit([head], 1, outcomes.append, deadline_ms)
+    await until(lambda: bool(setup.received))
+    setup.carrier.reply(Reply(setup.received[0].to))
+    await until(lambda: bool(outcomes))
+    assert outcomes[0].trace == trace
+
+
 async def test_each_listener_is_named_and_answers_its_own_peers(setup: Setup) -> None:
     assert set(setup.listening) == {"zmq", "zmq:host"}
     asked = [

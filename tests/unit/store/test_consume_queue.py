@@ -150,11 +150,15 @@ def test_expired_units_are_below_the_minimum_and_their_files_go():
     queue.correct_min_offset(1_250)
     assert queue.min_offset == 13
     assert queue.first_offset == 0  # still on disk
-    assert queue.delete_before(1_250) == 1
+    gone = queue.detach_before(1_250)
+    assert len(gone) == 1
     assert (queue.first_offset, queue.min_offset, queue.file_count) == (10, 13, 3)
     queue.correct_min_offset(99_999)
     assert queue.min_offset == queue.max_offset == 35
-    assert queue.delete_before(99_999) == 2
+    gone += queue.detach_before(99_999)
+    assert len(gone) == 3
+    for file in gone:
+        disk.unlink(file.path)
     assert queue.file_count == 1  # never the last
     assert len(queue.units(5, 3)) == 0
     again = reopened(disk)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kourou.store.flush_schedule import COMMIT_LOG, CONSUME_QUEUE, PAGE_BYTES, FlushSchedule
@@ -50,3 +52,20 @@ def test_queues_are_more_patient() -> None:
     assert schedule.due(1_000, 2 * PAGE_BYTES)
     assert not schedule.due(59_000, 1)
     assert schedule.due(60_000, 1)
+
+
+@pytest.mark.feature("F098")
+def test_an_append_wakes_the_flush_by_the_same_rule_unless_it_is_timed() -> None:
+    timed = FlushSchedule(COMMIT_LOG, 0)
+    wakeable = FlushSchedule(replace(COMMIT_LOG, timed=False), 0)
+    for now_ms, dirty_bytes, expected in (
+        (1, 0, False),
+        (1, 4 * PAGE_BYTES - 1, False),
+        (1, 4 * PAGE_BYTES, True),
+        (9_999, 1, False),
+        (10_000, 1, True),
+    ):
+        assert wakeable.woken(now_ms, dirty_bytes) is expected
+        assert not timed.woken(now_ms, dirty_bytes)
+    wakeable.flushed(10_000)
+    assert not wakeable.woken(10_001, 1)

@@ -112,7 +112,7 @@ def test_old_files_are_removed_one_by_one(disk):
     array = array_of(disk)
     array.start(0)
     array.write(0, some(0, 25))
-    array.remove_first()
+    assert array.detach_first().path.name == "00000000000000000000"
     assert array.first == 10
     assert array.read(12, 14).tobytes() == some(12, 2)
     with pytest.raises(FileNotFoundError):

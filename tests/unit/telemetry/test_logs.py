@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kourou.telemetry.logs import VALUE_LENGTH_MAX, LogFormat, configure_logs, printable
+from kourou.model.limits import LOG_VALUE_LENGTH_MAX
+from kourou.telemetry.logs import LogFormat, configure_logs, printable
 
 
 @pytest.fixture(autouse=True)
@@ -82,5 +83,20 @@ def test_configuring_again_replaces(out: io.StringIO) -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    assert len(printable("x" * 100_000)) == VALUE_LENGTH_MAX + 1
+    assert len(printable("x" * 100_000)) == LOG_VALUE_LENGTH_MAX + 1
     assert printable("tidy ü") == "tidy ü"
+
+
+def test_lines_within_a_span_name_it(out: io.StringIO) -> None:
+    from kourou.telemetry.tracing import current_context
+
+    configure_logs(service="broker", log_format=LogFormat.JSON, stream=out)
+    log.warning("outside")
+    with current_context(bytes(range(1, 25)) + b"\x01"):
+        log.warning("inside")
+    outside, inside = map(json.loads, out.getvalue().splitlines())
+    assert "trace_id" not in outside
+    assert (inside["trace_id"], inside["span_id"]) == (
+        "0102030405060708090a0b0c0d0e0f10",
+        "1112131415161718",
+    )

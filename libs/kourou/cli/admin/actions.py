@@ -258,5 +258,34 @@ def write_permission(client: Client, broker: str, *, wipe: bool) -> Report:
     return Report(remarks=[told])
 
 
+def delete_expired(client: Client, broker: str | None, cluster: str | None) -> Report:
+    """Let brokers delete what is expired, at whatever hour."""
+    names = _chosen(client, broker, cluster)
+    for name in names:
+        client.admin.brokers.delete_expired_log(name)
+    return Report(remarks=[f"{name} deletes expired log segments now" for name in names])
+
+
+def clean_queues(client: Client, broker: str | None, cluster: str | None) -> Report:
+    """Let brokers delete files of queues and index that name only what their logs have no more."""
+    names = _chosen(client, broker, cluster)
+    for name in names:
+        client.admin.brokers.clean_expired_queues(name)
+    return Report(remarks=[f"{name} deletes expired queue and index files now" for name in names])
+
+
+def _chosen(client: Client, broker: str | None, cluster: str | None) -> list[str]:
+    """One broker, those of a cluster, or all."""
+    if broker is not None:
+        return [broker_name(client, broker)]
+    names: list[str] = client.admin.brokers.names()
+    if cluster is None:
+        return names
+    members = client.admin.cluster.info().clusters.get(cluster)
+    if members is None:
+        raise BadRequest(f"there is no cluster {cluster!r}")
+    return [name for name in names if name in members]
+
+
 def _settings(found: dict[str, str]) -> Report:
     return Report(("key", "value"), sorted(found.items()))

@@ -27,6 +27,9 @@ Json = Annotated[bool, typer.Option("--json", help="One object a row.")]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="The topic.")]
 Group = Annotated[str, typer.Option("-g", "--group", help="The group.")]
 Broker = Annotated[str, typer.Option("-b", "--broker", help="A broker's name, or its address.")]
+OneBroker = Annotated[
+    str | None, typer.Option("-b", "--broker", help="Only this one: its name, or its address.")
+]
 OneCluster = Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster.")]
 
 TO_THE_END_MS = 2**62
@@ -322,3 +325,23 @@ def add_write_perm(broker: Broker, namesrv: NameServer = None) -> None:
     _report(
         namesrv, lambda client: actions.write_permission(client, broker, wipe=False), as_json=False
     )
+
+
+@admin.command("deleteExpiredCommitLog")
+def delete_expired(
+    namesrv: NameServer = None, broker: OneBroker = None, cluster: OneCluster = None
+) -> None:
+    """Delete expired log segments now, at whatever hour."""
+    from kourou.cli.admin import actions
+
+    _report(namesrv, lambda client: actions.delete_expired(client, broker, cluster), as_json=False)
+
+
+@admin.command("cleanExpiredCQ")
+def clean_queues(
+    namesrv: NameServer = None, broker: OneBroker = None, cluster: OneCluster = None
+) -> None:
+    """Delete files of queues and index that name only expired messages."""
+    from kourou.cli.admin import actions
+
+    _report(namesrv, lambda client: actions.clean_queues(client, broker, cluster), as_json=False)

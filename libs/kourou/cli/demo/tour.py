@@ -8,6 +8,7 @@ State: soft; the folder is removed unless it was asked for.
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from kourou.cli.demo.story import Member, Story
 from kourou.cli.demo.terms import QUEUES, TOPIC
 from kourou.cli.demo.verdict import Numbers
 from kourou.cli.demo.view import View, open_view
+from kourou.cli.trace_option import trace_from_here
 from kourou.client.client import Client
 from kourou.clock import SystemClock
 from kourou.errors import ConfigError
@@ -29,12 +31,25 @@ MEMBERS = ("member-1", "member-2")
 SEGMENT_SIZE_BYTES = 256 << 20
 """Smaller than the usual 1 GiB: the demo should not need 2 GiB of disk."""
 
+TRACED_SHARE = 0.01
+"""Of its messages, if there is a collector."""
 
-def run_demo(*, plain: bool, as_json: bool, events_max: int | None, keep: Path | None) -> int:
+
+def run_demo(
+    *,
+    plain: bool,
+    as_json: bool,
+    events_max: int | None,
+    keep: Path | None,
+    trace: bool = False,
+) -> int:
     """Run the whole tour; 0 only if all numbers agree."""
+    collector = trace_from_here(os.environ, asked=trace, ratio=TRACED_SHARE)
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
     view = open_view(plain=plain or as_json)
+    if collector:
+        view.note(f"one message in {1 / TRACED_SHARE:.0f} is traced, to {collector}")
     try:
         with _folder(keep) as folder:
             numbers = _run(folder, view, events_max)

@@ -110,7 +110,8 @@ class SendRecords(Request, kw_only=True, frozen=True):
     The body is one part: draft records back to back. `sizes` holds each draft's size in bytes as
     u32, `lane_of` each draft's lane as u16, both little-endian; an empty `lane_of` puts all into
     lane 0. `attempt` counts from 1; from 2 on the broker looks for an earlier copy. `wait` False
-    asks for the answer before flush and copies.
+    asks for the answer before flush and copies. `contexts` are trace contexts of messages beside
+    the one in the frame's prefix, 25 bytes each; more than SEND_CONTEXTS_MAX are not looked at.
     """
 
     code: ClassVar[int] = 30001
@@ -122,6 +123,7 @@ class SendRecords(Request, kw_only=True, frozen=True):
     default_topic_queue_nums: Int32 = 0
     attempt: Int32 = 1
     wait: bool = True
+    contexts: bytes = b""
 
 
 class SendRecordsResponse(Response, kw_only=True, frozen=True):

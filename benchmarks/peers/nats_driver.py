@@ -1,0 +1,156 @@
+"""NATS JetStream's driver in a comparison, with nats-py: `python nats_driver.py key=value …`.
+
+A stream in files stands for a topic. A publish waits for the stream's acknowledgement. The
+backlog is put in by publishes that do not wait one by one, and counted afterwards. Consumers pull;
+a handler of single messages acknowledges each, a handler of batches the last of each batch, which
+covers those before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import nats
+import nats.errors
+import nats.js.errors
+import uvloop
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType
+
+from kourou.cli.bench.driving import (
+    BODIES,
+    Drain,
+    DriverOptions,
+    Outcome,
+    Pings,
+    first_send,
+    flooded,
+    outcome_line,
+    read_options,
+    warm_count,
+)
+
+FETCH = 1_000
+LOAD_CHUNK = 2_000
+
+
+async def _connect(options: DriverOptions) -> tuple[Client, JetStreamContext]:
+    client = await nats.connect(options.address, connect_timeout=1)
+    return client, client.jetstream(timeout=30)
+
+
+async def _stream(js: JetStreamContext, name: str) -> str:
+    await js.add_stream(name=name, subjects=[name], storage=StorageType.FILE)
+    return name
+
+
+async def _stored(js: JetStreamContext, name: str) -> int:
+    return (await js.stream_info(name)).state.messages
+
+
+async def _first_send(options: DriverOptions) -> Outcome:
+    body = options.bodies()[0]
+
+    async def attempt() -> None:
+        client, js = await _connect(options)
+        await _stream(js, "bench-first")
+        await js.publish("bench-first", body)
+        await client.close()
+
+    return await first_send(attempt, nats.errors.Error, OSError)
+
+
+async def _send(options: DriverOptions) -> Outcome:
+    client, js = await _connect(options)
+    name = await _stream(js, "bench-send")
+    bodies = options.bodies()
+    done = await flooded(
+        options, lambda number: js.publish(name, bodies[number % BODIES]), lambda: _stored(js, name)
+    )
+    await client.close()
+    return done
+
+
+async def _load(client: Client, js: JetStreamContext, name: str, options: DriverOptions) -> None:
+    bodies = options.bodies()
+    for at in range(0, options.messages, LOAD_CHUNK):
+        count = min(LOAD_CHUNK, options.messages - at)
+        for place in range(at, at + count - 1):
+            await client.publish(name, bodies[place % BODIES])
+        await js.publish(name, bodies[at % BODIES])  # answered when those before it are stored
+
+
+async def _consume(options: DriverOptions) -> Outcome:
+    client, js = await _connect(options)
+    few = DriverOptions(**{**_fields(options), "messages": warm_count(options.messages)})
+    for name, load in (("bench-warm", few), ("bench-consume", options)):
+        await _stream(js, name)
+        await _load(client, js, name, load)
+        drain = await _drain(js, name, load)
+    done = drain.outcome(await _stored(js, name))
+    await client.close()
+    return done
+
+
+def _fields(options: DriverOptions) -> dict[str, object]:
+    return {name: getattr(options, name) for name in options.__struct_fields__}
+
+
+async def _drain(js: JetStreamContext, name: str, options: DriverOptions) -> Drain:
+    drain = Drain(options.messages, options.size)
+    batch = options.handler == "batch"
+    subscription = await js.pull_subscribe(
+        name,
+        durable="bench",
+        config=ConsumerConfig(
+            ack_policy=AckPolicy.ALL if batch else AckPolicy.EXPLICIT,
+            deliver_policy=DeliverPolicy.ALL,
+            max_ack_pending=100_000,
+        ),
+    )
+
+    async def take_batch(messages: list[Msg]) -> None:
+        drain.take([message.data for message in messages])
+
+    async def take_one(message: Msg) -> None:
+        drain.take_one(message.data)
+
+    async def pull() -> None:
+        while drain.handed < drain.goal:
+            messages = await subscription.fetch(FETCH, timeout=30)
+            if batch:
+                await take_batch(messages)
+                await messages[-1].ack()
+            else:
+                for message in messages:
+                    await take_one(message)
+                    await message.ack()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pull())
+        group.create_task(drain.wait())
+    return drain
+
+
+async def _latency(options: DriverOptions) -> Outcome:
+    client, js = await _connect(options)
+    name = await _stream(js, "bench-latency")
+    pings = Pings(options, lambda body: js.publish(name, body))
+
+    async def arrived(message: Msg) -> None:
+        pings.arrive(message.data)
+
+    await js.subscribe(name, durable="bench", cb=arrived)
+    done = await pings.run(lambda: _stored(js, name))
+    await client.close()
+    return done
+
+
+WORKS = {"first-send": _first_send, "send": _send, "consume": _consume, "latency": _latency}
+
+if __name__ == "__main__":
+    given = read_options(sys.argv[1:])
+    print(outcome_line(uvloop.run(WORKS[given.work](given))), flush=True)

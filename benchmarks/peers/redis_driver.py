@@ -1,0 +1,149 @@
+"""Redis Streams' driver in a comparison, with redis-py: `python redis_driver.py key=value …`.
+
+A stream stands for a topic. Sends under way are connections, as redis-py has it: one XADD each, or
+a pipeline of `batch` of them. A consumer reads with XREADGROUP and acknowledges what it read with
+one XACK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import redis.asyncio
+import redis.exceptions
+import uvloop
+
+from kourou.cli.bench.driving import (
+    BODIES,
+    Drain,
+    DriverOptions,
+    Outcome,
+    Pings,
+    first_send,
+    flooded,
+    outcome_line,
+    read_options,
+    warm_count,
+)
+
+READ = 1_000
+BLOCK_MS = 1_000
+"""Shorter than redis-py waits for any answer."""
+
+LOAD_CHUNK = 500
+GROUP, MEMBER = "bench", "one"
+
+
+@asynccontextmanager
+async def _connection(options: DriverOptions, connections: int = 4) -> Any:
+    host, _, port = options.address.partition(":")
+    client = redis.asyncio.Redis(
+        host=host, port=int(port), max_connections=connections + 2, protocol=3
+    )
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def _first_send(options: DriverOptions) -> Outcome:
+    body = options.bodies()[0]
+    async with _connection(options) as client:
+        return await first_send(
+            lambda: client.xadd("bench-first", {"b": body}), redis.exceptions.RedisError, OSError
+        )
+
+
+async def _send(options: DriverOptions) -> Outcome:
+    name, bodies = "bench-send", options.bodies()
+    async with _connection(options, options.in_flight) as client:
+
+        def send_one(number: int) -> Awaitable[object]:
+            return client.xadd(name, {"b": bodies[number % BODIES]})
+
+        async def send_batch(number: int) -> None:
+            await _add(client, name, bodies, number, options.batch)
+
+        send: Callable[[int], Awaitable[object]] = send_one if options.batch == 1 else send_batch
+        return await flooded(options, send, lambda: client.xlen(name))
+
+
+async def _add(client: Any, name: str, bodies: list[bytes], first: int, count: int) -> None:
+    pipeline = client.pipeline(transaction=False)
+    for place in range(first, first + count):
+        pipeline.xadd(name, {"b": bodies[place % BODIES]})
+    await pipeline.execute()
+
+
+async def _consume(options: DriverOptions) -> Outcome:
+    bodies = options.bodies()
+    async with _connection(options) as client:
+        few = warm_count(options.messages)
+        for name, messages in (("bench-warm", few), ("bench-consume", options.messages)):
+            for at in range(0, messages, LOAD_CHUNK):
+                await _add(client, name, bodies, at, min(LOAD_CHUNK, messages - at))
+            drain = Drain(messages, options.size)
+            await _drain(client, name, drain, options)
+        return drain.outcome(await client.xlen(name))
+
+
+async def _drain(client: Any, name: str, drain: Drain, options: DriverOptions) -> None:
+    await client.xgroup_create(name, GROUP, id="0")
+
+    async def take_batch(bodies: list[bytes]) -> None:
+        drain.take(bodies)
+
+    async def take_one(body: bytes) -> None:
+        drain.take_one(body)
+
+    while drain.handed < drain.goal:
+        entries = await _read(client, name, READ)
+        if options.handler == "batch":
+            await take_batch([fields[b"b"] for _, fields in entries])
+        else:
+            for _, fields in entries:
+                await take_one(fields[b"b"])
+        await client.xack(name, GROUP, *[number for number, _ in entries])
+    await drain.wait()
+
+
+async def _read(client: Any, name: str, count: int) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """The next entries: the answer's form differs with the protocol and the version of redis-py."""
+    answer = await client.xreadgroup(GROUP, MEMBER, {name: ">"}, count=count, block=BLOCK_MS)
+    if not answer:
+        return []
+    if isinstance(answer, dict):
+        (pages,) = answer.values()
+        return [entry for page in pages for entry in page]
+    ((_, entries),) = answer
+    return entries
+
+
+async def _latency(options: DriverOptions) -> Outcome:
+    name = "bench-latency"
+    async with _connection(options) as client:
+        await client.xgroup_create(name, GROUP, id="$", mkstream=True)
+        pings = Pings(options, lambda body: client.xadd(name, {"b": body}))
+
+        async def deliver() -> None:
+            while True:
+                for number, fields in await _read(client, name, READ):
+                    pings.arrive(fields[b"b"])
+                    await client.xack(name, GROUP, number)
+
+        async with asyncio.TaskGroup() as group:
+            delivering = group.create_task(deliver())
+            done = await pings.run(lambda: client.xlen(name))
+            delivering.cancel()
+        return done
+
+
+WORKS = {"first-send": _first_send, "send": _send, "consume": _consume, "latency": _latency}
+
+if __name__ == "__main__":
+    given = read_options(sys.argv[1:])
+    print(outcome_line(uvloop.run(WORKS[given.work](given))), flush=True)

@@ -1,0 +1,164 @@
+"""Kourou's driver in a comparison: `python -m kourou.cli.bench.driver key=value …`.
+
+Lives here: the works, done with the client that applications use. May not live here: what all
+drivers do alike (kourou.cli.bench.driving), servers, printing for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from kourou.cli.bench.driving import (
+    BODIES,
+    Drain,
+    DriverOptions,
+    Outcome,
+    Pings,
+    first_send,
+    flooded,
+    outcome_line,
+    read_options,
+    warm_count,
+)
+from kourou.client.client import Client
+from kourou.client.received import ReceivedMessage
+from kourou.client.settings import ConsumerSettings, ProducerSettings
+from kourou.errors import ConfigError, KourouError, Unavailable
+from kourou.model.message import Message, SendResult, SendStatus
+from kourou.model.subscription import ConsumeFromWhere
+from kourou.service.lifecycle import new_event_loop
+
+LOAD_CHUNK = 2_000
+BATCH_MAX = 1_000
+"""Messages that a batch handler takes at once at most."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do the work that the arguments name and print its outcome."""
+    options = read_options(arguments)
+    if options.work not in WORKS:
+        raise ConfigError(f"work={options.work} is none of {', '.join(WORKS)}")
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        outcome = runner.run(WORKS[options.work](options))
+    print(outcome_line(outcome), flush=True)
+    return 0
+
+
+async def _first_send(options: DriverOptions) -> Outcome:
+    body = options.bodies()[0]
+    patient = ProducerSettings(send_timeout_ms=1_000)
+    async with Client(options.address, producer=patient) as client:
+        return await first_send(lambda: client.send("bench-first", body), KourouError)
+
+
+async def _send(options: DriverOptions) -> Outcome:
+    bodies = options.bodies()
+    topics = [f"bench-send-{number}" for number in range(options.topics)]
+    async with Client(options.address) as client:
+        for topic in topics:
+            await client.admin.topics.create(topic, queues=options.queues)
+        if options.backlog:
+            await _load(client, topics[0], [b"backlog"], options.backlog)
+
+        async def stored() -> int:
+            return sum([await _stored(client, topic) for topic in topics])
+
+        turn = itertools.cycle(topics).__next__
+
+        async def send_one(number: int) -> None:
+            _promised(await client.send(turn(), bodies[number % BODIES]))
+
+        async def send_batch(number: int) -> None:
+            batch = [bodies[place % BODIES] for place in range(number, number + options.batch)]
+            _promised((await client.send_batch(turn(), batch))[-1])
+
+        return await flooded(options, send_one if options.batch == 1 else send_batch, stored)
+
+
+async def _load_only(options: DriverOptions) -> Outcome:
+    async with Client(options.address) as client:
+        await client.admin.topics.create("bench-load", queues=options.queues)
+        await _load(client, "bench-load", options.bodies(), options.messages)
+        stored = await _stored(client, "bench-load")
+    return Outcome(work="load", values={}, sent=options.messages, stored=stored)
+
+
+async def _consume(options: DriverOptions) -> Outcome:
+    async with Client(options.address) as client:
+        bodies = options.bodies()
+        few = warm_count(options.messages)
+        for topic, messages in (("bench-warm", few), ("bench-consume", options.messages)):
+            await client.admin.topics.create(topic, queues=options.queues)
+            await _load(client, topic, bodies, messages)
+            drain = await _drain(client, topic, Drain(messages, options.size), options)
+        return drain.outcome(await _stored(client, topic))
+
+
+async def _drain(client: Client, topic: str, drain: Drain, options: DriverOptions) -> Drain:
+    async def take_one(message: ReceivedMessage) -> None:
+        drain.take_one(message.raw_body)
+
+    async def take_batch(messages: list[ReceivedMessage]) -> None:
+        drain.take([message.raw_body for message in messages])
+
+    batch = options.handler == "batch"
+    handler: Callable[..., Awaitable[None]] = take_batch if batch else take_one
+    wanted = ConsumerSettings(
+        consumer_group=f"{topic}-group",
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    )
+    async with client.listen(topic, handler, settings=wanted, batch=BATCH_MAX if batch else False):
+        await drain.wait()
+    return drain
+
+
+async def _latency(options: DriverOptions) -> Outcome:
+    topic = "bench-latency"
+    async with Client(options.address) as client:
+        await client.admin.topics.create(topic, queues=options.queues)
+        pings = Pings(options, lambda body: client.send(topic, body))
+
+        async def arrived(message: ReceivedMessage) -> None:
+            pings.arrive(message.raw_body)
+
+        wanted = ConsumerSettings(
+            consumer_group=f"{topic}-group",
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        )
+        async with client.listen(topic, arrived, settings=wanted):
+            return await pings.run(lambda: _stored(client, topic))
+
+
+def _promised(result: SendResult) -> None:
+    if result.status is not SendStatus.SEND_OK:
+        raise Unavailable(f"sent, but {result.status}: figures are void")
+
+
+async def _load(client: Client, topic: str, bodies: list[bytes], messages: int) -> None:
+    for at in range(0, messages, LOAD_CHUNK):
+        count = min(LOAD_CHUNK, messages - at)
+        await client.send_many(
+            [Message(topic, bodies[place % len(bodies)]) for place in range(at, at + count)]
+        )
+
+
+async def _stored(client: Client, topic: str) -> int:
+    stats = await client.admin.topics.stats(topic)
+    return sum(one.max_offset - one.min_offset for one in stats.values())
+
+
+WORKS: dict[str, Callable[[DriverOptions], Coroutine[Any, Any, Outcome]]] = {
+    "first-send": _first_send,
+    "send": _send,
+    "load": _load_only,
+    "consume": _consume,
+    "latency": _latency,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,303 @@
+"""What every driver of a comparison does alike: arguments, stop-watches, one JSON line at the end.
+
+Lives here: the words between `kourou bench --peers` and its drivers, and loops that take whatever
+system is measured as a function. May not live here: a client of any system.
+
+A driver is a process. It takes key=value arguments (`DriverOptions`), does one kind of work and
+prints one line (`Outcome`), the last of its output. benchmarks/java has one that is not Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kourou.errors import ConfigError, Unavailable
+
+BODIES = 64
+"""Different bodies that take turns."""
+
+WARM_SHARE = 10
+"""A consumer is warmed up with one in so many of the messages that it is measured with."""
+
+FIRST_RETRY_S = 0.005
+STUCK_AFTER_S = 60.0
+LOST_AFTER_S = 1.0
+NS_IN_S = 1_000_000_000
+NS_IN_MS = 1_000_000
+
+Send = Callable[[int], Awaitable[object]]
+"""Send the message, or the batch that begins with the message, of that number."""
+
+
+class Outcome(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a driver found, and the counts that its figures stand or fall with.
+
+    `sent` are the messages that were acknowledged to it, `stored` those the server says it has,
+    `handed` those a consumer was given (none where nothing is consumed).
+    """
+
+    work: str
+    values: dict[str, float]
+    sent: int
+    stored: int
+    handed: int | None = None
+
+    def check(self) -> None:
+        """Raise Unavailable unless all that was sent was stored, and handed out exactly once."""
+        if self.stored != self.sent:
+            raise Unavailable(f"{self.stored:,} messages are stored, {self.sent:,} were sent")
+        if self.handed is not None and self.handed != self.sent:
+            raise Unavailable(f"{self.handed:,} messages were handed out, {self.sent:,} were sent")
+
+
+class DriverOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of a driver; each understands those that its work has a use for."""
+
+    address: str
+    work: str
+    size: int = 1_024
+    seconds: float = 5.0
+    warm_seconds: float = 2.0
+    in_flight: int = 1
+    batch: int = 1
+    queues: int = 4
+    topics: int = 1
+    messages: int = 0
+    handler: str = "message"
+    backlog: int = 0
+
+    def as_arguments(self) -> list[str]:
+        """These options for a command line."""
+        return [f"{name}={value}" for name, value in msgspec.structs.asdict(self).items()]
+
+    def bodies(self) -> list[bytes]:
+        """Random bodies of the wanted size."""
+        return [os.urandom(self.size) for _ in range(BODIES)]
+
+
+def read_options(arguments: Sequence[str]) -> DriverOptions:
+    """The options that `as_arguments` made; ConfigError for anything else."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    try:
+        return msgspec.convert(given, DriverOptions, strict=False)
+    except msgspec.ValidationError as wrong:
+        raise ConfigError(f"a driver's arguments are wrong: {wrong}") from wrong
+
+
+def read_outcome(output: str) -> Outcome:
+    """The last line of a driver's output; Unavailable where it is no outcome."""
+    lines = output.strip().splitlines() or [""]
+    try:
+        return msgspec.json.decode(lines[-1], type=Outcome)
+    except (msgspec.ValidationError, msgspec.DecodeError) as wrong:
+        raise Unavailable(f"a driver ended with {lines[-1][:200]!r}") from wrong
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """The line that `read_outcome` reads."""
+    return msgspec.json.encode(outcome).decode()
+
+
+# -- sending --------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """Messages that were acknowledged, and how long each send and all of them took."""
+
+    messages: int
+    in_all_ns: int
+    took_ns: list[int] = field(repr=False)
+
+    def values(self) -> dict[str, float]:
+        """The figures of a flood."""
+        return {"rate": self.messages / (self.in_all_ns / NS_IN_S), **spread(self.took_ns)}
+
+
+async def flood(send: Send, *, in_flight: int, batch: int, seconds: float) -> Flood:
+    """Keep so many sends under way for a time; those that are under way at its end still count."""
+    took_ns: list[int] = []
+    clock = time.perf_counter_ns
+    sent = 0
+    began_ns = clock()
+    until_ns = began_ns + int(seconds * NS_IN_S)
+
+    async def one_after_the_other() -> None:
+        nonlocal sent
+        while (sent_ns := clock()) < until_ns:
+            number = sent
+            sent += batch
+            await send(number)
+            took_ns.append(clock() - sent_ns)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(in_flight):
+            group.create_task(one_after_the_other())
+    return Flood(sent, clock() - began_ns, took_ns)
+
+
+async def flooded(
+    options: DriverOptions, send: Send, stored: Callable[[], Awaitable[int]]
+) -> Outcome:
+    """Warm up, flood, count: the work `send`."""
+
+    async def flood_for(seconds: float) -> Flood:
+        return await flood(send, in_flight=options.in_flight, batch=options.batch, seconds=seconds)
+
+    before = await stored()
+    warm = await flood_for(options.warm_seconds)
+    measured = await flood_for(options.seconds)
+    return Outcome(
+        work="send",
+        values=measured.values(),
+        sent=warm.messages + measured.messages,
+        stored=await stored() - before,
+    )
+
+
+async def first_send(attempt: Callable[[], Awaitable[object]], *errors: type[Exception]) -> Outcome:
+    """Try to send until it works, and tell when that was, on the clock that all processes share."""
+    while True:
+        try:
+            await attempt()
+        except errors:
+            await asyncio.sleep(FIRST_RETRY_S)
+        else:
+            values = {"acked_at_ns": float(time.monotonic_ns())}
+            return Outcome(work="first-send", values=values, sent=1, stored=1)
+
+
+# -- consuming ------------------------------------------------------------------------------------
+class Drain:
+    """Counts what handlers are given, on the loop that waits for it.
+
+    State: soft.
+    """
+
+    def __init__(self, goal: int, size: int) -> None:
+        self.goal = goal
+        self.handed = 0
+        self._size = size
+        self._bytes = 0
+        self._first_ns = 0
+        self._last_ns = 0
+        self._done = asyncio.Event()
+
+    def take(self, bodies: Sequence[Any]) -> None:
+        """Look at the bodies of some messages."""
+        for body in bodies:
+            self._bytes += len(body)
+        self._count(len(bodies))
+
+    def take_one(self, body: Any) -> None:
+        """Look at the body of one message."""
+        self._bytes += len(body)
+        self._count(1)
+
+    def _count(self, count: int) -> None:
+        if not self.handed:
+            self._first_ns = time.perf_counter_ns()
+        self.handed += count
+        if self.handed >= self.goal:
+            self._last_ns = time.perf_counter_ns()
+            self._done.set()
+
+    async def wait(self) -> None:
+        """Until all have come; Unavailable when none comes for a long time."""
+        seen = -1
+        while not self._done.is_set():
+            if seen == self.handed:
+                raise Unavailable(f"only {seen:,} of {self.goal:,} messages came")
+            seen = self.handed
+            try:
+                async with asyncio.timeout(STUCK_AFTER_S):
+                    await self._done.wait()
+            except TimeoutError:
+                continue  # slow is not stuck: look whether any came
+        if self._bytes < self.goal * self._size:
+            raise Unavailable(f"bodies are too short: {self._bytes:,} bytes came")
+
+    def outcome(self, stored: int) -> Outcome:
+        """The outcome of the work `consume`."""
+        rate = self.goal / ((self._last_ns - self._first_ns) / NS_IN_S)
+        return Outcome(
+            work="consume",
+            values={"rate": rate},
+            sent=self.goal,
+            stored=stored,
+            handed=self.handed,
+        )
+
+
+def warm_count(messages: int) -> int:
+    """How many messages warm up a consumer of so many."""
+    return max(1, messages // WARM_SHARE)
+
+
+# -- end to end -----------------------------------------------------------------------------------
+class Pings:
+    """One message at a time, from the call of `send` to the call of the handler.
+
+    Bodies begin with the message's number, so that one which comes late is not taken for another.
+
+    State: soft.
+    """
+
+    def __init__(self, options: DriverOptions, send: Callable[[bytes], Awaitable[object]]) -> None:
+        self._options = options
+        self._send = send
+        self._padding = os.urandom(max(0, options.size - 16))
+        self._arrived: asyncio.Queue[int] = asyncio.Queue()
+        self._sent = 0
+
+    def arrive(self, body: Any) -> None:
+        """A handler got this body."""
+        self._arrived.put_nowait(int(bytes(body[:16]), 16))
+
+    async def run(self, stored: Callable[[], Awaitable[int]]) -> Outcome:
+        """Wait until the consumer listens, warm up, measure: the work `latency`."""
+        clock = time.perf_counter_ns
+        in_a_row = 0
+        while in_a_row < 4 * self._options.queues:
+            in_a_row = in_a_row + 1 if await self._once(LOST_AFTER_S) is not None else 0
+        took_ns: list[int] = []
+        for seconds in (self._options.warm_seconds, self._options.seconds):
+            took_ns.clear()
+            until_ns = clock() + int(seconds * NS_IN_S)
+            while clock() < until_ns:
+                one = await self._once(STUCK_AFTER_S)
+                if one is None:
+                    raise Unavailable("a message did not arrive")
+                took_ns.append(one)
+        return Outcome(
+            work="latency", values=spread(took_ns), sent=self._sent, stored=await stored()
+        )
+
+    async def _once(self, patience_s: float) -> int | None:
+        number = self._sent
+        self._sent += 1
+        body = b"%016x" % number + self._padding
+        began_ns = time.perf_counter_ns()
+        await self._send(body)
+        try:
+            async with asyncio.timeout(patience_s):
+                while await self._arrived.get() != number:
+                    continue
+        except TimeoutError:
+            return None
+        return time.perf_counter_ns() - began_ns
+
+
+def spread(took_ns: Sequence[int]) -> dict[str, float]:
+    """Median and 99th percentile, in milliseconds."""
+    ordered = sorted(took_ns)
+    last = len(ordered) - 1
+    return {
+        name: ordered[min(last, int(share * len(ordered)))] / NS_IN_MS
+        for share, name in ((0.5, "p50_ms"), (0.99, "p99_ms"))
+    }

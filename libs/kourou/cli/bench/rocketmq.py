@@ -1,0 +1,192 @@
+"""RocketMQ as a system of the comparison: jars, Java, settings files.
+
+Lives here: how its name server and broker are started, and our Java driver compiled.
+May not live here: fetching jars (kourou.cli.bench.jars).
+
+Its servers listen on every interface, as RocketMQ 4.9 cannot be told otherwise; the ports are free
+ones, and the addresses that it hands out are of the loopback interface.
+
+State: soft; the compiled driver lies beside the jars, under the checksum of its source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+from kourou.cli.bench.driving import DriverOptions
+from kourou.cli.bench.jars import Jar, fetched, have, read_list
+from kourou.cli.bench.rows import Name, Work
+from kourou.cli.bench.systems import (
+    FLUSH_TYPES,
+    Processes,
+    Running,
+    free_port,
+    version_of,
+    wait_for_port,
+)
+from kourou.errors import ConfigError, Unavailable
+from kourou.service.local_cluster import HOST
+from kourou.service.processes import Child, Children
+
+NEEDED = {
+    "java": "Java is missing: sudo apt install -y openjdk-17-jdk-headless",
+    "javac": "the Java compiler is missing: sudo apt install -y openjdk-17-jdk-headless",
+    "mvn": "Maven, which fetches RocketMQ, is missing: sudo apt install -y maven",
+}
+FAST_PORT_SHIFT = -2
+"""The broker listens here as well, whatever it is told."""
+
+BROKER_HEAP = ("-Xms1g", "-Xmx1g")
+NAMESRV_HEAP = ("-Xms256m", "-Xmx256m")
+CLIENT_HEAP = ("-Xms1g", "-Xmx1g")
+JVM = (
+    "-XX:+UseG1GC",
+    # what RocketMQ's own start script says for Java 9 and newer, so that it can unmap its files
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+PATIENCE = {"waitTimeMillsInSendQueue": "10000", "osPageCacheBusyTimeOutMills": "10000"}
+"""Rather wait than refuse: a refused send would end the measurement."""
+
+LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+<encoder><pattern>%d %p %c - %m%n</pattern></encoder></appender>
+<root level="ERROR"><appender-ref ref="out"/></root></configuration>
+"""
+
+
+class RocketMq:
+    """RocketMQ's name server, broker and Java client."""
+
+    name = Name.ROCKETMQ
+
+    def __init__(self, sources: Path, cache: Path) -> None:
+        self._source = sources / "RocketmqDriver.java"
+        self._jars: list[Jar] = read_list((sources / "rocketmq.jars").read_text(encoding="utf-8"))
+        self._cache = cache
+
+    def missing(self) -> str:
+        """Java, its compiler, or Maven where the jars are not there yet."""
+        lacking = [command for command in NEEDED if shutil.which(command) is None]
+        if "mvn" in lacking and have(self._jars, self._cache):
+            lacking.remove("mvn")
+        return "; ".join(NEEDED[command] for command in lacking)
+
+    def cannot(self, work: Work) -> str:
+        """It can do all of it."""
+        return ""
+
+    def title(self) -> str:
+        """RocketMQ and the version of its broker."""
+        versions = [jar.version for jar in self._jars if jar.artifact == "rocketmq-broker"]
+        if not versions:
+            raise ConfigError("the list of jars has no rocketmq-broker")
+        return f"RocketMQ {versions[0]}"
+
+    def settings(self) -> Mapping[str, object]:
+        """Heaps, and the few settings that are not its defaults."""
+        return {
+            "java": version_of("java"),
+            "broker heap": " ".join(BROKER_HEAP),
+            "name server heap": " ".join(NAMESRV_HEAP),
+            "client heap": " ".join(CLIENT_HEAP),
+            "collector": "G1",
+            "transientStorePoolEnable": "false (its default)",
+            **PATIENCE,
+            "client": "rocketmq-client, defaults",
+            "logs": "errors only",
+        }
+
+    def address(self, port: int) -> str:
+        """The name server's address."""
+        return f"{HOST}:{port}"
+
+    @cached_property
+    def class_path(self) -> str:
+        """The jars and our compiled driver, fetched and compiled at first use."""
+        jars = fetched(self._jars, self._cache)
+        return f"{self._compiled(jars)}:{jars}/*"
+
+    def driver(self, options: DriverOptions) -> list[str]:
+        """Our Java driver."""
+        log = f"-Drocketmq.client.logRoot={self._cache / 'client-logs'}"
+        java = ["java", *CLIENT_HEAP, *JVM, log, "-Drocketmq.client.logLevel=ERROR"]
+        return [*java, "-cp", self.class_path, "RocketmqDriver", *options.as_arguments()]
+
+    @contextmanager
+    def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
+        """A name server, and then a broker."""
+        home = folder / "home"
+        (home / "conf").mkdir(parents=True)
+        for service in ("broker", "namesrv"):
+            (home / "conf" / f"logback_{service}.xml").write_text(LOGBACK, encoding="utf-8")
+        listen_port = free_port(FAST_PORT_SHIFT)
+        namesrv = {
+            "listenPort": str(port),
+            "kvConfigPath": str(folder / "kvConfig.json"),
+            "configStorePath": str(folder / "namesrv.properties"),
+        }
+        broker = {
+            "listenPort": str(listen_port),
+            "haListenPort": str(free_port()),
+            "namesrvAddr": self.address(port),
+            "brokerIP1": HOST,
+            "brokerName": "broker-a",
+            "brokerId": "0",
+            "flushDiskType": FLUSH_TYPES[flush],
+            "storePathRootDir": str(folder / "store"),
+            "storePathCommitLog": str(folder / "store" / "commitlog"),
+            "autoCreateTopicEnable": "true",
+            **PATIENCE,
+        }
+        with Children(folder) as children:
+
+            def start(name: str, heap: tuple[str, ...], kind: str, keys: dict[str, str]) -> Child:
+                path = folder / f"{name}.conf"
+                path.write_text(
+                    "".join(f"{key}={value}\n" for key, value in keys.items()), encoding="utf-8"
+                )
+                java = ["java", *heap, *JVM, f"-Duser.home={home}", "-cp", self.class_path]
+                return children.start(
+                    name,
+                    [*java, kind, "-c", str(path)],
+                    environment={"ROCKETMQ_HOME": str(home)},
+                    says_ready=False,
+                )
+
+            first = start(
+                "namesrv", NAMESRV_HEAP, "org.apache.rocketmq.namesrv.NamesrvStartup", namesrv
+            )
+            wait_for_port(first, port)
+            second = start(
+                "broker", BROKER_HEAP, "org.apache.rocketmq.broker.BrokerStartup", broker
+            )
+            wait_for_port(second, listen_port)
+            yield Processes([first, second])
+
+    def _compiled(self, jars: Path) -> Path:
+        """Where the driver's classes are."""
+        mark = hashlib.sha256(self._source.read_bytes()).hexdigest()[:12]
+        place = self._cache / f"classes-{mark}"
+        if not place.is_dir():
+            scratch = self._cache / f"classes-{mark}.new"
+            shutil.rmtree(scratch, ignore_errors=True)
+            done = subprocess.run(
+                [
+                    *("javac", "-nowarn", "-proc:none", "-encoding", "UTF-8"),
+                    *("-cp", f"{jars}/*", "-d", str(scratch), str(self._source)),
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise Unavailable(f"the Java driver does not compile: {done.stderr}")
+            scratch.rename(place)
+        return place

@@ -1,0 +1,239 @@
+"""What a comparison consists of: rows, the work of each system in a row, and the goal.
+
+Lives here: data. May not live here: how work is done or printed.
+
+A work is a value: where two rows have the same work of the same system, it is measured once a
+round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kourou.errors import ConfigError
+
+BACKLOG = 1_000_000
+HUGE_BACKLOG = 50_000_000
+HUGE_LOG_BYTES = 10 * 1024**3
+RECORD_OVERHEAD_BYTES = 200
+"""About what a record has besides its body; the log must only be as long as the row says."""
+
+
+class Name(StrEnum):
+    """The systems, as they are called in JSON; `itself` is Kourou under other circumstances."""
+
+    KOUROU = "kourou"
+    ROCKETMQ = "rocketmq"
+    NATS = "nats"
+    REDIS = "redis"
+    ITSELF = "itself"
+
+
+PEERS = (Name.ROCKETMQ, Name.NATS, Name.REDIS)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one system does for one row.
+
+    `kind` is a driver's work, `idle` (start and memory) or `restart`. `in_flight` sends are under
+    way at any time, each with `batch` messages. `backlog` counts messages that are stored before
+    the watch starts. `messages` of a `restart` are bytes of log.
+    """
+
+    kind: str
+    flush: str = "async"
+    in_flight: int = 1
+    batch: int = 1
+    handler: str = "message"
+    queues: int = 4
+    topics: int = 1
+    messages: int = 0
+    backlog: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is wished for: at least (or at most) `number` times a system's value, or `number`."""
+
+    at_least: bool
+    number: float
+    of: Name | None
+
+    def text(self, unit: str) -> str:
+        """For a table."""
+        sign = "≥" if self.at_least else "≤"
+        return f"{sign} {self.number:g} {unit}" if self.of is None else f"{sign} {self.number:g} ×"
+
+    def reached(self, value: float) -> bool:
+        """Is this ratio (or this value, where the goal is one) as wished?"""
+        return value >= self.number if self.at_least else value <= self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: a value of everybody's outcome."""
+
+    name: str
+    about: str
+    value: str
+    unit: str
+    goal: Goal
+    works: Mapping[Name, Work]
+    absent: Mapping[Name, str] | None = None
+    huge: bool = False
+
+
+def _all(work: Work, **others: Work) -> dict[Name, Work]:
+    works = dict.fromkeys((Name.KOUROU, *PEERS), work)
+    return works | {Name(name): other for name, other in others.items()}
+
+
+def _times(number: float, of: Name = Name.ROCKETMQ, *, at_least: bool = True) -> Goal:
+    return Goal(at_least, number, of)
+
+
+_SEND_64 = Work("send", in_flight=64)
+_SEND_1000 = Work("send", in_flight=1_000)
+_BATCH_32 = Work("send", in_flight=8, batch=32)
+_SEND_1 = Work("send")
+_SYNC_64 = Work("send", flush="sync", in_flight=64)
+_DRAIN = Work("consume", messages=BACKLOG)
+_LATENCY = Work("latency")
+_IDLE = Work("idle")
+_MANY_QUEUES = Work("send", in_flight=64, topics=10, queues=1_000)
+_RESTART = Work("restart", messages=HUGE_LOG_BYTES)
+_BEHIND_BACKLOG = Work("send", in_flight=64, backlog=HUGE_BACKLOG)
+_ONE_BY_ONE = "nats-py publishes one message a request"
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "send-64",
+        "send, 64 in flight",
+        "rate",
+        "msg/s",
+        _times(3),
+        _all(_SEND_64),
+    ),
+    Row(
+        "send-1000",
+        "send, 1,000 in flight (RocketMQ: 64 threads)",
+        "rate",
+        "msg/s",
+        _times(5),
+        # redis-py has a connection for each send under way: four pipelines of 250 serve it better
+        _all(_SEND_1000, rocketmq=_SEND_64, redis=Work("send", in_flight=4, batch=250)),
+    ),
+    Row(
+        "batch-32",
+        "send, batches of 32, 8 in flight",
+        "rate",
+        "msg/s",
+        _times(1.5),
+        dict.fromkeys((Name.KOUROU, Name.ROCKETMQ, Name.REDIS), _BATCH_32),
+        absent={Name.NATS: _ONE_BY_ONE},
+    ),
+    Row(
+        "send-1",
+        "send, 1 in flight: median round trip",
+        "p50_ms",
+        "ms",
+        _times(1, at_least=False),
+        _all(_SEND_1),
+    ),
+    Row(
+        "consume-message",
+        "consume a backlog, a call a message",
+        "rate",
+        "msg/s",
+        _times(1),
+        _all(_DRAIN),
+    ),
+    Row(
+        "consume-batch",
+        "consume a backlog, a call a batch",
+        "rate",
+        "msg/s",
+        _times(2),
+        _all(replace(_DRAIN, handler="batch")),
+    ),
+    Row(
+        "latency-p50",
+        "producer to handler, idle: p50",
+        "p50_ms",
+        "ms",
+        _times(1, at_least=False),
+        _all(_LATENCY),
+    ),
+    Row(
+        "latency-p99",
+        "producer to handler, idle: p99",
+        "p99_ms",
+        "ms",
+        _times(1, at_least=False),
+        _all(_LATENCY),
+    ),
+    Row(
+        "sync-64",
+        "send, on disk before the answer, 64 in flight",
+        "rate",
+        "msg/s",
+        _times(2),
+        _all(_SYNC_64),
+    ),
+    Row(
+        "queues",
+        "send to 10,000 queues; itself: to 4",
+        "rate",
+        "msg/s",
+        _times(0.9, Name.ITSELF),
+        {Name.KOUROU: _MANY_QUEUES, Name.ITSELF: _SEND_64},
+    ),
+    Row(
+        "start",
+        "start to first acknowledged send",
+        "start_s",
+        "s",
+        Goal(False, 3, None),
+        _all(_IDLE),
+    ),
+    Row(
+        "memory",
+        "idle memory of all servers, RSS",
+        "rss_mb",
+        "MB",
+        Goal(False, 200, None),
+        _all(_IDLE),
+    ),
+    Row(
+        "backlog",
+        "send behind 50 M messages; itself: empty",
+        "rate",
+        "msg/s",
+        _times(0.95, Name.ITSELF),
+        {Name.KOUROU: _BEHIND_BACKLOG, Name.ITSELF: _SEND_64},
+        huge=True,
+    ),
+    Row(
+        "restart",
+        "kill -9 with a 10 GB log, to first send",
+        "start_s",
+        "s",
+        Goal(False, 5, None),
+        {Name.KOUROU: _RESTART},
+        huge=True,
+    ),
+)
+
+
+def select(only: Sequence[str], *, huge: bool) -> list[Row]:
+    """The rows that are wanted; ConfigError for a name that is none."""
+    known = {row.name: row for row in ROWS}
+    wrong = [name for name in only if name not in known]
+    if wrong:
+        raise ConfigError(f"--only {','.join(wrong)}: rows are {', '.join(known)}")
+    if only:
+        return [row for row in ROWS if row.name in only]
+    return [row for row in ROWS if huge or not row.huge]

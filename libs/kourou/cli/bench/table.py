@@ -1,0 +1,104 @@
+"""A comparison as one table for people and as JSON lines for machines.
+
+Lives here: text. May not live here: arithmetic (kourou.cli.bench.comparison).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from kourou.cli.bench.comparison import Result
+from kourou.cli.bench.rows import PEERS, Name
+
+NOTHING = "—"
+GAP = "  "
+
+
+def text_table(results: Sequence[Result], titles: Mapping[Name, str]) -> str:
+    """Rows by systems; beside each peer's value, how many times that Kourou's is."""
+    peers = [name for name in (*PEERS, Name.ITSELF) if any(name in one.cells for one in results)]
+    head = ["work", "", titles[Name.KOUROU]]
+    for peer in peers:
+        head += [titles[peer], "×"]
+    lines = [[*head, "goal", ""]]
+    for result in results:
+        row = result.row
+        line = [row.about, row.unit, _value(result.cells[Name.KOUROU].median)]
+        for peer in peers:
+            cell = result.cells.get(peer)
+            line += [_value(cell.median if cell else None), _ratio(result.ratio(peer))]
+        judged = result.judged()
+        verdict = "" if judged is None else "yes" if row.goal.reached(judged) else "NO"
+        lines.append([*line, row.goal.text(row.unit), verdict])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    rows = [_aligned(line, widths) for line in lines]
+    return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:]])
+
+
+def notes(results: Sequence[Result], titles: Mapping[Name, str]) -> Iterator[str]:
+    """Why cells are empty, and every failure; each once."""
+    told: set[str] = set()
+    for result in results:
+        for name, cell in result.cells.items():
+            reasons = [f"NOT MEASURED: {cell.absent}"] if cell.absent else []
+            reasons += [f"FAILED: {failure}" for failure in cell.failures]
+            for reason in reasons:
+                line = f"{reason} ({titles[name]})"
+                if line not in told:
+                    told.add(line)
+                    yield line
+
+
+def json_lines(results: Sequence[Result], settings: Mapping[str, object]) -> Iterator[str]:
+    """One line a figure: each system's median, and each ratio."""
+    for result in results:
+        row = result.row
+        for name, cell in result.cells.items():
+            yield _json(
+                f"{row.name} {name}", row.unit, cell.median, cell.values, cell.absent, settings
+            )
+            if name is not Name.KOUROU:
+                label = f"{row.name} {Name.KOUROU}/{name}"
+                ratios = result.ratios(name)
+                yield _json(label, "×", result.ratio(name), ratios, cell.absent, settings)
+
+
+def _json(
+    name: str,
+    unit: str,
+    value: float | None,
+    rounds: Sequence[float | None],
+    absent: str,
+    settings: Mapping[str, object],
+) -> str:
+    figure: dict[str, object] = {
+        "name": name,
+        "unit": unit,
+        "value": None if value is None else round(value, 4),
+        "rounds": [None if one is None else round(one, 4) for one in rounds],
+        "settings": dict(settings),
+    }
+    if absent:
+        figure["not_measured"] = absent
+    return json.dumps(figure, ensure_ascii=False)
+
+
+def _value(value: float | None) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    """Words to the left, numbers to the right."""
+    words = {0, 1, len(line) - 2, len(line) - 1}
+    parts = [
+        text.ljust(width) if column in words else text.rjust(width)
+        for column, (text, width) in enumerate(zip(line, widths, strict=True))
+    ]
+    return GAP.join(parts).rstrip()

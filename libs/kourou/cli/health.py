@@ -1,0 +1,87 @@
+"""`kourou health URL`: is a service well, as an exit code; what a container's health check runs.
+
+Lives here: one HTTP request with nothing but a socket, because it runs every few seconds beside the
+service: importing an HTTP client would cost ten times more than asking.
+May not live here: what being well means; the service's pages say that (kourou.service.admin_http).
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Sequence
+from urllib.parse import SplitResult, urlsplit
+
+from kourou.errors import ConfigError, Unavailable
+from kourou.model.limits import HEALTH_ANSWER_BYTES_MAX
+
+TIMEOUT_S = 3.0
+HTTP_PORT = 80
+USAGE = "kourou health http://HOST:PORT/readyz"
+HELP = f"""{USAGE}
+
+Ask a service's page whether it is well: /healthz means that it runs, /readyz that it serves.
+Exit code 0 if it says so within {TIMEOUT_S:.0f} s, else 1, and on stderr why not.
+"""
+
+
+def run_health(arguments: Sequence[str]) -> int:
+    """Ask; 0 if the answer's status is 200. Unavailable says why not, ConfigError what is wrong."""
+    if list(arguments) in (["-h"], ["--help"]):
+        sys.stdout.write(HELP)
+        return 0
+    if len(arguments) != 1:
+        raise ConfigError("one URL is wanted", hint=USAGE)
+    url = _parsed(arguments[0])
+    status, reason = _ask(url, arguments[0])
+    if status != 200:
+        raise Unavailable(f"{arguments[0]} answers {status}: {reason}")
+    return 0
+
+
+def _parsed(text: str) -> SplitResult:
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise ConfigError(f"{text!r} is no URL", hint=USAGE)
+    try:
+        url = urlsplit(text)
+        url.port  # noqa: B018 - raises for what is no port
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is no URL: {error}", hint=USAGE) from None
+    if url.scheme != "http" or not url.hostname:
+        raise ConfigError(f"{text!r} is no http URL", hint=USAGE)
+    return url
+
+
+def _ask(url: SplitResult, shown: str) -> tuple[int, str]:
+    """Status and first line of the answer's body."""
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    head = f"GET {path} HTTP/1.0\r\nHost: {url.netloc}\r\nConnection: close\r\n\r\n"
+    where = (url.hostname or "", url.port or HTTP_PORT)
+    try:
+        with socket.create_connection(where, timeout=TIMEOUT_S) as connection:
+            connection.sendall(head.encode("ascii"))
+            answer = _read(connection)
+    except OSError as error:  # refused, timed out, no such host
+        raise Unavailable(f"{shown} does not answer: {error.strerror or error}") from error
+    return _understood(answer, shown)
+
+
+def _read(connection: socket.socket) -> bytes:
+    """All of an answer, or as much of it as is looked at."""
+    found = bytearray()
+    while len(found) < HEALTH_ANSWER_BYTES_MAX:
+        part = connection.recv(HEALTH_ANSWER_BYTES_MAX)
+        if not part:
+            break
+        found += part
+    return bytes(found)
+
+
+def _understood(answer: bytes, shown: str) -> tuple[int, str]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    words = head.split(b"\r\n", 1)[0].split(b" ", 2)
+    if not words[0].startswith(b"HTTP/") or len(words) < 2 or not words[1].isdigit():
+        raise Unavailable(f"{shown} answers something that is not HTTP")
+    lines = body.decode("utf-8", "replace").strip().splitlines()
+    printable = "".join(char for char in (lines or [""])[0] if char.isprintable())
+    return int(words[1]), printable[:200]

@@ -1,0 +1,336 @@
+"""What a client tells of its sends, pulls and handlers, as spans of OpenTelemetry.
+
+Lives here: which span begins and ends when, what stands in it, and how a message takes its context
+along. May not live here: OpenTelemetry (kourou.telemetry.tracing), sending, pulling, handlers.
+
+    send {topic}      PRODUCER   from the call to the broker's promise; its context travels in the
+                                 message's properties and in the frame's header
+    receive {topic}   CLIENT     one pull, with links to the messages it brought
+    process {topic}   CONSUMER   one call of a handler; below the message's span and linked to it;
+                                 a call with several messages has links only
+
+A context that the application has put into a message's properties itself is never overwritten.
+A client without tracing has no object of this module, and its hot paths ask only for that.
+
+State: soft. Spans under way when the process dies are lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kourou.errors import ConfigError, KourouError
+from kourou.model.message import SendResult
+from kourou.model.queue import MessageQueue
+from kourou.protocol.frames import NO_TRACE
+from kourou.telemetry import span_names as names
+from kourou.telemetry.tracing_context import (
+    TRACE_CONTEXT,
+    TRACEPARENT,
+    context_of,
+    is_sampled,
+    traceparent_of,
+)
+from kourou.telemetry.tracing_setup import (
+    SHARED,
+    TracingOptions,
+    application_tracing,
+    tracing_options,
+)
+
+if TYPE_CHECKING:
+    from kourou.client.handlers import Item, Report
+    from kourou.client.outbox import Outcome, Unsent
+    from kourou.client.received import ReceivedMessage
+    from kourou.client.settings import ClientSettings
+    from kourou.telemetry.tracing import TracedSpan, Tracing
+
+SERVICE = "kourou-client"
+"""The service's name in traces, unless OTEL_SERVICE_NAME says another."""
+
+_log = logging.getLogger("kourou.client")
+
+
+class ClientTracing:
+    """The spans of one client. Callable from any thread."""
+
+    def __init__(self, tracing: Tracing, options: TracingOptions | None = None) -> None:
+        from kourou.telemetry import tracing as spans
+
+        self._tracing = tracing
+        self._options = options
+        self._spans = spans
+        self.client_id = ""
+
+    def close(self) -> None:
+        """No more spans will come; blocks until the last ones have left, for a moment at most."""
+        options, self._options = self._options, None
+        if options is not None:
+            SHARED.release(options)
+
+    def _about(self, operation: str, kind: str, queue: MessageQueue) -> dict[str, str | int | bool]:
+        return {
+            names.SYSTEM: names.SYSTEM_VALUE,
+            names.OPERATION_NAME: operation,
+            names.OPERATION_TYPE: kind,
+            names.NAMESPACE: "",
+            names.DESTINATION: queue.topic,
+            names.PARTITION: str(queue.queue_id),
+            names.CLIENT_ID: self.client_id,
+        }
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def sending(
+        self,
+        queue: MessageQueue,
+        unique_key: str,
+        tag: str | None,
+        keys: str,
+        properties: Mapping[str, str] | None,
+    ) -> tuple[TracedSpan | None, Mapping[str, str] | None]:
+        """A message is about to be built: its span if it is traced, and its properties."""
+        parent = self._tracing.decide()
+        given = _context_in(properties) if properties else None
+        if given is not None and not parent:
+            parent = given  # the application knows better where this message belongs
+        if parent is None:
+            return None, properties
+        if parent and not is_sampled(parent):
+            return None, _with(properties, {TRACEPARENT: traceparent_of(parent)})
+        about = self._about(names.SEND, "send", queue)
+        about[names.MESSAGE_ID] = unique_key
+        about[names.MESSAGE_TYPE] = "normal"
+        if tag:
+            about[names.MESSAGE_TAG] = tag
+        if keys:
+            about[names.MESSAGE_KEYS] = keys
+        span = self._tracing.start(
+            names.span_name(names.SEND, queue.topic), self._spans.SpanKind.PRODUCER, parent, about
+        )
+        if span is None:
+            return None, properties
+        return span, _with(
+            properties, {**span.carrier(), TRACEPARENT: traceparent_of(span.context)}
+        )
+
+    def frame_contexts(self, messages: Sequence[Unsent]) -> tuple[bytes, bytes]:
+        """The contexts of the traced messages of a frame: the first one, and the others."""
+        found = [message.span.context for message in messages if message.span is not None]
+        if not found:
+            return NO_TRACE, b""
+        return found[0], b"".join(found[1 : self._spans.LINKS_MAX])
+
+    def settled(self, final: Sequence[tuple[Unsent, Outcome | None]]) -> None:
+        """The outcomes of these messages are known."""
+        for message, outcome in final:
+            span = message.span
+            if span is None:
+                continue
+            host, _, port = message.lane.address.rpartition(":")
+            span.set({names.SERVER_ADDRESS: host, names.SERVER_PORT: int(port)})
+            if isinstance(outcome, KourouError):
+                span.end(error_type=type(outcome).__name__, error=str(outcome))
+            else:
+                if isinstance(outcome, SendResult):
+                    span.set({names.OFFSET: outcome.offset})
+                span.end()
+
+    # -- pulling ----------------------------------------------------------------------------------
+
+    def receiving(self, group: str, queue: MessageQueue) -> TracedSpan | None:
+        """A pull begins."""
+        parent = self._tracing.decide()
+        if parent is None or (parent and not is_sampled(parent)):
+            return None
+        about = self._about(names.RECEIVE, "receive", queue)
+        about[names.GROUP] = group
+        return self._tracing.start(
+            names.span_name(names.RECEIVE, queue.topic), self._spans.SpanKind.CLIENT, parent, about
+        )
+
+    def received(self, span: TracedSpan, messages: Sequence[ReceivedMessage]) -> None:
+        """The pull has ended well and brought these."""
+        span.set({names.BATCH_COUNT: len(messages)})
+        span.link(_sampled_of(messages, self._spans.LINKS_MAX))
+        span.end()
+
+    # -- processing -------------------------------------------------------------------------------
+
+    @contextmanager
+    def processing(self, group: str, item: Item) -> Iterator[None]:
+        """A handler is called meanwhile; spans that it makes are below the call's."""
+        carrier = {} if isinstance(item, list) else _carrier_of(item)
+        with self._spans.continued(carrier):
+            span = self._process_span(group, item)
+            if span is None:
+                yield
+                return
+            with span.current():
+                try:
+                    yield
+                except BaseException as error:
+                    _failed(span, error)
+                    raise
+                span.end()
+
+    def _process_span(self, group: str, item: Item) -> TracedSpan | None:
+        several = isinstance(item, list)
+        messages: list[ReceivedMessage] = item if several else [item]
+        parent = self._tracing.decide()
+        links = _sampled_of(messages, self._spans.LINKS_MAX)
+        if several and links:
+            parent = self._spans.NEW  # somebody traces these messages
+        if parent is None or (parent and not is_sampled(parent)):
+            return None
+        first = messages[0]
+        about = self._about(names.PROCESS, "process", first.queue)
+        about[names.GROUP] = group
+        if several:
+            about[names.BATCH_COUNT] = len(messages)
+        else:
+            about[names.MESSAGE_ID] = first.message_id
+            about[names.OFFSET] = first.offset
+        if first.attempt > 1:
+            about[names.ATTEMPT] = first.attempt
+        return self._tracing.start(
+            names.span_name(names.PROCESS, first.topic),
+            self._spans.SpanKind.CONSUMER,
+            parent,
+            about,
+            links=links,
+        )
+
+    def coroutine_handler(
+        self, group: str, handler: Callable[[Any], Awaitable[Any]]
+    ) -> Callable[[Any], Awaitable[Any]]:
+        """An `async def` handler, traced."""
+
+        async def traced(item: Item) -> None:
+            with self.processing(group, item):
+                await handler(item)
+
+        return traced
+
+    def plain_handler(self, group: str, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A plain function as handler, traced."""
+
+        def traced(item: Item) -> None:
+            with self.processing(group, item):
+                handler(item)
+
+        return traced
+
+    def stream_report(self, group: str, report: Report) -> Report:
+        """The report of an iteration, traced: from handing a message out to its acknowledgement."""
+        return _StreamReport(self, group, report)
+
+    def handed_out(self, group: str, message: ReceivedMessage) -> TracedSpan | None:
+        """An iteration gives a message away; the span ends when it is acknowledged."""
+        with self._spans.continued(_carrier_of(message)):
+            return self._process_span(group, message)
+
+
+class _StreamReport:
+    """Begins a span when an iteration asks whether a message is wanted, which it does last."""
+
+    def __init__(self, tracing: ClientTracing, group: str, report: Report) -> None:
+        self._tracing = tracing
+        self._group = group
+        self._report = report
+        self._under_way: weakref.WeakKeyDictionary[ReceivedMessage, TracedSpan] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def wanted(self, item: Item) -> bool:
+        """Is the item's queue still ours? Then it is given away now."""
+        if not self._report.wanted(item):
+            return False
+        span = self._tracing.handed_out(self._group, item)
+        if span is not None:
+            self._under_way[item] = span
+        return True
+
+    def finished(self, item: Item) -> None:
+        """It was consumed."""
+        span = self._under_way.pop(item, None)
+        if span is not None:
+            span.end()
+        self._report.finished(item)
+
+    def failed(self, item: Item, error: BaseException) -> None:
+        """It was not consumed."""
+        span = self._under_way.pop(item, None)
+        if span is not None:
+            _failed(span, error)
+        self._report.failed(item, error)
+
+
+def client_tracing(
+    settings: ClientSettings, environment: Mapping[str, str] = os.environ
+) -> ClientTracing | None:
+    """The tracing of a client that is about to open; None, as a rule: there is none.
+
+    What the settings ask for must be possible (ConfigError). What the environment asks for is
+    perhaps meant for others: where it is not possible here, the log says so.
+    """
+    ratio, endpoint = settings.trace_sample_ratio, settings.trace_otlp_endpoint
+    if not settings.tracing:
+        return None
+    if not endpoint:
+        application = application_tracing(ratio)
+        if application is not None:
+            return ClientTracing(application)
+    try:
+        options = tracing_options(environment, service_name=SERVICE, endpoint=endpoint, ratio=ratio)
+        if options is None:
+            return None
+        return ClientTracing(SHARED.acquire(options).tracing, options)
+    except ConfigError as error:
+        if endpoint:
+            raise
+        _log.warning("this client makes no traces: %s", error)
+        return None
+
+
+def _failed(span: TracedSpan, error: BaseException) -> None:
+    span.end(error_type=type(error).__qualname__, error=str(error), exception=error)
+
+
+def _with(properties: Mapping[str, str] | None, carrier: dict[str, str]) -> Mapping[str, str]:
+    """The properties with what a message takes along, unless the application set that itself."""
+    if properties and (TRACEPARENT in properties or TRACE_CONTEXT in properties):
+        return properties
+    carrier[TRACE_CONTEXT] = carrier[TRACEPARENT]
+    return {**carrier, **(properties or {})}
+
+
+def _context_in(properties: Mapping[str, str]) -> bytes | None:
+    text = properties.get(TRACEPARENT) or properties.get(TRACE_CONTEXT)
+    return context_of(text) if text else None
+
+
+def _context_of_message(message: ReceivedMessage) -> bytes | None:
+    text = message.traceparent
+    return context_of(text) if text else None
+
+
+def _carrier_of(message: ReceivedMessage) -> Mapping[str, str]:
+    """The properties if there is a context among them; else nothing, and they stay undecoded."""
+    return {} if _context_of_message(message) is None else message.properties
+
+
+def _sampled_of(messages: Sequence[ReceivedMessage], count_max: int) -> list[bytes]:
+    found: list[bytes] = []
+    for message in messages:
+        context = _context_of_message(message)
+        if context is not None and is_sampled(context):
+            found.append(context)
+            if len(found) == count_max:
+                break
+    return found

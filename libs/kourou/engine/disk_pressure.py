@@ -1,0 +1,137 @@
+"""How full is the disk, and what follows from that?
+
+Lives here: the levels, and when a broker stops and takes up writing.
+May not live here: what is deleted (kourou.engine.retention), looking (the service's hands).
+
+State: soft; the next look tells again.
+
+    75 %  CLEANING   expired segments are deleted at any hour           diskMaxUsedSpaceRatio
+    85 %  FORCING    so are the oldest that are not expired             diskSpaceCleanForciblyRatio
+    90 %  REFUSING   clients' messages are refused until below 85 %     diskSpaceWarningLevelRatio
+    95 %  STARVING   the key index rests, the reserve is given back, until below 90 %
+
+Reads go on at every level, and so do the broker's own records (progress, decisions), for which the
+reserved segment has room. A disk that says ENOSPC whatever its figures are counts as FORCING.
+
+Invariants:  a level is decided by this look alone; what has hysteresis is `refusing` and `starving`
+             each change is told once
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kourou.engine.policy import BrokerPolicy
+from kourou.errors import DiskFull
+from kourou.model.limits import DISK_SIZE_WARN_BYTES
+
+STARVING_PERCENT = 95
+_LOW_OVER_BYTES = DISK_SIZE_WARN_BYTES * 9 // 8
+"""Free space must have risen so far before it may be called low again."""
+
+
+class Level(IntEnum):
+    """How full the disk is."""
+
+    NORMAL = 0
+    CLEANING = 1
+    FORCING = 2
+    REFUSING = 3
+    STARVING = 4
+
+
+class DiskPressure:
+    """The last look at the disk, and what it means. `policy` has the thresholds."""
+
+    __slots__ = ("_policy", "free_bytes", "level", "low", "refusing", "starving", "total_bytes")
+
+    def __init__(self, policy: BrokerPolicy) -> None:
+        self._policy = policy
+        self.total_bytes = 0
+        self.free_bytes = 0
+        self.level = Level.NORMAL
+        self.refusing = False
+        self.starving = False
+        self.low = False
+
+    @property
+    def used_percent(self) -> int:
+        """Whole percents, rounded up as RocketMQ does; 0 before the first look."""
+        if not self.total_bytes:
+            return 0
+        return -(-100 * (self.total_bytes - self.free_bytes) // self.total_bytes)
+
+    @property
+    def _force_percent(self) -> int:
+        return max(self._policy.disk_force_percent, self._policy.disk_clean_percent)
+
+    @property
+    def _refuse_percent(self) -> int:
+        return max(self._policy.disk_refuse_percent, self._force_percent)
+
+    def measured(self, total_bytes: int, free_bytes: int, *, full: bool) -> list[str]:
+        """A look at the disk; `full`: it refused space just now. Returns what is to be told."""
+        self.total_bytes, self.free_bytes = total_bytes, free_bytes
+        force, refuse = self._force_percent, self._refuse_percent
+        starve = max(STARVING_PERCENT, refuse)
+        bounds = (self._policy.disk_clean_percent, force, refuse, starve)
+        self.level = Level(sum(self._reaches(percent) for percent in bounds))
+        if full:
+            self.level = max(self.level, Level.FORCING)
+        return [
+            *self._turn_refusing(force, refuse),
+            *self._turn_starving(refuse, starve),
+            *self._turn_low(),
+        ]
+
+    def bytes_over(self) -> int:
+        """How much must go until the disk is below FORCING; 0 or less if nothing."""
+        used = self.total_bytes - self.free_bytes
+        # Strictly below: so many that used * 100 < percent * total.
+        return used - (-(-self._force_percent * self.total_bytes // 100) - 1)
+
+    def check_writable(self) -> None:
+        """Raise DiskFull while clients' messages are refused."""
+        if self.refusing:
+            raise DiskFull(
+                f"the broker's disk is {self.used_percent} % full; nothing was stored",
+                hint="free space or send to another broker; reads go on",
+            )
+
+    def _reaches(self, percent: int) -> bool:
+        return 100 * (self.total_bytes - self.free_bytes) >= percent * self.total_bytes > 0
+
+    def _turn_refusing(self, force: int, refuse: int) -> list[str]:
+        if not self.refusing and self._reaches(refuse):
+            self.refusing = True
+            return [
+                f"the disk is {self.used_percent} % full: messages are refused until it is below "
+                f"{force} %; reads go on"
+            ]
+        if self.refusing and not self._reaches(force):
+            self.refusing = False
+            return [f"the disk is {self.used_percent} % full: messages are taken again"]
+        return []
+
+    def _turn_starving(self, refuse: int, starve: int) -> list[str]:
+        if not self.starving and self._reaches(starve):
+            self.starving = True
+            return [
+                f"the disk is {self.used_percent} % full: the key index rests, and what is left is "
+                "kept for offsets and checkpoints"
+            ]
+        if self.starving and not self._reaches(refuse):
+            self.starving = False
+            return [f"the disk is {self.used_percent} % full: the key index goes on"]
+        return []
+
+    def _turn_low(self) -> list[str]:
+        low = self.free_bytes < (_LOW_OVER_BYTES if self.low else DISK_SIZE_WARN_BYTES)
+        told = low and not self.low and self.total_bytes > 0
+        self.low = low and self.total_bytes > 0
+        if not told:
+            return []
+        return [
+            f"only {self.free_bytes / 2**30:.1f} GiB are free on the store's disk; a broker wants "
+            f"{DISK_SIZE_WARN_BYTES >> 30}"
+        ]

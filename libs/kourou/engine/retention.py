@@ -1,0 +1,128 @@
+"""Which end of the log may go, and whom does it cost what?
+
+Lives here: the rules of deletion as functions of ages, sizes and offsets.
+May not live here: when they are asked (kourou.engine.retention_desk), clocks, files.
+
+State: none.
+
+Rules (fact sheet §5.10, and where they differ docs/decisions/0030):
+
+    only whole segments, oldest first, never the one being written
+    expired is what was closed at least fileReservedTime ago, consumed or not, dead letters alike
+    one pass deletes at most a quarter of the segments (one at least) for their age
+    what would not bring the disk below its threshold even if all went is not deleted by force
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kourou.engine.control import ControlState
+from kourou.engine.events import UnreadSpan
+from kourou.engine.inputs import ClosedSegment
+from kourou.engine.ports import StoreView
+from kourou.engine.progress import Commits
+from kourou.errors import ConfigError
+from kourou.model.names import CONTROL_TOPIC
+
+HOUR_MS = 3_600_000
+PASS_INTERVAL_MS = HOUR_MS
+"""Between two passes that delete because of time."""
+
+PASS_SHARE = 4
+FORCED_SEGMENTS_MAX = 10
+"""So many at once by force, as in RocketMQ; then the disk is looked at again."""
+
+HOURS_PATTERN = r"\s*([01]?[0-9]|2[0-3])\s*(;\s*([01]?[0-9]|2[0-3])\s*)*"
+_HOURS = re.compile(HOURS_PATTERN)
+
+
+def parse_hours(text: str) -> tuple[int, ...]:
+    """The hours of deleteWhen, 0 to 23. Raises ConfigError."""
+    if not _HOURS.fullmatch(text):
+        raise ConfigError(f"deleteWhen={text!r} is refused", hint="hours 0 to 23: 04 or 02;14")
+    return tuple(int(hour) for hour in text.split(";"))
+
+
+def older_than(segments: Sequence[ClosedSegment], age_ms: int) -> int:
+    """How many of the oldest segments have reached an age."""
+    for count, segment in enumerate(segments):
+        if segment.age_ms < age_ms:
+            return count
+    return len(segments)
+
+
+def pass_share(segments: Sequence[ClosedSegment]) -> int:
+    """How many segments one pass may delete for their age."""
+    return max(1, len(segments) // PASS_SHARE)
+
+
+def warning_ms(reserved_ms: int) -> int:
+    """So long before messages expire, groups that have not read them are named."""
+    return min(reserved_ms // 4, 6 * HOUR_MS)
+
+
+def relief(segments: Sequence[ClosedSegment], over_bytes: int) -> int | None:
+    """How many of the oldest segments free `over_bytes`; None if all of them together do not."""
+    freed = 0
+    for count, segment in enumerate(segments, 1):
+        freed += segment.end - segment.start
+        if freed >= over_bytes:
+            return count
+    return None
+
+
+def up_to(segments: Sequence[ClosedSegment], position: int) -> Sequence[ClosedSegment]:
+    """The segments that lie wholly below a position."""
+    return [segment for segment in segments if segment.end <= position]
+
+
+def unread_before(
+    view: StoreView, control: ControlState, commits: Commits, end: int
+) -> list[UnreadSpan]:
+    """What registered groups have not consumed of what lies below position `end`.
+
+    A group counts in the queues in which it ever committed an offset.
+    """
+    spans: list[UnreadSpan] = []
+    for group, topic, queues in commits.entries():
+        if control.groups.get(group) is None:
+            continue
+        for queue_id, offset in queues.items():
+            known = view.queue_range(topic, queue_id)
+            if known is None or offset >= known[1]:
+                continue
+            first = max(offset, known[0])
+            if view.offset_position(topic, queue_id, first) >= end:
+                continue  # the usual case: one look
+            after = view.offset_at(topic, queue_id, end)
+            if after > first:
+                spans.append(UnreadSpan(group, topic, queue_id, first, after))
+    return spans
+
+
+def first_unread(view: StoreView, spans: Sequence[UnreadSpan]) -> int:
+    """The position of the oldest message in `spans`, which must not be empty."""
+    positions = (view.offset_position(span.topic, span.queue_id, span.first) for span in spans)
+    return min(max(position, 0) for position in positions)
+
+
+def unprojected_from(view: StoreView, events_projected: int | None) -> int | None:
+    """The position of the first control event that the event store lacks; None if it has all.
+
+    `events_projected`: how many it has, None if there is to be none.
+    """
+    known = view.queue_range(CONTROL_TOPIC, 0)
+    if events_projected is None or known is None or events_projected >= known[1]:
+        return None
+    return max(view.offset_position(CONTROL_TOPIC, 0, max(events_projected, known[0])), 0)
+
+
+def by_group(spans: Sequence[UnreadSpan]) -> dict[tuple[str, str], int]:
+    """Messages in `spans` by (topic, group)."""
+    counts: dict[tuple[str, str], int] = {}
+    for span in spans:
+        key = (span.topic, span.group)
+        counts[key] = counts.get(key, 0) + span.end - span.first
+    return counts

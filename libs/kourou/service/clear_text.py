@@ -1,0 +1,40 @@
+"""A listener open to the network in clear text says so again and again, not once in an old log.
+
+Lives here: that sentence and its clock, for listeners over HTTP; the ZeroMQ listener has its own.
+May not live here: whether such an address is allowed (kourou.service.process_keys).
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kourou.transport.zmq_socket import bindable, is_loopback
+
+_log = logging.getLogger("kourou.service")
+
+PERIOD_S = 60.0
+
+
+class ClearTextWarning:
+    """Warns at once and every minute, unless only this machine can reach the listener."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, host: str, address: str) -> None:
+        """`host` is what is listened on, `address` how the listener is called."""
+        if not is_loopback(bindable(host)):
+            self._warn(address)
+
+    def stop(self) -> None:
+        """The listener is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _warn(self, address: str) -> None:
+        _log.warning("the pages on %s are open to the network: anybody may read them", address)
+        self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._warn, address)

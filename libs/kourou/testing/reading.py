@@ -1,0 +1,40 @@
+"""Everything that stands in a topic, read over the network as an application would.
+
+Lives here: `read_topic`. May not live here: assertions about what was read.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kourou.client.client import Client
+from kourou.client.received import ReceivedMessage
+
+HOLD_MS = 10_000
+
+
+async def read_topic(
+    mq: Client, topic: str, group: str, *, ends: Mapping[int, int] | None = None
+) -> dict[tuple[int, int], ReceivedMessage]:
+    """Every message from the first to the last offset of every queue, by (queue id, offset).
+
+    With `ends` (by queue id) it waits until the queues have grown so far, for as long as the broker
+    holds a pull. Raises what pulling raises: UnreadableMessages where a message is damaged,
+    Unavailable, TimedOut.
+    """
+    found: dict[tuple[int, int], ReceivedMessage] = {}
+    puller = await mq.pull_consumer(group)
+    try:
+        for queue in await puller.queues(topic):
+            offset, end = await puller.min_offset(queue), await puller.max_offset(queue)
+            end = max(end, (ends or {}).get(queue.queue_id, 0))
+            while offset < end:
+                pulled = await puller.pull(queue, offset, count_max=4_096, wait_ms=HOLD_MS)
+                assert pulled.next_offset > offset, f"{queue} ends at {offset}, not at {end}"
+                found.update({(queue.queue_id, one.offset): one for one in pulled.messages})
+                offset = pulled.next_offset
+    finally:
+        await puller.close()
+    return found

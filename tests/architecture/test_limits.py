@@ -1,0 +1,67 @@
+"""Limits stand in one file: whoever asks "how much may a client demand?" reads one page."""
+
+from __future__ import annotations
+
+import ast
+
+LIMITS = "libs/kourou/model/limits.py"
+
+OWN_AFFAIRS = {
+    "libs/kourou/telemetry/tracing.py": "how much of our own work is traced",
+    "libs/kourou/telemetry/tracing_setup.py": "the exporter's own queue and its end",
+    "libs/kourou/telemetry/metrics.py": "the size of our own page",
+    "libs/kourou/engine/topics.py": "the permission bits there are",
+    "libs/kourou/engine/progress.py": "the largest number a queue offset can be",
+    "libs/kourou/engine/retention.py": "segments one forced pass takes",
+    "libs/kourou/eventstore/event_store.py": "rows of one read of ours",
+    "libs/kourou/eventstore/database.py": "the database's journal and password file",
+    "libs/kourou/service/lifecycle.py": "how long our own stop may take",
+    "libs/kourou/store/dispatch.py": "where numpy begins to pay",
+    "libs/kourou/store/index_file.py": "where numpy begins to pay",
+    "libs/kourou/store/index_keys.py": "where numpy begins to pay",
+    "libs/kourou/store/index_layout.py": "the largest number the field holds",
+    "libs/kourou/store/key_index.py": "files kept open",
+    "libs/kourou/store/open_files.py": "files kept open",
+    "libs/kourou/store/consume_queue.py": "how a queue file is written",
+    "libs/kourou/store/retention_ages.py": "how far a clock is believed",
+    "libs/kourou/transport/rate_limited_log.py": "kinds of log lines remembered",
+    "libs/kourou/transport/zmq_client.py": "how we reconnect",
+    "libs/kourou/transport/zmq_context.py": "sockets of one process",
+    "libs/kourou/client/admin_topics.py": "how long we wait for our own topic",
+    "libs/kourou/client/io_thread.py": "how long we wait for our own thread",
+    "services/broker/kourou_broker/spans.py": "spans kept open",
+    "services/broker/kourou_broker/store_keys.py": "the largest value of a Java int",
+    "services/broker/kourou_broker/hands.py": "how often we look",
+}
+"""Files whose `*_MAX` bound our own doings and nothing that somebody else sends or demands."""
+
+
+def test_what_bounds_others_stands_in_the_file_of_limits(production: list) -> None:
+    astray = [
+        f"{source.path}: {name}: move it to {LIMITS}, or say here why it bounds nobody else"
+        for source in production
+        if source.path not in OWN_AFFAIRS
+        and source.path != LIMITS
+        and not {"cli", "testing"} & set(source.path.split("/"))
+        for name in bounds(source.tree)
+    ]
+    assert not astray, "\n".join(astray)
+
+
+def test_every_exception_is_used(production: list) -> None:
+    bounding = {source.path for source in production if any(bounds(source.tree))}
+    assert not set(OWN_AFFAIRS) - bounding
+
+
+def bounds(tree: ast.Module) -> list[str]:
+    """Public module constants that are named like a limit."""
+    return [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+        and target.id.endswith("_MAX")
+        and not target.id.startswith("_")
+        and isinstance(node.value, ast.Constant | ast.BinOp)
+    ]

@@ -1,0 +1,149 @@
+"""One trace over producer, broker and consumer: processes of their own, spans over OTLP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from kourou import Client, ClientSettings
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.testing.otlp import OtlpReceiver, SeenSpan
+
+PRODUCER = """
+import sys
+from kourou.sync import Client
+
+with Client(sys.argv[1], group="shop") as client:
+    client.send("orders", b"A-1", tag="paid", keys="A-1")
+"""
+
+CONSUMER = """
+import sys, threading
+from kourou import ConsumerSettings
+from kourou.model.subscription import ConsumeFromWhere
+from kourou.sync import Client
+
+done = threading.Event()
+settings = ConsumerSettings(
+    consumer_group="billing", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+)
+with Client(sys.argv[1], consumer=settings) as client:
+    with client.listen("orders", lambda message: done.set()):
+        done.wait()
+"""
+
+
+@pytest.fixture
+def collector(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+    with OtlpReceiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        yield receiver
+
+
+def read_metrics(cluster: LocalCluster) -> bytes:
+    with urllib.request.urlopen(f"{cluster.brokers[0].ready['admin']}/metrics") as page:
+        return page.read()
+
+
+def run(cluster: LocalCluster, name: str, script: str) -> None:
+    child = cluster.children.start(
+        name,
+        [sys.executable, "-c", script, cluster.address],
+        environment={"OTEL_SERVICE_NAME": name},
+        says_ready=False,
+    )
+    assert child.wait_for_exit(60) == 0, child.log_tail(50)
+
+
+def by_name(spans: list[SeenSpan], trace_id: str) -> dict[str, SeenSpan]:
+    return {span.name: span for span in spans if span.trace_id == trace_id}
+
+
+PARTS = {"send orders", "store orders", "append", "dispatch", "flush", "process orders"}
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_one_trace_over_three_processes(tmp_path: Path, collector: OtlpReceiver, flush) -> None:
+    settings = ClusterSettings(broker={"flushDiskType": flush})
+    with LocalCluster(tmp_path, settings) as cluster:
+        run(cluster, "shop-web", PRODUCER)
+        run(cluster, "billing-worker", CONSUMER)
+
+        def whole(spans) -> bool:
+            sent = [span.trace_id for span in spans if span.name == "send orders"]
+            return bool(sent) and by_name(spans, sent[0]).keys() >= PARTS
+
+        spans = collector.wait_for(whole)
+        told = cluster.brokers[0].ready["admin"]
+        with urllib.request.urlopen(f"{told}/metrics") as page:
+            metrics = page.read().decode()
+    (send,) = [span for span in spans if span.name == "send orders"]
+    trace = by_name(spans, send.trace_id)
+    store, process = trace["store orders"], trace["process orders"]
+    assert (send.service, send.kind, send.parent_id) == ("shop-web", "PRODUCER", "")
+    assert (store.service, store.kind, store.parent_id) == (
+        "kourou-broker",
+        "SERVER",
+        send.span_id,
+    )
+    for part in ("append", "dispatch", "flush"):
+        assert (trace[part].service, trace[part].parent_id) == ("kourou-broker", store.span_id)
+    assert ("wait" in trace) == (flush == "SYNC_FLUSH")
+    assert (process.service, process.kind, process.parent_id, process.links) == (
+        "billing-worker",
+        "CONSUMER",
+        send.span_id,
+        (send.span_id,),
+    )
+    assert send.start_ns <= store.start_ns <= trace["append"].start_ns <= process.start_ns
+    assert process.attributes["messaging.message.id"] == send.attributes["messaging.message.id"]
+    assert process.attributes["messaging.consumer.group.name"] == "billing"
+    assert send.attributes["messaging.destination.name"] == "orders"
+    # The consumer's pull is a trace of its own, linked to the message's.
+    receive = next(span for span in spans if send.span_id in span.links and span is not process)
+    assert (receive.service, receive.name, receive.kind) == (
+        "billing-worker",
+        "receive orders",
+        "CLIENT",
+    )
+    pull = by_name(spans, receive.trace_id)["pull orders"]
+    assert (pull.service, pull.parent_id) == ("kourou-broker", receive.span_id)
+    assert "kourou_trace_spans_dropped_total{" in metrics
+
+
+async def test_without_a_collector_nothing_is_traced(tmp_path: Path, monkeypatch) -> None:
+    """No property, no thread, and OpenTelemetry is not even imported."""
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+    script = """
+import sys, threading
+from kourou.sync import Client
+
+with Client(sys.argv[1], group="g") as client:
+    client.send("orders", b"1")
+    with client.subscribe("orders") as orders:
+        pass
+    names = [thread.name for thread in threading.enumerate()]
+assert not [name for name in names if "Otel" in name], names
+assert "opentelemetry" not in sys.modules
+"""
+    with LocalCluster(tmp_path, ClusterSettings()) as cluster:
+        run(cluster, "quiet", script)
+        page = await asyncio.to_thread(read_metrics, cluster)
+        assert b"kourou_trace_" not in page
+        async with Client(cluster.address, settings=ClientSettings(tracing=False)) as client:
+            (queue,) = {result.queue for result in await client.send_many("orders", [b"2"])}
+            consumer = await client.pull_consumer("h")
+            found = await consumer.pull(queue, 0)
+        assert {name for one in found.messages for name in one.properties} <= {
+            "UNIQ_KEY",
+            "CLUSTER",
+        }

@@ -1,0 +1,148 @@
+"""Drivers say what they did in one line, and lines that do not add up are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from kourou.cli.bench.driving import (
+    Drain,
+    DriverOptions,
+    Outcome,
+    Pings,
+    first_send,
+    flooded,
+    outcome_line,
+    read_options,
+    read_outcome,
+    spread,
+)
+from kourou.errors import ConfigError, Unavailable
+
+LINE = {"work": "send", "values": {"rate": 1.5}, "sent": 3, "stored": 3}
+
+
+def test_options_survive_a_command_line() -> None:
+    options = DriverOptions(address="127.0.0.1:1", work="send", seconds=0.5, in_flight=64)
+    assert read_options(options.as_arguments()) == options
+
+
+@pytest.mark.parametrize("wrong", ["in_flight=many", "colour=red", "size"])
+def test_arguments_that_are_not_understood_are_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError):
+        read_options(["address=a", "work=send", wrong])
+
+
+def test_an_outcome_is_the_last_line_of_a_driver() -> None:
+    outcome = Outcome(work="send", values={"rate": 1.5}, sent=3, stored=3)
+    assert read_outcome(f"a warning\n{outcome_line(outcome)}\n") == outcome
+    assert read_outcome(json.dumps(LINE)) == outcome
+    assert read_outcome(json.dumps(LINE | {"handed": None})) == outcome
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "Exception in thread main",
+        "{}",
+        json.dumps(LINE | {"values": {"rate": "fast"}}),
+        json.dumps(LINE | {"stored": None}),
+        json.dumps(LINE | {"colour": "red"}),
+    ],
+)
+def test_a_line_of_another_form_is_refused(wrong: str) -> None:
+    with pytest.raises(Unavailable, match="a driver ended with"):
+        read_outcome(f"fine so far\n{wrong}" if wrong else "")
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored", "handed", "complaint"),
+    [
+        (3, 2, None, "2 messages are stored, 3 were sent"),
+        (3, 4, None, "4 messages are stored, 3 were sent"),
+        (3, 3, 4, "4 messages were handed out, 3 were sent"),
+        (3, 3, 2, "2 messages were handed out, 3 were sent"),
+    ],
+)
+def test_counts_that_differ_make_figures_void(
+    sent: int, stored: int, handed: int | None, complaint: str
+) -> None:
+    with pytest.raises(Unavailable, match=complaint):
+        Outcome(work="send", values={}, sent=sent, stored=stored, handed=handed).check()
+    Outcome(work="consume", values={}, sent=3, stored=3, handed=3).check()
+
+
+async def test_a_flood_counts_what_it_sent_and_asks_what_is_stored() -> None:
+    stored = {"before": 7}
+
+    async def send(number: int) -> None:
+        stored[str(number)] = 4
+        await asyncio.sleep(0)
+
+    async def count() -> int:
+        return sum(stored.values())
+
+    options = DriverOptions(
+        address="", work="send", in_flight=3, batch=4, seconds=0.01, warm_seconds=0
+    )
+    outcome = await flooded(options, send, count)
+    outcome.check()
+    assert outcome.sent == sum(stored.values()) - 7 > 0
+    assert set(outcome.values) == {"rate", "p50_ms", "p99_ms"}
+
+
+async def test_the_first_send_is_tried_until_it_works() -> None:
+    attempts: list[int] = []
+
+    async def attempt() -> None:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise Unavailable("not yet")
+
+    outcome = await first_send(attempt, Unavailable)
+    assert len(attempts) == 3
+    assert outcome.values["acked_at_ns"] > 0
+
+
+async def test_a_drain_waits_for_all_and_looks_at_bodies() -> None:
+    drain = Drain(3, size=2)
+    drain.take_one(b"ab")
+    drain.take([b"ab", b"ab"])
+    await drain.wait()
+    drain.outcome(stored=3).check()
+    short = Drain(1, size=2)
+    short.take_one(b"a")
+    with pytest.raises(Unavailable, match="too short"):
+        await short.wait()
+
+
+async def test_pings_time_their_own_message_only() -> None:
+    sent: list[bytes] = []
+
+    async def send(body: bytes) -> None:
+        if sent:
+            pings.arrive(sent[-1])  # one that was heard of already
+        sent.append(body)
+        pings.arrive(body)
+
+    async def stored() -> int:
+        return len(sent)
+
+    options = DriverOptions(
+        address="", work="latency", size=40, queues=1, seconds=0.01, warm_seconds=0
+    )
+    pings = Pings(options, send)
+    outcome = await pings.run(stored)
+    outcome.check()
+    assert {len(body) for body in sent} == {40}
+    assert set(outcome.values) == {"p50_ms", "p99_ms"}
+
+
+def test_a_spread_is_in_milliseconds() -> None:
+    assert spread([number * 1_000_000 for number in range(100, 0, -1)]) == {
+        "p50_ms": 51,
+        "p99_ms": 100,
+    }

@@ -1,0 +1,66 @@
+"""Systems say what they lack; ports are free ones; a server that does not start is an error."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from kourou.cli.bench.rows import Work
+from kourou.cli.bench.systems import Nats, Redis, complaint, free_port, version_of, wait_for_port
+from kourou.errors import Unavailable
+from kourou.service.processes import Children
+
+
+def test_a_free_port_has_free_neighbours() -> None:
+    port = free_port(-2)
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", port))
+        other.bind(("127.0.0.1", port - 2))
+
+
+def test_a_server_that_ends_is_quoted(tmp_path: Path) -> None:
+    with Children(tmp_path) as children:
+        child = children.start("server", [sys.executable, "-c", "exit('no')"], says_ready=False)
+        with pytest.raises(Unavailable, match="server ended with 1: no"):
+            wait_for_port(child, free_port())
+
+
+def test_a_complaint_leaves_out_where_java_was(tmp_path: Path) -> None:
+    text = "boot\\nIOException: taken\\n\\tat a.b(C.java:1)\\n\\tat a.c(C.java:2)\\n"
+    with Children(tmp_path) as children:
+        child = children.start(
+            "server", [sys.executable, "-c", f"print('{text}')"], says_ready=False
+        )
+        assert child.wait_for_exit(30) == 0
+        assert complaint(child) == "boot | IOException: taken"
+
+
+def fake_command(folder: Path, name: str, output: str) -> None:
+    script = folder / name
+    script.write_text(f"#!/bin/sh\necho '{output}'\n")
+    script.chmod(0o755)
+
+
+def test_missing_servers_say_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert version_of("nats-server") == ""
+    assert "sudo apt install -y nats-server" in Nats(tmp_path).missing()
+    assert "sudo apt install -y redis-server" in Redis(tmp_path).missing()
+
+
+@pytest.mark.parametrize(
+    ("version", "complaint"),
+    [("v2.9.10", "nats-server 2.9.10 cannot sync before it answers"), ("v2.10.0", "")],
+)
+def test_old_servers_of_nats_cannot_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, complaint: str
+) -> None:
+    fake_command(tmp_path, "nats-server", f"nats-server: {version}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    nats = Nats(tmp_path)
+    assert nats.cannot(Work("send", flush="sync")).startswith(complaint)
+    assert bool(nats.cannot(Work("send", flush="sync"))) == bool(complaint)
+    assert nats.cannot(Work("send")) == ""

@@ -1,0 +1,126 @@
+"""`kourou health`: one exit code, from whatever may answer at an address."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from kourou.cli import main as command_line
+from kourou.model.limits import HEALTH_ANSWER_BYTES_MAX
+
+Answering = Callable[[bytes], str]
+
+
+@pytest.fixture
+def answering() -> Iterator[Answering]:
+    """`answering(b"HTTP/1.1 200 OK…")`: the URL of something that says this to who comes first."""
+    opened: list[tuple[socket.socket, threading.Thread]] = []
+
+    def serve(answer: bytes) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def reply() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                asked = connection.recv(4_096)
+                assert asked.startswith(b"GET /readyz HTTP/1.0\r\n")
+                with closing(connection):
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=reply, daemon=True)
+        thread.start()
+        opened.append((listener, thread))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/readyz"
+
+    yield serve
+    for listener, thread in opened:
+        thread.join()
+        listener.close()
+
+
+def test_well_is_0(answering: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    url = answering(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nok\n")
+    assert command_line.main(["health", url]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\nstarting\n", "answers 503: starting"),
+        (b"HTTP/1.0 404 Not Found\r\n\r\n", "answers 404: "),
+        (b"HTTP/1.1 500 x\r\n\r\nbad\x1b[31m\nmore", "answers 500: bad[31m"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
+        (b"HTTP/1.1\r\n\r\n", "not HTTP"),
+        (b"HTTP/1.1 two hundred\r\n\r\n", "not HTTP"),
+        (b"", "not HTTP"),
+    ],
+)
+def test_anything_else_is_1_and_says_why(
+    answering: Answering, answer: bytes, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(["health", answering(answer)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_an_endless_answer_is_not_read_to_its_end(answering: Answering) -> None:
+    huge = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * HEALTH_ANSWER_BYTES_MAX
+    assert command_line.main(["health", answering(huge)]) == 0
+
+
+def test_nobody_there_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert command_line.main(["health", f"http://127.0.0.1:{port}/readyz"]) == 1
+    assert "does not answer: Connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["a", "b"],
+        ["127.0.0.1:18080"],
+        ["https://127.0.0.1/readyz"],
+        ["http:///readyz"],
+        ["http://127.0.0.1:port/"],
+        ["http://127.0.0.1:99999/"],
+        ["http://127.0.0.1/a b"],
+        ["http://127.0.0.1/\r\nX: y"],
+    ],
+)
+def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["health", *arguments]) == 2
+    assert "kourou health http://HOST:PORT/readyz" in capsys.readouterr().err
+
+
+def test_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["health", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("kourou health http://HOST:PORT/readyz\n")
+
+
+def test_it_loads_nothing_but_the_standard_library() -> None:
+    """It runs every few seconds: no third-party package, and no HTTP client, for one request."""
+    program = (
+        "import sys\n"
+        "from kourou.cli.main import main\n"
+        "main(['health', 'http://127.0.0.1:1/'])\n"
+        "names = {name.partition('.')[0] for name in sys.modules} - {'kourou', '__main__'}\n"
+        "print(sorted(names - set(sys.stdlib_module_names)), 'http' in names, 'asyncio' in names)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{program}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[] False False\n"
