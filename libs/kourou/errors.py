@@ -69,6 +69,7 @@ class Code(IntEnum):
     METADATA_UNAVAILABLE = 30003
     POLLING_FULL = 30004
     DEADLINE_PASSED = 30005
+    OUTCOME_UNKNOWN = 30006
 
 
 class KourouError(Exception):
@@ -167,6 +168,7 @@ class MetadataUnavailable(Unavailable):
 class UnknownOutcome(KourouError):
     """The request may or may not have taken effect."""
 
+    code = Code.OUTCOME_UNKNOWN
     retryable = True
 
 
@@ -197,6 +199,7 @@ _BY_CODE: dict[int, type[KourouError]] = {
     Code.METADATA_UNAVAILABLE: MetadataUnavailable,
     Code.MESSAGE_CORRUPT: Corrupt,
     Code.DEADLINE_PASSED: TimedOut,
+    Code.OUTCOME_UNKNOWN: UnknownOutcome,
 }
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from kourou import Client, ClientSettings, MessageQueue, ProducerSettings
-from kourou.errors import DiskFull, KourouError, StoreFaulted, Throttled, Unavailable
+from kourou.errors import Code, DiskFull, KourouError, StoreFaulted, Throttled, Unavailable
 from kourou.model.message import SendStatus
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
@@ -73,9 +73,11 @@ class Told:
             result = await mq.send(TOPIC, body, queue=queue, keys=f"k{self.sent}")
         except KourouError as error:
             self.errors.append(error)
-            self.faulted |= isinstance(error, StoreFaulted)
             # A faulted store says of what it had taken already that the outcome is unknown.
-            if isinstance(error, DiskFull) or "stores nothing more" in str(error):
+            self.faulted |= isinstance(error, StoreFaulted) or (
+                error.wire_code == Code.OUTCOME_UNKNOWN
+            )
+            if isinstance(error, (DiskFull, StoreFaulted)):
                 self.refused.add(body)
             return False
         assert result.status is SendStatus.SEND_OK, result

@@ -133,7 +133,9 @@ class ClientTracing:
             if span is None:
                 continue
             host, _, port = message.lane.address.rpartition(":")
-            span.set({names.SERVER_ADDRESS: host, names.SERVER_PORT: int(port)})
+            span.set({names.SERVER_ADDRESS: host})
+            if port.isdecimal():
+                span.set({names.SERVER_PORT: int(port)})
             if isinstance(outcome, KourouError):
                 span.end(error_type=type(outcome).__name__, error=str(outcome))
             else:

@@ -153,4 +153,4 @@ class Confirmations:
 
 
 def _unknown(reply: Reply, reason: str) -> Reply:
-    return Reply(reply.to, Code.STORE_FAULTED, f"the outcome is unknown: {reason}")
+    return Reply(reply.to, Code.OUTCOME_UNKNOWN, f"the outcome is unknown: {reason}")

@@ -71,6 +71,9 @@ ACL_UPDATE_FAILED = 209
 ACL_DELETE_FAILED = 210
 GLOBAL_WHITE_ADDRS_UPDATE_FAILED = 211
 
+UNKNOWN = (Code.OUTCOME_UNKNOWN,)
+"""The store failed while the answer waited for the disk."""
+
 STORED_BUT = (Code.FLUSH_DISK_TIMEOUT, Code.SLAVE_NOT_AVAILABLE, Code.FLUSH_SLAVE_TIMEOUT)
 """The message is stored; only a promise about it could not be kept in time."""
 
@@ -80,6 +83,7 @@ REFUSED = (Code.SYSTEM_BUSY, Code.FLOW_CONTROL, Code.DISK_FULL, Code.STORE_FAULT
 SEND_ANSWERS = (
     *STORED_BUT,
     *REFUSED,
+    *UNKNOWN,
     Code.MESSAGE_ILLEGAL,
     Code.SERVICE_NOT_AVAILABLE,
     Code.NO_PERMISSION,

@@ -11,7 +11,8 @@ The standard variables win over our settings, so that a platform can turn tracin
     OTEL_EXPORTER_OTLP_[TRACES_]PROTOCOL          only http/protobuf
     OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG  the ratio of traces that begin here
     OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES   what the process says of itself
-    OTEL_BSP_*, OTEL_EXPORTER_OTLP_HEADERS, …     as OpenTelemetry's packages understand them
+    OTEL_BSP_SCHEDULE_DELAY, OTEL_EXPORTER_OTLP_HEADERS, OTEL_PROPAGATORS, …
+                                                  as OpenTelemetry's packages understand them
 
 Without any of them, and without a setting, there is no tracing: OpenTelemetry is not even imported.
 
@@ -21,6 +22,7 @@ State: soft: the queue of spans, the exporter's counts, and how many clients sha
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Mapping
@@ -242,6 +244,10 @@ class SharedExports:
             self._open[options] = (export, users + 1)
             return export
 
+    def forked(self) -> None:
+        """A child process begins: its lock is its own; exporters start their threads themselves."""
+        self._lock = threading.Lock()
+
     def release(self, options: TracingOptions) -> None:
         """The last one to leave waits until the spans have left as well."""
         with self._lock:
@@ -254,3 +260,5 @@ class SharedExports:
 
 SHARED = SharedExports()
 """This process's."""
+
+os.register_at_fork(after_in_child=SHARED.forked)

@@ -92,7 +92,7 @@ def test_after_a_failed_flush_nobody_is_promised_anything() -> None:
     sync.owe(0, 100, owed)
     (answer,) = sync.fail("EIO")
     assert isinstance(answer, Reply)
-    assert answer.code == Code.STORE_FAULTED
+    assert answer.code == Code.OUTCOME_UNKNOWN
     assert sync.flushed_to(100) == []
     desk.fail("EIO")
     assert desk.confirmed == 60, "reads stop at the last good flush"

@@ -145,7 +145,7 @@ def test_after_a_failed_flush_senders_learn_that_the_outcome_is_unknown(draft, r
     engine = Engine(sync_flush=True)
     waiting = engine.send(*records([draft()]))
     engine.handle(StoreFailed("EIO"))
-    assert engine.replies[waiting].code == Code.STORE_FAULTED
+    assert engine.replies[waiting].code == Code.OUTCOME_UNKNOWN
     assert engine.ask(*records([draft()])).code == Code.STORE_FAULTED
 
 

@@ -244,7 +244,7 @@ async def test_after_a_failed_flush_nobody_is_acknowledged_and_the_process_ends_
     await asyncio.wait_for(one.failed.wait(), 5)
     await one.settled()
     answers = codes(one)
-    assert answers == {1: Code.STORE_FAULTED, 2: Code.STORE_FAULTED, 3: Code.STORE_FAULTED}
+    assert answers == {1: Code.OUTCOME_UNKNOWN, 2: Code.OUTCOME_UNKNOWN, 3: Code.STORE_FAULTED}
     assert len(one.seen(StoreFailed)) == 1
     assert one.seen(Flushed) == []
     assert len(one.failures) == 1

@@ -179,6 +179,15 @@ def test_clients_of_one_process_share_an_exporter(collector: OtlpReceiver) -> No
     shared.release(one)
 
 
+def test_a_child_process_is_not_held_up_by_a_lock_of_its_parent(collector: OtlpReceiver) -> None:
+    shared, one = SharedExports(), TracingOptions(f"{collector.endpoint}/v1/traces", 1.0, "s")
+    lock = shared._lock
+    with lock:
+        shared.forked()
+        shared.acquire(one)
+    shared.release(one)
+
+
 def test_the_applications_own_provider_is_used(monkeypatch) -> None:
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
