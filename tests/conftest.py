@@ -120,7 +120,7 @@ def simulation_seeds(
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server of this run's own; each test asks it for a new database."""
     if find_programs() is None:
-        pytest.skip(MISSING)
+        pytest.skip(f"needs PostgreSQL: {MISSING}")
     with PostgresServer() as server:
         yield server
 

@@ -65,6 +65,8 @@ def make_directories(disk: Disk, paths: StorePaths) -> None:
     for parent in dict.fromkeys(directory.parent for directory in paths.directories):
         with suppress(PermissionError):  # the parent of the root need not be ours to read
             disk.sync_dir(parent)
+    # A process killed while it made a segment may have left a name that no power loss would keep.
+    disk.sync_dir(paths.commit_log)
 
 
 def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool) -> Parts:

@@ -31,8 +31,8 @@ from typing import Self
 from kourou.errors import TimedOut, Unavailable
 from kourou.service.processes import Child
 
-MISSING = "needs PostgreSQL: no programs of it in /usr/lib/postgresql (apt-get install postgresql)"
-"""The reason of a skip, as docs/testing.md has it."""
+MISSING = "no programs of it in /usr/lib/postgresql (apt-get install postgresql)"
+"""Why there can be no server, and what to do."""
 
 PROGRAMS = Path("/usr/lib/postgresql")
 ROLE = "kourou"
