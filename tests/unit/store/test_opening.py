@@ -12,6 +12,7 @@ from kourou.store.opening import LOCK_CONTENT, take_lock
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
+from kourou.testing.disk import SimDisk
 from kourou.testing.store import Draft, StoreWriter, small_settings
 
 
@@ -73,3 +74,21 @@ def test_a_store_that_is_not_known_is_taken_over_and_said_so(
     caplog.clear()
     open_store(paths).close()
     assert caplog.text == ""
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("seed", range(12))
+def test_a_segment_whose_name_was_not_durable_yet_is_made_so(seed: int) -> None:
+    """A kill between making the next segment and syncing its directory, and a power loss later."""
+    disk = SimDisk(seed)
+    settings = small_settings(Path("/store"), segment_size_bytes=2_048)
+    sim_paths = StorePaths.under(settings.root)
+    Store.open(settings, disk)
+    disk.open(sim_paths.segment(2_048), create_size=2_048, allocate=True)
+    disk.kill()
+    store = Store.open(settings, disk)
+    written = StoreWriter(store).write([Draft(body=bytes(900)) for _ in range(4)])
+    assert written[-1].position > 2_048
+    store.flush()
+    again = Store.open(settings, disk.crash())
+    assert again.queue_range("TopicA", 0) == (0, 4)
