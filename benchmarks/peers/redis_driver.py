@@ -129,16 +129,21 @@ async def _latency(options: DriverOptions) -> Outcome:
         await client.xgroup_create(name, GROUP, id="$", mkstream=True)
         pings = Pings(options, lambda body: client.xadd(name, {"b": body}))
 
+        measured = asyncio.Event()
+
         async def deliver() -> None:
-            while True:
+            # Not ended by cancelling alone: redis-py may swallow that in a blocking read.
+            while not measured.is_set():
                 for number, fields in await _read(client, name, READ):
                     pings.arrive(fields[b"b"])
                     await client.xack(name, GROUP, number)
 
         async with asyncio.TaskGroup() as group:
-            delivering = group.create_task(deliver())
-            done = await pings.run(lambda: client.xlen(name))
-            delivering.cancel()
+            group.create_task(deliver())
+            try:
+                done = await pings.run(lambda: client.xlen(name))
+            finally:
+                measured.set()
         return done
 
 
