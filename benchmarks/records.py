@@ -22,7 +22,7 @@ from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import decode_many, encode_draft, encode_host
 from kourou.protocol.record_batch import (
     check_drafts,
-    index_keys,
+    codes_and_keys,
     scan,
     stamp_batch,
     tag_codes,
@@ -98,7 +98,7 @@ def costs(count: int, body: bytes) -> dict[str, Callable[[], object]]:
         "verify_batch": lambda: verify_batch(found),
         "tag_codes, no keys": lambda: tag_codes(same_tags),
         "tag_codes, every record its own key": lambda: tag_codes(found),
-        "index_keys": lambda: index_keys(found),
+        "codes_and_keys": lambda: codes_and_keys(found),
         "decode_many (verify, properties)": lambda: decode_many(records),
     }
 

@@ -28,7 +28,7 @@ from kourou.protocol.record_batch import (
     RecordColumns,
     ScanStop,
     check_drafts,
-    index_keys,
+    codes_and_keys,
     scan,
     stamp_batch,
     tag_codes,
@@ -230,7 +230,7 @@ def test_index_keys_are_those_of_the_index_file() -> None:
     log = scan(segment("store-clean"), 0)
     expected: list[tuple[int, int]] = []
     texts: list[bytes] = []
-    for index, keys in enumerate(index_keys(log)):
+    for index, keys in enumerate(codes_and_keys(log)[1]):
         for key in keys:
             text = log.topic(index) + b"#" + key
             texts.append(text)
@@ -260,7 +260,7 @@ def test_a_damaged_log_raises_only_our_own_errors(flips: list[tuple[int, int]], 
     found = scan(data, 0, strict=False)
     assert found.next_at == int(found.sizes.sum())
     good = verify_batch(found)
-    assert len(good) == len(tag_codes(found)) == len(index_keys(found)) == len(found)
+    assert len(good) == len(tag_codes(found)) == len(codes_and_keys(found)[1]) == len(found)
     for index in np.flatnonzero(good).tolist():
         try:
             decode_record(found.record(index))

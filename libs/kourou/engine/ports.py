@@ -17,7 +17,7 @@ class QueueRead:
     `records` are whole encoded records, verified, in queue order. `next_offset` lies after the last
     unit looked at, matched or not. `corrupt_offsets` are quarantined messages that were passed
     over; a read stops before the second run of them. `last_position` is that of the last record
-    returned.
+    returned. `run` is all records as one piece of memory, where they lie back to back in the log.
     """
 
     records: list[memoryview] = field(default_factory=list)
@@ -27,6 +27,7 @@ class QueueRead:
     size_bytes: int = 0
     corrupt_offsets: list[int] = field(default_factory=list)
     last_position: int = -1
+    run: memoryview | None = None
 
 
 class StoreView(Protocol):

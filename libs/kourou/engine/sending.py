@@ -34,7 +34,7 @@ from kourou.model.permission import Permission
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.properties import find_property
-from kourou.protocol.record_batch import RecordColumns, check_drafts, columns
+from kourou.protocol.record_batch import RecordColumns, check_drafts, columns, topics_of
 from kourou.protocol.single_draft import check_draft
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
@@ -95,8 +95,11 @@ class Sending:
         if len(request.sizes) == 4 and len(request.lanes) == 1 and not request.lane_of:
             return self._record_alone(now_ms, received, request)
         blob, drafts, lane_of = self._open(received, request)
-        codes, remarks, lanes = self._check_lanes(received, request)
+        lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
         _check_lane_bytes(drafts, lanes, lane_of)
+        answers = [self._check_lane(received, request, lane) for lane in lanes]
+        codes = [code for code, _ in answers]
+        remarks = [remark for _, remark in answers]
         retried = request.attempt > 1
         if self._policy.deduplicate_retried_sends and (retried or self._repeats.watching):
             return self._records_once(
@@ -105,13 +108,7 @@ class Sending:
         if any(codes):
             blob, drafts, lane_of, kept = _without_refused(blob, drafts, lane_of, codes)
             if kept == 0:
-                header = SendRecordsResponse(
-                    lane_codes=codes,
-                    lane_remarks=remarks,
-                    lane_offsets=[-1] * len(lanes),
-                    runs=[],
-                )
-                return [Reply(received.to, Code.SUCCESS, "", header)]
+                return [_none_stored(received, codes, remarks)]
         written = self._appends.write(blob, drafts, lanes, lane_of, received.wall_ms)
         self._confirmations.append(written.end)
         self._count(lanes, lane_of, drafts)
@@ -128,49 +125,34 @@ class Sending:
         """As `records` for a single message: numpy's fixed costs would be most of its time."""
         if len(received.body) != 1:
             raise BadRequest(f"a send has one body part, this one has {len(received.body)}")
-        draft, lane = received.body[0], request.lanes[0]
+        draft = received.body[0]
+        lane = (request.lanes[0].topic, request.lanes[0].queue_id)
         if int.from_bytes(request.sizes, "little") != len(draft):
             raise MessageIllegal("the sizes do not tile the records; nothing was stored")
-        check_draft(draft, lane.topic.encode(), lane.queue_id, self._policy.body_size_max)
-        offset, code, remark = -1, int(Code.SUCCESS), ""
-        runs: list[tuple[int, int]] = []
+        check_draft(draft, lane[0].encode(), lane[1], self._policy.body_size_max)
+        code, remark = self._check_lane(received, request, lane)
+        if code:
+            return [_none_stored(received, [code], [remark])]
         placed: Original | None = None
-        try:
-            topic = self.topic_for_send(
-                lane.topic, request.default_topic, request.default_topic_queue_nums, received
-            )
-            _check_queue(topic, lane.queue_id)
-        except KourouError as error:
-            code, remark = int(error.wire_code), str(error)
-            self._traffic.refuse(code)
+        if self._policy.deduplicate_retried_sends and (
+            request.attempt > 1 or self._repeats.watching
+        ):
+            placed = self._store_once(now_ms, received, request, memoryview(draft), lane)
+            offset, position = placed.offset, placed.position
         else:
-            if self._policy.deduplicate_retried_sends and (
-                request.attempt > 1 or self._repeats.watching
-            ):
-                view = memoryview(draft)
-                key = (lane.topic, lane.queue_id)
-                placed = self._store_once(now_ms, received, request, view, key)
-                offset = placed.offset
-                runs = [(0, placed.position)]
-            else:
-                offset, position = self._appends.write_one(
-                    draft, (lane.topic, lane.queue_id), received.wall_ms
-                )
-                self._confirmations.append(self._appends.end)
-                self._traffic.taken(lane.topic, 1, len(draft))
-                runs = [(0, position)]
+            offset, position = self._appends.write_one(draft, lane, received.wall_ms)
+            self._confirmations.append(self._appends.end)
+            self._traffic.taken(lane[0], 1, len(draft))
         header = SendRecordsResponse(
-            lane_codes=[code],
-            lane_remarks=[remark],
+            lane_codes=[int(Code.SUCCESS)],
+            lane_remarks=[""],
             lane_offsets=[offset],
-            runs=runs,
+            runs=[(0, position)],
             offsets=None if placed is None else [placed.offset],
             positions=None if placed is None else [placed.position],
             queue_ids=None if placed is None else [placed.queue_id],
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
-        if code:
-            return [reply]
         return self._confirmations.owe(
             now_ms, self._confirmations.appended, reply, wait=request.wait
         )
@@ -199,26 +181,17 @@ class Sending:
         blob = received.body[0]
         return blob, check_drafts(blob, sizes, self._policy.body_size_max), lane_of
 
-    def _check_lanes(
-        self, received: Received, request: SendRecords
-    ) -> tuple[list[int], list[str], list[Lane]]:
-        codes: list[int] = []
-        remarks: list[str] = []
-        lanes: list[Lane] = []
-        for lane in request.lanes:
-            code, remark = int(Code.SUCCESS), ""
-            try:
-                topic = self.topic_for_send(
-                    lane.topic, request.default_topic, request.default_topic_queue_nums, received
-                )
-                _check_queue(topic, lane.queue_id)
-            except KourouError as error:
-                code, remark = int(error.wire_code), str(error)
-                self._traffic.refuse(code)
-            codes.append(code)
-            remarks.append(remark)
-            lanes.append((lane.topic, lane.queue_id))
-        return codes, remarks, lanes
+    def _check_lane(self, received: Received, request: SendRecords, lane: Lane) -> tuple[int, str]:
+        """SUCCESS, or the code and remark with which this lane is refused."""
+        try:
+            topic = self.topic_for_send(
+                lane[0], request.default_topic, request.default_topic_queue_nums, received
+            )
+            _check_queue(topic, lane[1])
+        except KourouError as error:
+            self._traffic.refuse(error.wire_code)
+            return int(error.wire_code), str(error)
+        return int(Code.SUCCESS), ""
 
     def _count(
         self,
@@ -327,19 +300,22 @@ def _check_lane_bytes(
     wanted = queue_ids[0] if lane_of is None else queue_ids[lane_of]
     if not bool(np.all(drafts.queue_ids == wanted)):
         raise MessageIllegal("a record's queue id is not that of its lane; nothing was stored")
-    blob = drafts.blob
-    for number, lane in enumerate(lanes):
-        name = lane[0].encode()
-        mine = slice(None) if lane_of is None else np.flatnonzero(lane_of == number)
-        lengths = drafts.topic_len[mine]
-        if not bool(np.all(lengths == len(name))):
-            raise MessageIllegal("a record's topic is not that of its lane; nothing was stored")
-        at = drafts.topic_at[mine]
-        if not len(at):
-            continue
-        want = np.frombuffer(name, dtype=np.uint8)
-        if not bool(np.all(blob[at[:, None] + np.arange(len(name))] == want)):
-            raise MessageIllegal("a record's topic is not that of its lane; nothing was stored")
+    topics, topic_of = topics_of(drafts)
+    if lane_of is None:
+        agree = topics == [lanes[0][0].encode()]
+    else:
+        number_of = {topic: number for number, topic in enumerate(topics)}
+        numbers = np.asarray([number_of.get(lane[0].encode(), -1) for lane in lanes])
+        agree = bool((numbers[lane_of] == (0 if topic_of is None else topic_of)).all())
+    if not agree:
+        raise MessageIllegal("a record's topic is not that of its lane; nothing was stored")
+
+
+def _none_stored(received: Received, codes: list[int], remarks: list[str]) -> Reply:
+    header = SendRecordsResponse(
+        lane_codes=codes, lane_remarks=remarks, lane_offsets=[-1] * len(codes), runs=[]
+    )
+    return Reply(received.to, Code.SUCCESS, "", header)
 
 
 def _without_refused(

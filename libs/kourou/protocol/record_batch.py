@@ -23,10 +23,8 @@ from kourou.model.limits import (
     BATCH_MESSAGES_MAX,
     BODY_SIZE_BYTES_MAX,
     CRC_PROPERTY_BYTES,
-    PROPERTIES_SIZE_BYTES_MAX,
     RECORD_FIXED_BYTES,
 )
-from kourou.model.sysflag import SysFlag
 from kourou.protocol.record import decode_many, stamp, verify_parts
 from kourou.protocol.record_columns import (
     SCALAR_BELOW,
@@ -42,7 +40,7 @@ from kourou.protocol.record_columns import (
     sliding,
     store_places,
 )
-from kourou.protocol.record_keys import index_keys, tag_codes
+from kourou.protocol.record_keys import codes_and_keys, tag_codes, topics_of
 from kourou.protocol.record_layout import (
     ANY_V6,
     CRC_DIGITS,
@@ -59,25 +57,32 @@ from kourou.protocol.record_layout import (
     parts_of,
     widen_host,
 )
+from kourou.protocol.single_draft import (
+    CRC_ROOM_FROM,
+    NO_CRC,
+    NO_ROOM_V6,
+    TRANSACTION,
+    TRANSACTIONAL,
+    draft_problem,
+    too_large,
+)
 
 __all__ = [
     "RecordColumns",
     "ScanStop",
     "check_drafts",
+    "codes_and_keys",
     "columns",
     "decode_many",
-    "index_keys",
     "scan",
     "stamp_batch",
     "tag_codes",
+    "topics_of",
     "verify_batch",
 ]
 
-_TRANSACTION = int(SysFlag.TRANSACTION_MASK)
 _MARK = np.void(CRC_MARK)
 _TENS = 10 ** np.arange(CRC_DIGITS, dtype=np.int64)
-_CRC_ROOM_MAX = PROPERTIES_SIZE_BYTES_MAX - CRC_PROPERTY_BYTES
-"""A draft whose properties are at least this long may have had no room for the checksum."""
 
 
 # -- what a client sends --------------------------------------------------------------------------
@@ -120,28 +125,19 @@ def check_drafts(
     body_len = found.body_len
     if int(body_len.max()) > body_size_max:
         index = int(np.argmax(body_len > body_size_max))
-        _refuse(index, count, _too_large(int(body_len[index]), body_size_max))
+        _refuse(index, count, too_large(int(body_len[index]), body_size_max))
     bits = int(np.bitwise_or.reduce(found.sys_flags))
-    if bits & _TRANSACTION:
-        index = int(np.argmax(found.sys_flags & _TRANSACTION != 0))
-        _refuse(index, count, _TRANSACTIONAL)
+    if bits & TRANSACTION:
+        index = int(np.argmax(found.sys_flags & TRANSACTION != 0))
+        _refuse(index, count, TRANSACTIONAL)
     if store_host_v6 and not int(np.bitwise_and.reduce(found.sys_flags)) & STORE_V6:
-        _refuse(int(np.argmax(found.sys_flags & STORE_V6 == 0)), count, _NO_ROOM_V6)
+        _refuse(int(np.argmax(found.sys_flags & STORE_V6 == 0)), count, NO_ROOM_V6)
     marked = _marked(found)
     if marked is not None:
-        wrong = ~marked & (found.props_len < _CRC_ROOM_MAX)
+        wrong = ~marked & (found.props_len < CRC_ROOM_FROM)
         if wrong.any():
-            _refuse(int(np.argmax(wrong)), count, _NO_CRC)
+            _refuse(int(np.argmax(wrong)), count, NO_CRC)
     return found
-
-
-_TRANSACTIONAL = "transactional messages are sent one by one"
-_NO_ROOM_V6 = "it has no room for the broker's IPv6 address"
-_NO_CRC = "the place for its checksum is missing"
-
-
-def _too_large(size: int, size_max: int) -> str:
-    return f"its body has {size} bytes; maxMessageSize is {size_max}"
 
 
 def _refuse(index: int, count: int, problem: str) -> None:
@@ -155,28 +151,9 @@ def _check_few(
     end = 0
     for index, parts in enumerate(few):
         end += parts.size
-        problem = _problem(view, parts, end, body_size_max, store_host_v6)
+        problem = draft_problem(view, parts, end, body_size_max, store_host_v6)
         if problem:
             _refuse(index, len(few), problem)
-
-
-def _problem(
-    view: memoryview, parts: Parts, end: int, body_size_max: int, store_host_v6: bool
-) -> str:
-    body_len = parts.body_end - parts.body_at
-    if body_len > body_size_max:
-        return _too_large(body_len, body_size_max)
-    if parts.sys_flag & _TRANSACTION:
-        return _TRANSACTIONAL
-    if store_host_v6 and not parts.sys_flag & STORE_V6:
-        return _NO_ROOM_V6
-    props_len = end - parts.props_at
-    mark = end - CRC_PROPERTY_BYTES
-    if (
-        mark < parts.props_at or view[mark : mark + len(CRC_MARK)] != CRC_MARK
-    ) and props_len < _CRC_ROOM_MAX:
-        return _NO_CRC
-    return ""
 
 
 def _marked(found: RecordColumns) -> Marks | None:

@@ -1,8 +1,8 @@
 """Many records as columns: one numpy array a field, read on demand (fact sheet §4.1).
 
 Lives here: the walk along a run of records and the vectorised form of `record_layout.parts_of`.
-May not live here: checksums and stamping (kourou.protocol.record_batch), what projections look for
-in properties (kourou.protocol.record_keys).
+May not live here: checksums and stamping (kourou.protocol.record_batch), what is looked for in
+topics and properties (kourou.protocol.record_keys).
 
 Nothing loops over records but the chain of sizes in `scan`, and a handful of records, for which a
 loop is cheaper. Beyond the structure a field is read when it is first asked for.

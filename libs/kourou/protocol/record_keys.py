@@ -1,58 +1,63 @@
-"""What projections look for in the properties of many records: tag codes and index keys.
+"""What is looked for in many records at once: their topics, tag codes and index keys.
 
-Lives here: TAGS, UNIQ_KEY and KEYS of whole batches. May not live here: what is done with them.
+Lives here: topics, TAGS, UNIQ_KEY and KEYS of whole batches, in one pass over each record.
+May not live here: what is done with them (kourou.engine.sending, kourou.store.dispatch).
 
-Kourou's client writes properties in one order: UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER,
-checksum. Then the unique key lies at a fixed place, and what stands between it and the checksum is
-often the same in a whole batch, so it is parsed once. Other records are parsed one by one.
+State: none but a bounded cache of the codes of tags, which follow from the tags.
 
-Invariant: the result is that of `find_property`, record by record, whatever the order.
+Invariant: the result is that of `find_property`, record by record, whatever the properties' order.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from kourou.model.limits import CRC_PROPERTY_BYTES
-from kourou.protocol.hashing import (
-    tags_code,
-)
+from kourou.protocol.hashing import tags_code
 from kourou.protocol.properties import find_property
 from kourou.protocol.record_columns import Bytes, Longs, Marks, RecordColumns, sliding
-from kourou.protocol.record_layout import CRC_MARK
 
-_UNIQ = b"UNIQ_KEY\x01"
-_KEY_BYTES = 32
-"""Unique keys of IPv4 producers; those of IPv6 have 56 and are found one by one."""
-_REST_AT = len(_UNIQ) + _KEY_BYTES
-_CACHE_MAX = 65_536
-_ROUNDS_MAX = 4
-_VECTOR_FROM = 32
-"""Below so many records numpy's fixed costs are higher than those of a loop."""
+_CODES_CACHED = 65_536
+_VECTOR_FROM = 16
+"""Below so many strings numpy's fixed costs are higher than those of a loop ..."""
+_ROUNDS_FROM = 256
+"""... and below so many even if they are a few different ones."""
+_ROUNDS = 4
+"""So many different strings are looked for in all places at once; then a loop is cheaper."""
+
 _codes: dict[bytes, int] = {}
 
 
-# -- equal strings --------------------------------------------------------------------------------
+# -- topics ---------------------------------------------------------------------------------------
+
+
+def topics_of(records: RecordColumns) -> tuple[list[bytes], Longs | None]:
+    """The topics of a batch, and for each record which of them; None if there is only one."""
+    if len(records) == 1:
+        return [records.topic(0)], None
+    topics, numbers = distinct(records.blob, records.topic_at, records.topic_len)
+    return topics, numbers if len(topics) > 1 else None
 
 
 def distinct(blob: Bytes, at: Longs, length: Longs) -> tuple[list[bytes], Longs]:
     """The different strings at these places, and the number of each place's string among them."""
-    count = len(at)
-    numbers = np.zeros(count, dtype=np.int64)
+    numbers = np.zeros(len(at), dtype=np.int64)
+    if len(at) >= _VECTOR_FROM and (size := int(length[0])) and (length == size).all():
+        texts = sliding(blob, f"V{size}")[at].tobytes()
+        if texts == texts[:size] * len(at):
+            return [texts[:size]], numbers
     found: list[bytes] = []
-    left = np.arange(count)
-    if count >= _VECTOR_FROM:
-        for _ in range(_ROUNDS_MAX):
+    left = np.arange(len(at))
+    if len(at) >= _ROUNDS_FROM:
+        for _ in range(_ROUNDS):
             first = int(left[0])
-            text = _text(blob, int(at[first]), int(length[first]))
+            text = blob[int(at[first]) : int(at[first]) + int(length[first])].tobytes()
             same = _equal_to(blob, at[left], length[left], text)
             numbers[left[same]] = len(found)
             found.append(text)
-            matched = np.count_nonzero(same)
             left = left[~same]
             if not len(left):
                 return found, numbers
-            if matched == 1:
+            if np.count_nonzero(same) == 1:
                 break
     known = {text: number for number, text in enumerate(found)}
     view = blob.data
@@ -68,104 +73,68 @@ def distinct(blob: Bytes, at: Longs, length: Longs) -> tuple[list[bytes], Longs]
     return found, numbers
 
 
-def _text(blob: Bytes, at: int, length: int) -> bytes:
-    return blob[at : at + length].tobytes()
-
-
 def _equal_to(blob: Bytes, at: Longs, length: Longs, text: bytes) -> Marks:
     same: Marks = length == len(text)
     if not text:
         return same
     places = at if same.all() else np.where(same, at, at[0])
-    rows = _rows(blob, places, len(text))
+    rows = sliding(blob, f"V{len(text)}")[places].view(np.uint8).reshape(len(at), len(text))
     same &= (rows == np.frombuffer(text, dtype=np.uint8)).all(axis=1)
     return same
 
 
-def _rows(blob: Bytes, at: Longs, length: int) -> Bytes:
-    return sliding(blob, f"V{length}")[at].view(np.uint8).reshape(len(at), length)
+# -- properties -----------------------------------------------------------------------------------
 
 
-# -- strings of properties ------------------------------------------------------------------------
-
-
-class _Properties:
-    """Where the properties of each record are, less what is its own: unique key and checksum.
-
-    `unique_first` marks records whose properties begin with a unique key of the usual length; for
-    these the string begins with the separator behind that key, for others it is everything.
-    """
-
-    __slots__ = ("at", "blob", "length", "unique_at", "unique_first")
-
-    def __init__(self, found: RecordColumns) -> None:
-        blob, at, length = found.blob, found.props_at, found.props_len
-        ends = at + length
-        long = length >= _REST_AT + CRC_PROPERTY_BYTES
-        usual = bool(long.all())
-        # Too short ones are compared with their record's first bytes, which are neither name.
-        places = at if usual else np.where(long, at, found.starts)
-        head = _rows(blob, places, _REST_AT + 1)
-        first: Marks = (head[:, : len(_UNIQ)] == _UNIQ_ROW).all(axis=1)
-        first &= head[:, _REST_AT] == 2
-        marks = ends - CRC_PROPERTY_BYTES if usual else np.where(long, ends - 20, found.starts)
-        marked: Marks = (_rows(blob, marks, len(CRC_MARK)) == _MARK_ROW).all(axis=1)
-        self.blob = blob
-        self.unique_first = first
-        self.unique_at = at + len(_UNIQ)
-        skip = first * np.int64(_REST_AT)
-        self.at = at + skip
-        self.length = length - skip - marked * np.int64(CRC_PROPERTY_BYTES)
-
-
-_UNIQ_ROW = np.frombuffer(_UNIQ, dtype=np.uint8)
-_MARK_ROW = np.frombuffer(CRC_MARK, dtype=np.uint8)
-
-
-def _tag_code(tag: bytes) -> int:
-    code = _codes.get(tag)
-    if code is None:
-        if len(_codes) >= _CACHE_MAX:
-            _codes.clear()
-        code = _codes[tag] = tags_code(tag.decode("utf-8", "replace"))
-    return code
-
-
-def _code_in(properties: bytes) -> int:
-    tag = find_property(properties, b"TAGS")
-    return 0 if tag is None else _tag_code(tag)
-
-
-def tag_codes(found: RecordColumns) -> Longs:
+def tag_codes(records: RecordColumns) -> Longs:
     """What the queue units of these records keep of their tags; 0 for none."""
-    if len(found) < _VECTOR_FROM:
-        return np.asarray([_code_in(found.properties(i)) for i in range(len(found))], np.int64)
-    strings = _Properties(found)
-    texts, numbers = distinct(strings.blob, strings.at, strings.length)
-    codes = np.fromiter(map(_code_in, texts), dtype=np.int64, count=len(texts))
-    return codes[numbers]
+    view = records.blob.data
+    starts = records.props_at.tolist()
+    ends = (records.starts + records.sizes).tolist()
+    known = _codes
+    codes: list[int] = []
+    for start, end in zip(starts, ends, strict=True):
+        tag = find_property(view[start:end], b"TAGS")
+        codes.append(0 if tag is None else known.get(tag) or _code(tag))
+    return np.asarray(codes, np.int64)
 
 
-# -- keys of the index ----------------------------------------------------------------------------
+def codes_and_keys(records: RecordColumns) -> tuple[Longs, list[list[bytes]]]:
+    """The `tag_codes`, and the keys of each record as the key index takes them, in one pass.
 
-
-def _business_keys(properties: bytes) -> list[bytes]:
-    text = find_property(properties, b"KEYS")
-    return [] if text is None else [key for key in text.split(b" ") if key]
-
-
-def _keys_in(properties: bytes) -> list[bytes]:
-    unique = find_property(properties, b"UNIQ_KEY")
-    keys = _business_keys(properties)
-    return keys if unique is None else [unique, *keys]
-
-
-def index_keys(found: RecordColumns) -> list[list[bytes]]:
-    """The keys of each record as the key index takes them: the unique key, then the business keys.
-
-    A key that comes twice in one record is listed twice, as RocketMQ indexes it.
+    The unique key comes first, then the business keys in the producer's order; a key that comes
+    twice in one record is listed twice, as RocketMQ indexes it.
     """
-    view = found.blob.data
-    starts = found.props_at.tolist()
-    ends = (found.starts + found.sizes).tolist()
-    return [_keys_in(view[a:b].tobytes()) for a, b in zip(starts, ends, strict=True)]
+    view = records.blob.data
+    starts = records.props_at.tolist()
+    ends = (records.starts + records.sizes).tolist()
+    known = _codes
+    codes: list[int] = []
+    keys: list[list[bytes]] = []
+    for start, end in zip(starts, ends, strict=True):
+        tag = unique = business = b""
+        for piece in view[start:end].tobytes().split(b"\x02"):
+            head = piece[:5]
+            if head == b"UNIQ_":
+                if piece[:9] == b"UNIQ_KEY\x01":
+                    unique = piece[9:] or unique
+            elif head == b"TAGS\x01":
+                tag = piece[5:] or tag
+            elif head == b"KEYS\x01":
+                business = piece[5:] or business
+        codes.append(known.get(tag) or _code(tag) if tag else 0)
+        own = [unique] if unique else []
+        if b" " in business:
+            own += [key for key in business.split(b" ") if key]
+        elif business:
+            own.append(business)
+        keys.append(own)
+    return np.asarray(codes, np.int64), keys
+
+
+def _code(tag: bytes) -> int:
+    """The code of a tag, remembered."""
+    if len(_codes) >= _CODES_CACHED:
+        _codes.clear()
+    code = _codes[tag] = tags_code(tag.decode("utf-8", "replace"))
+    return code

@@ -159,6 +159,8 @@ class _Version(msgspec.Struct):
 
 
 class _Topic(msgspec.Struct, rename="camel"):
+    """The fields of TopicConfig, but for the name."""
+
     order: bool = False
     perm: int = int(Permission.READ_WRITE)
     read_queue_nums: int = 16
@@ -173,6 +175,8 @@ class _Topics(msgspec.Struct, rename="camel"):
 
 
 class _Group(msgspec.Struct, rename="camel"):
+    """The fields of GroupConfig, but for the name."""
+
     broker_id: int = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
@@ -207,15 +211,7 @@ def decode_topics(data: bytes) -> TopicTable:
     """The table in topics.json; DecodeError if it is none."""
     table = _decode(data, _Topics)
     topics = {
-        name: TopicConfig(
-            name=name,
-            read_queue_nums=topic.read_queue_nums,
-            write_queue_nums=topic.write_queue_nums,
-            perm=topic.perm,
-            topic_filter_type=topic.topic_filter_type,
-            topic_sys_flag=topic.topic_sys_flag,
-            order=topic.order,
-        )
+        name: TopicConfig(name=name, **msgspec.structs.asdict(topic))
         for name, topic in table.topic_config_table.items()
     }
     version = table.data_version
@@ -226,17 +222,7 @@ def decode_groups(data: bytes) -> GroupTable:
     """The table in subscriptionGroup.json; DecodeError if it is none."""
     table = _decode(data, _Groups)
     groups = {
-        name: GroupConfig(
-            name=name,
-            consume_enable=group.consume_enable,
-            consume_from_min_enable=group.consume_from_min_enable,
-            consume_broadcast_enable=group.consume_broadcast_enable,
-            retry_queue_nums=group.retry_queue_nums,
-            retry_max_times=group.retry_max_times,
-            broker_id=group.broker_id,
-            which_broker_when_consume_slowly=group.which_broker_when_consume_slowly,
-            notify_consumer_ids_changed_enable=group.notify_consumer_ids_changed_enable,
-        )
+        name: GroupConfig(name=name, **msgspec.structs.asdict(group))
         for name, group in table.subscription_group_table.items()
     }
     version = table.data_version

@@ -26,9 +26,8 @@ from kourou.errors import BadRequest
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.sysflag import SysFlag
-from kourou.protocol.projected import codes_and_keys
 from kourou.protocol.properties import find_property
-from kourou.protocol.record_batch import RecordColumns, tag_codes
+from kourou.protocol.record_batch import RecordColumns, codes_and_keys, tag_codes, topics_of
 from kourou.store.consume_queue import GAP_UNITS_MAX, ConsumeQueue
 from kourou.store.disk import as_store_error
 from kourou.store.index_keys import KeyHashes
@@ -373,22 +372,3 @@ class Dispatcher:
             start=span[0],
             end=span[1],
         )
-
-
-def topics_of(records: RecordColumns) -> tuple[list[bytes], Longs | None]:
-    """The topics of a batch, and for each record which of them; None if there is only one."""
-    if len(records) == 1:
-        return [records.topic(0)], None
-    lengths, at = records.topic_len, records.topic_at
-    length = int(lengths[0])
-    if (lengths == length).all():
-        rows = records.blob[at[:, None] + np.arange(length)]
-        if (rows == rows[0]).all():
-            return [rows[0].tobytes()], None
-    blob = records.blob
-    numbers: dict[bytes, int] = {}
-    ids = [
-        numbers.setdefault(blob[first : first + count].tobytes(), len(numbers))
-        for first, count in zip(at.tolist(), lengths.tolist(), strict=True)
-    ]
-    return list(numbers), np.asarray(ids, np.int64)

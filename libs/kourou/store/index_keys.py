@@ -1,7 +1,7 @@
 """The hashes under which a batch of records goes into the key index.
 
 Lives here: the hash of `topic#key` for every key of every record.
-May not live here: finding the keys in a record (kourou.protocol.projected), the index itself.
+May not live here: finding the keys in a record (kourou.protocol.record_keys), the index itself.
 
 State: soft, a cache of topics' hashes.
 

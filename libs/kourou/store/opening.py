@@ -16,12 +16,13 @@ from kourou.errors import ConfigError, KourouError
 from kourou.store.commit_log import CommitLog
 from kourou.store.disk import Disk, Lock, as_store_error
 from kourou.store.dispatch import Dispatcher
+from kourou.store.foreign import Signs, look_for_signs
 from kourou.store.format_version import write_format
 from kourou.store.key_index import KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.quarantine import Quarantine, load_quarantine
 from kourou.store.queue_table import ConsumeQueues
-from kourou.store.recovery import Parts
+from kourou.store.recovery import Parts, RecoveryReport
 from kourou.store.recovery_point import load_recovery_point
 from kourou.store.retention import load_queue_ends
 from kourou.store.settings import StoreSettings
@@ -116,7 +117,20 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         begin,
         settings.accept_loss_at,
         load_queue_ends(disk, paths) if known else {},
+        look_for_signs(disk, paths) if known else Signs(),
     )
+
+
+def tell_foreign(report: RecoveryReport, paths: StorePaths) -> None:
+    """Say that another program wrote to the store, and what follows."""
+    if report.foreign:
+        _log.warning(
+            "another broker wrote to the store %s since this one stopped (%s); it was opened by "
+            "RocketMQ's rules and ends at %d now",
+            paths.root,
+            report.foreign,
+            report.end,
+        )
 
 
 def unusable(root: Path, error: OSError) -> KourouError:

@@ -71,6 +71,11 @@ class Quarantine:
         index = bisect_right(self._starts, position - 1)
         return self._starts[index] if index < len(self._starts) else None
 
+    def forget_above(self, position: int) -> None:
+        """What lies there was written anew by somebody else; it is judged again."""
+        self.regions = [region for region in self.regions if region.end <= position]
+        self._starts = [region.start for region in self.regions]
+
     def forget_below(self, position: int) -> None:
         """The log now starts at `position`."""
         self.regions = [region for region in self.regions if region.end > position]

@@ -112,51 +112,59 @@ class Reads:
         if not chosen.end:
             return read
         chosen.limit(codes, max_messages, max_bytes)
-        good, views = self._fetch(queue, offset, chosen)
+        good, views, run = self._fetch(queue, offset, chosen)
         self._fill(read, offset, chosen, good, views)
+        if len(read.records) == len(views):
+            read.run = run
         return read
 
     def _fetch(
         self, queue: ConsumeQueue, offset: int, chosen: _Choice
-    ) -> tuple[Flags, list[memoryview]]:
-        """Whether each chosen record is good, and the views of all; segment by segment."""
+    ) -> tuple[Flags, list[memoryview], memoryview | None]:
+        """Whether each chosen record is good, and the views of all; segment by segment.
+
+        And all of them as one view, if they lie back to back in one segment.
+        """
         topic = None if queue.topic.startswith(LIGHT_QUEUE_PREFIX) else queue.topic.encode()
         positions, sizes = chosen.positions, chosen.sizes
         offsets = chosen.indexes + offset
         if not len(positions):
-            return np.ones(0, np.bool_), []
+            return np.ones(0, np.bool_), [], None
         segment_size = self._log.segment_size
         if int(positions[0]) // segment_size == int(positions[-1]) // segment_size:
-            return self._fetch_from(positions, sizes, Wanted(topic, queue.queue_id, offsets))
+            wanted = Wanted(topic, queue.queue_id, offsets)
+            return self._fetch_from(positions, sizes, wanted)
         good = np.zeros(len(positions), np.bool_)
         views: list[memoryview] = []
         cuts = np.flatnonzero(np.diff(positions // segment_size)) + 1
         first = 0
         for end in [*cuts.tolist(), len(positions)]:
             wanted = Wanted(topic, queue.queue_id, offsets[first:end])
-            good[first:end], found = self._fetch_from(
+            good[first:end], found, _ = self._fetch_from(
                 positions[first:end], sizes[first:end], wanted
             )
             views += found
             first = end
-        return good, views
+        return good, views, None
 
     def _fetch_from(
         self, positions: Longs, sizes: Longs, wanted: Wanted
-    ) -> tuple[Flags, list[memoryview]]:
+    ) -> tuple[Flags, list[memoryview], memoryview | None]:
         """Records of one segment, if the units tell the truth; what they get wrong is not good."""
         base = int(positions.min())
         span = int((positions + sizes).max()) - base
         if not self._log.mapped and span > 2 * int(sizes.sum()) + _READ_AHEAD_BYTES:
-            return self._fetch_singly(positions, sizes, wanted)
+            return *self._fetch_singly(positions, sizes, wanted), None
         try:
             view = self._log.view(base, span)
         except Rejected:
-            return self._fetch_singly(positions, sizes, wanted)
+            return *self._fetch_singly(positions, sizes, wanted), None
         starts = positions - base
         good = verify(view, starts, sizes, base, wanted)
         ends = (starts + sizes).tolist()
-        return good, [view[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
+        views = [view[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
+        together = bool((starts[1:] == (starts + sizes)[:-1]).all())
+        return good, views, view if together else None
 
     def _fetch_singly(
         self, positions: Longs, sizes: Longs, wanted: Wanted

@@ -14,6 +14,11 @@ Four ways, told apart by our recovery file and RocketMQ's `abort`:
     closed by RocketMQ      the last three segments are walked; queues and index are kept
     crashed under RocketMQ  the whole log is walked, queues and index are made again
 
+RocketMQ was the last if our recovery file is not there, or if it does not agree with the store: a
+log that we closed goes on, its checkpoint is not ours, or tables are not ours and log or queues end
+elsewhere (kourou.store.foreign); or somebody crashed, and neither checkpoint nor tables are ours.
+Then our recovery point is ignored.
+
 Whatever is found missing from the projections (a queue, an index file, the whole directory) makes
 them be built again from the start of the log.
 
@@ -32,6 +37,7 @@ from kourou.errors import Corrupt, DiskFull
 from kourou.protocol.record import encode_blank
 from kourou.store.commit_log import CommitLog
 from kourou.store.dispatch import Dispatcher
+from kourou.store.foreign import Signs
 from kourou.store.key_index import KeyIndex
 from kourou.store.quarantine import Quarantine, Region
 from kourou.store.queue_files import Units
@@ -50,9 +56,13 @@ _KEPT_UNITS = 512
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start had to do; for the log, the operator and the tests."""
+    """What a start had to do; for the log, the operator and the tests.
+
+    `foreign`: why somebody else must have written to this store since we did, "" if nobody has.
+    """
 
     way: str = ""
+    foreign: str = ""
     walked_from: int = 0
     end: int = 0
     store_ms: int = 0
@@ -69,7 +79,7 @@ class Parts:
     """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file is there.
 
     `begin` is called once, before the first change on disk. `queue_ends`: where queues
-    ended when old segments were deleted last.
+    ended when old segments were deleted last. `signs`: what small files say of other writers.
     """
 
     log: CommitLog
@@ -82,6 +92,7 @@ class Parts:
     begin: Callable[[], None]
     accept_loss_at: int | None = None
     queue_ends: QueueEnds = field(default_factory=dict)
+    signs: Signs = field(default_factory=Signs)
 
     def close(self) -> None:
         """Give every file back; nothing is flushed."""
@@ -111,13 +122,21 @@ class _Recovery:
 
     def run(self) -> RecoveryReport:
         start, rules = self._plan()
-        found = self._look(start, rules)
+        found = self._walk(start, rules)
+        why = "" if self._foreign else self._another_wrote(found)
+        if why:
+            self._report.foreign = why
+            self._foreign, self._point = True, RecoveryPoint()
+            start, rules = self._plan()
+            self._parts.quarantine.forget_above(start)
+            found = self._walk(start, rules)
+        found = self._accept(found, rules)
         self._remember_offsets(found.regions)
         self._parts.begin()
         if self._load_projections(found.end):
             if start > self._log.start:
                 start = self._log.start
-                found = self._look(start, rules)
+                found = self._accept(self._walk(start, rules), rules)
                 self._remember_offsets(found.regions)
             self._parts.queues.wipe()
         self._settle_log(found, rules)
@@ -157,11 +176,37 @@ class _Recovery:
         flushed = max(start, named) if walked else start
         return start, Rules(flushed, crashed=False, resume_below=named, accept_loss_at=accept)
 
-    def _look(self, start: int, rules: Rules) -> Survey:
+    def _another_wrote(self, found: Survey) -> str:
+        """Why it must have been somebody else who left the store like this; "" if it was us."""
+        signs = self._parts.signs
+        if self._parts.crashed:
+            both = signs.newer_checkpoint and signs.tables
+            return f"a crash was not ours, as these tell: {signs}" if both else ""
+        point, queues = self._point, self._parts.queues
+        if found.records:
+            return f"{found.records} records lie behind the end at {point.projected}"
+        if signs.newer_checkpoint:
+            return f"these are not ours: {signs}"
+        if signs:
+            # It may have cut the log short; its queues then end where its log does.
+            queues.load(None)
+            changed = (len(queues), queues.offset_total()) != (
+                point.queue_count,
+                point.offset_total,
+            )
+            if changed or found.lost_at is not None:
+                return f"queues or log end elsewhere, and these are not ours: {signs}"
+        return ""
+
+    def _walk(self, start: int, rules: Rules) -> Survey:
         for segment in self._log.segments:
             if segment.end > start and (rules.crashed or self._foreign):
                 segment.look(from_device=rules.crashed)
-        found = survey(self._log, self._parts.quarantine, start, rules)
+        return survey(self._log, self._parts.quarantine, start, rules)
+
+    def _accept(self, found: Survey, rules: Rules) -> Survey:
+        """Refuse a loss of what was promised, but for a single record; else go on with this."""
+        start = found.start
         if found.lost_at is not None and self._is_one_record(found.lost_at, rules.flushed):
             rules = replace(rules, accept_loss_at=found.lost_at)
             found = survey(self._log, self._parts.quarantine, start, rules)
@@ -233,11 +278,14 @@ class _Recovery:
 
     def _load_index(self, index: KeyIndex, end: int) -> None:
         point, crashed = self._point, self._parts.crashed
-        # RocketMQ has no word for how far its index goes; after a clean stop it holds everything.
+        # RocketMQ has no word for how far its index goes.
         covered = end if self._foreign else point.indexed
         problems = index.load(covered=covered, clean=not crashed)
         if self._foreign and (crashed or not index.entry_total):
             index.wipe()
+        elif self._foreign:
+            # It may have run without an index; records that are in it are not put in again.
+            index.covered = min(index.covered, max(index.end_position, self._log.start))
         elif not problems and index.entry_total < point.index_entries:
             problems.append(f"{index.entry_total} of {point.index_entries} index entries are there")
             index.wipe()

@@ -56,16 +56,21 @@ class RecoveryPoint:
 
 def load_recovery_point(disk: Disk, path: Path) -> RecoveryPoint | None:
     """The newest point that is whole; None if there is no file or nothing in it can be trusted."""
+    return max(load_recovery_points(disk, path), key=lambda point: point.sequence, default=None)
+
+
+def load_recovery_points(disk: Disk, path: Path) -> list[RecoveryPoint]:
+    """Every point in the file that is whole, in no order."""
     try:
         file = disk.open(path)
     except FileNotFoundError:
-        return None
+        return []
     try:
         data = file.pread(FILE_BYTES, 0)
     finally:
         file.close()
     found = [_decode(data, sector) for sector in _SYNCED + _UNSYNCED]
-    return max((point for point in found if point), key=lambda point: point.sequence, default=None)
+    return [point for point in found if point]
 
 
 class RecoveryFile:

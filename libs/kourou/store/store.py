@@ -32,7 +32,13 @@ from kourou.store.disk import FULL, Buffer, Disk, Lock
 from kourou.store.dispatch import Growth
 from kourou.store.format_version import check_format
 from kourou.store.key_index import IndexState
-from kourou.store.opening import find_parts, make_directories, take_lock, unusable
+from kourou.store.opening import (
+    find_parts,
+    make_directories,
+    take_lock,
+    tell_foreign,
+    unusable,
+)
 from kourou.store.paths import StorePaths
 from kourou.store.quarantine import Region, save_quarantine
 from kourou.store.reads import Reads
@@ -144,7 +150,8 @@ class Store(Reads):
         try:
             make_directories(disk, paths)
             report = recover(parts)
-            if report.new_regions:
+            tell_foreign(report, paths)
+            if report.new_regions or report.foreign:
                 save_quarantine(disk, paths, parts.quarantine)
             last = parts.point or RecoveryPoint()
             recovery = RecoveryFile(disk, paths.recovery_point, last)

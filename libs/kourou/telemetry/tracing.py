@@ -49,7 +49,7 @@ Value = str | int | bool
 NEW = b""
 """A parent: there is none, a trace begins here."""
 
-ROOTS_PER_S_MAX = 100
+ROOTS_PER_S_MAX = 50
 LINKS_MAX = 128
 """More links than a span may have by OpenTelemetry's default are left out."""
 

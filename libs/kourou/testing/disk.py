@@ -35,13 +35,17 @@ class PowerLost(Exception):
 
 
 class _Inode:
-    """Content of a file: as programs see it, as the platter has it, and what lies between."""
+    """Content of a file: as programs see it, as the platter has it, and what lies between.
 
-    __slots__ = ("blocks", "data", "durable", "modified_ms", "pending", "reserved")
+    Up to `created`, its first size, the platter has zeros behind the end of `durable`.
+    """
+
+    __slots__ = ("blocks", "created", "data", "durable", "modified_ms", "pending", "reserved")
 
     def __init__(self, size: int, *, reserved: bool) -> None:
+        self.created = size
         self.data = bytearray(size)
-        self.durable = bytearray(size)
+        self.durable = bytearray()
         self.pending: list[tuple[int, bytes]] = []
         self.reserved = reserved
         self.blocks: set[int] = set()
@@ -50,6 +54,10 @@ class _Inode:
     def space(self) -> int:
         """Bytes it takes on the disk."""
         return len(self.data) if self.reserved else BLOCK * len(self.blocks)
+
+    def platter(self) -> bytearray:
+        """A copy of what is durable, in its whole length."""
+        return self.durable.ljust(self.created, b"\0")
 
 
 class SimFile:
@@ -111,7 +119,8 @@ class SimFile:
     def forget_cached(self) -> None:
         """Show what the platter has, with what is still to be written to it."""
         inode = self._inode
-        inode.data[: len(inode.durable)] = inode.durable
+        platter = inode.platter()
+        inode.data[: len(platter)] = platter
         for at, data in inode.pending:
             _put(inode.data, at, data)
 
@@ -224,7 +233,8 @@ class SimDisk:
                 sectors.setdefault(sector, []).append((first, data[first - at : last - at]))
         for versions in sectors.values():
             self._settle(left.durable, versions, keep)
-        left.data = bytearray(left.durable)
+        left.created = inode.created
+        left.data = left.platter()
         return left
 
     def _settle(self, data: bytearray, versions: list[tuple[int, bytes]], keep: float) -> None:
@@ -255,7 +265,7 @@ class SimDisk:
         """Change bytes behind everybody's back, durably: a rotten or foreign disk."""
         inode = self._inode(path)
         inode.data[at : at + len(data)] = data
-        inode.durable[at : at + len(data)] = data
+        _put(inode.durable, at, data)
         if inode.pending:
             inode.pending.append((at, data))
 
@@ -420,6 +430,7 @@ def _settled(inode: _Inode) -> _Inode:
     copied = _Inode(0, reserved=inode.reserved)
     copied.data = bytearray(inode.data)
     copied.durable = bytearray(inode.data)
+    copied.created = inode.created
     copied.blocks = set(inode.blocks)
     copied.modified_ms = inode.modified_ms
     return copied

@@ -16,6 +16,7 @@ from typing import Any
 from kourou.clock import Clock, SystemClock
 from kourou.engine.effects import Reply
 from kourou.engine.inputs import Disconnected, Tick
+from kourou.engine.key_value_desk import KeyValuesWritten, RecordKeyValues
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.stream import WrittenMeanwhile
 from kourou.errors import KourouError
@@ -29,7 +30,7 @@ from kourou.service.settings import render, setting_specs
 from kourou.service.zmq_carrier import ZmqCarrier
 from kourou.telemetry.metrics import Family, expose
 from kourou_namesrv.config import NamesrvSettings
-from kourou_namesrv.core import Effect, Input, KeyValuesWritten, NamesrvCore, RecordKeyValues
+from kourou_namesrv.core import Effect, Input, NamesrvCore
 from kourou_namesrv.kv_store import KeyValueStore
 
 _log = logging.getLogger("kourou.namesrv")

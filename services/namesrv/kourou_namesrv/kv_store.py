@@ -4,9 +4,8 @@ Lives here: loading, recording and writing `kvConfig.json`.
 May not live here: what may be set (kourou.engine.key_values).
 
 The event store decides and has the history. `kvConfig.json` is its projection in RocketMQ's format,
-so that a RocketMQ name server can be started on it, and back: what somebody else wrote there is
-imported as events. `<name>.written` holds the hashes of what we wrote last and before that, so a
-crash between the two does not make our own file look foreign.
+so that a RocketMQ name server can be started on it, and back: what somebody else wrote there, told
+by the hashes in `<name>.written`, is imported as events.
 
 SQLAlchemy is loaded only when there is something to keep: most name servers never have any.
 
@@ -15,7 +14,6 @@ State: a log (the events) and a projection (the file).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +26,9 @@ from kourou.engine.key_values import KEY_VALUES, KeyValues, decide_import
 from kourou.errors import ConfigError, DecodeError
 from kourou.model.limits import KEY_VALUE_FILE_BYTES_MAX
 from kourou.protocol import lenient_json
-from kourou.store.disk import as_store_error, read_whole, write_atomically
+from kourou.store.disk import as_store_error
 from kourou.store.real_disk import RealDisk
+from kourou.store.shared_files import SharedFiles
 
 if TYPE_CHECKING:
     from kourou.eventstore.event_store import EventStore
@@ -45,8 +44,6 @@ class KeyValueStore:
         self._url = url
         self._clock = clock
         self._database = path.with_name("namesrv.db")
-        self._written = path.with_name(path.name + ".written")
-        self._disk = RealDisk()
         self._events: EventStore | None = None
         self._state = KeyValues()
 
@@ -78,16 +75,7 @@ class KeyValueStore:
         """Bring `kvConfig.json` up to date. DiskFull or StoreFaulted if that fails."""
         content = lenient_json.dumps({"configTable": self._state.table})
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            before = read_whole(self._disk, self._path, KEY_VALUE_FILE_BYTES_MAX) or b""
-            if before == content:
-                return
-            hashes = f"{_hash(content)} {_hash(before)}"
-            write_atomically(self._disk, self._written, hashes.encode())
-            if before:
-                backup = self._path.with_name(self._path.name + ".bak")
-                write_atomically(self._disk, backup, before)
-            write_atomically(self._disk, self._path, content)
+            self._files().save(self._path.name, content, _decode)
         except OSError as error:
             raise as_store_error(error, f"writing {self._path}") from error
 
@@ -105,25 +93,27 @@ class KeyValueStore:
             self._events = EventStore.open(self._url or sqlite_url(self._database))
         return self._events
 
+    def _files(self) -> SharedFiles:
+        written = self._path.with_name(f"{self._path.name}.written")
+        return SharedFiles(RealDisk(), self._path.parent, written, KEY_VALUE_FILE_BYTES_MAX)
+
     def _read_foreign(self) -> Table | None:
         """The table that somebody else wrote into the file; None if nobody did."""
         try:
-            content = read_whole(self._disk, self._path, KEY_VALUE_FILE_BYTES_MAX)
-            known = read_whole(self._disk, self._written, KEY_VALUE_FILE_BYTES_MAX) or b""
+            files = self._files()
+            content = files.read(self._path.name)
+            return _decode(content) if content and files.foreign([self._path.name]) else None
         except OSError as error:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
-        if not content or _hash(content).encode() in known:
-            return None
-        try:
-            read = msgspec.convert(
-                lenient_json.loads(content), dict[str, dict[str, dict[str, str]]]
-            )
-        except (DecodeError, msgspec.ValidationError) as error:
+        except DecodeError as error:
             raise ConfigError(
                 f"{self._path} is damaged: {error}", hint="restore it from the .bak beside it"
             ) from error
-        return read.get("configTable", {})
 
 
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _decode(content: bytes) -> Table:
+    try:
+        read = msgspec.convert(lenient_json.loads(content), dict[str, dict[str, dict[str, str]]])
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"not a table of key/value settings: {error}") from error
+    return read.get("configTable", {})

@@ -22,6 +22,7 @@ State: soft, on purpose: it is rebuilt within 30 s from what brokers register.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -131,13 +132,10 @@ class Routes:
 
     def unregister(self, identity: Identity, peer: Peer) -> bool:
         """A broker says farewell; False if what stands there now is not its own registration."""
-        broker = self._brokers.get(identity.name)
-        member = broker.members.get(identity.broker_id) if broker else None
-        if broker is None or member is None:
+        member = self._member(identity)
+        if member is None or member.peer.id != peer.id:
             return False
-        if member.identity.address != identity.address or member.peer.id != peer.id:
-            return False
-        self._drop(identity.name, broker, identity.broker_id)
+        self._drop(identity)
         return True
 
     def disconnected(self, peer: Peer) -> list[Identity]:
@@ -149,17 +147,15 @@ class Routes:
         return self._drop_where(lambda member: now_ms - member.heard_ms >= expiry_ms)
 
     def _drop_where(self, gone: Callable[[_Member], bool]) -> list[Identity]:
-        found = []
-        for name, broker in list(self._brokers.items()):
-            for broker_id, member in list(broker.members.items()):
-                if gone(member):
-                    found.append(member.identity)
-                    self._drop(name, broker, broker_id)
+        found = [member.identity for member in self._members() if gone(member)]
+        for identity in found:
+            self._drop(identity)
         return found
 
-    def _drop(self, name: str, broker: _Broker, broker_id: int) -> None:
-        del broker.members[broker_id]
-        if broker.members:
+    def _drop(self, identity: Identity) -> None:
+        name = identity.name
+        del self._brokers[name].members[identity.broker_id]
+        if self._brokers[name].members:
             return
         del self._brokers[name]
         for topic in [topic for topic, queues in self._queues.items() if name in queues]:
@@ -178,9 +174,8 @@ class Routes:
 
         An unchanged version counts as a sign of life.
         """
-        broker = self._brokers.get(identity.name)
-        member = broker.members.get(identity.broker_id) if broker else None
-        if member is None or member.identity.address != identity.address:
+        member = self._member(identity)
+        if member is None:
             return True, None
         if member.version != version:
             return True, member.version
@@ -281,16 +276,22 @@ class Routes:
 
     def counts(self) -> dict[str, int]:
         """Registered brokers of each cluster."""
-        found: dict[str, int] = {}
-        for broker in self._brokers.values():
-            found[broker.cluster] = found.get(broker.cluster, 0) + len(broker.members)
-        return found
+        clusters = (self._brokers[member.identity.name].cluster for member in self._members())
+        return Counter(clusters)
 
-    def members(self) -> Iterator[Identity]:
+    def members(self) -> list[Identity]:
         """Everybody who is registered."""
+        return [member.identity for member in self._members()]
+
+    def _members(self) -> Iterator[_Member]:
         for broker in self._brokers.values():
-            for member in broker.members.values():
-                yield member.identity
+            yield from broker.members.values()
+
+    def _member(self, identity: Identity) -> _Member | None:
+        """Who is registered under this name and id, at this address."""
+        broker = self._brokers.get(identity.name)
+        member = broker.members.get(identity.broker_id) if broker else None
+        return member if member and member.identity.address == identity.address else None
 
 
 def _check(identity: Identity) -> None:

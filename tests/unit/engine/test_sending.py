@@ -80,7 +80,7 @@ def test_permissions_are_kept(engine, draft, records) -> None:
         assert header.lane_codes == [code]
 
 
-@pytest.mark.parametrize("damage", ["topic", "queue", "sizes", "lane"])
+@pytest.mark.parametrize("damage", ["topic", "topics", "queue", "sizes", "lane"])
 def test_a_batch_that_lies_is_refused_whole(engine, draft, records, damage) -> None:
     good, other = draft(), draft("other")
     engine.ask(*records([good]))
@@ -88,6 +88,9 @@ def test_a_batch_that_lies_is_refused_whole(engine, draft, records, damage) -> N
     match damage:
         case "topic":
             request, body = records([good, other])
+        case "topics":
+            lanes = [("orders", 0), ("other", 0)]
+            request, body = records([good, other], lanes, lane_of=[1, 0])
         case "queue":
             request, body = records([good, draft(queue_id=1)])
         case "sizes":

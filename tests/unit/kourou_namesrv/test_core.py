@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from kourou.engine import key_value_desk as desk_module
 from kourou.engine.effects import Reply
 from kourou.engine.events import KeyValueDeleted, KeyValuePut, Recorded
 from kourou.engine.inputs import Disconnected, Received, ReplyTo, Tick
+from kourou.engine.key_value_desk import KeyValuesWritten, RecordKeyValues
 from kourou.engine.key_values import KeyValues
 from kourou.engine.peer import Peer
 from kourou.engine.settings_registry import SettingsRegistry
@@ -21,9 +23,8 @@ from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.service.settings import setting_specs
-from kourou_namesrv import core as core_module
 from kourou_namesrv.config import NamesrvSettings
-from kourou_namesrv.core import KeyValuesWritten, NamesrvCore, RecordKeyValues
+from kourou_namesrv.core import NamesrvCore
 
 
 class Bench:
@@ -253,7 +254,7 @@ def test_a_database_that_is_down(bench: Bench) -> None:
 
 
 def test_waiting_changes_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_module, "KEY_VALUE_WRITES_WAITING_MAX", 1)
+    monkeypatch.setattr(desk_module, "KEY_VALUE_WRITES_WAITING_MAX", 1)
     effects = bench.handle(*(bench.received(put(str(each), "1")) for each in range(3)))
     assert [type(effect) for effect in effects] == [RecordKeyValues, Reply]
     assert effects[1].code == Code.SYSTEM_BUSY

@@ -10,7 +10,8 @@ from kourou.protocol.hashing import tags_code
 from kourou.protocol.properties import find_property
 from kourou.protocol.record import encode_draft
 from kourou.protocol.record_columns import RecordColumns, scan
-from kourou.protocol.record_keys import distinct, index_keys, tag_codes
+from kourou.protocol.record_keys import codes_and_keys, distinct, tag_codes, topics_of
+from kourou.testing.records import RecordRun
 
 
 def records(properties: list[bytes], *, crc: bool = True) -> RecordColumns:
@@ -81,7 +82,9 @@ PIECES = st.sampled_from(
 def test_any_order_gives_what_each_record_says(properties: list[bytes], crc: bool) -> None:
     found = records(properties, crc=crc)
     assert tag_codes(found).tolist() == expected_codes(properties)
-    for raw, keys in zip(properties, index_keys(found), strict=True):
+    codes, found_keys = codes_and_keys(found)
+    assert codes.tolist() == expected_codes(properties)
+    for raw, keys in zip(properties, found_keys, strict=True):
         unique = find_property(raw, b"UNIQ_KEY")
         business = find_property(raw, b"KEYS") or b""
         assert keys == ([] if unique is None else [unique]) + business.split()
@@ -90,7 +93,7 @@ def test_any_order_gives_what_each_record_says(properties: list[bytes], crc: boo
 @pytest.mark.feature("F013")
 def test_the_unique_key_comes_before_the_business_keys() -> None:
     found = records([key(7) + b"\x02TAGS\x01t\x02KEYS\x01order-1  order-2 order-1"])
-    assert index_keys(found) == [[b"%032X" % 7, b"order-1", b"order-2", b"order-1"]]
+    assert codes_and_keys(found)[1] == [[b"%032X" % 7, b"order-1", b"order-2", b"order-1"]]
 
 
 def test_a_longer_unique_key_does_not_hide_what_follows() -> None:
@@ -100,28 +103,76 @@ def test_a_longer_unique_key_does_not_hide_what_follows() -> None:
         assert tag_codes(records(properties)).tolist() == expected_codes(properties)
 
 
+def test_codes_and_keys_of_each_record_in_order() -> None:
+    codes, keys = codes_and_keys(
+        records(
+            [
+                b"UNIQ_KEY\x01U1\x02TAGS\x01TagA\x02KEYS\x01k1  k2 \x02",
+                b"",
+                b"x\x01y\x02KEYS\x01only",
+                b"TAGS\x01\xe4\xb8\xbb\xe9\xa2\x98",
+            ]
+        )
+    )
+    assert codes.tolist() == [2_598_919, 0, 0, 659_901]
+    assert keys == [[b"U1", b"k1", b"k2"], [], [b"only"], []]
+
+
+def test_the_last_of_two_counts_and_an_empty_one_is_none() -> None:
+    codes, keys = codes_and_keys(
+        records(
+            [
+                b"TAGS\x01A\x02TAGS\x01B\x02KEYS\x01k\x02KEYS\x01l",
+                b"TAGS\x01A\x02TAGS\x01\x02KEYS\x01k\x02KEYS\x01\x02UNIQ_KEY\x01",
+                b"XTAGS\x01A\x02TAGSX\x01B\x02UNIQ_KEYS\x01u\x02TAGS",
+            ]
+        )
+    )
+    assert codes.tolist() == [tags_code("B"), tags_code("A"), 0]
+    assert keys == [[b"l"], [b"k"], []]
+
+
 def test_nothing_of_nothing() -> None:
     assert tag_codes(scan(b"")).tolist() == []
-    assert index_keys(scan(b"")) == []
+    codes, keys = codes_and_keys(scan(b""))
+    assert (codes.tolist(), keys) == ([], [])
+    assert topics_of(scan(b"")) == ([], None)
 
 
 def test_the_tag_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_keys, "_CACHE_MAX", 3)
+    monkeypatch.setattr(record_keys, "_CODES_CACHED", 3)
     many = [key(number) + b"\x02TAGS\x01t%d" % number for number in range(50)]
     assert tag_codes(records(many)).tolist() == expected_codes(many)
+    assert codes_and_keys(records(many))[0].tolist() == expected_codes(many)
     assert len(record_keys._codes) <= 3
 
 
-def test_strings_that_begin_alike_are_different() -> None:
-    texts = [b"a", b"ab", b"abc", b"", b"b"] * 10
+def test_topics_of_a_batch() -> None:
+    run = RecordRun()
+    for topic in ("Ab", "Cd", "Ab", "Efg"):
+        run.add(topic)
+    topics, numbers = topics_of(run.columns())
+    assert topics == [b"Ab", b"Cd", b"Efg"]
+    assert numbers is not None
+    assert numbers.tolist() == [0, 1, 0, 2]
+    assert topics_of(run.columns(0, 1)) == ([b"Ab"], None)
+
+
+@pytest.mark.parametrize("repeats", [1, 10, 100])
+def test_strings_that_begin_alike_are_different(repeats: int) -> None:
+    texts = [b"a", b"ab", b"abc", b"", b"b"] * repeats
     blob = np.frombuffer(b"".join(texts) + b"!", dtype=np.uint8)
     length = np.asarray([len(text) for text in texts], dtype=np.int64)
     found, numbers = distinct(blob, np.cumsum(length) - length, length)
     assert [found[number] for number in numbers.tolist()] == texts
 
 
-@given(st.lists(st.sampled_from([b"", b"a", b"b", b"aa", b"ab", b"abc"]), min_size=1, max_size=80))
-def test_different_strings_are_numbered(texts: list[bytes]) -> None:
+@given(
+    st.lists(st.sampled_from([b"", b"a", b"b", b"aa", b"ab", b"abc"]), min_size=1, max_size=80),
+    st.sampled_from([1, 20]),
+)
+def test_different_strings_are_numbered(drawn: list[bytes], repeats: int) -> None:
+    texts = drawn * repeats
     blob = np.frombuffer(b"".join(texts) + b"!", dtype=np.uint8)
     length = np.asarray([len(text) for text in texts], dtype=np.int64)
     found, numbers = distinct(blob, np.cumsum(length) - length, length)

@@ -8,7 +8,7 @@ from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.record_batch import RecordColumns, scan
 from kourou.store import dispatch as dispatch_module
-from kourou.store.dispatch import Dispatcher, topics_of
+from kourou.store.dispatch import Dispatcher
 from kourou.store.key_index import IndexState, KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.queue_files import FILLER_SIZE, UNIT
@@ -391,17 +391,6 @@ def test_a_failed_flush_is_told():
     made.disk.fail_sync(1)
     with pytest.raises(StoreFaulted):
         made.dispatcher.flush()
-
-
-def test_topics_of_a_batch():
-    run = RecordRun()
-    for topic in ("Ab", "Cd", "Ab", "Efg"):
-        run.add(topic)
-    topics, ids = topics_of(run.columns())
-    assert topics == [b"Ab", b"Cd", b"Efg"]
-    assert ids.tolist() == [0, 1, 0, 2]
-    assert topics_of(run.columns(0, 1)) == ([b"Ab"], None)
-    assert topics_of(run.columns(0, 2))[1].tolist() == [0, 1]
 
 
 def test_many_topics_do_not_fill_the_memory(monkeypatch):

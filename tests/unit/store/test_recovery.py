@@ -360,16 +360,58 @@ def test_after_a_crash_of_somebody_else_everything_is_made_again() -> None:
 
 def test_records_that_somebody_else_appended_are_taken_over() -> None:
     disk = SimDisk()
-    fill(disk)
-    ours = load_recovery_point(disk, PATHS.recovery_point)
+    written = fill(disk, 60)
     point = disk.read(PATHS.recovery_point)
     store = Store.open(SETTINGS, disk)
     new = StoreWriter(store).write([Draft(queue_id=1, body=b"theirs") for _ in range(3)])
     store.close()
     disk.overwrite(PATHS.recovery_point, point, 0)  # they know nothing of our files
     again = Store.open(SETTINGS, disk)
-    assert ours is not None
-    assert again.report.walked_from == ours.projected
-    assert again.report.records_walked == 3
-    assert readable(again)[-3:] == [item.record for item in new]
-    assert again.queue_range("TopicA", 1) == (0, 11)
+    assert again.report.way == "after RocketMQ"
+    assert again.report.foreign.startswith("3 records lie behind the end at")
+    assert again.report.walked_from == new[-1].end // SIZE * SIZE - 2 * SIZE
+    assert readable(again) == [item.record for item in [*written, *new]]
+    assert again.queue_range("TopicA", 1) == (0, 23)
+    again.close()
+    assert Store.open(SETTINGS, disk).report.foreign == ""
+
+
+@pytest.mark.parametrize("by_other", [True, False])
+def test_a_log_that_somebody_else_cut_is_as_long_as_they_left_it(by_other: bool) -> None:
+    """Its checkpoint is newer than ours, so a promise of ours that is gone refuses nothing."""
+    disk = SimDisk()
+    written = fill(disk, 60)
+    cut = written[-4]
+    for item in written[-4:]:
+        disk.overwrite(PATHS.segment(item.position // SIZE * SIZE), bytes(40), item.position % SIZE)
+        at = 20 * (item.offset % 20)
+        path = PATHS.queue("TopicA", item.queue_id)
+        disk.overwrite(path / f"{item.offset // 20 * 400:020d}", bytes(20), at)
+    if not by_other:
+        with pytest.raises(Corrupt):
+            Store.open(SETTINGS, disk)
+        return
+    disk.overwrite(PATHS.checkpoint, (1_800_000_000_000).to_bytes(8, "big"), 0)
+    store = Store.open(SETTINGS, disk)
+    assert store.report.foreign == "these are not ours: checkpoint"
+    assert store.end == cut.position
+    assert readable(store) == [item.record for item in written[:-4]]
+
+
+def test_quarantined_regions_are_judged_again_after_somebody_else() -> None:
+    """They wrote good records where a damaged one of ours lay."""
+    disk = SimDisk()
+    fill(disk, 12)
+    last = Store.open(SETTINGS, disk)
+    end = last.end
+    last.close()
+    region = f'{{"regions":[{{"start":{end},"end":{end + 200},"reason":"old"}}]}}'
+    file = disk.open(PATHS.quarantine, create_size=0)
+    file.pwrite(region.encode(), 0)
+    other = disk.open(PATHS.checkpoint)
+    other.pwrite((1_800_000_000_000).to_bytes(8, "big"), 0)
+    store = Store.open(SETTINGS, disk)
+    assert store.report.foreign
+    assert store.damaged_regions == []
+    store.close()
+    assert b"old" not in disk.read(PATHS.quarantine)

@@ -1,0 +1,256 @@
+"""How often is a byte of a message copied in user space, on its way in and on its way out?
+
+    .venv/bin/python benchmarks/copies.py [--messages 20000] [--size 1024]
+
+A broker and a client in one process; the parts of every message that goes into a ZeroMQ socket, and
+every append, are looked at: does the buffer lie in a mapped log segment, and does ZeroMQ copy it?
+One JSON line is printed:
+
+    send    copies a byte between the client's call and the kernel's page cache
+    pull    copies a byte between the page cache and the consumer's frame, for queues whose records
+            lie back to back in the log (1 queue) and for such that take turns (4), through
+            mappings and by pread
+    share_from_bytes    measured: from this size on, handing a part over costs less CPU time than
+            copying it; COPY_BELOW_BYTES is what the transport uses
+
+The kernel copies each byte once more on either side of each socket, and once into the page cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import struct
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvloop
+import zmq
+
+from kourou.engine.appends import Appends
+from kourou.engine.effects import Reply
+from kourou.engine.inputs import Received
+from kourou.engine.ports import QueueRead
+from kourou.engine.pulls import Pulls
+from kourou.errors import Code
+from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.record import encode_draft, encode_host
+from kourou.transport.zmq_client import ZmqConnection
+from kourou.transport.zmq_socket import COPY_BELOW_BYTES, Buffer
+from kourou_broker.app import BrokerService
+from kourou_broker.config import BrokerSettings
+
+PATIENT_MS = 30_000
+BATCH = 256
+SUBSCRIBE = 4  # PullFlag.SUBSCRIPTION
+BODY_FROM_BYTES = 4_096  # smaller parts are heads of frames
+SIZES = tuple(1 << power for power in range(13, 22))
+
+
+def address_of(data: Buffer) -> int:
+    """Where a buffer's bytes lie in memory."""
+    return int(np.frombuffer(data, np.uint8).ctypes.data)
+
+
+class Watch:
+    """Counts bytes that pass the watched places while they are watched."""
+
+    def __init__(self, service: BrokerService) -> None:
+        assert service._parts is not None
+        self._log = service._parts.store._log
+        self.counts: Counter[str] = Counter()
+
+    def _is_mapped(self, data: Buffer) -> bool:
+        at = address_of(data)
+        for segment in self._log.segments:
+            view = segment._mapping
+            if view is not None and 0 <= at - address_of(view) < segment.size:
+                return True
+        return False
+
+    def __enter__(self) -> Counter[str]:
+        send, write, reply = zmq.Socket.send, Appends.write, Pulls._reply
+        counts = self.counts
+
+        def watched_send(
+            socket: Any, data: Any, flags: int = 0, copy: bool = True, *rest: Any, **more: Any
+        ) -> Any:
+            size = len(data)
+            if size >= BODY_FROM_BYTES:
+                counts["sent"] += size
+                counts["into ZeroMQ"] += size if copy else 0
+                counts["from the mapping"] += size if self._is_mapped(data) else 0
+            return send(socket, data, flags, copy, *rest, **more)
+
+        def watched_write(appends: Appends, blob: Buffer, *rest: Any) -> Any:
+            before = len(appends._done)
+            written = write(appends, blob, *rest)
+            for effect in appends._done[before:]:
+                for _, data in effect.pieces:
+                    counts["stored"] += len(data)
+                    apart = not 0 <= address_of(data) - address_of(blob) < len(blob)
+                    counts["to be stamped"] += len(data) if apart else 0
+            return written
+
+        def watched_reply(
+            pulls: Pulls, received: Received, request: PullMessage, code: Code, read: QueueRead
+        ) -> Reply:
+            counts["read"] += read.size_bytes
+            counts["put together"] += 0 if read.run is not None else read.size_bytes
+            return reply(pulls, received, request, code, read)
+
+        self._undo = (send, write, reply)
+        zmq.Socket.send, Appends.write, Pulls._reply = (
+            watched_send,
+            watched_write,
+            watched_reply,
+        )
+        return counts
+
+    def __exit__(self, *_: object) -> None:
+        zmq.Socket.send, Appends.write, Pulls._reply = self._undo
+
+
+async def measure(root: Path, mode: str, queues: int, messages: int, size: int) -> dict[str, float]:
+    """Send and pull once; copies a byte."""
+    settings = BrokerSettings(
+        store_root=root, listen_port=0, admin_enabled=False, broker_name="b", read_mode=mode
+    )
+    service = BrokerService(settings)
+    await service.recover(lambda error: print(error))
+    with Watch(service) as counts:
+        listening = await service.serve()
+        connection = ZmqConnection(listening["zmq"].removeprefix("tcp://"))
+        await send(connection, queues, messages, size)
+        sent = dict(counts)
+        counts.clear()
+        pulled = await pull_all(connection, queues)
+        assert pulled == messages, (pulled, messages)
+        out = dict(counts)
+        connection.close()
+        await service.drain()
+        await service.stop()
+    if mode == "mmap":  # the addresses must say the same
+        assert out["sent"] - out["from the mapping"] == out["put together"], out
+    return {
+        # A client encodes the body into a draft and joins drafts into a frame.
+        "send_client": 2 + sent.get("into ZeroMQ", 0) / sent["sent"],
+        "send_broker": sent["to be stamped"] / sent["stored"],
+        "pull_broker": (mode == "pread")
+        + out["put together"] / out["read"]
+        + out["into ZeroMQ"] / out["sent"],
+    }
+
+
+async def send(connection: ZmqConnection, queues: int, messages: int, size: int) -> None:
+    """Messages round robin over the queues, a frame of BATCH at a time."""
+    host = encode_host(("127.0.0.1", 1))
+    drafts = [
+        encode_draft(
+            topic=b"copies",
+            queue_id=number,
+            body=b"x" * size,
+            properties=b"",
+            born_timestamp=1,
+            born_host=host,
+        )
+        for number in range(queues)
+    ]
+    lanes = [Lane("copies", number) for number in range(queues)]
+    for first in range(0, messages, BATCH):
+        numbers = [number % queues for number in range(first, min(first + BATCH, messages))]
+        parts = [drafts[number] for number in numbers]
+        request = SendRecords(
+            lanes=lanes,
+            lane_of=struct.pack(f"<{len(numbers)}H", *numbers) if queues > 1 else b"",
+            sizes=struct.pack(f"<{len(parts)}I", *map(len, parts)),
+            producer_group="p",
+            default_topic="TBW102",
+            default_topic_queue_nums=queues,
+        )
+        while True:
+            reply = await connection.request(request, body=[b"".join(parts)], timeout_ms=PATIENT_MS)
+            if reply.code == Code.SUCCESS:
+                break
+            await asyncio.sleep(0.02)  # the next segment is being allocated
+
+
+async def pull_all(connection: ZmqConnection, queues: int) -> int:
+    """Every message of every queue, as large pulls as the broker gives."""
+    count = 0
+    for number in range(queues):
+        offset, end = 0, 1
+        while offset < end:
+            request = PullMessage(
+                consumer_group="TOOLS_CONSUMER",
+                topic="copies",
+                queue_id=number,
+                queue_offset=offset,
+                max_msg_nums=10_000,
+                sys_flag=SUBSCRIBE,
+                subscription="*",
+                max_msg_bytes=1 << 20,
+            )
+            reply = await connection.request(request, timeout_ms=PATIENT_MS)
+            assert reply.code == Code.SUCCESS, (reply.code, reply.remark)
+            header: Any = reply.header
+            count += header.next_begin_offset - offset
+            offset, end = header.next_begin_offset, header.max_offset
+    return count
+
+
+def share_from() -> dict[str, Any]:
+    """CPU time of sending a part by copy and by sharing, over TCP, by size."""
+    context = zmq.Context()
+    out, into = context.socket(zmq.DEALER), context.socket(zmq.DEALER)
+    out.connect(f"tcp://127.0.0.1:{into.bind_to_random_port('tcp://127.0.0.1')}")
+    ratios: dict[int, float] = {}
+    for size in SIZES:
+        data = memoryview(bytes(size))
+        rounds = max(100, (64 << 20) // size // 4)
+        costs = {
+            copy: min(_cost(out, into, data, rounds, copy=copy) for _ in range(3))
+            for copy in (True, False)
+        }
+        ratios[size] = round(costs[False] / costs[True], 2)
+    out.close(linger=0)
+    into.close(linger=0)
+    context.term()
+    better = [size for size in SIZES if all(ratios[n] < 1 for n in SIZES if n >= size)]
+    return {"share_from_bytes": better[0] if better else None, "share_cpu_ratio": ratios}
+
+
+def _cost(out: Any, into: Any, data: Buffer, rounds: int, *, copy: bool) -> float:
+    began = time.process_time()
+    for _ in range(rounds):
+        out.send(data, 0, copy)
+        into.recv(0, False)
+    return time.process_time() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--size", type=int, default=1_024, help="bytes of a body")
+    options = parser.parse_args()
+    figures: dict[str, Any] = {"benchmark": "copies", "copy_below_bytes": COPY_BELOW_BYTES}
+    for mode in ("mmap", "pread"):
+        for queues in (1, 4):
+            with tempfile.TemporaryDirectory() as name:
+                found = uvloop.run(
+                    measure(Path(name), mode, queues, options.messages, options.size)
+                )
+            for key, value in found.items():
+                where = f"{key}_{queues}_queues_{mode}" if key.startswith("pull") else key
+                figures[where] = round(value, 2)
+    print(json.dumps({**figures, **share_from()}))
+
+
+if __name__ == "__main__":
+    main()
