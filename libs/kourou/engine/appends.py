@@ -48,11 +48,15 @@ class LogEnd:
 
 @dataclass(slots=True)
 class Written:
-    """What a sender is told of its batch; `end` is the log's end behind it."""
+    """What a sender is told of its batch; `end` is the log's end behind it.
+
+    `runs` are (number of the record, its position) wherever a segment begins.
+    """
 
     end: int
     lane_offsets: list[int]
     runs: list[tuple[int, int]]
+    positions: npt.NDArray[np.int64]
 
 
 class _Unprojected(NamedTuple):
@@ -203,11 +207,15 @@ class Appends:
             self._next_offsets[lane] = first + number
         last = lanes[0] if lane_of is None else lanes[int(lane_of[-1])]
         pieces = _pieces(records, drafts, placement)
-        self._place(pieces, placement, last, int(offsets[-1]), len(records))
+        stamped = None
+        if len(pieces) == 1:
+            stamped = drafts.stamped(records, offsets, placement.positions, store_ms)
+        self._place(pieces, placement, last, int(offsets[-1]), len(records), stamped)
         return Written(
             placement.end,
             first_offsets,
             [(first, position) for first, _, position in placement.runs],
+            placement.positions,
         )
 
     def _place(
@@ -217,9 +225,10 @@ class Appends:
         last_lane: Lane,
         last_offset: int,
         size_bytes: int,
+        records: RecordColumns | None = None,
     ) -> None:
         self._end = placement.end
-        self._done.append(Append(pieces, placement.blanks, placement.end))
+        self._done.append(Append(pieces, placement.blanks, placement.end, records))
         self._appends += 1
         self._unprojected.append(
             _Unprojected(self._appends, last_lane, last_offset, pieces, size_bytes)

@@ -73,7 +73,14 @@ class BrokerCore:
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Decide on everything that has arrived, in order."""
         effects: list[Effect] = []
+        sends: list[Received] = []
         for item in inputs:
+            if type(item) is Received and type(item.request) is SendRecords:
+                sends.append(item)
+                continue
+            if sends:
+                effects += self._sends(now_ms, sends)
+                sends = []
             match item:
                 case Received():
                     effects += self._received(now_ms, item)
@@ -102,7 +109,24 @@ class BrokerCore:
                     effects += self.desks.confirmations.fail(reason)
                 case _:
                     assert_never(item)
+        if sends:
+            effects += self._sends(now_ms, sends)
         effects += self.desks.confirmations.want_flush()
+        return effects
+
+    def _sends(self, now_ms: int, sends: Sequence[Received]) -> list[Effect]:
+        """Sends with nothing between them: together where that can be, else one by one."""
+        if len(sends) == 1:
+            return self._received(now_ms, sends[0])
+        effects: list[Effect] = []
+        joint = self.desks.joint_sends
+        for group in joint.groups(now_ms, sends):
+            stored = joint.store(now_ms, group)
+            if stored is None:
+                for received in group:
+                    effects += self._received(now_ms, received)
+            else:
+                effects += stored
         return effects
 
     def _received(self, now_ms: int, received: Received) -> list[Effect]:

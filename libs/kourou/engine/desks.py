@@ -17,6 +17,7 @@ from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.group_desk import GroupDesk
+from kourou.engine.joint_sends import JointSends
 from kourou.engine.member_desk import MemberDesk
 from kourou.engine.membership import Membership
 from kourou.engine.offset_desk import OffsetDesk
@@ -122,6 +123,9 @@ class Desks:
             self.traffic,
             self.topic_desk.ensure,
             self.pressure,
+        )
+        self.joint_sends = JointSends(
+            self.sending, self.appends, self.confirmations, self.repeats, policy
         )
         self.single_sends = SingleSends(
             self.sending,

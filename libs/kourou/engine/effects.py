@@ -15,6 +15,7 @@ from kourou.engine.inputs import Buffer, ReplyTo
 from kourou.engine.peer import Peer
 from kourou.engine.placement import Blank
 from kourou.errors import Code
+from kourou.protocol.record_columns import RecordColumns
 from kourou.protocol.request import Request
 
 
@@ -23,13 +24,15 @@ class Append:
     """Write these bytes at the log's end and project them.
 
     `pieces` are (position, bytes) in log order, each inside one segment; `blanks` close the
-    segments that were left. `end` is the log's end afterwards. `to` is whose records they are, if
-    that request is traced.
+    segments that were left. `end` is the log's end afterwards. `records` are those of a single
+    piece as columns, where they are known. `to` is whose records they are, if that request is
+    traced.
     """
 
     pieces: list[tuple[int, Buffer]]
     blanks: list[Blank]
     end: int
+    records: RecordColumns | None = None
     to: ReplyTo | None = None
 
 

@@ -37,7 +37,7 @@ from kourou.errors import (
 )
 from kourou.filtering.tags import parse_subscription, wanted_codes
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
-from kourou.model.permission import Permission
+from kourou.model.permission import READ
 from kourou.model.subscription import Subscription
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 
@@ -164,7 +164,7 @@ class Pulls:
     # -- the checks, in RocketMQ's order ------------------------------------------------------
 
     def _check(self, request: PullMessage, peer: Peer) -> Subscription:
-        if not self._policy.permission & Permission.READ:
+        if not self._policy.permission & READ:
             raise NoPermission(f"broker {self._policy.broker_name} is not readable")
         group = self._control.groups.get(request.consumer_group)
         if group is None:

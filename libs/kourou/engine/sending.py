@@ -30,7 +30,7 @@ from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermi
 from kourou.model.limits import BATCH_MESSAGES_MAX
 from kourou.model.message import Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
-from kourou.model.permission import Permission
+from kourou.model.permission import WRITE
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.properties import find_property
@@ -71,7 +71,7 @@ class Sending:
 
         Raises Rejected, and DiskFull while the disk is too full to take messages.
         """
-        if not self._policy.permission & Permission.WRITE:
+        if not self._policy.permission & WRITE:
             raise NoPermission(
                 f"broker {self._policy.broker_name} takes no writes now",
                 hint="its write permission was taken away; send to another broker",
@@ -94,9 +94,10 @@ class Sending:
         """Store a coalesced send and answer each lane."""
         if len(request.sizes) == 4 and len(request.lanes) == 1 and not request.lane_of:
             return self._record_alone(now_ms, received, request)
-        blob, drafts, lane_of = self._open(received, request)
+        blob, sizes, lane_of = open_send(received, request)
+        drafts = check_drafts(blob, sizes, self._policy.body_size_max)
         lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
-        _check_lane_bytes(drafts, lanes, lane_of)
+        check_lane_bytes(drafts, lanes, lane_of)
         answers = [self._check_lane(received, request, lane) for lane in lanes]
         codes = [code for code, _ in answers]
         remarks = [remark for _, remark in answers]
@@ -111,7 +112,7 @@ class Sending:
                 return [_none_stored(received, codes, remarks)]
         written = self._appends.write(blob, drafts, lanes, lane_of, received.wall_ms)
         self._confirmations.append(written.end)
-        self._count(lanes, lane_of, drafts)
+        self.count(lanes, lane_of, drafts)
         header = SendRecordsResponse(
             lane_codes=codes,
             lane_remarks=remarks,
@@ -157,48 +158,33 @@ class Sending:
             now_ms, self._confirmations.appended, reply, wait=request.wait
         )
 
-    def _open(
-        self, received: Received, request: SendRecords
-    ) -> tuple[Buffer, RecordColumns, npt.NDArray[np.uint16] | None]:
-        if len(received.body) != 1:
-            raise BadRequest(f"a send has one body part, this one has {len(received.body)}")
-        if not request.lanes:
-            raise BadRequest("a send names at least one lane")
-        sizes = _numbers(request.sizes, np.dtype("<u4"), "sizes").astype(np.int64)
-        count = len(sizes)
-        if not 0 < count <= BATCH_MESSAGES_MAX:
-            raise BadRequest(f"a send has 1 to {BATCH_MESSAGES_MAX} records, this one has {count}")
-        lane_of: npt.NDArray[np.uint16] | None = None
-        if len(request.lanes) > count or len(set(request.lanes)) < len(request.lanes):
-            # Each lane is numbered by itself: one named twice would give offsets twice.
-            raise BadRequest("a send names each of its lanes once, and none without records")
-        if request.lane_of:
-            lane_of = _numbers(request.lane_of, np.dtype("<u2"), "lane_of")
-            if len(lane_of) != count or int(lane_of.max()) >= len(request.lanes):
-                raise BadRequest("lane_of does not name one of the lanes for every record")
-        elif len(request.lanes) != 1:
-            raise BadRequest("a send of several lanes says which record is of which lane")
-        blob = received.body[0]
-        return blob, check_drafts(blob, sizes, self._policy.body_size_max), lane_of
-
     def _check_lane(self, received: Received, request: SendRecords, lane: Lane) -> tuple[int, str]:
         """SUCCESS, or the code and remark with which this lane is refused."""
         try:
-            topic = self.topic_for_send(
-                lane[0], request.default_topic, request.default_topic_queue_nums, received
-            )
-            _check_queue(topic, lane[1])
+            self.require_lane(received, request, lane)
         except KourouError as error:
             self._traffic.refuse(error.wire_code)
             return int(error.wire_code), str(error)
         return int(Code.SUCCESS), ""
 
-    def _count(
+    def knows(self, topic: str) -> bool:
+        """Is the topic there already?"""
+        return topic in self._control.topics
+
+    def require_lane(self, received: Received, request: SendRecords, lane: Lane) -> None:
+        """Raise Rejected or DiskFull if this lane is refused."""
+        topic = self.topic_for_send(
+            lane[0], request.default_topic, request.default_topic_queue_nums, received
+        )
+        _check_queue(topic, lane[1])
+
+    def count(
         self,
         lanes: Sequence[Lane],
         lane_of: npt.NDArray[np.uint16] | None,
         drafts: RecordColumns,
     ) -> None:
+        """Note what was taken, for statistics."""
         if lane_of is None:
             self._traffic.taken(lanes[0][0], len(drafts.sizes), int(drafts.sizes.sum()))
             return
@@ -278,6 +264,34 @@ class Sending:
         return placed
 
 
+def open_send(
+    received: Received, request: SendRecords
+) -> tuple[Buffer, npt.NDArray[np.int64], npt.NDArray[np.uint16] | None]:
+    """The records of a send, their sizes, and for each its lane; None if there is only one.
+
+    Raises BadRequest for a header that contradicts itself; the records are not looked at.
+    """
+    if len(received.body) != 1:
+        raise BadRequest(f"a send has one body part, this one has {len(received.body)}")
+    if not request.lanes:
+        raise BadRequest("a send names at least one lane")
+    sizes = _numbers(request.sizes, np.dtype("<u4"), "sizes").astype(np.int64)
+    count = len(sizes)
+    if not 0 < count <= BATCH_MESSAGES_MAX:
+        raise BadRequest(f"a send has 1 to {BATCH_MESSAGES_MAX} records, this one has {count}")
+    lane_of: npt.NDArray[np.uint16] | None = None
+    if len(request.lanes) > count or len(set(request.lanes)) < len(request.lanes):
+        # Each lane is numbered by itself: one named twice would give offsets twice.
+        raise BadRequest("a send names each of its lanes once, and none without records")
+    if request.lane_of:
+        lane_of = _numbers(request.lane_of, np.dtype("<u2"), "lane_of")
+        if len(lane_of) != count or int(lane_of.max()) >= len(request.lanes):
+            raise BadRequest("lane_of does not name one of the lanes for every record")
+    elif len(request.lanes) != 1:
+        raise BadRequest("a send of several lanes says which record is of which lane")
+    return received.body[0], sizes, lane_of
+
+
 def _check_queue(topic: TopicConfig, queue_id: int) -> None:
     queues = topic.write_queue_nums
     if not 0 <= queue_id < queues:
@@ -292,7 +306,7 @@ def _numbers(raw: bytes, dtype: np.dtype[np.generic], name: str) -> npt.NDArray[
     return np.frombuffer(raw, dtype=dtype)
 
 
-def _check_lane_bytes(
+def check_lane_bytes(
     drafts: RecordColumns, lanes: Sequence[Lane], lane_of: npt.NDArray[np.uint16] | None
 ) -> None:
     """Each record must carry the topic and queue id of the lane it claims."""

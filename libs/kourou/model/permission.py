@@ -14,3 +14,8 @@ class Permission(IntFlag):
     READ = 4
     PRIORITY = 8
     READ_WRITE = 6
+
+
+READ = int(Permission.READ)
+WRITE = int(Permission.WRITE)
+"""As plain integers, for checks of every message: a flag's operators take a microsecond."""

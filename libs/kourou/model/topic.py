@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kourou.model.permission import Permission
+from kourou.model.permission import READ, WRITE, Permission
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class TopicConfig:
     @property
     def readable(self) -> bool:
         """May consumers pull from it?"""
-        return bool(self.perm & Permission.READ)
+        return bool(self.perm & READ)
 
     @property
     def writable(self) -> bool:
         """May producers send to it?"""
-        return bool(self.perm & Permission.WRITE)
+        return bool(self.perm & WRITE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,21 @@ class RecordColumns:
         at = int(self._field("topic_end")[index]) + 2
         return self.blob[at : int(self.starts[index]) + int(self.sizes[index])].tobytes()
 
+    def stamped(
+        self, blob: Buffer, queue_offsets: Longs, positions: Longs, store_timestamp: int
+    ) -> RecordColumns:
+        """These drafts, as they lie in `blob` now that they have their places.
+
+        With the fields that a projection reads, and no others.
+        """
+        found = RecordColumns(as_array(blob), self.starts, self.sizes)
+        names = ("queue_id", "sys_flag", "body_end", "topic_end")
+        found._cache = {name: self._field(name) for name in names}
+        found._cache["queue_offset"] = queue_offsets
+        found._cache["position"] = positions
+        found._cache["store_timestamp"] = np.full(len(self), store_timestamp, dtype=np.int64)
+        return found
+
     def select(self, which: npt.NDArray[np.intp] | Marks | slice) -> RecordColumns:
         """The records chosen by indexes, marks or a slice, over the same blob."""
         chosen = RecordColumns(self.blob, self.starts[which], self.sizes[which], self.base)

@@ -100,36 +100,41 @@ def tag_codes(records: RecordColumns) -> Longs:
 
 
 def codes_and_keys(records: RecordColumns) -> tuple[Longs, list[list[bytes]]]:
-    """The `tag_codes`, and the keys of each record as the key index takes them, in one pass.
+    """`code_and_keys` of each record."""
+    view = records.blob.data
+    starts = records.props_at.tolist()
+    ends = (records.starts + records.sizes).tolist()
+    codes: list[int] = []
+    keys: list[list[bytes]] = []
+    for start, end in zip(starts, ends, strict=True):
+        code, own = code_and_keys(view[start:end].tobytes())
+        codes.append(code)
+        keys.append(own)
+    return np.asarray(codes, np.int64), keys
+
+
+def code_and_keys(properties: bytes) -> tuple[int, list[bytes]]:
+    """What a queue unit keeps of the tags, and the keys as the key index takes them, in one pass.
 
     The unique key comes first, then the business keys in the producer's order; a key that comes
     twice in one record is listed twice, as RocketMQ indexes it.
     """
-    view = records.blob.data
-    starts = records.props_at.tolist()
-    ends = (records.starts + records.sizes).tolist()
-    known = _codes
-    codes: list[int] = []
-    keys: list[list[bytes]] = []
-    for start, end in zip(starts, ends, strict=True):
-        tag = unique = business = b""
-        for piece in view[start:end].tobytes().split(b"\x02"):
-            head = piece[:5]
-            if head == b"UNIQ_":
-                if piece[:9] == b"UNIQ_KEY\x01":
-                    unique = piece[9:] or unique
-            elif head == b"TAGS\x01":
-                tag = piece[5:] or tag
-            elif head == b"KEYS\x01":
-                business = piece[5:] or business
-        codes.append(known.get(tag) or _code(tag) if tag else 0)
-        own = [unique] if unique else []
-        if b" " in business:
-            own += [key for key in business.split(b" ") if key]
-        elif business:
-            own.append(business)
-        keys.append(own)
-    return np.asarray(codes, np.int64), keys
+    tag = unique = business = b""
+    for piece in properties.split(b"\x02"):
+        head = piece[:5]
+        if head == b"UNIQ_":
+            if piece[:9] == b"UNIQ_KEY\x01":
+                unique = piece[9:] or unique
+        elif head == b"TAGS\x01":
+            tag = piece[5:] or tag
+        elif head == b"KEYS\x01":
+            business = piece[5:] or business
+    keys = [unique] if unique else []
+    if b" " in business:
+        keys += [key for key in business.split(b" ") if key]
+    elif business:
+        keys.append(business)
+    return _codes.get(tag) or _code(tag) if tag else 0, keys
 
 
 def _code(tag: bytes) -> int:

@@ -27,9 +27,17 @@ from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.properties import find_property
-from kourou.protocol.record_batch import RecordColumns, codes_and_keys, tag_codes, topics_of
+from kourou.protocol.record_batch import (
+    RecordColumns,
+    codes_and_keys,
+    columns,
+    tag_codes,
+    topics_of,
+)
+from kourou.protocol.record_keys import code_and_keys
+from kourou.protocol.record_layout import parts_of
 from kourou.store.consume_queue import GAP_UNITS_MAX, ConsumeQueue
-from kourou.store.disk import as_store_error
+from kourou.store.disk import Buffer, as_store_error
 from kourou.store.index_keys import KeyHashes
 from kourou.store.key_index import KeyIndex
 from kourou.store.queue_files import UNIT, Units
@@ -143,6 +151,42 @@ class Dispatcher:
             self._put_keys(self._index, records, topics, topic_ids, keys, span)
         self.end = max(self.end, end)
         return grown
+
+    def dispatch_one(self, record: Buffer, position: int) -> tuple[list[Growth], int]:
+        """As `dispatch`, for one whole stored record at `position`; its store time in ms, too.
+
+        For arrays of one element numpy's fixed costs would be most of the time.
+        """
+        parts = parts_of(record, 0, len(record))
+        topic = bytes(record[parts.topic_at : parts.topic_end])
+        queue = None
+        if not parts.sys_flag & _TYPE and parts.queue_id >= 0 and topic != _SCHEDULE_TOPIC:
+            queue = self._queue(topic, parts.queue_id, 0)
+        offset = parts.queue_offset
+        if queue is None or offset != queue.max_offset or position < queue.end_position:
+            alone = columns(record, np.zeros(1, np.int64), np.asarray([len(record)], np.int64))
+            return self.dispatch(alone), parts.store_timestamp
+        code, keys = code_and_keys(bytes(record[parts.props_at :]))
+        end = position + len(record)
+        try:
+            queue.append(offset, _UNIT.pack(position, len(record), code), end)
+        except OSError as error:
+            raise as_store_error(error, "dispatch to the consume queues") from error
+        self.units += 1
+        if self._index is not None:
+            hashes = [self._key_hashes.one(topic, key) for key in keys]
+            count = len(hashes)
+            self._index.put_many(
+                hashes,
+                [position] * count,
+                [parts.store_timestamp] * count,
+                start=min(self.end, position),
+                end=end,
+            )
+        self.end = max(self.end, end)
+        codes = np.asarray([code], np.int64)
+        growth = Growth(queue.topic, queue.queue_id, offset, offset + 1, codes)
+        return [growth], parts.store_timestamp
 
     def catch_up_index(self, records: RecordColumns, end: int) -> None:
         """Project records into the key index only, from the first one at or above its `covered` on.

@@ -5,7 +5,8 @@ May not live here: flushing; SYNC_FLUSH, where a waiting sender is the reason to
 
     every `interval_ms`, if at least `least_pages` pages are dirty
     and once `thorough_ms` have passed since the last flush, whatever little is dirty
-    and, unless the policy is `timed`, with every append to which the same applies
+    and, unless the policy is `timed`, with every append to which the same applies, WOKEN_PAUSE_MS
+    after the flush before: what comes meanwhile shares one flush, or a thread would do little else
 
 State: soft.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PAGE_BYTES = 4096
+WOKEN_PAUSE_MS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,10 @@ class FlushSchedule:
         return self._worth_it(now_ms, dirty_bytes)
 
     def woken(self, now_ms: int, dirty_bytes: int) -> bool:
-        """True if a flush should start now that something was appended, without waiting."""
-        return not self.policy.timed and self._worth_it(now_ms, dirty_bytes)
+        """True if a flush should start before its time, since something was appended."""
+        if self.policy.timed or now_ms - self._flushed_ms < WOKEN_PAUSE_MS:
+            return False
+        return self._worth_it(now_ms, dirty_bytes)
 
     def _worth_it(self, now_ms: int, dirty_bytes: int) -> bool:
         if dirty_bytes <= 0:

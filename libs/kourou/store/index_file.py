@@ -158,7 +158,12 @@ class IndexFile:
 
     # -- adding -----------------------------------------------------------------------------------
 
-    def put(self, hashes: Int32s, positions: Int64s, store_ms: Int64s) -> None:
+    def put(
+        self,
+        hashes: Int32s | list[int],
+        positions: Int64s | list[int],
+        store_ms: Int64s | list[int],
+    ) -> None:
         """Add one entry for each key, in order; there must be room.
 
         OSError as the disk gives it: then nothing was added.
@@ -168,9 +173,13 @@ class IndexFile:
         if self._slots is None:
             self._slots = self._read_slots() if self.entries else self._no_slots()
         if count <= SCALAR_KEYS_MAX:
-            self._put_few(hashes.tolist(), positions.tolist(), store_ms.tolist())
+            self._put_few(_listed(hashes), _listed(positions), _listed(store_ms))
         else:
-            self._put_many(hashes, positions, store_ms)
+            self._put_many(
+                np.asarray(hashes, np.int32),
+                np.asarray(positions, np.int64),
+                np.asarray(store_ms, np.int64),
+            )
         self.dirty = True
 
     def _no_slots(self) -> Int32s:
@@ -371,3 +380,7 @@ def _seconds_since(store_ms: Int64s, begin_ms: int) -> Int64s:
     if begin_ms <= 0:
         return np.zeros(len(store_ms), np.int64)
     return np.clip((store_ms - begin_ms) // 1000, 0, SECONDS_MAX)
+
+
+def _listed(values: Int32s | Int64s | list[int]) -> list[int]:
+    return values if isinstance(values, list) else values.tolist()

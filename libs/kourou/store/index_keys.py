@@ -58,23 +58,18 @@ class KeyHashes:
         rows = np.arange(len(keys)).repeat(counts)
         if len(flat) <= SCALAR_KEYS_MAX:
             owners = [0] * len(flat) if topic_ids is None else topic_ids[rows].tolist()
-            few = [self._hash(topics[own], key) for own, key in zip(owners, flat, strict=True)]
+            few = [self.one(topics[own], key) for own, key in zip(owners, flat, strict=True)]
             return np.asarray(few, np.int32), rows
         prefixes = np.asarray([self._prefix(topic) for topic in topics], np.uint32)
         own = prefixes[0] if topic_ids is None else prefixes[topic_ids][rows]
         values = java_hashes(flat).view(np.uint32) + own * _POWERS[_lengths(flat)]
         return index_hashes_of(values.view(np.int32)), rows
 
-    def _hash(self, topic: bytes, key: bytes) -> int:
+    def one(self, topic: bytes, key: bytes) -> int:
         """The same for one key."""
-        value = self._prefix(topic)
-        if key.isascii():
-            for unit in key:
-                value = value * 31 + unit
-        else:
-            text = key.decode("utf-8", "replace")
-            value = value * 31 ** _lengths([key])[0].item() + java_hash(text)
-        value %= _WRAP
+        text = key.decode("utf-8", "replace")
+        length = len(key) if key.isascii() else _lengths([key])[0].item()
+        value = (self._prefix(topic) * pow(31, length, _WRAP) + java_hash(text)) % _WRAP
         return index_hash_of(value - _WRAP if value >= _WRAP // 2 else value)
 
     def _prefix(self, topic: bytes) -> int:

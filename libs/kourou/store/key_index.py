@@ -190,13 +190,19 @@ class KeyIndex:
     # -- adding -----------------------------------------------------------------------------------
 
     def put_many(
-        self, hashes: Int32s, positions: Int64s, store_ms: Int64s, *, start: int, end: int
+        self,
+        hashes: Int32s | list[int],
+        positions: Int64s | list[int],
+        store_ms: Int64s | list[int],
+        *,
+        start: int,
+        end: int,
     ) -> None:
         """Index the keys of the records in [start, end) of the log, in the log's order.
 
-        Parallel arrays, one element a key: its hash (not negative), its record's position and store
-        time. Records that are indexed already are left out, so the same call may be repeated. Never
-        raises because of the disk: see `state`.
+        Parallel arrays or lists, one element a key: its hash (not negative), its record's position
+        and store time. Records that are indexed already are left out, so the same call may be
+        repeated. Never raises because of the disk: see `state`.
         """
         with self._lock:
             self.seen = max(self.seen, end)
@@ -215,7 +221,12 @@ class KeyIndex:
                 return
             self.covered = end
 
-    def _put(self, hashes: Int32s, positions: Int64s, store_ms: Int64s) -> None:
+    def _put(
+        self,
+        hashes: Int32s | list[int],
+        positions: Int64s | list[int],
+        store_ms: Int64s | list[int],
+    ) -> None:
         known = 0
         if self._files and int(positions[0]) <= self.end_position:
             known = self._known(positions)
@@ -228,7 +239,7 @@ class KeyIndex:
             self.keys_put += end - known
             known = end
 
-    def _known(self, positions: Int64s) -> int:
+    def _known(self, positions: Int64s | list[int]) -> int:
         """How many of these keys have entries: all below the end, and some of those at it."""
         end = self.end_position
         below = int(np.searchsorted(positions, end, side="left"))

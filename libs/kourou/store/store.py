@@ -31,6 +31,7 @@ from kourou.store.checkpoint import Checkpoint, save_checkpoint
 from kourou.store.disk import FULL, Buffer, Disk, Lock
 from kourou.store.dispatch import Growth
 from kourou.store.format_version import check_format
+from kourou.store.fresh_appends import FreshAppends, Piece
 from kourou.store.key_index import IndexState
 from kourou.store.opening import (
     find_parts,
@@ -105,6 +106,7 @@ class Store(Reads):
         self.reserve = Reserve(disk, paths, settings.reserve_bytes)
         self._full = False
         self._closed = False
+        self._fresh = FreshAppends()
 
     # -- opening ----------------------------------------------------------------------------------
 
@@ -233,14 +235,22 @@ class Store(Reads):
     # -- writing ----------------------------------------------------------------------------------
 
     def append(
-        self, pieces: Sequence[tuple[int, Buffer]], blanks: Sequence[Blank], end: int
+        self,
+        pieces: Sequence[tuple[int, Buffer]],
+        blanks: Sequence[Blank],
+        end: int,
+        records: RecordColumns | None = None,
     ) -> None:
         """Put stamped records and fillers where they were placed; see engine.effects.Append.
+
+        `records` spare a single piece being read again for its projection.
 
         Raises DiskFull if a segment is missing (the caller placed beyond `space`), StoreFaulted
         when the disk fails.
         """
         log = self._log
+        if not log.staged:
+            self._fresh.note(log.end, pieces, records)
         waiting = list(reversed(blanks))
         for position, data in pieces:
             while waiting and waiting[-1].position < position:
@@ -265,8 +275,13 @@ class Store(Reads):
         call: nothing is lost, it is only not seen yet. Raises StoreFaulted when the disk fails.
         """
         grown: list[Growth] = []
+        fresh = self._fresh.take()
         if self.fault is None:
             with suppress(DiskFull):
+                for piece in fresh:
+                    if piece.start != self.dispatched:
+                        break  # something before it is still to be projected
+                    grown += self._dispatch(piece)
                 for _, records in runs(
                     self._log, self._quarantine, self.dispatched, self._log.written
                 ):
@@ -274,13 +289,18 @@ class Store(Reads):
                         grown += self._dispatch(records)
         return grown
 
-    def _dispatch(self, records: RecordColumns) -> list[Growth]:
+    def _dispatch(self, new: RecordColumns | Piece) -> list[Growth]:
         try:
-            grown = self._dispatcher.dispatch(records)
+            if isinstance(new, RecordColumns):
+                grown, store_ms = self._dispatcher.dispatch(new), int(new.store_timestamps[-1])
+            elif new.records is not None:
+                return self._dispatch(new.records)
+            else:
+                grown, store_ms = self._dispatcher.dispatch_one(new.data, new.position)
         except StoreFaulted as error:
             self._log.fail(str(error))
             raise
-        self.store_ms = max(self.store_ms, int(records.store_timestamps[-1]))
+        self.store_ms = max(self.store_ms, store_ms)
         return grown
 
     def allocate_next(self, up_to: int = 0) -> Space:

@@ -129,7 +129,7 @@ class Hands:
     # -- the log ------------------------------------------------------------------------------
 
     def _append(self, effect: Append) -> None:
-        self._store.append(effect.pieces, effect.blanks, effect.end)
+        self._store.append(effect.pieces, effect.blanks, effect.end, effect.records)
         if self._write_out is None:
             self._written()
         else:
@@ -235,8 +235,10 @@ class Hands:
         if self._write_out is not None:
             self._write_out.tick()
         now_ms = self._clock.monotonic_ms()
-        if not self._flushing and self._schedule.due(now_ms, self._store.dirty_bytes):
-            self._start_flush()
+        if not self._flushing:
+            dirty_bytes = self._store.dirty_bytes
+            if self._schedule.due(now_ms, dirty_bytes) or self._schedule.woken(now_ms, dirty_bytes):
+                self._start_flush()
         if self._dispatch_retry:
             self._dispatch_retry = False
             self.dispatch()

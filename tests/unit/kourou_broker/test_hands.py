@@ -34,7 +34,7 @@ from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
 from kourou.service.loop import SingleWriterLoop
-from kourou.store.flush_schedule import FlushPolicy
+from kourou.store.flush_schedule import WOKEN_PAUSE_MS, FlushPolicy
 from kourou_broker.hands import SPACE_RETRY_MS, Hands
 
 PEER = Peer(1, "local", ("127.0.0.1", 4))
@@ -200,6 +200,7 @@ PATIENT = {"interval_ms": 10**9, "thorough_ms": 10**9}
 @pytest.mark.feature("F098")
 async def test_appends_wake_the_flush_as_soon_as_enough_is_dirty(rig) -> None:
     one = rig(log_flush=FlushPolicy(**PATIENT, least_pages=4, timed=False))
+    one.site.clock.advance(WOKEN_PAUSE_MS)
     one.append(1, bytes(4_096 * 3))
     await one.settled()
     assert one.seen(Flushed) == [], "less than four pages wait for the clock"
@@ -218,9 +219,13 @@ async def test_with_a_timed_flush_no_append_wakes_it(rig) -> None:
 
 async def test_what_comes_during_a_woken_flush_is_flushed_behind_it(rig) -> None:
     one = rig(log_flush=FlushPolicy(**PATIENT, least_pages=1, timed=False))
+    one.site.clock.advance(WOKEN_PAUSE_MS)
     one.append(1, bytes(5_000))
     await asyncio.sleep(0)
     one.append(1, bytes(5_000))
+    await one.settled()
+    one.site.clock.advance(WOKEN_PAUSE_MS)
+    one.hands.tick()
     await one.settled()
     assert one.site.store.dirty_bytes == 0
 

@@ -69,6 +69,16 @@ def mixed_run(count: int = 150) -> RecordRun:
     return run
 
 
+def dispatch_one_by_one(projections: Projections, run: RecordRun) -> list[tuple[list, int]]:
+    ends = [*run.positions[1:], run.end]
+    return [
+        projections.dispatcher.dispatch_one(
+            run.data[position - run.start : end - run.start], position
+        )
+        for position, end in zip(run.positions, ends, strict=True)
+    ]
+
+
 def dispatch_in(projections: Projections, run: RecordRun, sizes: list[int]) -> None:
     first = 0
     turn = 0
@@ -440,3 +450,40 @@ def test_power_losses_at_any_time_leave_projections_that_the_log_completes(round
 
 def _units(made: Projections) -> list[np.ndarray]:
     return [queue.units(0, 999) for queue in made.queues]
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_a_record_alone_becomes_what_it_becomes_among_others(index) -> None:
+    run = mixed_run()
+    together, alone = Projections(index=index), Projections(index=index)
+    together.dispatcher.dispatch(run.columns())
+    told = dispatch_one_by_one(alone, run)
+    assert alone.files() == together.files()
+    assert alone.dispatcher.statistics() == together.dispatcher.statistics()
+    assert [store_ms for _, store_ms in told] == run.columns().store_timestamps.tolist()
+    grown = [growth for growths, _ in told for growth in growths]
+    assert grown[0].topic == "TopicA"
+    assert grown[0].max_offset == grown[0].first_offset + 1
+    assert grown[0].codes.tolist() == [tags_code("Tag0")]
+
+
+def test_a_record_that_comes_again_alone_changes_nothing() -> None:
+    run = mixed_run(40)
+    made = Projections()
+    made.dispatcher.dispatch(run.columns())
+    before = made.files()
+    assert all(not grown for grown, _ in dispatch_one_by_one(made, run))
+    assert made.files() == before
+
+
+def test_a_full_disk_takes_no_record_alone_either_and_then_the_same_one() -> None:
+    run = RecordRun()
+    run.add("TopicA", tag="T", unique_key="U")
+    made = Projections(SimDisk(0, capacity_bytes=0))
+    with pytest.raises(DiskFull):
+        dispatch_one_by_one(made, run)
+    assert made.dispatcher.end == 0
+    made.disk.capacity_bytes = 1 << 20
+    dispatch_one_by_one(made, run)
+    assert made.dispatcher.end == run.end
+    assert made.find("TopicA", "U") == [0]

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.store.flush_schedule import COMMIT_LOG, CONSUME_QUEUE, PAGE_BYTES, FlushSchedule
+from kourou.store.flush_schedule import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    PAGE_BYTES,
+    WOKEN_PAUSE_MS,
+    FlushPolicy,
+    FlushSchedule,
+)
 
 
 @pytest.mark.feature("F097", "F099", "F100")
@@ -59,9 +66,9 @@ def test_an_append_wakes_the_flush_by_the_same_rule_unless_it_is_timed() -> None
     timed = FlushSchedule(COMMIT_LOG, 0)
     wakeable = FlushSchedule(replace(COMMIT_LOG, timed=False), 0)
     for now_ms, dirty_bytes, expected in (
-        (1, 0, False),
-        (1, 4 * PAGE_BYTES - 1, False),
-        (1, 4 * PAGE_BYTES, True),
+        (20, 0, False),
+        (20, 4 * PAGE_BYTES - 1, False),
+        (20, 4 * PAGE_BYTES, True),
         (9_999, 1, False),
         (10_000, 1, True),
     ):
@@ -69,3 +76,10 @@ def test_an_append_wakes_the_flush_by_the_same_rule_unless_it_is_timed() -> None
         assert not timed.woken(now_ms, dirty_bytes)
     wakeable.flushed(10_000)
     assert not wakeable.woken(10_001, 1)
+
+
+def test_appends_right_after_a_flush_share_the_next_one() -> None:
+    schedule = FlushSchedule(FlushPolicy(500, 4, 10_000, timed=False), 0)
+    schedule.flushed(100)
+    assert not schedule.woken(100 + WOKEN_PAUSE_MS - 1, 1 << 20)
+    assert schedule.woken(100 + WOKEN_PAUSE_MS, 1 << 20)

@@ -1,0 +1,115 @@
+"""What was just appended is projected from memory, and that makes no difference."""
+
+import numpy as np
+import pytest
+
+from kourou.protocol.record_batch import check_drafts, columns, stamp_batch
+from kourou.store import replay
+from kourou.store import store as store_module
+from kourou.store.fresh_appends import _PIECES_MAX, FreshAppends
+from kourou.store.store import Store
+from kourou.testing.disk import SimDisk
+from kourou.testing.store import Draft, StoreWriter, small_settings
+
+
+def drafts(count: int, first: int = 0) -> list[Draft]:
+    return [
+        Draft(f"Topic{n % 2}", n % 3, bytes([n % 251]) * n, f"T{n % 3}", (f"k{n}", "all"))
+        for n in range(first, first + count)
+    ]
+
+
+def files(disk: SimDisk) -> dict[str, bytes]:
+    return {
+        str(path): disk.read(path)
+        for path in disk.files()
+        if "consumequeue" in str(path) or "index" in str(path)
+    }
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_projections_are_the_same_whether_the_log_is_read_again_or_not(
+    tmp_path, monkeypatch, known
+) -> None:
+    made: dict[bool, dict[str, bytes]] = {}
+    for fresh in (False, True):
+        disk = SimDisk(0)
+        store = Store.open(small_settings(tmp_path), disk)
+        writer = StoreWriter(store)
+        read_again = []
+        walk = replay.runs
+
+        def watched(*args, walk=walk, read_again=read_again):
+            for found in walk(*args):
+                read_again.append(found)
+                yield found
+
+        monkeypatch.setattr(store_module, "runs", watched)
+        for turn, count in enumerate([1, 7, 1, 30, 2, 1, 1, 12]):
+            written = writer.stamp(drafts(count, turn * 31))
+            if store.space.allocated_end < writer._placed.end:
+                store.allocate_next(writer._placed.end)
+            ((_, _, position),) = writer._placed.runs
+            data = b"".join(item.record for item in written)
+            sizes = np.array([len(item.record) for item in written], np.int64)
+            records = columns(data, np.cumsum(sizes) - sizes, sizes) if known else None
+            if not fresh:
+                store._fresh.take()
+            store.append([(position, data)], writer._placed.blanks, writer._placed.end, records)
+            if not fresh:
+                store._fresh.take()
+            grown = store.dispatch()
+            assert sum(one.max_offset - one.first_offset for one in grown) == count
+        assert bool(read_again) is (not fresh or not known)
+        store.flush()
+        store.checkpoint()
+        made[fresh] = files(disk)
+        store.close()
+    assert made[True] == made[False]
+
+
+def test_stamped_drafts_read_like_the_stored_records(tmp_path) -> None:
+    store = Store.open(small_settings(tmp_path), SimDisk(0))
+    made = StoreWriter(store)
+    for count in (3, 40):
+        blobs = [made._encode(draft) for draft in drafts(count)]
+        sizes = np.array([len(blob) for blob in blobs], np.int64)
+        blob = bytearray(b"".join(blobs))
+        found = check_drafts(bytes(blob), sizes)
+        offsets = np.arange(5, 5 + count)
+        positions = 1_000 + np.cumsum(sizes) - sizes
+        stamp_batch(blob, found, offsets, positions, 77, bytes(8))
+        told = found.stamped(blob, offsets, positions, 77)
+        read = columns(blob, np.cumsum(sizes) - sizes, sizes)
+        for name in ("queue_ids", "sys_flags", "queue_offsets", "positions", "store_timestamps"):
+            assert getattr(told, name).tolist() == getattr(read, name).tolist(), name
+        for name in ("topic_at", "topic_len", "props_at", "props_len"):
+            assert getattr(told, name).tolist() == getattr(read, name).tolist(), name
+        assert [told.topic(n) for n in range(count)] == [read.topic(n) for n in range(count)]
+    store.close()
+
+
+def test_what_lies_before_is_projected_first(tmp_path) -> None:
+    """On a full disk the queues fall behind; what comes then must not overtake it."""
+    disk = SimDisk(0)
+    store = Store.open(small_settings(tmp_path, index_enabled=False), disk)
+    writer = StoreWriter(store)
+    writer.write(drafts(1), dispatch=False)
+    store._fresh.take()
+    writer.write(drafts(1, 1), dispatch=False)
+    grown = store.dispatch()
+    assert [(one.topic, one.queue_id) for one in grown] == [("Topic0", 0), ("Topic1", 1)]
+    assert store.dispatch_behind_bytes == 0
+    store.close()
+
+
+def test_only_single_pieces_that_are_known_are_kept_and_not_without_end() -> None:
+    fresh = FreshAppends()
+    whole = (120).to_bytes(4, "big") + bytes(116)
+    fresh.note(0, [(0, whole + whole)], None)
+    fresh.note(0, [(0, whole), (500, whole)], None)
+    assert list(fresh.take()) == []
+    for number in range(_PIECES_MAX + 5):
+        fresh.note(number, [(number, whole)], None)
+    assert len(list(fresh.take())) == _PIECES_MAX
+    assert list(fresh.take()) == []
