@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kourou.client.outbox import Gathering, Outcome, Port, Unsent
-from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
+from kourou.client.producer import Choice, ProducerCore, TopicLanes
 from kourou.errors import BadRequest, KourouError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
@@ -76,22 +76,15 @@ def unsent_many(
     make: MakeGathering,
 ) -> list[Unsent]:
     """Each message on its own way; all are checked before any is sent."""
-    gathering = make(len(messages))
-    return [
-        core.unsent(
+    ways = [
+        core.usual_lane(
             lanes[message.topic],
-            port,
-            gathering.slot(index),
-            message.body,
-            message.tag,
-            message.keys,
-            message.properties,
-            message.flag,
             core.terms(timeout_ms=timeout_ms, wait=message.wait_store_ok),
-            ROUND_ROBIN,
+            message,
         )
-        for index, message in enumerate(messages)
+        for message in messages
     ]
+    return core.unsent_together(port, make(len(messages)), messages, ways)
 
 
 def unsent_batch(
@@ -115,23 +108,8 @@ def unsent_batch(
         timeout_ms=timeout_ms, pinned=choice.pinned, wait=messages[0].wait_store_ok
     )
     lane = core.lane(topic, terms, choice, messages[0])
-    gathering = make(len(messages))
-    unsent = [
-        core.unsent(
-            topic,
-            port,
-            gathering.slot(index),
-            message.body,
-            message.tag,
-            message.keys,
-            message.properties,
-            message.flag,
-            terms,
-            choice,
-            lane,
-        )
-        for index, message in enumerate(messages)
-    ]
+    count = len(messages)
+    unsent = core.unsent_together(port, make(count), messages, [lane] * count)
     size = sum(len(one.draft) for one in unsent)
     if size > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(

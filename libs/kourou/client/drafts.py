@@ -8,21 +8,23 @@ time, store host, record CRC), so the broker copies it once and never builds it 
 come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC: the broker's vectorised
 path finds the first ones without a search.
 
-State: none, but for the counter inside the unique keys.
+State: soft, templates of drafts beside the places they are for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kourou.client.settings import CompressionKind, ProducerSettings
 from kourou.errors import BadRequest, MessageIllegal
 from kourou.model.message import RESERVED_PROPERTIES, Property
 from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.compression import compress
+from kourou.protocol.draft_template import DraftTemplate
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
+from kourou.protocol.record_layout import HOST_V4_BYTES
 
 _KINDS = {
     CompressionKind.ZLIB: Compression.ZLIB,
@@ -33,27 +35,45 @@ _UNIQ_KEY = Property.UNIQ_KEY.value
 _TAGS = Property.TAGS.value
 _KEYS = Property.KEYS.value
 _CLUSTER = Property.CLUSTER.value
+_TEMPLATES_MAX = 64
+"""So many tags of one queue are remembered."""
+
 QUEUE_ID_AT = 12
 """Where a record keeps its queue id (fact sheet §4.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a draft goes: all that its bytes say of the queue and the broker."""
+    """Where a draft goes: all that its bytes say of the queue and the broker.
+
+    `templates` are kept here by whoever makes drafts; (tag, flag) tells them apart.
+    """
 
     topic: bytes
     queue_id: int
     cluster: str
     store_host_v6: bool = False
+    templates: dict[tuple[str | None, int], DraftTemplate] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
 
 class Drafting:
     """Builds the drafts of one producer."""
 
-    __slots__ = ("_born_host", "_compress_over", "_kind", "_level", "_size_max", "_sys_flag")
+    __slots__ = (
+        "_any_v6",
+        "_born_host",
+        "_compress_over",
+        "_kind",
+        "_level",
+        "_size_max",
+        "_sys_flag",
+    )
 
     def __init__(self, settings: ProducerSettings, born_host: bytes) -> None:
         self._born_host = born_host
+        self._any_v6 = len(born_host) > HOST_V4_BYTES
         self._size_max = settings.message_size_bytes_max
         self._compress_over = settings.compress_over_bytes
         self._kind = _KINDS[settings.compression]
@@ -66,7 +86,6 @@ class Drafting:
         body: bytes,
         unique_key: str,
         born_ms: int,
-        *,
         tag: str | None = None,
         keys: str = "",
         properties: Mapping[str, str] | None = None,
@@ -78,19 +97,13 @@ class Drafting:
         BadRequest for a reserved property name.
         """
         sys_flag = 0
-        if len(body) >= self._compress_over:
-            if len(body) > self._size_max:
-                raise MessageIllegal(
-                    f"the body has {len(body)} bytes; at most {self._size_max} are allowed",
-                    hint="maxMessageSize; store large content elsewhere and send its address",
-                )
-            squeezed = compress(self._kind, body, self._level)
-            if len(squeezed) < len(body):
-                body, sys_flag = squeezed, self._sys_flag
-        elif len(body) > self._size_max:
-            raise MessageIllegal(
-                f"the body has {len(body)} bytes; at most {self._size_max} are allowed"
-            )
+        if len(body) >= self._compress_over or len(body) > self._size_max:
+            body, sys_flag = self._squeezed(body)
+        if not keys and not properties and not self._any_v6 and not place.store_host_v6:
+            template = place.templates.get((tag, flag))
+            if template is None or template.key_length != len(unique_key):
+                template = self._template(place, tag, flag, len(unique_key))
+            return template.draft(body, unique_key, sys_flag, born_ms)
         named = {_UNIQ_KEY: unique_key}
         if tag:
             named[_TAGS] = tag
@@ -112,6 +125,33 @@ class Drafting:
             born_host=self._born_host,
             store_host_v6=place.store_host_v6,
         )
+
+    def _squeezed(self, body: bytes) -> tuple[bytes, int]:
+        """The body as it travels, and the system flag that says how."""
+        if len(body) > self._size_max:
+            raise MessageIllegal(
+                f"the body has {len(body)} bytes; at most {self._size_max} are allowed",
+                hint="maxMessageSize; store large content elsewhere and send its address",
+            )
+        squeezed = compress(self._kind, body, self._level)
+        return (squeezed, self._sys_flag) if len(squeezed) < len(body) else (body, 0)
+
+    def _template(self, place: Place, tag: str | None, flag: int, key_length: int) -> DraftTemplate:
+        properties = {_TAGS: tag} if tag else {}
+        if place.cluster:
+            properties[_CLUSTER] = place.cluster
+        template = DraftTemplate(
+            topic=place.topic,
+            queue_id=place.queue_id,
+            properties=properties,
+            flag=flag,
+            born_host=self._born_host,
+            key_length=key_length,
+        )
+        if len(place.templates) >= _TEMPLATES_MAX:
+            place.templates.clear()
+        place.templates[tag, flag] = template
+        return template
 
 
 def _refuse_reserved(properties: Mapping[str, str]) -> None:

@@ -90,6 +90,17 @@ class Lane:
         self.borrowed = borrowed
         self.bucket: list[Unsent] = []
 
+    def under(self, terms: Terms) -> Lane:
+        """A lane to the same place under other terms."""
+        return Lane(
+            self.queue,
+            self.address,
+            self.place,
+            terms,
+            host_text=self.host_text,
+            borrowed=self.borrowed,
+        )
+
 
 class Unsent(msgspec.Struct, eq=False):
     """One message until its outcome is known.
@@ -288,10 +299,6 @@ class Gathering:
         self.outcomes: list[Outcome] = [_MISSING] * count
         self._left = count
         self._complete = complete
-
-    def slot(self, index: int) -> Slot:
-        """The waiter of one of them."""
-        return Slot(self, index)
 
     def settle_at(self, index: int, outcome: Outcome) -> None:
         """The outcome of one of them; always called by the same thread."""

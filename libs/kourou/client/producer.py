@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 from kourou.client.codecs import encode_body
 from kourou.client.drafts import Drafting, joined_keys
 from kourou.client.handover import Handover
-from kourou.client.outbox import Lane, Port, Terms, Unsent
+from kourou.client.outbox import Gathering, Lane, Port, Slot, Terms, Unsent
 from kourou.client.routes import QueueMap
 from kourou.client.selectors import RoundRobin, Selector, chosen_queue, queue_of_key, require_queues
 from kourou.client.send_desk import SendDesk, lane_to
@@ -56,7 +56,7 @@ ROUND_ROBIN = Choice()
 class TopicLanes:
     """One topic's lanes as one route has them."""
 
-    __slots__ = ("lanes", "map", "name", "robin", "special", "topic")
+    __slots__ = ("_usual", "lanes", "map", "name", "robin", "special", "topic")
 
     def __init__(self, known: QueueMap, usual: Terms, robin: RoundRobin) -> None:
         self.map = known
@@ -65,6 +65,7 @@ class TopicLanes:
         self.robin = robin
         found = (lane_to(known, queue, self.name, usual) for queue in known.writable)
         self.lanes: list[Lane] = [lane for lane in found if lane is not None]
+        self._usual = {lane.queue: lane for lane in self.lanes}
         self.special: dict[tuple[int, MessageQueue], Lane] = {}
 
     def lane(self, queue: MessageQueue, terms: Terms) -> Lane:
@@ -72,9 +73,10 @@ class TopicLanes:
         key = (id(terms), queue)
         lane = self.special.get(key)
         if lane is None or lane.terms is not terms:
-            lane = lane_to(self.map, queue, self.name, terms)
-            if lane is None:
+            usual = self._usual.get(queue)
+            if usual is None:
                 raise Unavailable(f"broker {queue.broker_name} has no leader now")
+            lane = usual.under(terms)
             if not terms.batch:  # a batch's terms are its own and never come again
                 self.special[key] = lane
         return lane
@@ -173,6 +175,12 @@ class ProducerCore:
             batch=True,
         )
 
+    def usual_lane(self, topic: TopicLanes, terms: Terms, message: Message) -> Lane:
+        """The lane whose turn it is."""
+        if terms is self._usual:
+            return self._next(topic)
+        return self.lane(topic, terms, ROUND_ROBIN, message)
+
     def lane(self, topic: TopicLanes, terms: Terms, choice: Choice, message: Message) -> Lane:
         """The lane that `choice` leads to; `message` is for a selector to look at."""
         queues = topic.map.writable
@@ -210,20 +218,18 @@ class ProducerCore:
         flag: int,
         terms: Terms,
         choice: Choice,
-        lane: Lane | None = None,
     ) -> Unsent:
         """One message, checked, encoded and in its lane. Raises Rejected or Unavailable."""
         if type(body) is not bytes:
             body = encode_body(body)
         keys = joined_keys(keys) if keys else ""
-        if lane is None:
-            if terms is self._usual:
-                lane = self._next(topic)
-            else:
-                message = Message(
-                    topic.topic, body, tag, tuple(keys.split()), dict(properties or {}), flag
-                )
-                lane = self.lane(topic, terms, choice, message)
+        if terms is self._usual:
+            lane = self._next(topic)
+        else:
+            message = Message(
+                topic.topic, body, tag, tuple(keys.split()), dict(properties or {}), flag
+            )
+            lane = self.lane(topic, terms, choice, message)
         clock = self.clock
         now_ms = clock.now_ms()
         unique_key = self._unique_keys().next(now_ms)
@@ -231,17 +237,43 @@ class ProducerCore:
         if self._tracing is not None:
             span, properties = self._tracing.sending(lane.queue, unique_key, tag, keys, properties)
         draft = self._drafting.draft(
-            lane.place,
-            body,
-            unique_key,
-            now_ms,
-            tag=tag,
-            keys=keys,
-            properties=properties,
-            flag=flag,
+            lane.place, body, unique_key, now_ms, tag, keys, properties, flag
         )
         deadline_ms = clock.monotonic_ms() + terms.timeout_ms
         return Unsent(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
+
+    def unsent_together(
+        self,
+        port: Port,
+        gathering: Gathering,
+        messages: Sequence[Message],
+        lanes: Sequence[Lane],
+    ) -> list[Unsent]:
+        """`unsent` for several, each in its lane of `lanes`, with what they can share."""
+        tracing, drafting = self._tracing, self._drafting
+        now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        unique_keys = self._unique_keys().next_many(len(messages), now_ms)
+        unsent: list[Unsent] = []
+        for index, (message, lane, unique_key) in enumerate(
+            zip(messages, lanes, unique_keys, strict=True)
+        ):
+            body, tag = message.body, message.tag
+            if type(body) is not bytes:
+                body = encode_body(body)
+            keys = joined_keys(message.keys) if message.keys else ""
+            properties: Mapping[str, str] | None = message.properties
+            span = None
+            if tracing is not None:
+                span, properties = tracing.sending(lane.queue, unique_key, tag, keys, properties)
+            draft = drafting.draft(
+                lane.place, body, unique_key, now_ms, tag, keys, properties, message.flag
+            )
+            deadline_ms = monotonic_ms + lane.terms.timeout_ms
+            waiter = Slot(gathering, index)
+            unsent.append(
+                Unsent(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
+            )
+        return unsent
 
     def _unique_keys(self) -> UniqKeyGenerator:
         try:

@@ -5,8 +5,10 @@ Lives here: the nouns, as plain values. May not live here: their encoding (kouro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+
+import msgspec
 
 from kourou.model.queue import MessageQueue
 
@@ -62,8 +64,7 @@ RESERVED_PROPERTIES = frozenset(item.value for item in Property) - {
 """Names an application may not use for a property of its own."""
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct):
     """A message as an application hands it over (F173).
 
     `keys` are business keys, each indexed; `delay_level` 0 means at once; `wait_store_ok` False
@@ -74,7 +75,7 @@ class Message:
     body: bytes
     tag: str | None = None
     keys: tuple[str, ...] = ()
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
     flag: int = 0
     delay_level: int = 0
     wait_store_ok: bool = True
@@ -136,8 +137,7 @@ class SendStatus(StrEnum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(msgspec.Struct, frozen=True):
     """Where a message went and what is promised about it."""
 
     status: SendStatus

@@ -42,17 +42,18 @@ WRITE_OUT = FlushPolicy(interval_ms=200, least_pages=4, thorough_ms=200)
 class FlushSchedule:
     """Says when a flush is due. All times are monotonic milliseconds."""
 
-    __slots__ = ("_flushed_ms", "_looked_ms", "policy")
+    __slots__ = ("_flushed_ms", "_looked_ms", "_rest_until_ms", "policy")
 
     def __init__(self, policy: FlushPolicy, now_ms: int) -> None:
         self.policy = policy
         self._looked_ms = now_ms
         self._flushed_ms = now_ms
+        self._rest_until_ms = now_ms
 
     @property
     def next_look_ms(self) -> int:
         """Before this time `due` says no."""
-        return self._looked_ms + self.policy.interval_ms
+        return max(self._looked_ms + self.policy.interval_ms, self._rest_until_ms)
 
     def due(self, now_ms: int, dirty_bytes: int) -> bool:
         """True if a flush should start now; the caller tells `flushed` when it has ended."""
@@ -74,6 +75,7 @@ class FlushSchedule:
             return True
         return now_ms - self._flushed_ms >= self.policy.thorough_ms
 
-    def flushed(self, now_ms: int) -> None:
-        """A flush has succeeded."""
+    def flushed(self, now_ms: int, *, rest_ms: int = 0) -> None:
+        """A flush has succeeded; the next one that the clock starts is `rest_ms` away at least."""
         self._flushed_ms = now_ms
+        self._rest_until_ms = now_ms + rest_ms

@@ -14,6 +14,7 @@ every write that returned before it began.
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -21,7 +22,15 @@ from pathlib import Path
 from kourou.errors import StoreFaulted
 from kourou.store.disk import Buffer, Disk, File, as_store_error
 
-OPEN_FILES_MAX = 4_096  # of the 20,000 descriptors a small machine grants; the rest are sockets
+OPEN_FILES_MAX = 12_288
+"""Of the 20,000 descriptors that a small machine grants; the rest are sockets."""
+
+
+def affordable_files(count_max: int = OPEN_FILES_MAX) -> int:
+    """How many files may be open: `count_max`, or three fifths of what this process is granted."""
+    granted, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return count_max if granted < 0 else max(1, min(count_max, granted * 3 // 5))
+
 
 
 class PooledFile:

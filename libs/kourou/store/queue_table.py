@@ -18,7 +18,7 @@ from kourou.errors import BadRequest
 from kourou.model.limits import QUEUE_FILE_UNITS
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk
-from kourou.store.open_files import OPEN_FILES_MAX, OpenFiles, PooledFile
+from kourou.store.open_files import OpenFiles, PooledFile, affordable_files
 from kourou.store.paths import StorePaths
 
 
@@ -31,12 +31,12 @@ class ConsumeQueues:
         paths: StorePaths,
         *,
         file_units: int = QUEUE_FILE_UNITS,
-        open_files_max: int = OPEN_FILES_MAX,
+        open_files_max: int | None = None,
     ) -> None:
         self._disk = disk
         self._paths = paths
         self._file_units = file_units
-        self._pool = OpenFiles(disk, open_files_max)
+        self._pool = OpenFiles(disk, open_files_max or affordable_files())
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
 
     def __len__(self) -> int:

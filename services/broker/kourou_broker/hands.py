@@ -42,6 +42,12 @@ from kourou_broker.write_out_hands import WriteOutHands
 _log = logging.getLogger("kourou.broker")
 
 Transmit = Callable[[Peer, Sequence[Buffer]], bool]
+CHECKPOINT_RESTS = 9
+"""A checkpoint rests so many times as long as it took: with 10,000 queues it takes seconds, and it
+shall not have more than a tenth of the disk ..."""
+CHECKPOINT_REST_MS_MAX = 20_000
+"""... but a restart reads again what came since the last one."""
+
 SPACE_RETRY_MS = 1_000
 TICK_MS_MAX = 100
 TICK_MS_MIN = 10
@@ -209,6 +215,7 @@ class Hands:
     async def _checkpoint_in_thread(self) -> None:
         """Queues, index and recovery point to disk, so that a restart has little to walk."""
         dirty_bytes, self._units_dirty_bytes = self._units_dirty_bytes, 0
+        began_ms = self._clock.monotonic_ms()
         try:
             await self._checkpoint_now()
         except DiskFull as error:
@@ -217,7 +224,9 @@ class Hands:
         except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
             self._fail(error)
         else:
-            self._checkpoints.flushed(self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            rest_ms = min((now_ms - began_ms) * CHECKPOINT_RESTS, CHECKPOINT_REST_MS_MAX)
+            self._checkpoints.flushed(now_ms, rest_ms=rest_ms)
         finally:
             self._checkpointing = False
 

@@ -141,3 +141,29 @@ def test_a_draft_moves_to_another_queue():
     moved = moved_to_queue(draft, 7)
     assert stored(moved).queue_id == 7
     assert stored(moved).body == b"body"
+
+
+def test_tags_flags_and_keys_of_any_number_are_kept_apart():
+    """Places remember templates: they must not mix up what they were made for."""
+    place = Place(b"T", 2, "c1")
+    made = drafting()
+    for turn in range(200):
+        tag, flag = (None if turn % 3 == 0 else f"tag{turn % 150}"), turn % 4
+        message = stored(
+            made.draft(place, b"body", f"U{turn:07d}"[: 2 + turn % 7], 1, tag, "", None, flag)
+        )
+        assert (message.tag, message.flag) == (tag, flag)
+        assert message.properties["UNIQ_KEY"] == f"U{turn:07d}"[: 2 + turn % 7]
+        assert message.properties["CLUSTER"] == "c1"
+    assert len(place.templates) <= 64
+
+
+def test_hosts_of_ipv6_go_the_general_way():
+    v6 = Drafting(ProducerSettings(), encode_host(("::1", 0)))
+    place = Place(b"T", 2, "c1", store_host_v6=True)
+    record = bytearray(v6.draft(place, b"body", "U", 1, "tag"))
+    stamp(
+        record, 0, queue_offset=5, position=9, store_timestamp=7, store_host=encode_host(("::2", 1))
+    )
+    message = decode_record(record)
+    assert (message.born_host[0], message.store_host[0], message.tag) == ("::1", "::2", "tag")

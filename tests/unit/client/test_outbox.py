@@ -13,6 +13,7 @@ from kourou.client.outbox import (
     Gathering,
     Lane,
     LoopPort,
+    Slot,
     Terms,
     ThreadPort,
     Unsent,
@@ -121,7 +122,7 @@ async def test_a_gathering_completes_once_in_order():
     gathering = Gathering(3, completed.append)
     for index in (2, 0, 1):
         assert completed == []
-        gathering.slot(index).settle(index)
+        Slot(gathering, index).settle(index)
     assert completed == [[0, 1, 2]]
 
 

@@ -362,6 +362,24 @@ async def test_a_checkpoint_on_a_full_disk_is_made_up_for(rig, monkeypatch) -> N
     assert len(saved) == 1, "what was dirty still is"
 
 
+async def test_a_checkpoint_that_takes_long_rests_long(rig, monkeypatch) -> None:
+    one = rig(queue_flush=OFTEN)
+    saved = []
+
+    def slow(_plan) -> None:
+        one.site.clock.advance(1_000)
+        saved.append(one.site.clock.monotonic_ms())
+
+    monkeypatch.setattr(one.site.store, "save_checkpoint", slow)
+    for after_ms, expected in ((10, 1), (8_999, 1), (1, 2)):
+        one.append(1)
+        await asyncio.sleep(0)
+        one.site.clock.advance(after_ms)
+        one.hands.tick()
+        await one.settled()
+        assert len(saved) == expected
+
+
 async def test_a_dropped_topic_is_projected_first_and_then_gone(rig) -> None:
     one = rig()
     one.append(2)

@@ -78,6 +78,15 @@ def test_an_append_wakes_the_flush_by_the_same_rule_unless_it_is_timed() -> None
     assert not wakeable.woken(10_001, 1)
 
 
+def test_after_a_long_flush_the_clock_starts_none_for_a_while() -> None:
+    schedule = FlushSchedule(CONSUME_QUEUE, 0)
+    schedule.flushed(2_000, rest_ms=5_000)
+    assert not schedule.due(6_999, 1 << 20)
+    assert schedule.due(7_000, 1 << 20)
+    schedule.flushed(7_000)
+    assert schedule.due(8_000, 1 << 20), "once only"
+
+
 def test_appends_right_after_a_flush_share_the_next_one() -> None:
     schedule = FlushSchedule(FlushPolicy(500, 4, 10_000, timed=False), 0)
     schedule.flushed(100)

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import StoreFaulted
+from kourou.store import open_files
 from kourou.store.open_files import OpenFiles, PooledFile
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
@@ -101,3 +102,12 @@ def test_a_write_that_fails_leaves_the_pool_usable():
     pool.write(file, b"3", 1)
     assert pool.read(file, 2, 0) == b"13"
     assert file.pins == other.pins == 0
+
+
+@pytest.mark.feature("F055")
+def test_as_many_files_are_open_as_the_process_can_afford(monkeypatch):
+    for granted, expected in ((20_000, 12_000), (1_024, 614), (1 << 20, 12_288), (-1, 12_288)):
+        monkeypatch.setattr(
+            open_files.resource, "getrlimit", lambda _, granted=granted: (granted, granted)
+        )
+        assert open_files.affordable_files() == expected
