@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,23 @@ OWN = {
 }
 
 
+QUICK = {
+    Work("send", in_flight=8),
+    Work("consume", messages=1, handler="batch"),
+    Work("send", in_flight=8, topics=3, queues=20),
+    Work("restart", messages=HUGE_LOG_BYTES),
+}
+
+
+def works(*tables: dict[Work, set[str]]) -> list[Any]:
+    """Every work; those that start the same servers for little else only in the long run."""
+    return [
+        pytest.param(work, id=str(work), marks=[] if work in QUICK else [pytest.mark.slow])
+        for table in tables
+        for work in table
+    ]
+
+
 def system(name: Name, root: Path) -> System:
     """The system, or a skip that says what is missing."""
     sources = root / "benchmarks"
@@ -58,7 +76,7 @@ def system(name: Name, root: Path) -> System:
     return known[name]
 
 
-@pytest.mark.parametrize("work", [*VALUES, *OWN], ids=str)
+@pytest.mark.parametrize("work", works(VALUES, OWN))
 def test_kourou_does_every_work_and_its_counts_match(
     work: Work, pytestconfig: pytest.Config
 ) -> None:
@@ -70,7 +88,7 @@ def test_kourou_does_every_work_and_its_counts_match(
 @pytest.mark.parametrize(
     "name", [pytest.param(Name.ROCKETMQ, marks=pytest.mark.slow), Name.NATS, Name.REDIS]
 )
-@pytest.mark.parametrize("work", VALUES, ids=str)
+@pytest.mark.parametrize("work", works(VALUES))
 def test_peers_do_the_same_work(name: Name, work: Work, pytestconfig: pytest.Config) -> None:
     peer = system(name, pytestconfig.rootpath)
     if name is Name.NATS and (work.batch > 1 or peer.cannot(work)):
@@ -80,6 +98,7 @@ def test_peers_do_the_same_work(name: Name, work: Work, pytestconfig: pytest.Con
     assert all(value > 0 for value in outcome.values.values())
 
 
+@pytest.mark.slow
 def test_rocketmq_stores_and_hands_out_a_backlog(pytestconfig: pytest.Config) -> None:
     outcome = measure(
         system(Name.ROCKETMQ, pytestconfig.rootpath), Work("consume", messages=1), TINY

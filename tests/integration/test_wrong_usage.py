@@ -55,7 +55,16 @@ def contents(folder: Path) -> Snapshot:
     return found
 
 
-SMALL = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "maxMessageSize=65536")
+SIZES = {
+    "mappedFileSizeCommitLog": "1048576",
+    "maxMessageSize": "65536",
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "4000",
+}
+"""Of stores that are copied and compared byte for byte."""
+
+SMALL = [part for name, value in SIZES.items() for part in ("--set", f"{name}={value}")]
 
 
 def broker_arguments(store: Path) -> tuple[str, ...]:
@@ -80,7 +89,7 @@ def test_arguments_and_settings(service: str, arguments: tuple[str, ...], word: 
     assert word in refused(start(service, *arguments))
 
 
-SETTINGS = ClusterSettings(broker={"mappedFileSizeCommitLog": "1048576", "maxMessageSize": "65536"})
+SETTINGS = ClusterSettings(broker=SIZES)
 
 
 def fill(cluster: LocalCluster) -> Path:
