@@ -15,6 +15,7 @@ import numpy as np
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.properties import find_property
 from kourou.protocol.record_columns import Bytes, Longs, Marks, RecordColumns, sliding
+from kourou.protocol.record_layout import CRC_MARK, CRC_VALUE_BYTES
 
 _CODES_CACHED = 65_536
 _VECTOR_FROM = 16
@@ -23,6 +24,11 @@ _ROUNDS_FROM = 256
 """... and below so many even if they are a few different ones."""
 _ROUNDS = 4
 """So many different strings are looked for in all places at once; then a loop is cheaper."""
+
+_UNIQ = b"UNIQ_KEY\x01"
+_KEY_BYTES = 32
+"""Length of the unique keys of hosts with IPv4 addresses."""
+_REST_AT = len(_UNIQ) + _KEY_BYTES
 
 _codes: dict[bytes, int] = {}
 
@@ -101,6 +107,10 @@ def tag_codes(records: RecordColumns) -> Longs:
 
 def codes_and_keys(records: RecordColumns) -> tuple[Longs, list[list[bytes]]]:
     """`code_and_keys` of each record."""
+    if len(records) >= _VECTOR_FROM:
+        alike = _of_records_alike(records)
+        if alike is not None:
+            return alike
     view = records.blob.data
     starts = records.props_at.tolist()
     ends = (records.starts + records.sizes).tolist()
@@ -111,6 +121,32 @@ def codes_and_keys(records: RecordColumns) -> tuple[Longs, list[list[bytes]]]:
         codes.append(code)
         keys.append(own)
     return np.asarray(codes, np.int64), keys
+
+
+def _of_records_alike(records: RecordColumns) -> tuple[Longs, list[list[bytes]]] | None:
+    """The same for records that differ in nothing but their unique keys; None if these do not."""
+    blob, at, count = records.blob, records.props_at, len(records)
+    size = int(records.props_len[0])
+    rest = size - _REST_AT - CRC_VALUE_BYTES
+    if rest <= 0 or not (records.props_len == size).all():
+        return None
+    first = blob[int(at[0]) : int(at[0]) + size].tobytes()
+    same = first[_REST_AT:-CRC_VALUE_BYTES]
+    if same[:1] != b"\x02" or same[-len(CRC_MARK) :] != CRC_MARK or b"UNIQ_KEY" in same:
+        return None
+    if sliding(blob, f"V{len(_UNIQ)}")[at].tobytes() != _UNIQ * count:
+        return None
+    if sliding(blob, f"V{rest}")[at + _REST_AT].tobytes() != same * count:
+        return None
+    unique = sliding(blob, f"V{_KEY_BYTES}")[at + len(_UNIQ)].tobytes()
+    if b"\x02" in unique:
+        return None
+    code, others = code_and_keys(same[1:])
+    keys = [
+        [unique[place : place + _KEY_BYTES], *others]
+        for place in range(0, count * _KEY_BYTES, _KEY_BYTES)
+    ]
+    return np.full(count, code, np.int64), keys
 
 
 def code_and_keys(properties: bytes) -> tuple[int, list[bytes]]:
