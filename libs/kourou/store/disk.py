@@ -134,7 +134,7 @@ class Disk(Protocol):
         ...
 
     def usage(self, path: Path) -> tuple[int, int]:
-        """(total, free) bytes of the file system that holds `path`."""
+        """(total, free) bytes of the file system that holds `path`, as far as we may use it."""
         ...
 
     def lock(self, path: Path) -> Lock:

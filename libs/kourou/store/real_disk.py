@@ -210,9 +210,10 @@ class RealDisk:
             os.close(fd)
 
     def usage(self, path: Path) -> tuple[int, int]:
-        """(total, free) bytes; free is what an unprivileged process may use."""
+        """(total, free) bytes; what is kept for root counts as neither, as in `df` and RocketMQ."""
         stat = os.statvfs(path)
-        return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail
+        used = stat.f_blocks - stat.f_bfree
+        return stat.f_frsize * (used + stat.f_bavail), stat.f_frsize * stat.f_bavail
 
     def lock(self, path: Path) -> RealLock:
         """Take the exclusive lock on the first byte, as RocketMQ does; BlockingIOError if taken."""

@@ -95,3 +95,15 @@ def test_the_lock_binds_other_processes_as_rocketmq_takes_it(tmp_path: Path) -> 
 def test_a_directory_cannot_be_locked(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         RealDisk().lock(tmp_path)
+
+
+def test_what_is_kept_for_root_counts_neither_as_used_nor_as_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a file system with a large reserve would seem full when it is half empty."""
+    whole = os.statvfs(tmp_path)
+    fields = list(whole)
+    block, blocks, bfree, bavail = 1, 2, 3, 4
+    fields[block], fields[blocks], fields[bfree], fields[bavail] = 4_096, 1_000, 800, 150
+    monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
+    assert RealDisk().usage(tmp_path) == (350 * 4_096, 150 * 4_096)
