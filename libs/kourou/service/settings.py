@@ -62,6 +62,7 @@ def load_settings(
         for name in (one.environment, one.environment_name):
             if name and name in environment:
                 found[one.key] = (one, environment[name], "environment")
+    warnings += _misspelt(environment, cls)
     for key, text in arguments.items():
         _place(found, known, inert, key, text, "argument", warnings)
     for one, text, _ in found.values():
@@ -73,6 +74,21 @@ def load_settings(
     origins = {one.key: "default" for one in settings_of(cls)}
     origins |= {one.key: origin for one, _, origin in found.values()}
     return Loaded(cls(**values), origins, tuple(warnings))
+
+
+def _misspelt(environment: Mapping[str, str], cls: type[Any]) -> list[str]:
+    """Warnings for variables that look like a setting's and are none.
+
+    Others are left alone: services and clients may share an environment.
+    """
+    names = {one.environment_name for one in settings_of(cls)}
+    return [
+        f"{name} in the environment is no setting; did you mean {near[0]}?"
+        for name in environment
+        if name.startswith("KOUROU_")
+        and name not in names
+        and (near := difflib.get_close_matches(name, names, n=1, cutoff=0.93))
+    ]
 
 
 def _place(

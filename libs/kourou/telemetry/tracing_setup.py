@@ -102,6 +102,8 @@ def tracing_options(
     standard = given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     if not (standard or endpoint or exporter):
         return None
+    if standard:
+        _traces_url(standard)
     protocol = given("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     if protocol not in ("", "http/protobuf"):
         raise ConfigError(

@@ -102,7 +102,10 @@ class Registration:
             async with asyncio.timeout(timeout_s):
                 await self._known.wait()
         except TimeoutError:
-            _log.warning("no name server knows this broker yet; it goes on trying")
+            _log.warning(
+                "no name server knows this broker yet; it goes on trying %s",
+                ", ".join(self._addresses),
+            )
 
     async def stop(self) -> None:
         """Leave every name server that can be reached, and close."""

@@ -87,6 +87,14 @@ def test_an_inert_key_is_accepted_and_said_so_once(write: Write) -> None:
     assert loaded.warnings[0].startswith("useTLS is a setting of RocketMQ that does nothing")
 
 
+def test_a_misspelt_variable_is_pointed_out_and_others_are_left_alone() -> None:
+    environment = {"KOUROU_BROKER_NAM": "x", "KOUROU_VENV": "y", "KOUROU_LOG_LEVEL": "INFO"}
+    (warning,) = load({}, environment).warnings
+    assert warning == (
+        "KOUROU_BROKER_NAM in the environment is no setting; did you mean KOUROU_BROKER_NAME?"
+    )
+
+
 def test_an_unknown_key_names_the_nearest(write: Write) -> None:
     with pytest.raises(ConfigError, match=r"no setting 'listenport' \(did you mean listenPort"):
         load(file=write("listenport=3\n"))
