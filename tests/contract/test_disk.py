@@ -11,12 +11,15 @@ from kourou.store.disk import Disk, read_whole, write_atomically
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
 from kourou.testing.failing_disk import FailingDisk, Faults
+from kourou.testing.memory_disk import MemoryDisk
 
 
-@pytest.fixture(params=["real", "simulated", "failing"])
+@pytest.fixture(params=["real", "simulated", "in memory", "failing"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
     if request.param == "failing":
         return FailingDisk(tmp_path, Faults(capacity_bytes=1 << 30))
+    if request.param == "in memory":
+        return MemoryDisk(1)
     return RealDisk() if request.param == "real" else SimDisk(1)
 
 

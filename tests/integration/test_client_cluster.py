@@ -1,4 +1,7 @@
-"""The client against real processes: a name server and brokers, over real sockets."""
+"""The client against a name server and brokers, over real sockets.
+
+They live in this process, on a thread of their own; the one that is killed under load is a process.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from kourou.model.message import PullStatus
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.testing.cluster import Cluster
 
 _numbers = count(1)
 
@@ -30,8 +34,8 @@ class Order(msgspec.Struct):
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), ClusterSettings(brokers=2)) as cluster:
+def running(tmp_path_factory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster"), brokers=2) as cluster:
         yield cluster
 
 

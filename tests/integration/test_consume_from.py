@@ -1,15 +1,14 @@
-"""Where a group without progress begins, at a real broker: old queues and young ones (F193)."""
+"""Where a group without progress begins: old queues and young ones (F193)."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +16,8 @@ from kourou.client.admin_groups import TO_THE_END_MS
 from kourou.client.settings import ConsumerSettings
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.sync import Client
+from kourou.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -26,20 +25,18 @@ TIMESTAMP = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
 
 OLD = "orders"
 QUEUE = MessageQueue(OLD, "broker-a", 0)
-BROKER = {
-    "mappedFileSizeCommitLog": "65536",
+SETTINGS = {
+    "mappedFileSizeCommitLog": 65_536,
     # The machine's own disk is not what is tried here.
-    "diskMaxUsedSpaceRatio": "95",
-    "diskSpaceCleanForciblyRatio": "100",
-    "diskSpaceWarningLevelRatio": "100",
+    "diskMaxUsedSpaceRatio": 95,
+    "diskSpaceCleanForciblyRatio": 100,
+    "diskSpaceWarningLevelRatio": 100,
 }
 HUNDRED_HOURS_MS = 360_000_000
 SECONDS = 4
 """So long the old queue is filled; a quarter of it is deleted."""
 
-MESSAGES_MIN = 400
-"""On a slow machine: these make enough segments for a quarter of them."""
-
+MESSAGES = 400
 _numbers = count(1)
 
 
@@ -47,7 +44,7 @@ _numbers = count(1)
 class OldQueue:
     """A queue whose first messages are gone, and when the others were stored."""
 
-    cluster: LocalCluster
+    cluster: Cluster
     stored_ms: dict[int, int]
 
     def first_since(self, second: int) -> int:
@@ -64,42 +61,36 @@ def until(condition: Callable[[], bool]) -> None:
         assert time.monotonic() < deadline
 
 
-def fill(client: Client) -> None:
-    """Send, with a question behind each message, until the queue spans some seconds."""
-    begun_s, sent = time.monotonic(), 0
-    while time.monotonic() - begun_s < SECONDS or sent < MESSAGES_MIN:
+def fill(cluster: Cluster, client: Client) -> None:
+    """Messages over some seconds, and enough segments for a quarter of them."""
+    client.admin.topics.create(OLD, queues=1)
+    for _ in range(MESSAGES):
         client.send(OLD, b"x" * 1_000)
-        client.admin.topics.stats(OLD)
-        sent += 1
+        cluster.clock.advance(SECONDS / MESSAGES)
 
 
-def delete_the_oldest(cluster: LocalCluster) -> None:
-    """As if a quarter of the log were a hundred hours older, and somebody asked to clean up."""
-    assert cluster.brokers[0].stop() == 0
-    ages = cluster.store_folder(0) / "kourou" / "ages.json"
+def make_a_quarter_older(ages: Path) -> None:
+    """As if a quarter of the log were a hundred hours older."""
     written = json.loads(ages.read_text())
     starts = sorted(written["ages_ms"], key=int)
+    assert len(starts) >= 4
     for start in starts[: len(starts) // 4]:
         written["ages_ms"][start] += HUNDRED_HOURS_MS
     ages.write_text(json.dumps(written))
-    cluster.start_broker(0)
-    subprocess.run(
-        [sys.executable, "-m", "kourou.cli", "admin", "deleteExpiredCommitLog", "-b", "broker-a"],
-        env={**os.environ, "NAMESRV_ADDR": cluster.address},
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
 
 
 @pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldQueue]:
+def old(
+    tmp_path_factory: pytest.TempPathFactory, kourou_admin: Callable[..., Any]
+) -> Iterator[OldQueue]:
     folder = tmp_path_factory.mktemp("cluster")
-    with LocalCluster(folder, ClusterSettings(broker=BROKER)) as cluster:
-        with Client(cluster.address) as client:
-            client.admin.topics.create(OLD, queues=1)
-            fill(client)
-        delete_the_oldest(cluster)
+    with Cluster(folder, storage="disk", settings=SETTINGS) as cluster, cluster.client() as client:
+        fill(cluster, client)
+    make_a_quarter_older(folder / "broker-a" / "kourou" / "ages.json")
+    with Cluster(folder, storage="disk", settings=SETTINGS) as cluster:
+        cluster.clock.leap(2 * SECONDS)  # the first one's time went so far ahead
+        cleaned = kourou_admin(cluster.address, "deleteExpiredCommitLog", "-b", "broker-a")
+        assert cleaned.returncode == 0, cleaned.stderr
         with Client(cluster.address) as client:
             until(lambda: client.admin.topics.stats(OLD)[QUEUE].min_offset > 0)
             span = client.admin.topics.stats(OLD)[QUEUE]
@@ -116,7 +107,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldQueue]:
         yield OldQueue(cluster, stored_ms)
 
 
-def consumer(cluster: LocalCluster, where: ConsumeFromWhere, second: int | None = None) -> Client:
+def consumer(cluster: Cluster, where: ConsumeFromWhere, second: int | None = None) -> Client:
     """A client of a group that nobody has heard of."""
     text = "" if second is None else time.strftime("%Y%m%d%H%M%S", time.localtime(second))
     settings = ConsumerSettings(
@@ -162,7 +153,7 @@ def test_from_the_end_and_from_a_time_that_is_yet_to_come(old: OldQueue) -> None
         with Client(old.cluster.address) as client:
             return client.admin.topics.stats(OLD)[QUEUE].max_offset
 
-    for where, second in ((LAST, None), (TIMESTAMP, int(time.time()) + 3_600)):
+    for where, second in ((LAST, None), (TIMESTAMP, old.cluster.clock.now_ms // 1000 + 3_600)):
         expected = end()
         assert first_offset(consumer(old.cluster, where, second), fresh=True) == expected
 
@@ -175,7 +166,7 @@ def test_a_young_queue_is_read_from_its_begin(old: OldQueue, where: ConsumeFromW
         client.admin.topics.create(topic, queues=1)
         for number in range(5):
             client.send(topic, str(number))
-    to_come = int(time.time()) + 3_600 if where is TIMESTAMP else None
+    to_come = old.cluster.clock.now_ms // 1000 + 3_600 if where is TIMESTAMP else None
     assert first_offset(consumer(old.cluster, where, to_come), topic) == 0
 
 

@@ -1,4 +1,4 @@
-"""A broker process on the stores that a real RocketMQ 4.9.8 wrote: everything is there, once.
+"""A broker on the stores that a real RocketMQ 4.9.8 wrote: everything is there, once.
 
 What must be found was counted by hand in tests/golden/rocketmq-4.9.8; see its README.
 """
@@ -19,19 +19,17 @@ from kourou.eventstore.event_store import EventStore
 from kourou.model.queue import MessageQueue
 from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.record import decode_record
-from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.testing.cluster import Cluster
 from kourou.testing.reading import read_topic
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "rocketmq-4.9.8"
-SETTINGS = ClusterSettings(
-    broker={
-        "mappedFileSizeCommitLog": "16384",
-        "mappedFileSizeConsumeQueue": "400",
-        "maxHashSlotNum": "100",
-        "maxIndexNum": "60",
-        "messageDelayLevel": "1s 2s 3s 4s 5s",
-    }
-)
+SETTINGS = {
+    "mappedFileSizeCommitLog": 16384,
+    "mappedFileSizeConsumeQueue": 400,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 60,
+    "messageDelayLevel": "1s 2s 3s 4s 5s",
+}
 IMPORTED = 35
 OWN = 2
 """What a first start records for itself: the topics of this broker."""
@@ -64,7 +62,7 @@ def golden(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def folder(golden: Path, tmp_path: Path) -> Path:
-    shutil.copytree(golden, tmp_path / "store-a")
+    shutil.copytree(golden, tmp_path / "broker-a")
     return tmp_path
 
 
@@ -123,19 +121,23 @@ async def check_messages(mq: Client, golden: Path) -> None:
 
 
 @pytest.mark.feature("F064", "F066", "F069", "F083")
-async def test_a_store_of_rocketmq_is_taken_over_once(folder: Path, golden: Path) -> None:
+async def test_a_store_of_rocketmq_is_taken_over_once(
+    folder: Path, golden: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "kourou")
     recorded = []
     for _start in range(2):
-        with LocalCluster(folder, SETTINGS) as cluster:
+        with Cluster(folder, storage="disk", settings=SETTINGS) as cluster:
             async with Client(cluster.address, group="taker") as mq:
                 puller = await mq.pull_consumer("taker")
                 recorded.append(await puller.max_offset(CONTROL))
                 await check_tables(mq, golden)
                 await check_messages(mq, golden)
-            said = cluster.brokers[0].log_path.read_text()
-    assert re.findall(r"importing (\d+) changes", said) == [str(IMPORTED)], "the first start only"
+    assert re.findall(r"importing (\d+) changes", caplog.text) == [str(IMPORTED)], (
+        "the first start only"
+    )
     assert recorded[0] >= IMPORTED + OWN
-    events = EventStore.at(folder / "store-a" / "kourou" / "events.db")
+    events = EventStore.at(folder / "broker-a" / "kourou" / "events.db")
     try:
         imported = [one for one in events.events(limit=1_000) if "imported" in one.reason]
     finally:
@@ -146,7 +148,7 @@ async def test_a_store_of_rocketmq_is_taken_over_once(folder: Path, golden: Path
 async def test_it_goes_on_where_rocketmq_stopped(folder: Path) -> None:
     """New messages stand behind theirs, and a group of theirs goes on with the first new one."""
     ends = MESSAGES["TopicA"]
-    with LocalCluster(folder, SETTINGS) as cluster:
+    with Cluster(folder, storage="disk", settings=SETTINGS) as cluster:
         async with Client(cluster.address, group="till") as mq:
             for queue_id, end in ends.items():
                 queue = MessageQueue("TopicA", "broker-a", queue_id)

@@ -61,6 +61,7 @@ STAGES: tuple[Stage, ...] = (
 ALLOWED_SKIPS: dict[str, str] = {
     "needs root": "a test mounts a small file system; run as root to include it",
     "needs PostgreSQL": "a real server is started, frozen and stopped; install Debian's postgresql",
+    "needs a package index": "a test installs the wheel into an empty environment",
     "needs a peer": "a test runs `kourou bench --peers`; benchmarks/README.md says how",
 }
 """The beginnings of the reasons a test may give for a skip; any other skip fails the run."""

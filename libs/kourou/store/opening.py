@@ -20,7 +20,7 @@ from kourou.store.foreign import Signs, look_for_signs
 from kourou.store.format_version import write_format
 from kourou.store.key_index import KeyIndex
 from kourou.store.paths import StorePaths
-from kourou.store.quarantine import Quarantine, load_quarantine
+from kourou.store.quarantine import Quarantine, load_quarantine, save_quarantine
 from kourou.store.queue_table import ConsumeQueues
 from kourou.store.recovery import Parts, RecoveryReport
 from kourou.store.recovery_point import load_recovery_point
@@ -59,6 +59,15 @@ def _fill_lock(disk: Disk, path: Path) -> None:
         file.close()
 
 
+def make_root(disk: Disk, root: Path) -> None:
+    """Make the directory of the store, durably, with whatever is missing above. Raises OSError."""
+    missing = [path for path in (root, *root.parents) if not disk.exists(path)]
+    disk.make_dirs(root)
+    for path in reversed(missing):
+        with suppress(PermissionError):
+            disk.sync_dir(path.parent)
+
+
 def make_directories(disk: Disk, paths: StorePaths) -> None:
     """Make every directory of the store, durably. Raises OSError."""
     for directory in paths.directories:
@@ -93,6 +102,17 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
             entry_count=settings.index_entries,
         )
 
+    quarantine = load_quarantine(disk, paths) if known else Quarantine([])
+
+    def save_regions() -> None:
+        save_quarantine(disk, paths, quarantine)
+
+    def disown() -> None:
+        if disk.exists(paths.recovery_point):
+            save_regions()
+            disk.unlink(paths.recovery_point)
+            disk.sync_dir(paths.kourou)
+
     def begin() -> None:
         if not known and log.segments:
             _log.warning(
@@ -111,10 +131,12 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         queues,
         index,
         Dispatcher(queues, index, settings.delay_levels_ms),
-        load_quarantine(disk, paths) if known else Quarantine([]),
+        quarantine,
         load_recovery_point(disk, paths.recovery_point) if known else None,
         disk.exists(paths.abort),
         begin,
+        disown,
+        save_regions,
         settings.accept_loss_at,
         load_queue_ends(disk, paths) if known else {},
         look_for_signs(disk, paths) if known else Signs(),

@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kourou.engine.placement import Blank
@@ -28,6 +27,7 @@ from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record import encode_blank
 from kourou.protocol.record_batch import RecordColumns
 from kourou.store.checkpoint import Checkpoint, save_checkpoint
+from kourou.store.checkpoint_plan import CheckpointPlan
 from kourou.store.disk import FULL, Buffer, Disk, Lock
 from kourou.store.dispatch import Growth
 from kourou.store.format_version import check_format
@@ -36,6 +36,7 @@ from kourou.store.key_index import IndexState
 from kourou.store.opening import (
     find_parts,
     make_directories,
+    make_root,
     take_lock,
     tell_foreign,
     unusable,
@@ -57,19 +58,6 @@ class Space(NamedTuple):
 
     allocated_end: int
     full: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPlan:
-    """How far the projections were when the loop decided to make a checkpoint."""
-
-    projected: int
-    store_ms: int
-    queue_count: int
-    offset_total: int
-    index_covered: int
-    index_entries: int
-    index_full_ms: int
 
 
 class Store(Reads):
@@ -129,7 +117,7 @@ class Store(Reads):
         paths = StorePaths.under(settings.root, settings.commit_log)
         try:
             known = check_format(disk, paths)
-            disk.make_dirs(paths.root)
+            make_root(disk, paths.root)
             lock = take_lock(disk, paths)
         except OSError as error:
             raise unusable(paths.root, error) from error
@@ -355,7 +343,11 @@ class Store(Reads):
         flushed = self.flush()
         try:
             self._dispatcher.flush()
-            self._recovery.save(self._point(plan, flushed))
+            indexed = 0 if self._index is None else self._index.flushed
+            entries = self._recovery.last.index_entries
+            self._recovery.save(
+                plan.point(flushed=flushed, indexed=indexed, entries_before=entries)
+            )
             times = Checkpoint(plan.store_ms, plan.store_ms, plan.index_full_ms)
             save_checkpoint(self._disk, self.paths.checkpoint, times)
         except OSError as error:
@@ -363,21 +355,6 @@ class Store(Reads):
         except StoreFaulted as error:
             self._log.fail(str(error))
             raise
-
-    def _point(self, plan: CheckpointPlan, flushed: int) -> RecoveryPoint:
-        entries = plan.index_entries
-        indexed = 0 if self._index is None else self._index.flushed
-        if indexed < plan.index_covered:  # a full disk: the index is not where the plan saw it
-            entries = min(entries, self._recovery.last.index_entries)
-        return RecoveryPoint(
-            flushed=flushed,
-            projected=plan.projected,
-            indexed=min(indexed, flushed),
-            store_ms=plan.store_ms,
-            queue_count=plan.queue_count,
-            offset_total=plan.offset_total,
-            index_entries=entries,
-        )
 
     def checkpoint(self) -> None:
         """Plan and save a checkpoint, here and now."""

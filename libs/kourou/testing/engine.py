@@ -37,6 +37,7 @@ from kourou.model.sysflag import SysFlag
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.record import check_record, decode_record
 from kourou.protocol.request import Request
+from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
 
 
 class MemoryStore:
@@ -205,6 +206,7 @@ class Engine:
         self.effects: list[Effect] = []
         self.flushes_wanted = 0
         self._correlations = itertools.count(1)
+        self._asked: dict[tuple[int, int], Request] = {}
         rules = TopicRules(self.policy.cluster_name, self.policy.broker_name)
         self.core = BrokerCore(
             Desks(
@@ -254,6 +256,9 @@ class Engine:
 
     def handle(self, *inputs: Input) -> None:
         """One turn of the loop, and the turns that follow from it."""
+        for one in inputs:
+            if isinstance(one, Received):
+                self._asked[one.to.peer.id, one.to.correlation] = one.request
         self._perform(self.core.handle(self.now_ms, inputs))
 
     def stored(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
@@ -288,6 +293,8 @@ class Engine:
                 case Reply():
                     name = (effect.to.peer.id, effect.to.correlation)
                     assert name not in self.replies, "a request was answered twice"
+                    allowed = REQUESTS[self._asked[name].code].answers | ANSWERS_OF_ALL
+                    assert effect.code in allowed, f"{self._asked[name]} may not get {effect.code}"
                     self.replies[name] = effect
                 case Notify():
                     self.notices.append(effect)

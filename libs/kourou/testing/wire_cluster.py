@@ -126,7 +126,8 @@ def _data(broker: WireBroker) -> BrokerData:
 class MemoryWire:
     """A connection that encodes and decodes all that passes, on the loop of the client.
 
-    `kinds` has the kind of every frame sent; `replies` what the client answered to requests.
+    `kinds` has the kind of every frame sent, `deadlines` its request code and its deadline in ms;
+    `replies` what the client answered to requests.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class MemoryWire:
     ) -> None:
         self.address = address
         self.kinds: list[Kind] = []
+        self.deadlines: list[tuple[int, int]] = []
         self.replies: list[Frame] = []
         self.closed = False
         self._cluster = cluster
@@ -143,6 +145,11 @@ class MemoryWire:
         self._pending: dict[int, Callable[[Outcome], None]] = {}
 
     # -- the client's side ------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Does the connection stand?"""
+        return not self.closed and self.address not in self._cluster.down
 
     def next_correlation(self) -> int:
         """A number for one request."""
@@ -159,6 +166,7 @@ class MemoryWire:
         assert not self.closed, "a closed connection is not used"
         frame = decode_frame([bytes(part) for part in parts])
         self.kinds.append(frame.kind)
+        self.deadlines.append((frame.code, frame.deadline_ms))
         if callback is not None:
             self._pending[correlation] = callback
         self._loop.call_soon(self._arrive, frame)

@@ -92,3 +92,17 @@ def test_a_segment_whose_name_was_not_durable_yet_is_made_so(seed: int) -> None:
     store.flush()
     again = Store.open(settings, disk.crash())
     assert again.queue_range("TopicA", 0) == (0, 4)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("seed", range(30))
+def test_a_store_below_folders_that_were_missing_survives_a_power_loss(seed: int) -> None:
+    root = Path("/srv/kourou/brokers/a/store")
+    disk = SimDisk(seed)
+    store = Store.open(small_settings(root), disk)
+    (written,) = StoreWriter(store).write([Draft(body=b"promised")])
+    store.flush()
+    after = disk.crash()
+    again = Store.open(small_settings(root), after)
+    assert bytes(again.record_at(written.position)) == written.record
+    again.close()

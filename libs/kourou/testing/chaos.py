@@ -1,0 +1,239 @@
+"""`kourou_chaos`: what goes wrong in production, ordered by a test.
+
+    kourou_chaos.drop_answers("send")      the message is stored, and its sender does not know
+    kourou_chaos.kill()                    the broker is gone; restart() brings it back
+    kourou_chaos.fill_disk()               sends are refused until mend_disk()
+
+Lives here: the orders, and taking them all back (`heal`). May not live here: how a fault does what
+it does (kourou.testing.faulty_server, memory_disk, cluster_broker).
+
+A fault of the network is met on the broker's side, by every client alike. Where no broker is named,
+all of them are meant; `kill` and `restart` want a name if there are several.
+
+State: none; brokers, wires and disks have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kourou.errors import BadRequest
+from kourou.testing.cluster_broker import ClusterBroker
+from kourou.testing.cluster_clock import ClusterClock
+from kourou.testing.cluster_thread import ClusterThread
+from kourou.testing.faulty_server import Fate, Fault, What, codes_of
+from kourou.testing.memory_disk import MemoryDisk
+
+LOOK_S = 1.1
+"""A broker looks at its disk once a second."""
+
+PATIENCE_S = 5.0
+
+
+class Chaotic(Protocol):
+    """The cluster, as far as it is needed here."""
+
+    @property
+    def members(self) -> Sequence[ClusterBroker]:
+        """All brokers, up or down."""
+        ...
+
+    async def start_broker(self, broker: ClusterBroker) -> None:
+        """Start one that is down."""
+        ...
+
+    async def until(self, satisfied: Callable[[], bool], within_s: float) -> bool:
+        """Wait until `satisfied`; False if it is late."""
+        ...
+
+
+class Chaos:
+    """The faults of one cluster."""
+
+    def __init__(self, thread: ClusterThread, cluster: Chaotic, clock: ClusterClock) -> None:
+        self._thread = thread
+        self._cluster = cluster
+        self._clock = clock
+
+    # -- the network ------------------------------------------------------------------------------
+
+    def drop_requests(
+        self,
+        what: What = None,
+        *,
+        times: int | None = 1,
+        cut: bool = False,
+        broker: str | None = None,
+    ) -> Fault:
+        """The next `times` requests never reach the broker (None: all, until `heal`).
+
+        `what` is "send", "pull", "commit", "heartbeat", a request type or None for any. The client
+        learns it by its deadline, or at once with `cut`, which ends its connection. The fault
+        returned counts in `met`.
+        """
+        return self._order(Fault(_lost(cut=cut), codes_of(what), False, times), broker)
+
+    def drop_answers(
+        self,
+        what: What = None,
+        *,
+        times: int | None = 1,
+        cut: bool = False,
+        broker: str | None = None,
+    ) -> Fault:
+        """The broker does what it is asked, and the answer is lost; else as `drop_requests`."""
+        return self._order(Fault(_lost(cut=cut), codes_of(what), True, times), broker)
+
+    def delay_requests(
+        self,
+        what: What = None,
+        *,
+        seconds: float,
+        times: int | None = None,
+        broker: str | None = None,
+    ) -> Fault:
+        """Requests reach the broker so much later, by the cluster's clock; until `heal`."""
+        return self._order(Fault(Fate.LATE, codes_of(what), False, times, seconds), broker)
+
+    def delay_answers(
+        self,
+        what: What = None,
+        *,
+        seconds: float,
+        times: int | None = None,
+        broker: str | None = None,
+    ) -> Fault:
+        """Answers leave the broker so much later, by the cluster's clock; until `heal`."""
+        return self._order(Fault(Fate.LATE, codes_of(what), True, times, seconds), broker)
+
+    def cut_connections(self, broker: str | None = None) -> int:
+        """End every connection now; clients come back by themselves. How many those were."""
+
+        async def cut() -> int:
+            standing = [one for one in self._named(broker) if one.is_up]
+            return sum(one.service.server.cut_connections() for one in standing)
+
+        return self._thread.run(cut())
+
+    def _order(self, fault: Fault, broker: str | None) -> Fault:
+        async def order() -> None:
+            for one in self._named(broker):
+                one.faults.append(fault)
+
+        self._thread.run(order())
+        return fault
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def kill(self, broker: str | None = None) -> None:
+        """End a broker as SIGKILL does: its files stay as they are, its clients lose it."""
+        self._thread.run(self._only(broker).kill())
+
+    def restart(self, broker: str | None = None) -> None:
+        """Start a broker that is down, on its store and at its port; returns when it serves."""
+        self._thread.run(self._cluster.start_broker(self._only(broker)))
+
+    def power_loss(self, broker: str | None = None) -> None:
+        """Kill a broker and lose what its disk had not synced; wants a cluster in memory."""
+        one = self._only(broker)
+
+        async def lose() -> None:
+            disk = _memory(one)
+            await one.kill()
+            one.disk = disk.lose_power()
+
+        self._thread.run(lose())
+
+    def wait_for_end(self, broker: str | None = None, *, within_s: float = PATIENCE_S) -> None:
+        """Wait until a broker has ended by itself, as it does when its disk fails."""
+        one = self._only(broker)
+        if not self._thread.run(self._cluster.until(lambda: not one.is_up, within_s)):
+            raise AssertionError(f"{one.name} still serves after {within_s:g} s")
+
+    # -- disks ------------------------------------------------------------------------------------
+
+    def fill_disk(self, broker: str | None = None) -> None:
+        """No byte is free any more; returns when the broker refuses messages because of it."""
+
+        def fill(disk: MemoryDisk) -> None:
+            disk.full = True
+
+        self._disks(broker, fill)
+        self._until_seen(self._named(broker), refusing=True)
+
+    def break_disk(self, broker: str | None = None) -> None:
+        """From now on nothing becomes durable: the next flush fails, and the broker ends.
+
+        It flushes when something was sent: at once with SYNC_FLUSH, else within half a second.
+        """
+
+        def break_it(disk: MemoryDisk) -> None:
+            disk.broken = True
+
+        self._disks(broker, break_it)
+
+    def mend_disk(self, broker: str | None = None) -> None:
+        """Undo `fill_disk` and `break_disk`. A broker that ended is started by `restart`."""
+        self._disks(broker, MemoryDisk.mend)
+        self._until_seen(self._named(broker), refusing=False)
+
+    def _until_seen(self, brokers: Sequence[ClusterBroker], *, refusing: bool) -> None:
+        """Wait until every broker that is up has looked at its disk, which it does in a thread."""
+
+        def seen() -> bool:
+            standing = [one.service.desks.pressure for one in brokers if one.is_up]
+            return all(pressure.refusing is refusing for pressure in standing)
+
+        self._clock.advance(LOOK_S)
+        if not self._thread.run(self._cluster.until(seen, PATIENCE_S)):
+            names = ", ".join(one.name for one in brokers)
+            raise AssertionError(f"{names}: the disk's state was not noticed in {PATIENCE_S:g} s")
+
+    def _disks(self, broker: str | None, work: Callable[[MemoryDisk], None]) -> None:
+        for one in self._named(broker):
+            work(_memory(one))
+
+    # -- all of it --------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Take everything back: wires, disks, and brokers that are down."""
+        ailing = [one for one in self._cluster.members if one.disk and one.disk.ailing]
+        for one in ailing:
+            _memory(one).mend()
+
+        async def heal() -> None:
+            for one in self._cluster.members:
+                one.faults.clear()
+                if not one.is_up:
+                    await self._cluster.start_broker(one)
+
+        self._thread.run(heal())
+        if ailing:
+            self._until_seen(ailing, refusing=False)
+
+    def _named(self, broker: str | None) -> list[ClusterBroker]:
+        found = [one for one in self._cluster.members if broker in (None, one.name)]
+        if not found:
+            names = ", ".join(one.name for one in self._cluster.members)
+            raise BadRequest(f"there is no broker {broker!r}", hint=f"known: {names}")
+        return found
+
+    def _only(self, broker: str | None) -> ClusterBroker:
+        found = self._named(broker)
+        if len(found) > 1:
+            raise BadRequest("there are several brokers", hint=f"name one: {found[0].name!r}")
+        return found[0]
+
+
+def _lost(*, cut: bool) -> Fate:
+    return Fate.CUT if cut else Fate.LOST
+
+
+def _memory(broker: ClusterBroker) -> MemoryDisk:
+    if broker.disk is None:
+        raise BadRequest(
+            f"{broker.name} stores on the machine's own disk, which no test breaks",
+            hint='use storage="memory"',
+        )
+    return broker.disk

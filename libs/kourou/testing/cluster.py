@@ -1,0 +1,269 @@
+"""A whole cluster in this process: a name server and brokers, real ones, on sockets of loopback.
+
+    with Cluster(folder, brokers=2) as cluster:
+        with cluster.client("checkout") as mq:
+            mq.send("orders", b"...")
+        cluster.chaos.kill("broker-a")
+
+Lives here: which services there are, starting and stopping them, clients and topics for tests.
+May not live here: one broker's life (kourou.testing.cluster_broker), faults (kourou.testing.chaos),
+time (kourou.testing.cluster_clock), questions (kourou.testing.sent).
+
+It is the code that runs as processes: the services' own wiring, with a clock that can be moved and,
+unless storage is "disk", a disk in memory. Everything runs on one thread of its own and so is there
+in well under 200 ms; what a service needs is imported when the first cluster is made.
+
+State: soft; what brokers store lies on their disks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from kourou import Client as AsyncClient
+from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.engine.desks import Desks
+from kourou.errors import BadRequest
+from kourou.model.subscription import ConsumeFromWhere
+from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv
+from kourou.sync import Client
+from kourou.testing.chaos import Chaos
+from kourou.testing.cluster_broker import ClusterBroker
+from kourou.testing.cluster_clock import ClusterClock
+from kourou.testing.cluster_thread import ClusterThread
+from kourou.testing.memory_disk import MemoryDisk
+from kourou.testing.sent import AsyncSent, Ledger, Sent
+from kourou.transport.zmq_client import ZmqConnection
+from kourou_namesrv.app import NamesrvService
+from kourou_namesrv.config import NamesrvSettings
+
+BROKERS_MAX = 26
+COMMIT_INTERVAL_MS = 100
+"""Consumers of these clients commit so often; 5 s otherwise."""
+
+TOPIC_QUEUES = 4
+SETTLE_ROUNDS = 2
+SETTLE_MS_MAX = 60_000
+NAME_LENGTH_MAX = 60
+
+Storage = Literal["memory", "disk"]
+_numbers = count(1)
+
+
+class Cluster:
+    """A name server and `brokers` brokers, named broker-a, broker-b and so on.
+
+    `settings` are a broker's, under RocketMQ's names as in broker.conf. `storage` "disk" keeps
+    stores as files below `folder`, "memory" nearly nothing. Use it as a context manager, or `start`
+    and `stop` it. All methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        storage: Storage = "memory",
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        if not 0 < brokers <= BROKERS_MAX:
+            raise BadRequest(f"a cluster for tests has 1 to {BROKERS_MAX} brokers, not {brokers}")
+        self.folder = folder
+        self._thread = ClusterThread()
+        self.clock = ClusterClock(self._thread, self._thread.clock, self._settle)
+        self.chaos = Chaos(self._thread, self, self.clock)
+        given = {name: str(value) for name, value in (settings or {}).items()}
+        self.members: Sequence[ClusterBroker] = [
+            ClusterBroker(
+                name := f"broker-{chr(ord('a') + number)}",
+                folder / name,
+                given,
+                self._thread.clock,
+                MemoryDisk(number) if storage == "memory" else None,
+                self._moved,
+            )
+            for number in range(brokers)
+        ]
+        self._namesrv: NamesrvService | None = None
+        self._address = ""
+        self._probe: ZmqConnection | None = None
+        self._own: Client | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._stopped = False
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start everything; returns when clients may come."""
+        try:
+            self._thread.run(self._start())
+            self._thread.lend(self._address)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop everything; nothing is left but files below `folder`."""
+        if self._stopped:
+            return
+        self._stopped = True
+        own, self._own = self._own, None
+        try:
+            if own is not None:
+                own.close()
+            self._thread.run(self._stop())
+        finally:
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def _start(self) -> None:
+        namesrv = NamesrvService(
+            NamesrvSettings(
+                listen_port=0,
+                admin_enabled=False,
+                kv_config_path=self.folder / "namesrv" / "kvConfig.json",
+            ),
+            self._thread.clock,
+        )
+        self._namesrv = namesrv
+        await namesrv.recover(_name_server_failed)
+        self._address = (await namesrv.serve())["zmq"]
+        self._probe = ZmqConnection(self._address, clock=self._thread.clock)
+        for broker in self.members:  # one by one: Alembic migrates one database at a time
+            await broker.start(self._address)
+
+    async def _stop(self) -> None:
+        async with AsyncExitStack() as ending:
+            if self._namesrv is not None:
+                ending.push_async_callback(self._namesrv.stop)
+            for broker in self.members:
+                ending.push_async_callback(broker.stop)
+            if self._probe is not None:
+                self._probe.close()
+
+    async def start_broker(self, broker: ClusterBroker) -> None:
+        """Start one that is down; on the cluster's thread. For tests: `chaos.restart`."""
+        await broker.start(self._address)
+
+    # -- for tests --------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """What an application's own clients are given as it stands: the name server's address."""
+        return self._address
+
+    @property
+    def brokers(self) -> list[str]:
+        """The names of all brokers."""
+        return [one.name for one in self.members]
+
+    def is_up(self, broker: str) -> bool:
+        """Does this broker serve? Raises BadRequest for a name that nobody has."""
+        if broker not in self.brokers:
+            known = ", ".join(self.brokers)
+            raise BadRequest(f"there is no broker {broker!r}", hint=f"known: {known}")
+        return any(one.is_up for one in self.members if one.name == broker)
+
+    def client(self, group: str = "tests", **options: Any) -> Client:
+        """A `kourou.sync.Client` to be opened by `with`; `options` are its own.
+
+        It differs from one of an application: a new group begins at the first message, and commits
+        every 100 ms.
+        """
+        return Client(self._address, **self._defaults(group, options))
+
+    def async_client(self, group: str = "tests", **options: Any) -> AsyncClient:
+        """A `kourou.Client` to be opened by `async with`; else as `client`."""
+        return AsyncClient(self._address, **self._defaults(group, options))
+
+    def _defaults(self, group: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        return {
+            "settings": ClientSettings(
+                persist_consumer_offset_interval_ms=COMMIT_INTERVAL_MS,
+                local_offsets_dir=str(self.folder / "offsets"),
+            ),
+            "producer": ProducerSettings(producer_group=group),
+            "consumer": ConsumerSettings(consumer_group=group, consume_from_where=first),
+            **options,
+        }
+
+    def create_topic(self, topic: str | None = None, *, queues: int = TOPIC_QUEUES) -> str:
+        """A topic with `queues` queues at every broker; with a name of its own if none is given."""
+        if topic is None:
+            topic = unique_name("topic")
+        if self._own is None:
+            self._own = self.client("kourou-testing").open()
+        self._own.admin.topics.create(topic, queues=queues)
+        return topic
+
+    def sent(self) -> Sent:
+        """Questions about what is sent from now on."""
+        return Sent(self._thread, Ledger(self))
+
+    def async_sent(self) -> AsyncSent:
+        """The same, to be awaited."""
+        return AsyncSent(self._thread, Ledger(self))
+
+    # -- for the rest of the kit, on the cluster's thread -----------------------------------------
+
+    def each(self) -> Mapping[str, Desks]:
+        """What every broker knows, by name. Raises Unavailable if one is down."""
+        return {one.name: one.service.desks for one in self.members}
+
+    def found(self) -> Mapping[str, Sequence[int]]:
+        """Where the log ended that each start of a broker found, by name."""
+        return {one.name: one.found for one in self.members}
+
+    async def until(self, satisfied: Callable[[], bool], within_s: float) -> bool:
+        """Wait until `satisfied`, asked again after whatever brokers do; False if it is late."""
+        late = time.monotonic() + within_s  # the machine's: patience is not simulated
+        while not satisfied():
+            left_s = late - time.monotonic()
+            if left_s <= 0:
+                return False
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await asyncio.wait([waiter], timeout=left_s)
+        return True
+
+    def _moved(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _settle(self) -> None:
+        """Let everything that is under way on sockets of this process arrive.
+
+        They share one thread of the library, which takes them in turn: when a question that was
+        asked now is answered, what others sent before has arrived as well; a second one lets their
+        answers arrive.
+        """
+        if self._probe is None:
+            return
+        for _ in range(SETTLE_ROUNDS):
+            await self._probe.request(GetAllTopicListFromNamesrv(), timeout_ms=SETTLE_MS_MAX)
+
+
+def unique_name(stem: str) -> str:
+    """A name for a topic or a group that begins like `stem` and that nobody else has."""
+    legal = re.sub(r"[^a-zA-Z0-9_-]+", "-", stem).strip("-")[:NAME_LENGTH_MAX]
+    return f"{legal}-{next(_numbers)}"
+
+
+def _name_server_failed(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,173 @@
+"""One broker of a cluster in this process: started, killed, started again on the same store.
+
+Lives here: its settings, its disk, its port and its faults, which outlive the service itself.
+May not live here: other brokers (kourou.testing.cluster), what a broker does.
+
+State: soft; messages lie on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from kourou.errors import BadRequest, ConfigError, Unavailable
+from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.service.settings import load_settings
+from kourou.store.disk import Disk
+from kourou.testing.faulty_server import Fault
+from kourou.testing.memory_disk import MemoryDisk
+from kourou.testing.mortal_broker import MortalBroker
+from kourou.testing.travel import TravelClock
+from kourou_broker.config import BrokerSettings
+
+HOST = "127.0.0.1"
+PORT_WAIT_S = 2.0
+
+SMALL: Mapping[str, str] = {
+    "mappedFileSizeCommitLog": str(5 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 4_096),
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+    "adminEnable": "false",
+}
+"""What differs from a broker's defaults: files small enough for a test, no pages for operators."""
+
+
+class ClusterBroker:
+    """A broker by its name. All coroutines belong on the cluster's thread.
+
+    `found` has the end of the log that each start found, the first one's too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        settings: Mapping[str, str],
+        clock: TravelClock,
+        disk: MemoryDisk | None,
+        moved: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.disk = disk
+        self.failure: BaseException | None = None
+        self.faults: list[Fault] = []
+        self.found: list[int] = []
+        self._folder = folder
+        self._given = settings
+        self._clock = clock
+        self._moved = moved
+        self._service: MortalBroker | None = None
+        self._port = 0
+        self._ending: asyncio.Task[None] | None = None
+        if disk is not None:
+            disk.have(folder)
+
+    @property
+    def is_up(self) -> bool:
+        """Does it serve?"""
+        return self._service is not None
+
+    @property
+    def service(self) -> MortalBroker:
+        """The service that runs; Unavailable if none does."""
+        if self._service is None:
+            why = f": {self.failure}" if self.failure else ""
+            raise Unavailable(f"{self.name} is down{why}", hint="start it again: chaos.restart()")
+        return self._service
+
+    async def start(self, name_server: str) -> None:
+        """Start it on its store, at its former port if it had one."""
+        if self._service is not None:
+            raise BadRequest(f"{self.name} is up already")
+        settings = self._settings(name_server)
+        if self._port:
+            settings = replace(settings, zmq_port=self._port)
+            await _until_free(self._port)
+        # The event store is a file of the machine, whatever disk the messages lie on.
+        (self._folder / "kourou").mkdir(parents=True, exist_ok=True)
+        self.failure = None
+        disk: Disk | None = self.disk
+        service = MortalBroker(settings, self._clock, disk, self.faults, self._moved)
+        try:
+            await service.recover(self._failed)
+            self.found.append(service.desks.view.log_range()[1])
+            await service.serve()
+        except BaseException:
+            await service.stop()
+            raise
+        self._service = service
+        self._port = service.server.port
+
+    async def stop(self) -> None:
+        """Drain and stop it, as its process would at SIGTERM."""
+        await self._ended()
+        service, self._service = self._service, None
+        if service is not None:
+            await service.drain()
+            await service.stop()
+
+    async def kill(self) -> None:
+        """End it as SIGKILL does."""
+        await self._ended()
+        service, self._service = self._service, None
+        if service is not None:
+            await service.die()
+            if self.disk is not None:
+                self.disk.kill()
+            self._moved()
+
+    def _failed(self, error: BaseException) -> None:
+        """Its life is over, as that of a process that exits with code 70 or 75."""
+        if self.failure is None:
+            self.failure = error
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        service, self._service = self._service, None
+        if service is not None:
+            await service.die()
+            if self.disk is not None:
+                self.disk.kill()
+        self._moved()
+
+    async def _ended(self) -> None:
+        if self._ending is not None:
+            await self._ending
+            self._ending = None
+
+    def _settings(self, name_server: str) -> BrokerSettings:
+        given = {
+            **SMALL,
+            "brokerName": self.name,
+            "brokerClusterName": "DefaultCluster",
+            "brokerIP1": HOST,
+            "listenPort": "0",
+            "storePathRootDir": str(self._folder),
+            "namesrvAddr": name_server,
+            **self._given,
+        }
+        return load_settings(
+            BrokerSettings, arguments=given, environment={}, inert=BROKER_KEYS
+        ).settings
+
+
+async def _until_free(port: int) -> None:
+    """Closing a listener takes the library a moment."""
+    late = time.monotonic() + PORT_WAIT_S
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                if time.monotonic() > late:
+                    raise ConfigError(f"port {port} is taken by somebody else now") from error
+            else:
+                return
+        await asyncio.sleep(0.001)

@@ -1,0 +1,99 @@
+"""`kourou_clock`: let hours pass for a cluster and its clients, in milliseconds of the machine.
+
+    kourou_clock.advance(minutes=30)     all that happens within 30 minutes happens, in its order
+    kourou_clock.leap(hours=72)          it is 72 hours later at once, as after a suspended machine
+
+Lives here: how far time moves at once. May not live here: the clock itself (kourou.testing.travel).
+
+`advance` goes in steps, and after each lets what it set off settle: heartbeats go out and are
+answered before the next step, so nobody is taken for dead. A step is a fiftieth of the way, 20 ms
+at least and 2 s at most, which is less than any default timeout: a request that is under way while
+the clock is advanced is not given up.
+
+State: none; the clock has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+from kourou.testing.cluster_thread import WORK_S_MAX, ClusterThread
+from kourou.testing.travel import TravelClock
+
+STEPS = 50
+STEP_MS_MIN = 20
+STEP_MS_MAX = 2_000
+STEP_S_MAX = 0.1
+"""What a step may take of the machine's time, on average; it takes less than a millisecond."""
+
+Settle = Callable[[], Awaitable[None]]
+
+
+class ClusterClock:
+    """The time of one cluster, and of all clients that were given its address as it stands."""
+
+    def __init__(self, thread: ClusterThread, clock: TravelClock, settle: Settle) -> None:
+        self._thread = thread
+        self._clock = clock
+        self._settle = settle
+
+    @property
+    def now_ms(self) -> int:
+        """Wall time of the cluster: milliseconds since the epoch."""
+        return self._clock.now_ms()
+
+    @property
+    def now(self) -> datetime:
+        """The same as a moment in UTC."""
+        return datetime.fromtimestamp(self.now_ms / 1_000, UTC)
+
+    def advance(
+        self,
+        seconds: float | timedelta = 0,
+        *,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+    ) -> None:
+        """Let so much time pass, with everything that happens meanwhile.
+
+        An hour takes about half a second. What runs in your own threads, or on your own event loop,
+        may still be at work when this returns; `kourou_sent` waits for its results.
+        """
+        way_ms = _milliseconds(seconds, minutes, hours, days)
+        step_ms = min(max(way_ms // STEPS, STEP_MS_MIN), STEP_MS_MAX)
+        patience_s = WORK_S_MAX + STEP_S_MAX * (way_ms // step_ms)
+        self._thread.run(self._advance(way_ms, step_ms), patience_s)
+
+    def leap(
+        self,
+        seconds: float | timedelta = 0,
+        *,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+    ) -> None:
+        """Be so much later at once: nothing happened meanwhile, and everything is due.
+
+        Requests under way time out, and brokers may have given up clients, which then join again.
+        """
+        self._thread.run(self._leap(_milliseconds(seconds, minutes, hours, days)))
+
+    async def _advance(self, way_ms: int, step_ms: int) -> None:
+        await self._settle()
+        while way_ms > 0:
+            self._clock.move(min(step_ms, way_ms))
+            way_ms -= step_ms
+            await self._settle()
+
+    async def _leap(self, way_ms: int) -> None:
+        self._clock.move(way_ms)
+        await self._settle()
+
+
+def _milliseconds(seconds: float | timedelta, minutes: float, hours: float, days: float) -> int:
+    first = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+    way = first + timedelta(minutes=minutes, hours=hours, days=days)
+    assert way >= timedelta(0), "time does not go back"
+    return round(way / timedelta(milliseconds=1))

@@ -1,0 +1,98 @@
+"""The thread on which the services of a cluster run, and the clients of its address with them.
+
+Lives here: running work there from any other thread, and ending it.
+May not live here: what runs there (kourou.testing.cluster).
+
+It is the I/O thread that clients would otherwise make for themselves (kourou.client.io_thread),
+with a loop whose time can be moved; so services and clients live by one clock.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import warnings
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from kourou.client import io_thread
+from kourou.client.io_thread import IoThread
+from kourou.testing.travel import TravelClock, TravelLoop
+
+T = TypeVar("T")
+WORK_S_MAX = 60.0
+"""So long a piece of work may take; more is a bug, and a test should say so and not hang."""
+
+
+class ClusterThread:
+    """A thread with a loop of its own; `lend` lets clients run on it."""
+
+    def __init__(self) -> None:
+        self.clock = TravelClock()
+        self._io = IoThread("cluster", TravelLoop(self.clock), self.clock)
+        self._lent = False
+
+    def lend(self, address: str) -> None:
+        """Let every client that is given this name server's address run here."""
+        self._io.key = address
+        io_thread.lend(self._io)
+        self._lent = True
+
+    def run(self, work: Coroutine[Any, Any, T], within_s: float = WORK_S_MAX) -> T:
+        """Run there and wait here. Raises TimeoutError, and cancels, when it takes too long."""
+        if self.is_this_thread:
+            work.close()
+            raise AssertionError("a cluster is used from your own threads, not from its own")
+        future = self._io.submit(work)
+        try:
+            return future.result(within_s)
+        except concurrent.futures.TimeoutError:
+            if not future.done():
+                future.cancel()
+                raise TimeoutError(f"not done within {within_s:g} s") from None
+            raise
+
+    async def run_async(self, work: Coroutine[Any, Any, T], within_s: float = WORK_S_MAX) -> T:
+        """Run there and await it on the current loop."""
+        async with asyncio.timeout(within_s):
+            return await self._io.run(work)
+
+    @property
+    def is_this_thread(self) -> bool:
+        """Is the caller on it?"""
+        try:
+            return asyncio.get_running_loop() is self._io.loop
+        except RuntimeError:
+            return False
+
+    def stop(self) -> None:
+        """End it. Clients that were left open end with it, and a warning says so."""
+        left = io_thread.reclaim(self._io) if self._lent else 0
+        self._io.stop()
+        if left:
+            warnings.warn(
+                f"{left} clients of the cluster at {self._io.key} were not closed",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+
+def run_elsewhere(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a new loop in a new thread, whatever runs in this one, and wait for it."""
+    done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            done.set_result(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where it is waited for
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="kourou-elsewhere", daemon=True)
+    thread.start()
+    try:
+        return done.result()
+    finally:
+        thread.join()

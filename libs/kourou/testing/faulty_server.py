@@ -1,0 +1,186 @@
+"""A broker's listener on whose wire requests and answers get lost, late or cut off.
+
+Lives here: which frames a fault is about, and what becomes of them. May not live here: what the
+broker does with those that arrive; when a fault is ordered (kourou.testing.chaos).
+
+A frame is judged on the broker's side, where it has left the network: what is dropped was sent, and
+what is answered into a cut was done. So clients of every kind meet the same faults.
+
+State: soft. Everything runs on the broker's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kourou.engine.peer import Peer
+from kourou.errors import BadRequest
+from kourou.protocol.frames import Frame, Kind, decode_frame
+from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.offsets import UpdateConsumerOffset
+from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.sending import SendMessage, SendRecords
+from kourou.protocol.request import Request
+from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou.transport.zmq_socket import Buffer
+
+What = str | type[Request] | None
+"""What a fault is about: a word of WORDS, a type of request, or None for everything."""
+
+WORDS: dict[str, tuple[type[Request], ...]] = {
+    "send": (SendRecords, SendMessage),
+    "pull": (PullMessage,),
+    "commit": (UpdateConsumerOffset,),
+    "heartbeat": (HeartBeat,),
+}
+
+
+def codes_of(what: What) -> frozenset[int] | None:
+    """The request codes that are meant; None for all. Raises BadRequest for an unknown word."""
+    if what is None:
+        return None
+    if isinstance(what, str):
+        if what not in WORDS:
+            raise BadRequest(f"{what!r} is no kind of request", hint=f"known: {', '.join(WORDS)}")
+        return frozenset(one.code for one in WORDS[what])
+    return frozenset((what.code,))
+
+
+class Fate(Enum):
+    """What becomes of a frame."""
+
+    LOST = "lost"
+    CUT = "cut"  # lost, and the connection with it
+    LATE = "late"
+
+
+@dataclass(slots=True)
+class Fault:
+    """An ordered fault. `times` counts down, None is for ever; `late_s` counts by the loop's clock.
+
+    `answers` False is about requests on their way in, True about the answers to them.
+    """
+
+    fate: Fate
+    codes: frozenset[int] | None
+    answers: bool
+    times: int | None
+    late_s: float = 0.0
+    met: int = 0
+
+    def meets(self, code: int, *, answer: bool) -> bool:
+        """Does it strike this frame? Counts if so."""
+        if answer is not self.answers or self.times == 0:
+            return False
+        if self.codes is not None and code not in self.codes:
+            return False
+        self.met += 1
+        if self.times is not None:
+            self.times -= 1
+        return True
+
+
+class FaultyServer(ZmqServer):
+    """A ZmqServer with faults. Without any it is one."""
+
+    def __init__(
+        self,
+        bind_address: str,
+        on_frames: Callable[[list[Inbound]], None],
+        on_disconnect: Callable[[Peer], None],
+        **options: Any,
+    ) -> None:
+        super().__init__(bind_address, self._judge, self._forget, **options)
+        self.faults: list[Fault] = []
+        self._deliver = on_frames
+        self._tell_lost = on_disconnect
+        self._asked: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self._late: set[asyncio.TimerHandle] = set()
+
+    def cut_connections(self) -> int:
+        """End every connection that stands; how many those were."""
+        links = list(self._links)
+        for link in links:
+            self._cut_off(link, "ordered by a test")
+        return len(links)
+
+    def close(self) -> None:
+        """Unbind; what was late never comes."""
+        for timer in self._late:
+            timer.cancel()
+        self._late.clear()
+        super().close()
+
+    # -- in ---------------------------------------------------------------------------------------
+
+    def _judge(self, batch: list[Inbound]) -> None:
+        arrived = [one for one in batch if self._arrives(one)]
+        if arrived:
+            self._deliver(arrived)
+
+    def _arrives(self, inbound: Inbound) -> bool:
+        frame, peer = inbound.frame, inbound.peer
+        if frame.kind is Kind.REPLY:
+            return True
+        for fault in self.faults:
+            if fault.meets(frame.code, answer=False):
+                if fault.fate is Fate.LATE:
+                    self._later(fault.late_s, lambda: self._deliver_noted(inbound))
+                elif fault.fate is Fate.CUT:
+                    self._cut_peer(peer)
+                return False
+        self._note(peer, frame)
+        return True
+
+    def _deliver_noted(self, inbound: Inbound) -> None:
+        self._note(inbound.peer, inbound.frame)
+        self._deliver([inbound])
+
+    def _note(self, peer: Peer, frame: Frame) -> None:
+        """Remember what was asked: an answer has only the number of its question."""
+        if frame.kind is Kind.REQUEST and peer.id in self._links.by_peer:
+            self._asked[peer.id][frame.correlation] = frame.code
+
+    # -- out --------------------------------------------------------------------------------------
+
+    def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
+        """Send one message, unless a fault strikes it."""
+        frame = decode_frame([parts[0]])
+        if frame.kind is Kind.REPLY:
+            code = self._asked[peer.id].pop(frame.correlation, 0)
+            for fault in self.faults:
+                if fault.meets(code, answer=True):
+                    return self._strike(fault, peer, parts)
+        return super().send(peer, parts)
+
+    def _strike(self, fault: Fault, peer: Peer, parts: Sequence[Buffer]) -> bool:
+        if fault.fate is Fate.LATE:
+            whole = [bytes(part) for part in parts]
+            self._later(fault.late_s, lambda: ZmqServer.send(self, peer, whole))
+        elif fault.fate is Fate.CUT:
+            self._cut_peer(peer)
+        return True
+
+    # -- both -------------------------------------------------------------------------------------
+
+    def _later(self, seconds: float, work: Callable[[], object]) -> None:
+        def run() -> None:
+            self._late.discard(timer)
+            work()
+
+        timer = asyncio.get_running_loop().call_later(seconds, run)
+        self._late.add(timer)
+
+    def _cut_peer(self, peer: Peer) -> None:
+        link = self._links.by_peer.get(peer.id)
+        if link is not None:
+            self._cut_off(link, "ordered by a test")
+
+    def _forget(self, peer: Peer) -> None:
+        self._asked.pop(peer.id, None)
+        self._tell_lost(peer)

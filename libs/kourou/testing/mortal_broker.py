@@ -1,0 +1,104 @@
+"""A real broker that can be killed inside a living process.
+
+Lives here: `MortalBroker`, the broker's own wiring with a listener that has faults, with word to
+those who wait for something to happen, and with an end that leaves what a killed process leaves.
+May not live here: what a broker does, which broker is killed when (kourou.testing.cluster).
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from kourou.clock import Clock
+from kourou.engine.desks import Desks
+from kourou.engine.inputs import Input, Received
+from kourou.service.loop import SingleWriterLoop
+from kourou.store.disk import Disk
+from kourou.store.store import Store
+from kourou.testing.faulty_server import Fault, FaultyServer
+from kourou_broker.app import BrokerService
+from kourou_broker.config import BrokerSettings
+
+
+class MortalBroker(BrokerService):
+    """A BrokerService that calls `moved` after every turn in which something was handled.
+
+    `faults` are those of its wire; the list may be changed at any time, on the loop.
+    """
+
+    server_type = FaultyServer
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        disk: Disk | None,
+        faults: list[Fault],
+        moved: Callable[[], None],
+    ) -> None:
+        super().__init__(settings, clock, disk)
+        self._faults = faults
+        self._moved = moved
+
+    @property
+    def server(self) -> FaultyServer:
+        """Its listener, once it listens."""
+        assert isinstance(self._server, FaultyServer)
+        return self._server
+
+    @property
+    def store(self) -> Store:
+        """Its store, once it is open."""
+        assert self._parts is not None
+        return self._parts.store
+
+    @property
+    def desks(self) -> Desks:
+        """What it knows, once it has recovered."""
+        assert self._parts is not None
+        return self._parts.core.desks
+
+    async def serve(self) -> Mapping[str, str]:
+        """Serve, with faults."""
+        self.server.faults = self._faults
+        return await super().serve()
+
+    async def die(self) -> None:
+        """End as a killed process does: nobody is told, the store is not closed properly.
+
+        What threads have begun is finished, as the machine would for a process that dies a moment
+        later.
+        """
+        self._ready = False
+        if self._loop is not None:
+            self._loop.stop()
+        if self._server is not None:
+            self._server.close()
+        if self._registration is not None:
+            self._registration.registered = dict.fromkeys(self._registration.registered, False)
+            await self._registration.stop()
+        parts = self._parts
+        if parts is not None:
+            if self._projector is not None:
+                await self._projector.stop()
+            elif parts.events is not None:
+                parts.events.close()
+            if self._hands is not None:
+                await self._hands.settle()
+            await parts.mirror.stop()
+            await asyncio.to_thread(parts.store.close, settle=False)
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+
+    # -- word to those who wait -------------------------------------------------------------------
+
+    def _admit(self, loop: SingleWriterLoop[Input, object], received: list[Received]) -> None:
+        super()._admit(loop, received)
+        self._moved()
+
+    def _post(self, item: Input) -> None:
+        super()._post(item)
+        asyncio.get_running_loop().call_soon(self._moved)

@@ -1,0 +1,335 @@
+"""`kourou_sent`: what an application under test has sent, and what its consumers have consumed.
+
+    order = kourou_sent.one("orders", tag="paid", body_type=Order)
+    kourou_sent.none("refunds")
+    kourou_sent.consumed("orders", group="billing")
+
+Lives here: the questions, how long they wait, what a failed one says.
+May not live here: sending and consuming; brokers (kourou.testing.cluster).
+
+Answers come from the brokers' own stores, up to what a consumer would be shown, and count from the
+moment the fixture was made: what earlier tests sent is not looked at. A question that waits is
+asked again whenever a broker has done something, never by the clock; only its patience (`within_s`)
+is time, the machine's own.
+
+State: none; brokers have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict, Unpack
+
+import msgspec
+
+from kourou.client.codecs import Decode, body_decoder, encode_body
+from kourou.client.received import ReceivedMessage, decode_pull
+from kourou.engine.desks import Desks
+from kourou.errors import KourouError
+from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
+from kourou.model.queue import MessageQueue
+from kourou.testing.cluster_thread import ClusterThread
+
+PATIENCE_S = 5.0
+SHOWN_MAX = 10
+SHOWN_BODY_BYTES = 60
+_ANY: Any = msgspec.UNSET
+
+
+class Which(TypedDict, total=False):
+    """Which messages are meant; all that is given must fit.
+
+    `body` is compared with the body decoded as `body_type`, or encoded as a send would do it when
+    there is none; `where` is called with the message.
+    """
+
+    tag: str
+    key: str
+    body: Any
+    body_type: Any
+    properties: Mapping[str, str]
+    where: Callable[[ReceivedMessage], bool]
+
+
+class Looked(Protocol):
+    """The brokers of a cluster, as far as these questions need them; used on its thread."""
+
+    def each(self) -> Mapping[str, Desks]:
+        """What every broker knows, by name. Raises Unavailable if one is down."""
+        ...
+
+    def found(self) -> Mapping[str, Sequence[int]]:
+        """Where the log ended that each start of a broker found, by name."""
+        ...
+
+    async def until(self, satisfied: Callable[[], bool], within_s: float) -> bool:
+        """Wait until `satisfied`, asked again after whatever brokers do; False if it is late."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Messages of one topic, described."""
+
+    topic: str
+    which: Which
+
+    def __post_init__(self) -> None:
+        """A misspelt word would fit everything."""
+        unknown = sorted(set(self.which) - Which.__optional_keys__)
+        if unknown:
+            known = ", ".join(sorted(Which.__optional_keys__))
+            raise TypeError(f"no message is known by {', '.join(unknown)}; known: {known}")
+
+    @property
+    def decode(self) -> Decode | None:
+        """What makes bodies of bytes; None leaves bytes."""
+        kind = self.which.get("body_type")
+        return None if kind is None else body_decoder(kind)
+
+    def fits(self, message: ReceivedMessage) -> bool:
+        """Is this one of them? A body that is no `body_type` is not."""
+        which = self.which
+        if "tag" in which and message.tag != which["tag"]:
+            return False
+        if "key" in which and which["key"] not in message.keys:
+            return False
+        theirs = message.properties
+        if any(theirs.get(name) != value for name, value in which.get("properties", {}).items()):
+            return False
+        if not self._body_fits(message):
+            return False
+        return "where" not in which or bool(which["where"](message))
+
+    def _body_fits(self, message: ReceivedMessage) -> bool:
+        wanted = self.which.get("body", _ANY)
+        if wanted is _ANY:
+            return True
+        if self.which.get("body_type") is None:
+            return message.raw_body == encode_body(wanted)
+        try:
+            return bool(message.body == wanted)
+        except KourouError:
+            return False
+
+    def __str__(self) -> str:
+        parts = [f"{name}={value!r}" for name, value in self.which.items()]
+        return f"{self.topic!r}" + (f" with {', '.join(parts)}" if parts else "")
+
+
+class Ledger:
+    """Answers questions on the cluster's thread, about what was stored since `begin`."""
+
+    def __init__(self, brokers: Looked) -> None:
+        self._brokers = brokers
+        self._since: dict[str, tuple[int, int]] = {}
+
+    async def begin(self) -> None:
+        """What is there by now is not looked at."""
+        found = self._brokers.found()
+        for name, desks in self._brokers.each().items():
+            self._since[name] = desks.view.log_range()[1], len(found[name])
+
+    def _begun(self, name: str) -> int:
+        """The position from which on a broker's messages are new.
+
+        A power loss may have shortened the log since then, and what came next is new as well.
+        """
+        position, starts = self._since[name]
+        return min([position, *self._brokers.found()[name][starts:]])
+
+    def messages(self, topic: str, decode: Decode | None = None) -> list[ReceivedMessage]:
+        """What was stored in a topic since then, in the order in which it was stored.
+
+        Between brokers that order is known to a millisecond.
+        """
+        found: list[ReceivedMessage] = []
+        for name, desks in self._brokers.each().items():
+            since = self._begun(name)
+            for queue_id in desks.view.queue_ids(topic):
+                found += _read(desks, MessageQueue(topic, name, queue_id), since, decode)
+        return sorted(
+            found, key=lambda one: (one.store_timestamp, one.queue.broker_name, one.position)
+        )
+
+    def _fitting(self, wanted: Wanted) -> list[ReceivedMessage]:
+        return [one for one in self.messages(wanted.topic, wanted.decode) if wanted.fits(one)]
+
+    async def at_least(self, wanted: Wanted, count: int, within_s: float) -> list[ReceivedMessage]:
+        """Wait for so many; AssertionError if fewer came in time."""
+        found: list[ReceivedMessage] = []
+
+        def enough() -> bool:
+            found[:] = self._fitting(wanted)
+            return len(found) >= count
+
+        if not await self._brokers.until(enough, within_s):
+            raise AssertionError(
+                f"{len(found)} messages in {wanted}, not {count}, after {within_s:g} s"
+                + self._shown(wanted.topic)
+            )
+        return found
+
+    async def exactly(self, wanted: Wanted, count: int, within_s: float) -> list[ReceivedMessage]:
+        """Wait for so many; AssertionError if fewer came in time, or more are there."""
+        found = await self.at_least(wanted, count, within_s)
+        if len(found) > count:
+            raise AssertionError(
+                f"{len(found)} messages in {wanted}, not {count}" + self._shown(wanted.topic)
+            )
+        return found
+
+    async def now(self, wanted: Wanted) -> list[ReceivedMessage]:
+        """What is there."""
+        return self._fitting(wanted)
+
+    async def consumed(self, topic: str, group: str, within_s: float) -> None:
+        """Wait until the group has committed all there is; AssertionError if it did not in time."""
+        if not await self._brokers.until(lambda: not self._unread(topic, group), within_s):
+            lines = "".join(f"\n  {line}" for line in self._unread(topic, group))
+            raise AssertionError(
+                f"group {group!r} has not consumed {topic!r} within {within_s:g} s:{lines}"
+            )
+
+    def _unread(self, topic: str, group: str) -> list[str]:
+        lines: list[str] = []
+        for name, desks in self._brokers.each().items():
+            for queue_id in desks.view.queue_ids(topic):
+                low, high = desks.view.queue_range(topic, queue_id) or (0, 0)
+                committed = desks.commits.offset(group, topic, queue_id)
+                if high > low and (committed is None or committed < high):
+                    stands = "nothing" if committed is None else f"up to {committed}"
+                    queue = MessageQueue(topic, name, queue_id)
+                    lines.append(f"{queue!s}: committed {stands} of {low} to {high}")
+        return lines
+
+    def _shown(self, topic: str) -> str:
+        there = self.messages(topic)
+        lines = [f"\nthe topic has {len(there)} messages of this test:"]
+        for one in there[:SHOWN_MAX]:
+            body = one.raw_body[:SHOWN_BODY_BYTES]
+            lines.append(f"  {one.queue!s} offset {one.offset} tag={one.tag!r} keys={one.keys!r}")
+            lines[-1] += f" body={body!r}" + ("..." if len(one.raw_body) > len(body) else "")
+        if len(there) > SHOWN_MAX:
+            lines.append(f"  and {len(there) - SHOWN_MAX} more")
+        return "\n".join(lines)
+
+
+def _read(
+    desks: Desks, queue: MessageQueue, since: int, decode: Decode | None
+) -> list[ReceivedMessage]:
+    """One queue from position `since` on, as far as it is confirmed."""
+    view, topic, queue_id = desks.view, queue.topic, queue.queue_id
+    offset = view.offset_at(topic, queue_id, since)
+    found: list[ReceivedMessage] = []
+    while True:
+        low, high = view.queue_range(topic, queue_id) or (0, 0)
+        offset = max(offset, low)
+        if offset >= high:
+            return found
+        read = view.read_queue(
+            topic,
+            queue_id,
+            offset,
+            max_messages=PULL_MESSAGES_MAX,
+            max_bytes=PULL_SIZE_BYTES_MAX,
+            codes=None,
+            below=desks.confirmations.confirmed,
+        )
+        if read.next_offset <= offset:  # what follows is not confirmed yet
+            return found
+        # Copied: the views are of files that may be gone before the test looks at its messages.
+        body = b"".join(read.records)
+        found += decode_pull(
+            body, queue, from_offset=offset, next_offset=read.next_offset, decode=decode
+        )
+        offset = read.next_offset
+
+
+class Sent:
+    """The questions, for a test that is a plain function."""
+
+    def __init__(self, thread: ClusterThread, ledger: Ledger) -> None:
+        self._thread = thread
+        self._ledger = ledger
+        thread.run(ledger.begin())
+
+    def one(
+        self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+    ) -> ReceivedMessage:
+        """The one message there is; waits for it. AssertionError for none, and for several."""
+        return self._thread.run(self._ledger.exactly(Wanted(topic, which), 1, within_s))[0]
+
+    def all(
+        self,
+        topic: str,
+        count: int | None = None,
+        *,
+        within_s: float = PATIENCE_S,
+        **which: Unpack[Which],
+    ) -> list[ReceivedMessage]:
+        """All messages there are by now; with `count`, waits until they are exactly so many."""
+        wanted = Wanted(topic, which)
+        if count is None:
+            return self._thread.run(self._ledger.now(wanted))
+        return self._thread.run(self._ledger.exactly(wanted, count, within_s))
+
+    def none(self, topic: str, **which: Unpack[Which]) -> None:
+        """No such message is there by now. Ask when whatever might send has ended."""
+        self._thread.run(self._ledger.exactly(Wanted(topic, which), 0, 0))
+
+    def eventually(
+        self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+    ) -> list[ReceivedMessage]:
+        """Waits until there are `count` messages or more; all of them."""
+        return self._thread.run(self._ledger.at_least(Wanted(topic, which), count, within_s))
+
+    def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
+        """Waits until `group` has committed everything that is in the topic."""
+        self._thread.run(self._ledger.consumed(topic, group, within_s))
+
+
+class AsyncSent:
+    """The same for a test that is a coroutine: its own loop goes on while a question waits."""
+
+    def __init__(self, thread: ClusterThread, ledger: Ledger) -> None:
+        self._thread = thread
+        self._ledger = ledger
+        thread.run(ledger.begin())
+
+    async def one(
+        self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+    ) -> ReceivedMessage:
+        """See Sent.one."""
+        work = self._ledger.exactly(Wanted(topic, which), 1, within_s)
+        return (await self._thread.run_async(work))[0]
+
+    async def all(
+        self,
+        topic: str,
+        count: int | None = None,
+        *,
+        within_s: float = PATIENCE_S,
+        **which: Unpack[Which],
+    ) -> list[ReceivedMessage]:
+        """See Sent.all."""
+        wanted = Wanted(topic, which)
+        if count is None:
+            return await self._thread.run_async(self._ledger.now(wanted))
+        return await self._thread.run_async(self._ledger.exactly(wanted, count, within_s))
+
+    async def none(self, topic: str, **which: Unpack[Which]) -> None:
+        """See Sent.none."""
+        await self._thread.run_async(self._ledger.exactly(Wanted(topic, which), 0, 0))
+
+    async def eventually(
+        self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+    ) -> list[ReceivedMessage]:
+        """See Sent.eventually."""
+        work = self._ledger.at_least(Wanted(topic, which), count, within_s)
+        return await self._thread.run_async(work)
+
+    async def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
+        """See Sent.consumed."""
+        await self._thread.run_async(self._ledger.consumed(topic, group, within_s))

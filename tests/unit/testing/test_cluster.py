@@ -1,0 +1,128 @@
+"""A cluster in this process is whole, is used from any thread, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kourou import Client as AsyncClient
+from kourou.errors import BadRequest, ConfigError
+from kourou.model.subscription import ConsumeFromWhere
+from kourou.sync import Client
+from kourou.testing.cluster import BROKERS_MAX, Cluster, unique_name
+
+
+def threads() -> set[str]:
+    return {one.name for one in threading.enumerate()}
+
+
+def test_brokers_have_names_and_share_every_topic(kourou_cluster):
+    cluster = kourou_cluster(2)
+    assert cluster.brokers == ["broker-a", "broker-b"]
+    topic = cluster.create_topic(queues=3)
+    with cluster.client() as client:
+        queues = client.pull_consumer("g").queues(topic)
+        assert sorted(queues) == sorted({one.queue for one in client.send_many(topic, [b""] * 6)})
+        assert {one.broker_name for one in queues} == set(cluster.brokers)
+
+
+@pytest.mark.parametrize("number", [0, BROKERS_MAX + 1])
+def test_so_many_brokers_are_refused(tmp_path, number):
+    with pytest.raises(BadRequest, match="1 to 26 brokers"):
+        Cluster(tmp_path, brokers=number)
+
+
+def test_an_applications_own_clients_need_the_address_only(kourou_broker, kourou_topic):
+    with Client(kourou_broker.address, group="g") as client:
+        assert client.send(kourou_topic, b"x").status == "SEND_OK"
+
+
+async def test_clients_wait_on_any_loop(kourou_broker, kourou_topic):
+    async with AsyncClient(kourou_broker.address, group="g") as client:
+        assert (await client.send(kourou_topic, b"x")).status == "SEND_OK"
+    async with kourou_broker.async_client() as client:
+        assert (await client.send(kourou_topic, b"x")).status == "SEND_OK"
+
+
+def test_a_new_group_of_its_clients_begins_at_the_first_message(kourou_broker, kourou_topic):
+    with kourou_broker.client(unique_name("g")) as client:
+        client.send(kourou_topic, b"before anybody listened")
+        with client.subscribe(kourou_topic) as messages:
+            assert next(iter(messages)).body == b"before anybody listened"
+
+
+def test_what_a_client_is_given_goes_before(kourou_broker):
+    from kourou import ConsumerSettings
+
+    last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    settings = ConsumerSettings(consumer_group="g", consume_from_where=last)
+    client = kourou_broker.client(consumer=settings)
+    assert client._consuming.consume_from_where == last
+
+
+def test_topics_without_a_name_are_different(kourou_broker):
+    one, two = kourou_broker.create_topic(), kourou_broker.create_topic()
+    assert one != two
+    with kourou_broker.client() as client:
+        assert {one, two} <= set(client.admin.topics.list())
+        assert {one.read_queue_nums for one in client.admin.topics.config(two).values()} == {4}
+
+
+def test_names_are_legal_and_short():
+    made = unique_name("test_x[größe-€/%]" + "y" * 200)
+    assert made.startswith("test_x-gr-e-")
+    assert len(made) < 80
+    assert unique_name("x") != unique_name("x")
+
+
+def test_settings_are_a_brokers_and_wrong_ones_are_refused(kourou_cluster):
+    cluster = kourou_cluster(1, settings={"autoCreateTopicEnable": False, "maxMessageSize": 4096})
+    with cluster.client() as client:
+        found = client.admin.brokers.config("broker-a")
+        assert (found["autoCreateTopicEnable"], found["maxMessageSize"]) == ("false", "4096")
+    before = threads()
+    with pytest.raises(ConfigError, match="flushDiskTyp"):
+        kourou_cluster(1, settings={"flushDiskTyp": "SYNC_FLUSH"})
+    assert threads() == before, "what failed to start has ended"
+
+
+def test_in_memory_hardly_anything_is_written_and_on_disk_a_whole_store(tmp_path):
+    for storage, there in (("memory", False), ("disk", True)):
+        with Cluster(tmp_path / storage, storage=storage) as cluster:
+            cluster.create_topic("orders")
+            with cluster.client() as client:
+                client.send("orders", b"x")
+        assert (tmp_path / storage / "broker-a" / "commitlog").exists() is there
+
+
+def test_a_store_on_disk_is_there_for_the_next_cluster(tmp_path):
+    for number in range(2):
+        with Cluster(tmp_path, storage="disk") as cluster, cluster.client() as client:
+            if number == 0:
+                cluster.create_topic("orders", queues=1)
+            assert client.send("orders", b"x").offset == number
+
+
+def test_clusters_live_side_by_side_and_each_has_its_time(kourou_cluster):
+    one, two = kourou_cluster(1), kourou_cluster(1)
+    one.create_topic("orders")
+    with two.client() as client:
+        assert "orders" not in client.admin.topics.list()
+    one.clock.leap(hours=1)
+    assert one.clock.now_ms - two.clock.now_ms > 3_500_000
+
+
+def test_it_ends_with_all_its_threads(tmp_path):
+    before = threads()
+    cluster = Cluster(tmp_path).start()
+    cluster.create_topic()
+    cluster.stop()
+    cluster.stop()
+    assert threads() == before
+
+
+def test_who_is_up_is_told_for_names_that_are_there(kourou_broker):
+    assert kourou_broker.is_up("broker-a")
+    with pytest.raises(BadRequest, match="no broker 'broker-z'"):
+        kourou_broker.is_up("broker-z")

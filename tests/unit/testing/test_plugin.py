@@ -1,0 +1,202 @@
+"""The plugin as pytest sees it: what it offers, what it costs who does not use it, when it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+pytest_plugins = ("pytester",)
+
+HEAVY = ("zmq", "numpy", "sqlalchemy", "msgspec")
+FIXTURES = (
+    "kourou_settings",
+    "kourou_broker",
+    "kourou_cluster",
+    "kourou_topic",
+    "kourou_client",
+    "kourou_async_client",
+    "kourou_sent",
+    "kourou_async_sent",
+    "kourou_clock",
+    "kourou_chaos",
+)
+
+
+@pytest.fixture
+def run(pytester, kourou_broker):
+    """Run a test file in a session of its own inside this process.
+
+    What such a session imports is forgotten with it; a broker of this one has imported it all.
+    """
+
+    def inner(text: str, *arguments: str, conftest: str = ""):
+        pytester.makepyfile(text)
+        if conftest:
+            pytester.makeconftest(conftest)
+        # The plugin is there by its entry point; pytest-asyncio is not needed.
+        return pytester.runpytest_inprocess(
+            "-p", "no:cacheprovider", "-p", "no:asyncio", *arguments
+        )
+
+    return inner
+
+
+def test_it_is_found_by_its_entry_point():
+    (found,) = [one for one in entry_points(group="pytest11") if one.name == "kourou"]
+    assert found.value == "kourou.testing.plugin"
+
+
+def test_who_uses_no_fixture_of_it_imports_nothing_for_it(tmp_path):
+    """Counted, not timed: what a run without the fixtures has imported of ours."""
+    (tmp_path / "test_it.py").write_text(
+        "import json, sys\n"
+        "def test_it():\n"
+        "    with open('modules.json', 'w') as file:\n"
+        "        json.dump(sorted(sys.modules), file)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    there = json.loads((tmp_path / "modules.json").read_text())
+    ours = [name for name in there if name.split(".")[0].startswith("kourou")]
+    assert ours == ["kourou", "kourou.testing", "kourou.testing.plugin"]
+    assert not set(HEAVY) & set(there)
+
+
+def test_every_fixture_says_what_it_is(run):
+    listed = run("def test(): pass", "--fixtures").stdout.str()
+    for name in FIXTURES:
+        assert re.search(rf"^{name}( \[session scope\])? -- .*\n    \S", listed, re.MULTILINE), name
+
+
+def test_one_broker_serves_the_session_and_settings_are_overridden_in_conftest(run):
+    done = run(
+        """
+        seen = []
+
+        def test_one(kourou_broker, kourou_client):
+            seen.append(kourou_broker)
+            found = kourou_client.admin.brokers.config("broker-a")
+            assert found["autoCreateTopicEnable"] == "false"
+
+        def test_two(kourou_broker):
+            assert seen == [kourou_broker]
+        """,
+        conftest="""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def kourou_settings():
+            return {"autoCreateTopicEnable": False}
+        """,
+    )
+    done.assert_outcomes(passed=2)
+
+
+def test_topics_and_groups_are_a_tests_own(run):
+    done = run(
+        """
+        import pytest
+
+        topics, groups = set(), set()
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_it(kourou_topic, kourou_client, number):
+            topics.add(kourou_topic)
+            groups.add(kourou_client._producing.producer_group)
+            assert len(topics) == len(groups) == number + 1
+            assert kourou_topic.startswith(f"test_it-{number}-")
+        """
+    )
+    done.assert_outcomes(passed=3)
+
+
+def test_faults_are_taken_back_after_the_test_that_ordered_them(run):
+    done = run(
+        """
+        def test_one(kourou_chaos, kourou_broker):
+            kourou_chaos.drop_requests(times=None)
+            kourou_chaos.fill_disk()
+            kourou_chaos.kill()
+
+        def test_two(kourou_broker, kourou_topic, kourou_client):
+            assert kourou_broker.is_up("broker-a")
+            assert kourou_client.send(kourou_topic, b"x").status == "SEND_OK"
+        """
+    )
+    done.assert_outcomes(passed=2)
+
+
+def test_a_cluster_of_a_tests_own_ends_with_it(run):
+    done = run(
+        """
+        import pytest
+        from kourou.errors import Rejected
+
+        left = []
+
+        def test_one(kourou_cluster):
+            left.append(kourou_cluster())
+            assert left[0].brokers == ["broker-a", "broker-b"]
+
+        def test_two():
+            with pytest.raises(Rejected, match="not open"):
+                left[0].sent()
+        """
+    )
+    done.assert_outcomes(passed=2)
+
+
+def test_a_failed_question_fails_the_test_and_says_what_is_there(run):
+    done = run(
+        """
+        def test_it(kourou_topic, kourou_client, kourou_sent):
+            kourou_client.send(kourou_topic, b"x", tag="open")
+            kourou_sent.one(kourou_topic, tag="paid", within_s=0)
+        """
+    )
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["E *0 messages in *tag='paid'*", "*tag='open'*body=b'x'"])
+
+
+def test_coroutines_need_no_plugin_of_their_own(run):
+    done = run(
+        """
+        import asyncio
+
+        def test_it(kourou_topic, kourou_async_client, kourou_async_sent):
+            async def story():
+                await kourou_async_client.send(kourou_topic, b"x")
+                assert (await kourou_async_sent.one(kourou_topic)).body == b"x"
+
+            asyncio.run(story())
+        """
+    )
+    done.assert_outcomes(passed=1)
+
+
+def test_time_passes_for_the_broker_and_its_clients(run):
+    done = run(
+        """
+        def test_it(kourou_clock, kourou_topic, kourou_client):
+            before_ms = kourou_clock.now_ms
+            kourou_client.send(kourou_topic, b"x")
+            kourou_clock.advance(minutes=10)
+            with kourou_client.subscribe(kourou_topic) as messages:
+                message = next(iter(messages))
+            assert kourou_clock.now_ms - message.born_timestamp >= 600_000
+            assert message.born_timestamp >= before_ms
+        """
+    )
+    done.assert_outcomes(passed=1)
