@@ -62,13 +62,15 @@ class Watch:
     """Counts bytes that pass the watched places while they are watched."""
 
     def __init__(self, service: BrokerService) -> None:
-        assert service._parts is not None
-        self._log = service._parts.store._log
+        self._service = service
         self.counts: Counter[str] = Counter()
 
     def _is_mapped(self, data: Buffer) -> bool:
+        parts = self._service._parts
+        if parts is None:
+            return False
         at = address_of(data)
-        for segment in self._log.segments:
+        for segment in parts.store._log.segments:
             view = segment._mapping
             if view is not None and 0 <= at - address_of(view) < segment.size:
                 return True
@@ -123,8 +125,8 @@ async def measure(root: Path, mode: str, queues: int, messages: int, size: int) 
         store_root=root, listen_port=0, admin_enabled=False, broker_name="b", read_mode=mode
     )
     service = BrokerService(settings)
-    await service.recover(lambda error: print(error))
     with Watch(service) as counts:
+        await service.recover(lambda error: print(error))
         listening = await service.serve()
         connection = ZmqConnection(listening["zmq"].removeprefix("tcp://"))
         await send(connection, queues, messages, size)
