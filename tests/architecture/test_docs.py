@@ -45,26 +45,58 @@ def test_what_is_documented_is_on_its_page(root: Path, features: list[dict[str, 
     assert not missing, "\n".join(missing)
 
 
-def test_links_between_pages_lead_somewhere(root: Path, texts: dict[str, str]) -> None:
-    broken = [
-        f"{path}: {link}"
-        for path, text in texts.items()
-        if path.endswith(".md")
-        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
-        if "://" not in link and not (root / path).parent.joinpath(link).exists()
-    ]
-    assert not broken, "\n".join(broken)
-
-
 def test_the_testing_page_lists_stages_and_skips(root: Path) -> None:
     page = (root / "docs/testing.md").read_text(encoding="utf-8")
     assert [stage.name for stage in STAGES if f"`{stage.name}`" not in page] == []
     assert [reason for reason in ALLOWED_SKIPS if f"`{reason}`" not in page] == []
 
 
+def test_the_architecture_page_has_the_layers_that_are_checked(root: Path) -> None:
+    """The block is the contract of import-linter; the table has a row for each name in it."""
+    page = (root / "ARCHITECTURE.md").read_text(encoding="utf-8").split("## Layers")[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    assert page.split("```")[1].strip().splitlines() == layers
+    names = {name.strip() for layer in layers for name in layer.split("|")}
+    told = {
+        name
+        for row in re.findall(r"^\| (`.+?) \|", page.split("## Where")[0], re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    assert told == {name.removeprefix("kourou.") for name in names}
+
+
+def test_every_package_and_module_has_a_layer(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    layered = {name.strip() for layer in layers for name in layer.split("|")}
+    library = {
+        f"kourou.{path.stem}"
+        for path in (root / "libs/kourou").iterdir()
+        if (path.is_dir() or path.suffix == ".py") and not path.name.startswith("_")
+    }
+    services = {path.parent.name for path in (root / "services").glob("*/*/__init__.py")}
+    assert layered == library | services
+
+
 def test_the_operating_page_names_every_command(root: Path) -> None:
     page = (root / "docs/operating.md").read_text(encoding="utf-8")
     assert [name for name in sorted(command_names()) if f"`kourou {name}" not in page] == []
+
+
+def test_the_containers_page_has_every_variable_and_volume_of_the_compose_file(root: Path) -> None:
+    page = (root / "docs/containers.md").read_text(encoding="utf-8")
+    compose = (root / "docker-compose.yml").read_text(encoding="utf-8")
+    wanted = set(re.findall(r"\$\{(KOUROU_\w+):-(?:\./)?([^}]+)\}", compose))
+    told = set()
+    for names, defaults in re.findall(r"^\| (`KOUROU_.+?) \| (.+?) \|", page, re.MULTILINE):
+        values = [value.strip("` ") for value in defaults.split(",")]
+        told |= set(zip(re.findall(r"`(\w+)`", names), values, strict=True))
+    assert told == wanted
+    volumes = re.findall(r"^  ([a-z-]+-data): ", compose, re.MULTILINE)
+    assert [name for name in volumes if f"`{name}`" not in page] == []
 
 
 def test_every_decision_has_the_same_shape(root: Path) -> None:

@@ -1,14 +1,8 @@
 """The life every service has: load, recover, serve, drain, stop.
 
-Lives here: the order of these, signals, exit codes, the line and the file that say it is ready.
+Lives here: the order of these (`Phase`, `STEPS`), signals, exit codes, the line and the file that
+say it is ready.
 May not live here: what a service does in any of them.
-
-    load     settings are read and the parts are made; nothing is touched
-    recover  sockets are bound, so that a taken port is known before anything on disk is changed;
-             then what the last run left there becomes state
-    serve    from here on it answers
-    drain    no new work is taken, what is under way is finished
-    stop     everything is flushed and closed
 
 The first SIGTERM or SIGINT drains and stops; a second one ends the process at once, which is safe
 because recovery assumes nothing else. A failure while serving skips drain and stop: the state in
@@ -27,7 +21,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -46,6 +40,44 @@ class ExitCode(IntEnum):
     USAGE = 2  # bad arguments or settings, a taken port, a store that may not be opened
     CRASHED = 70  # a broken invariant: start it again, it recovers
     FAULTED = 75  # the disk failed or is full: start it again once that is mended
+
+
+class Phase(StrEnum):
+    """Where in its life a service is."""
+
+    LOAD = "load"  # settings are read and the parts are made; nothing is touched
+    RECOVER = "recover"  # ports are bound, then what the last run left on disk becomes state
+    SERVE = "serve"  # it answers
+    DRAIN = "drain"  # no new work is taken, what is under way is finished
+    STOP = "stop"  # everything is flushed and closed
+    END = "end"  # the process ends, with an exit code
+
+
+STEPS: Mapping[Phase, Mapping[Phase, str]] = {
+    Phase.LOAD: {
+        Phase.RECOVER: "the settings are accepted",
+        Phase.END: "a setting is refused",
+    },
+    Phase.RECOVER: {
+        Phase.SERVE: "what is on disk has become state",
+        Phase.STOP: "a port is taken, a store is refused, a disk fails",
+        Phase.END: "a bug",
+    },
+    Phase.SERVE: {
+        Phase.DRAIN: "SIGTERM or SIGINT",
+        Phase.STOP: "it cannot begin to answer",
+        Phase.END: "it fails: what is in memory is suspect",
+    },
+    Phase.DRAIN: {
+        Phase.STOP: f"what was under way is finished, or takes over {DRAIN_S_MAX:.0f} s",
+        Phase.END: "the disk fails",
+    },
+    Phase.STOP: {
+        Phase.END: f"everything is closed, or takes over {STOP_S_MAX:.0f} s",
+    },
+    Phase.END: {},
+}
+"""From each phase to those that may follow it, and when. A second signal ends any of them."""
 
 
 class Service(Protocol):
@@ -81,13 +113,15 @@ def run_service(
     `stop_when` is given a thread-safe function that stops the service as SIGTERM does: for running
     one inside another program, where signals belong to somebody else.
     """
+    course = _Course()
     try:
         service = make()
     except KourouError as error:
         complain("kourou", error)
+        course.enter(Phase.END)
         return _exit_code(error)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return int(runner.run(_Life(service, ready_file, stop_when).live()))
+        return int(runner.run(_Life(service, course, ready_file, stop_when).live()))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -127,16 +161,31 @@ def _exit_code(error: BaseException) -> ExitCode:
     return ExitCode.CRASHED
 
 
+class _Course:
+    """Which phase a life is in; it takes no step that is not in STEPS."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.LOAD
+
+    def enter(self, phase: Phase) -> None:
+        """The next phase begins."""
+        assert phase in STEPS[self.phase], f"{phase} cannot follow {self.phase}"
+        _log.debug("phase %s -> %s", self.phase, phase)
+        self.phase = phase
+
+
 class _Life:
     """One run of one service."""
 
     def __init__(
         self,
         service: Service,
+        course: _Course,
         ready_file: Path | None,
         stop_when: Callable[[Callable[[], None]], None] | None,
     ) -> None:
         self._service = service
+        self._course = course
         self._who = f"kourou {service.name}"
         self._ready_file = ready_file
         self._stop_when = stop_when
@@ -144,13 +193,21 @@ class _Life:
         self._failure: BaseException | None = None
 
     async def live(self) -> ExitCode:
+        try:
+            return await self._live()
+        finally:
+            self._course.enter(Phase.END)
+
+    async def _live(self) -> ExitCode:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._catch_signals()
         if self._stop_when is not None:
             self._stop_when(self._end_threadsafe)
         try:
+            self._course.enter(Phase.RECOVER)
             await self._service.recover(self.fail)
+            self._course.enter(Phase.SERVE)
             listening = await self._service.serve()
         except KourouError as error:
             complain(self._who, error)
@@ -201,6 +258,7 @@ class _Life:
         sys.stdout.flush()
 
     async def _leave_in_peace(self) -> None:
+        self._course.enter(Phase.DRAIN)
         try:
             async with asyncio.timeout(DRAIN_S_MAX):
                 await self._service.drain()
@@ -212,6 +270,7 @@ class _Life:
         await self._stop()
 
     async def _stop(self) -> None:
+        self._course.enter(Phase.STOP)
         try:
             async with asyncio.timeout(STOP_S_MAX):
                 await self._service.stop()

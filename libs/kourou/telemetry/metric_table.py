@@ -1,18 +1,19 @@
-"""Every metric of Kourou: name, kind, labels and sentence.
+"""Every metric of Kourou: name, kind, labels, sentence, and which service shows it.
 
 Lives here: the table. May not live here: values (kourou.telemetry.metrics).
 
-Beside the labels listed, every metric has `cluster`, `node_type` and `node_id`. Names starting with
-`rocketmq_` are those of RocketMQ 5, with its labels, so that dashboards made for it work. Ours
-start with `kourou_`. The reference page is made from this table.
+Names starting with `rocketmq_` are those of RocketMQ 5, with its labels, so that dashboards made
+for it work. Ours start with `kourou_`. The reference page is made from this table, and a test
+compares it with what running services answer.
 
 State: none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 
 class MetricKind(Enum):
@@ -23,144 +24,90 @@ class MetricKind(Enum):
     HISTOGRAM = "histogram"  # counts by size
 
 
+class Service(StrEnum):
+    """Who shows it."""
+
+    BROKER = "broker"
+    NAMESRV = "namesrv"
+
+
+BASE_LABELS: Mapping[Service, tuple[str, ...]] = {
+    Service.BROKER: ("cluster", "node_type", "node_id"),
+    Service.NAMESRV: ("node_type",),
+}
+"""The labels of every sample of a service, beside those of the metric."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric. `bounds` are the upper bounds of a histogram's buckets, without infinity."""
+    """One metric. `when` says so if it is not always shown."""
 
     name: str
     kind: MetricKind
     about: str
     labels: tuple[str, ...] = ()
     unit: str = ""
-    bounds: tuple[float, ...] = ()
+    services: tuple[Service, ...] = (Service.BROKER,)
+    when: str = ""
 
 
-def _counter(name: str, about: str, *labels: str, unit: str = "") -> MetricSpec:
-    return MetricSpec(name, MetricKind.COUNTER, about, labels, unit)
-
-
-def _gauge(name: str, about: str, *labels: str, unit: str = "") -> MetricSpec:
-    return MetricSpec(name, MetricKind.GAUGE, about, labels, unit)
-
-
-def _histogram(
-    name: str, about: str, *labels: str, unit: str, bounds: tuple[float, ...]
+def _counter(
+    name: str,
+    about: str,
+    *labels: str,
+    unit: str = "",
+    services: tuple[Service, ...] = (Service.BROKER,),
+    when: str = "",
 ) -> MetricSpec:
-    return MetricSpec(name, MetricKind.HISTOGRAM, about, labels, unit, bounds)
+    return MetricSpec(name, MetricKind.COUNTER, about, labels, unit, services, when)
 
 
-_KIB = 1024.0
-SIZE_BOUNDS = (_KIB, 4 * _KIB, 512 * _KIB, 1024 * _KIB, 2048 * _KIB, 4096 * _KIB)
-"""RocketMQ's buckets of rocketmq_message_size."""
-LATENCY_BOUNDS_MS = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 200.0, 400.0, 600.0, 800.0, 1000.0, 2000.0)
+def _gauge(
+    name: str,
+    about: str,
+    *labels: str,
+    unit: str = "",
+    services: tuple[Service, ...] = (Service.BROKER,),
+) -> MetricSpec:
+    return MetricSpec(name, MetricKind.GAUGE, about, labels, unit, services)
+
+
+_BOTH = (Service.BROKER, Service.NAMESRV)
+_NAMESRV = (Service.NAMESRV,)
+_BY_TOPIC = ("topic", "message_type")
+_BY_GROUP = ("topic", "consumer_group", "is_retry")
+_STORAGE = ("storage_type", "storage_medium")
+_TRACING = "only while the broker traces"
 
 _ALL = (
     # RocketMQ 5's: traffic
-    _counter("rocketmq_messages_in_total", "Messages stored", "topic", "message_type"),
-    _counter(
-        "rocketmq_messages_out_total", "Messages delivered", "topic", "consumer_group", "is_retry"
-    ),
-    _counter("rocketmq_throughput_in_total", "Bytes stored", "topic", "message_type", unit="bytes"),
-    _counter(
-        "rocketmq_throughput_out_total",
-        "Bytes delivered",
-        "topic",
-        "consumer_group",
-        "is_retry",
-        unit="bytes",
-    ),
-    _histogram(
-        "rocketmq_message_size",
-        "Sizes of messages stored",
-        "topic",
-        "message_type",
-        unit="bytes",
-        bounds=SIZE_BOUNDS,
-    ),
-    _counter(
-        "rocketmq_send_to_dlq_messages_total",
-        "Messages whose attempts were used up",
-        "topic",
-        "consumer_group",
-    ),
-    _histogram(
-        "rocketmq_rpc_latency",
-        "From a request's receipt to its answer",
-        "protocol_type",
-        "request_code",
-        "response_code",
-        unit="ms",
-        bounds=LATENCY_BOUNDS_MS,
-    ),
-    # RocketMQ 5's: who is there
-    _gauge("rocketmq_producer_connections", "Connected producers", "producer_group"),
-    _gauge(
-        "rocketmq_consumer_connections", "Connected consumers", "consumer_group", "consume_mode"
-    ),
+    _counter("rocketmq_messages_in_total", "Messages stored", *_BY_TOPIC),
+    _counter("rocketmq_messages_out_total", "Messages delivered", *_BY_GROUP),
+    _counter("rocketmq_throughput_in_total", "Bytes stored", *_BY_TOPIC, unit="bytes"),
+    _counter("rocketmq_throughput_out_total", "Bytes delivered", *_BY_GROUP, unit="bytes"),
+    # RocketMQ 5's: what is there
     _gauge("rocketmq_topic_number", "Topics"),
     _gauge("rocketmq_consumer_group_number", "Consumer groups"),
     _gauge("rocketmq_broker_permission", "What may be done at this broker: 4 read, 2 write"),
-    # RocketMQ 5's: how far behind
-    _gauge(
-        "rocketmq_consumer_lag_messages",
-        "Messages a group has not consumed",
-        "topic",
-        "consumer_group",
-        "is_retry",
-    ),
-    _gauge(
-        "rocketmq_consumer_lag_latency",
-        "Age of the oldest of them",
-        "topic",
-        "consumer_group",
-        "is_retry",
-        unit="ms",
-    ),
-    _gauge(
-        "rocketmq_consumer_inflight_messages",
-        "Delivered and not committed",
-        "topic",
-        "consumer_group",
-        "is_retry",
-    ),
-    _gauge("rocketmq_processor_watermark", "Requests waiting to be handled", "processor"),
+    _gauge("rocketmq_consumer_lag_messages", "Messages a group has not consumed", *_BY_GROUP),
     # RocketMQ 5's: the store
-    _gauge(
-        "rocketmq_storage_size",
-        "Bytes of the commit log",
-        "storage_type",
-        "storage_medium",
-        unit="bytes",
-    ),
+    _gauge("rocketmq_storage_size", "Bytes of the commit log", *_STORAGE, unit="bytes"),
     _gauge(
         "rocketmq_storage_flush_behind_bytes",
         "Appended and not flushed",
-        "storage_type",
-        "storage_medium",
+        *_STORAGE,
         unit="bytes",
     ),
     _gauge(
         "rocketmq_storage_dispatch_behind_bytes",
         "Appended and not in the queues",
-        "storage_type",
-        "storage_medium",
+        *_STORAGE,
         unit="bytes",
     ),
-    _gauge(
-        "rocketmq_storage_message_reserve_time",
-        "Age of the oldest message",
-        "storage_type",
-        "storage_medium",
-        unit="ms",
-    ),
     # Ours: the store
-    _counter("kourou_store_flushes_total", "Flushes of the commit log"),
-    _histogram(
-        "kourou_store_flush_latency", "Time of one flush", unit="ms", bounds=LATENCY_BOUNDS_MS
-    ),
     _gauge("kourou_quarantined_regions", "Damaged regions of the log that are kept aside"),
     _gauge("kourou_store_faulted", "1 after a failed flush, when nothing is acknowledged any more"),
-    _gauge("kourou_store_disk_used_ratio", "Share of the store's disk in use"),
+    _gauge("kourou_store_disk_used_ratio", "Share of the store's disk in use, from 0 to 1"),
     _gauge("kourou_store_disk_level", "0 normal, 1 cleaning, 2 forcing, 3 refusing, 4 starving"),
     _gauge("kourou_store_disk_refusing", "1 while messages are refused because of a full disk"),
     _gauge("kourou_store_disk_low", "1 while less than 4 GiB are free on the store's disk"),
@@ -168,51 +115,56 @@ _ALL = (
     _gauge(
         "kourou_retention_unread_expiring_messages",
         "Messages that expire soon and that a group has not read",
-        "topic",
-        "consumer_group",
-        "is_retry",
+        *_BY_GROUP,
     ),
     _counter(
         "kourou_retention_unread_deleted_total",
         "Messages deleted that a group had not read",
-        "topic",
-        "consumer_group",
-        "is_retry",
+        *_BY_GROUP,
     ),
     _counter("kourou_clock_steps_total", "Times that somebody set the wall clock by over a second"),
     # Ours: requests
-    _counter("kourou_requests_total", "Requests handled", "request"),
-    _counter("kourou_requests_refused_total", "Requests refused, by response code", "code"),
+    _counter("kourou_requests_refused_total", "Requests refused", "response_code"),
     _counter("kourou_repeats_removed_total", "Repeated sends answered with their original's place"),
-    _counter("kourou_loop_turns_total", "Turns of the single-writer loop"),
-    _counter("kourou_loop_inputs_total", "Inputs handled in them"),
-    _gauge("kourou_loop_largest_batch", "Most inputs of one turn so far"),
     _gauge("kourou_holds", "Pulls that wait for data"),
     # Ours: connections
-    _gauge("kourou_peers", "Connected peers", "carrier"),
-    _counter("kourou_frames_in_total", "Frames received", "carrier"),
-    _counter("kourou_frames_out_total", "Frames sent", "carrier"),
-    _counter("kourou_bytes_in_total", "Bytes received", "carrier", unit="bytes"),
-    _counter("kourou_bytes_out_total", "Bytes sent", "carrier", unit="bytes"),
-    _counter("kourou_frames_undecodable_total", "Frames that were no frames", "carrier"),
+    _gauge("kourou_peers", "Connected peers", "carrier", services=_BOTH),
+    _counter("kourou_frames_in_total", "Frames received", "carrier", services=_BOTH),
+    _counter("kourou_frames_out_total", "Frames sent", "carrier", services=_BOTH),
+    _counter("kourou_bytes_in_total", "Bytes received", "carrier", unit="bytes", services=_BOTH),
+    _counter("kourou_bytes_out_total", "Bytes sent", "carrier", unit="bytes", services=_BOTH),
     _counter(
-        "kourou_peers_cut_total", "Peers cut off: they did not read, or sent garbage", "carrier"
+        "kourou_frames_undecodable_total", "Frames that were no frames", "carrier", services=_BOTH
+    ),
+    _counter(
+        "kourou_peers_cut_total",
+        "Peers cut off: they did not read, or sent garbage",
+        "carrier",
+        services=_BOTH,
     ),
     _gauge(
         "kourou_peer_queue_bytes",
         "Bytes waiting for peers that do not read",
         "carrier",
         unit="bytes",
+        services=_BOTH,
     ),
     # Ours: traces, where they are made
-    _counter("kourou_trace_spans_total", "Spans delivered to the collector"),
+    _counter("kourou_trace_spans_total", "Spans delivered to the collector", when=_TRACING),
     _counter(
-        "kourou_trace_spans_dropped_total", "Spans that were made or wanted, and lost", "reason"
+        "kourou_trace_spans_dropped_total",
+        "Spans that were made or wanted, and lost",
+        "reason",
+        when=_TRACING,
     ),
     # Ours: name server
-    _gauge("kourou_namesrv_brokers", "Registered brokers", "cluster"),
-    _gauge("kourou_namesrv_topics", "Topics with a route"),
-    _counter("kourou_namesrv_expired_brokers_total", "Brokers dropped because they were silent"),
+    _gauge("kourou_namesrv_brokers", "Registered brokers", "cluster", services=_NAMESRV),
+    _gauge("kourou_namesrv_topics", "Topics with a route", services=_NAMESRV),
+    _counter(
+        "kourou_namesrv_expired_brokers_total",
+        "Brokers dropped because they were silent",
+        services=_NAMESRV,
+    ),
 )
 
 METRICS: dict[str, MetricSpec] = {spec.name: spec for spec in _ALL}

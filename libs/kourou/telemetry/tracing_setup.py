@@ -28,6 +28,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from kourou.errors import ConfigError
 from kourou.telemetry.span_names import SCOPE, SERVICE_INSTANCE, SERVICE_NAME, SERVICE_VERSION
@@ -113,8 +114,16 @@ def tracing_options(
     return TracingOptions(
         "" if standard or not endpoint else _traces_url(endpoint),
         _ratio(given("OTEL_TRACES_SAMPLER").lower(), given("OTEL_TRACES_SAMPLER_ARG"), ratio),
-        given("OTEL_SERVICE_NAME") or service_name,
+        given("OTEL_SERVICE_NAME") or _named_in(given("OTEL_RESOURCE_ATTRIBUTES")) or service_name,
         instance,
+    )
+
+
+def _named_in(attributes: str) -> str:
+    """The service's name among `key=value,key=value`, "" if it is not there; values are encoded."""
+    pairs = (pair.partition("=") for pair in attributes.split(","))
+    return next(
+        (unquote(value.strip()) for key, _, value in pairs if key.strip() == SERVICE_NAME), ""
     )
 
 

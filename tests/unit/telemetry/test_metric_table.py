@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import re
 
-from kourou.telemetry.metric_table import METRICS, MetricKind
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
 
 
 def test_names_and_labels_are_well_formed() -> None:
     for spec in METRICS.values():
         assert re.fullmatch(r"(rocketmq|kourou)_[a-z_]+", spec.name)
         assert all(re.fullmatch(r"[a-z_]+", label) for label in spec.labels)
-        assert not {"cluster", "node_type", "node_id"} & set(spec.labels) or "namesrv" in spec.name
+        assert len(set(spec.labels)) == len(spec.labels)
         assert spec.about
 
 
-def test_only_histograms_have_bounds_and_they_grow() -> None:
+def test_no_metric_repeats_a_label_of_its_service() -> None:
     for spec in METRICS.values():
-        assert bool(spec.bounds) is (spec.kind is MetricKind.HISTOGRAM)
-        assert list(spec.bounds) == sorted(set(spec.bounds))
+        for service in spec.services:
+            assert not set(BASE_LABELS[service]) & set(spec.labels), spec.name
+
+
+def test_every_metric_is_shown_by_somebody() -> None:
+    assert set(BASE_LABELS) == set(Service)
+    assert [spec.name for spec in METRICS.values() if not spec.services] == []
 
 
 def test_rocketmq_dashboards_find_their_metrics() -> None:
+    """That a broker shows them is what test_metric_table_services.py proves."""
     assert {
         "rocketmq_messages_in_total",
         "rocketmq_messages_out_total",
         "rocketmq_throughput_in_total",
         "rocketmq_throughput_out_total",
-        "rocketmq_message_size",
         "rocketmq_consumer_lag_messages",
         "rocketmq_storage_size",
         "rocketmq_storage_flush_behind_bytes",

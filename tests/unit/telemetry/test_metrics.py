@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.telemetry import metrics
+from kourou.telemetry.metric_table import METRICS, MetricKind, MetricSpec
 from kourou.telemetry.metrics import Family, Histogram, expose
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
@@ -42,7 +43,9 @@ def test_counters_and_gauges() -> None:
     assert b"# HELP rocketmq_storage_size Bytes of the commit log (bytes)\n" in page
 
 
-def test_histograms() -> None:
+def test_histograms(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = MetricSpec("rocketmq_message_size", MetricKind.HISTOGRAM, "Sizes", ("topic",))
+    monkeypatch.setitem(METRICS, spec.name, spec)
     histogram = Histogram((1.0, 10.0, 1024.0))
     for value in (0.5, 1.0, 5.0, 5_000.0):
         histogram.observe(value)

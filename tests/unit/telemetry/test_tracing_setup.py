@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kourou import __version__
 from kourou.errors import ConfigError
+from kourou.telemetry import tracing_setup
 from kourou.telemetry.tracing import NEW, SpanKind
 from kourou.telemetry.tracing_setup import (
     SharedExports,
@@ -62,6 +64,46 @@ def test_settings_say_where_to() -> None:
 def test_the_standard_variables_win(environment) -> None:
     found = options({**environment, "OTEL_SERVICE_NAME": "mine"}, endpoint="")
     assert found == TracingOptions("", 1.0, "mine")
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({}, "kourou-broker"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "a=b, service.name=our%20shop,c"}, "our shop"),
+        (
+            {"OTEL_RESOURCE_ATTRIBUTES": "service.name=theirs", "OTEL_SERVICE_NAME": "mine"},
+            "mine",
+        ),
+    ],
+)
+def test_the_services_name(environment: dict[str, str], name: str) -> None:
+    found = options(environment, endpoint="http://c:4318")
+    assert found is not None
+    assert found.service_name == name
+
+
+def test_what_a_process_says_of_itself(collector: OtlpReceiver, monkeypatch) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=shop")
+    export = start_export(TracingOptions(f"{collector.endpoint}/v1/traces", 1.0, "s", "broker-a"))
+    told = export._provider.resource.attributes
+    export.close()
+    assert {name: told[name] for name in told if not name.startswith("telemetry.")} == {
+        "deployment.environment.name": "shop",
+        "service.name": "s",
+        "service.version": __version__,
+        "service.instance.id": "broker-a",
+    }
+
+
+def test_otlp_alone_means_the_usual_port_of_this_machine(monkeypatch) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    found = options({"OTEL_TRACES_EXPORTER": "otlp"})
+    assert found is not None
+    exporter = tracing_setup._otlp_exporter(found.endpoint)
+    assert exporter._endpoint == "http://localhost:4318/v1/traces"
+    exporter.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,224 @@
+"""docs/reference/events.md: every control event, what it changes and who decides it.
+
+Lives here: the page, and finding in the sources who makes an event and what applies it.
+May not live here: any event (kourou.engine.events).
+"""
+
+from __future__ import annotations
+
+import ast
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+from generators.requests import type_text
+from generators.tables import anchor, code, document, head, link, paragraph, prose, sentence, table
+
+from kourou.engine import events
+from kourou.engine.events import KnownEvent, UnreadSpan
+from kourou.model.group import GroupConfig
+from kourou.model.topic import TopicConfig
+
+SOURCE = "libs/kourou/engine/events.py"
+PLACES = ("libs/kourou/engine", "libs/kourou/store", "libs/kourou/eventstore", "services")
+
+ABOUT = """\
+What operators, clients and the cluster decided, as facts that are never refused and never
+changed. A broker keeps them as messages of the topic `rmq_sys_kourou_control`, a name server in
+its event store; state is computed from them. [control-event.md](../formats/control-event.md) has
+the bytes."""
+
+READING = """\
+*Aggregate* is what the event is about: its key in the log and in the event store. *Decided by*
+are the functions that make the event, *applied by* the modules whose state it changes when it
+happens, and at every replay. An event that nothing applies is a record for people."""
+
+VALUES = (TopicConfig, GroupConfig, UnreadSpan)
+"""Structured values of fields, each with a section."""
+
+
+def page(root: Path) -> str:
+    """A summary by name, each event with its fields, then the values they have."""
+    kinds = {kind.__name__: kind for kind in get_args(KnownEvent)}
+    made = _makers(root, set(kinds))
+    applied = _appliers(root, set(kinds))
+    aggregates = _aggregates(root)
+    lines = head("Control events", ABOUT, SOURCE)
+    lines += [paragraph(READING), ""]
+    lines += table(
+        ("event", "aggregate", "applied by"),
+        [
+            (link(code(name), name), code(aggregates[name]), _modules(applied[name]))
+            for name in sorted(kinds)
+        ],
+    )
+    for name in sorted(kinds):
+        lines += [f"## {name}", "", paragraph(prose(kinds[name])), ""]
+        if made[name]:
+            lines += ["Decided by", "", *(f"- {maker}" for maker in made[name]), ""]
+        lines += _fields(kinds[name])
+    lines += ["## Around every event", "", paragraph(prose(events.Recorded)), ""]
+    lines += _fields(events.Recorded)
+    for value in VALUES:
+        lines += [f"## {value.__name__}", "", prose(value), "", *_fields(value)]
+    return document(lines)
+
+
+def _fields(kind: type[Any]) -> list[str]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    required = _required(kind)
+    return table(
+        ("field", "type", "default"),
+        [
+            (code(name), _type(hint), "" if name in required else _default(kind, name))
+            for name, hint in hints.items()
+            if name in kind.__match_args__
+        ],
+    )
+
+
+def _required(kind: type[Any]) -> set[str]:
+    if issubclass(kind, msgspec.Struct):
+        return {field.name for field in msgspec.structs.fields(kind) if field.required}
+    return {
+        name
+        for name, field in kind.__dataclass_fields__.items()
+        if field.default is field.default_factory  # both are missing
+    }
+
+
+def _default(kind: type[Any], name: str) -> str:
+    if issubclass(kind, msgspec.Struct):
+        (field,) = (one for one in msgspec.structs.fields(kind) if one.name == name)
+        value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    else:
+        value = kind.__dataclass_fields__[name].default
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    return code(value) if value not in ("", (), {}) else "empty"
+
+
+def _type(hint: Any) -> str:
+    """A type in words; a value with a section of its own is linked to it."""
+    if hint in VALUES:
+        return f"[{hint.__name__}]({anchor(hint.__name__)})"
+    inner = get_args(hint)
+    if hint == events.Event:
+        return "one of the events above"
+    if hint == events.Scalar:
+        return "true, false, integer or text"
+    if hint == events.QueueOffsets:
+        return "queue id → offset"
+    if type(None) in inner:
+        parts = [part for part in inner if part is not type(None)]
+        if set(parts) == set(get_args(events.Scalar)):
+            parts = [events.Scalar]
+        return f"{' or '.join(map(_type, parts))}, or null"
+    if typing.get_origin(hint) is tuple:
+        return f"list of {_type(inner[0])}"
+    if typing.get_origin(hint) is dict:
+        return f"{_key(inner[0])} → {_type(inner[1]).replace(', or null', ' or null')}"
+    return type_text(hint)
+
+
+def _key(hint: Any) -> str:
+    return "text" if hint is str else "queue id"
+
+
+def _modules(names: Iterable[str]) -> str:
+    return ", ".join(map(code, names))
+
+
+# -- looking into the sources ---------------------------------------------------------------------
+
+
+def _sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
+    """(module, tree) of everything that may decide or apply an event."""
+    for place in PLACES:
+        for path in sorted((root / place).rglob("*.py")):
+            if path == root / SOURCE:
+                continue
+            parts = path.relative_to(root).with_suffix("").parts
+            start = 1 if parts[0] == "libs" else 2
+            yield ".".join(parts[start:]), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _makers(root: Path, names: set[str]) -> Mapping[str, list[str]]:
+    """For each event, the functions that make one, with what they say of themselves."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for module, tree in _sources(root):
+        for function, node in _functions(tree):
+            # What stands in `case Event(...)` is no call.
+            made = {
+                call.func.id
+                for call in ast.walk(node)
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+            }
+            for name in sorted(made & names):
+                found[name].append(_maker(module, function, node))
+    return {name: sorted(set(makers)) for name, makers in found.items()}
+
+
+def _maker(module: str, function: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """A public function by its name, another by its module."""
+    private = any(part.startswith("_") for part in function.split("."))
+    told = sentence(ast.get_docstring(node) or "")
+    return code(module if private else f"{module}.{function}") + (f": {told}" if told else "")
+
+
+def _functions(
+    tree: ast.Module,
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in tree.body:
+        if isinstance(node, kinds):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, kinds):
+                    yield f"{node.name}.{inner.name}", inner
+
+
+def _appliers(root: Path, names: set[str]) -> Mapping[str, list[str]]:
+    """For each event, the modules whose `evolve` knows it; but for the one that shares them out."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for module, tree in _sources(root):
+        if module == "kourou.engine.control":
+            continue
+        for function, node in _functions(tree):
+            if function != "evolve":
+                continue
+            known = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+            for name in sorted(known & names):
+                found[name].append(module)
+    return found
+
+
+def _aggregates(root: Path) -> Mapping[str, str]:
+    """What each event's `aggregate` returns, with the field's path in capitals."""
+    tree = ast.parse((root / SOURCE).read_text(encoding="utf-8"))
+    found: dict[str, str] = {}
+    for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for item in kind.body:
+            if isinstance(item, ast.FunctionDef) and item.name == "aggregate":
+                (returned,) = (node for node in ast.walk(item) if isinstance(node, ast.Return))
+                found[kind.name] = _pattern(returned.value)
+    return found
+
+
+def _pattern(node: ast.expr | None) -> str:
+    """`f"progress/{self.group}"` as `progress/GROUP`, `{self.topic.name}` as `TOPIC`."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    assert isinstance(node, ast.JoinedStr), node
+    kind, value = node.values
+    assert isinstance(kind, ast.Constant)
+    assert isinstance(value, ast.FormattedValue)
+    assert isinstance(value.value, ast.Attribute)
+    whose = value.value.value
+    name = value.value.attr if isinstance(whose, ast.Name) else str(kind.value).rstrip("/")
+    return f"{kind.value!s}{name.upper()}"

@@ -1,0 +1,60 @@
+"""docs/reference/metrics.md: every metric that a service shows.
+
+Lives here: the page. May not live here: any metric (kourou.telemetry.metric_table).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from generators.tables import code, document, head, table
+
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricSpec, Service
+
+ABOUT = """\
+What `/metrics` of a service's admin page answers, in the text format of Prometheus. A counter
+only grows while the process lives and begins at 0 with it; a gauge is read at the moment of the
+question."""
+
+
+def page(_root: Path) -> str:
+    """RocketMQ's names first, then ours, by name."""
+    lines = head("Metrics", ABOUT, "libs/kourou/telemetry/metric_table.py")
+    lines += ["Beside the labels listed, every sample says where it comes from:", ""]
+    lines += table(
+        ("service", "labels of every sample"),
+        [
+            (service.value, ", ".join(code(name) for name in BASE_LABELS[service]))
+            for service in Service
+        ],
+    )
+    theirs = [spec for spec in METRICS.values() if spec.name.startswith("rocketmq_")]
+    ours = [spec for spec in METRICS.values() if not spec.name.startswith("rocketmq_")]
+    lines += [
+        "## Under RocketMQ 5's names",
+        "",
+        "With RocketMQ's labels, so that dashboards made for it work.",
+        "",
+        *_table(theirs),
+        "## Kourou's own",
+        "",
+        *_table(ours),
+    ]
+    return document(lines)
+
+
+def _table(specs: list[MetricSpec]) -> list[str]:
+    return table(
+        ("name", "type", "unit", "labels", "shown by", "what it says"),
+        [
+            (
+                code(spec.name),
+                spec.kind.value,
+                spec.unit,
+                ", ".join(code(label) for label in spec.labels),
+                ", ".join(service.value for service in spec.services),
+                spec.about + (f"; {spec.when}" if spec.when else ""),
+            )
+            for spec in sorted(specs, key=lambda spec: spec.name)
+        ],
+    )

@@ -1,0 +1,263 @@
+"""docs/reference/settings.md: every setting of services and clients, with three defaults each.
+
+Lives here: the page. May not live here: any setting (the *_keys.py of the services,
+kourou.client.settings), what others have as defaults of a client's (docs/client_defaults.toml;
+those of a service stand beside its keys).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from generators.tables import code, document, head, link, paragraph, sentence, table
+
+from kourou.client.setting import Settings, key_of
+from kourou.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    PullConsumerSettings,
+)
+from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
+from kourou.service.setting import SAME, Setting, settings_of
+from kourou_broker.config import BrokerSettings
+from kourou_namesrv.config import NamesrvSettings
+
+SERVICES: Mapping[str, tuple[type[Any], frozenset[str]]] = {
+    "Broker": (BrokerSettings, BROKER_KEYS),
+    "Name server": (NamesrvSettings, NAMESRV_KEYS),
+}
+CLIENTS: tuple[type[Settings], ...] = (
+    ClientSettings,
+    ProducerSettings,
+    ConsumerSettings,
+    PullConsumerSettings,
+)
+DEFAULTS = "docs/client_defaults.toml"
+SOURCES = (
+    "services/broker/kourou_broker",
+    "services/namesrv/kourou_namesrv/config.py",
+    "libs/kourou/service/process_keys.py",
+    "libs/kourou/client/settings.py",
+    "libs/kourou/client/settings_consumer.py",
+    DEFAULTS,
+)
+WITHOUT_EFFECT = "*Without effect in this version.*"
+WARM = "yes"
+"""May be changed while the service runs."""
+
+LONG = 32
+"""A default beyond so many characters is not repeated in its row."""
+
+ABOUT = """\
+What can be set on a broker, a name server and a client. Three defaults stand side by side: ours,
+that of the design documents (*seeds*) and that of RocketMQ 4.9; a dash means that they have no
+such setting, or state no default."""
+
+READING = """\
+Keys keep RocketMQ's spelling, so that a `broker.conf` can be brought along. A value comes from the
+command line, else from the environment (`KOUROU_` and the key in capitals: {environment}), else
+from the file given with `-c`, else it is the default. *Live*: it may be changed while the service
+runs, with `kourou admin updateBrokerConfig`; others need a restart. A key that nobody knows is
+refused. What is *without effect* is accepted, and a warning says so."""
+
+CLIENT_READING = """\
+Settings of a client are frozen dataclasses of Python, fixed once the client is open: none is live.
+`from_rocketmq(...)` and properties files take the key; code takes the field's name."""
+
+
+def page(root: Path) -> str:
+    """Keys of services by what they are about, then the fields of the clients' classes."""
+    lines = head("Settings", ABOUT, *SOURCES)
+    example = settings_of(BrokerSettings)[0]
+    environment = f"{code(example.environment_name)} for {code(example.key)}"
+    lines += [paragraph(READING.format(environment=environment)), ""]
+    lines += ["Related keys stand together; all of them by name:", "", *_index(), ""]
+    for title, (kind, inert) in SERVICES.items():
+        lines += [f"## {title}", "", *_service(kind, inert)]
+    lines += ["## Clients", "", paragraph(CLIENT_READING), ""]
+    others = tomllib.loads((root / DEFAULTS).read_text(encoding="utf-8"))
+    for client in CLIENTS:
+        lines += [f"### {code(client.__name__)}", "", sentence(client), ""]
+        lines += _client(client, others.get(client.__name__, {}))
+    return document(lines)
+
+
+def _index() -> Iterator[str]:
+    for title, (kind, _) in SERVICES.items():
+        keys = sorted((one.key for one in settings_of(kind)), key=str.lower)
+        yield paragraph(f"- {link(title, title)}: " + ", ".join(map(code, keys)))
+    for client in CLIENTS:
+        names = sorted(field.name for field in dataclasses.fields(client))
+        yield paragraph(
+            f"- {link(code(client.__name__), client.__name__)}: " + ", ".join(map(code, names))
+        )
+
+
+# -- services -------------------------------------------------------------------------------------
+
+
+def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
+    metadata = {field.name: field.metadata for field in dataclasses.fields(kind)}
+    for owner, group in _groups(kind).items():
+        if owner is not kind:
+            yield from (f"**{_title(owner)}**", "")
+        yield from table(
+            ("key", "default", "seeds", "RocketMQ 4.9", "values", "live", "what it does"),
+            [_service_row(one, metadata[one.attribute]) for one in group],
+        )
+    known = {name for one in settings_of(kind) for name in (one.key, *one.aliases)}
+    yield paragraph(
+        f"{len(inert - known)} more keys of RocketMQ are accepted, and said to do nothing; they "
+        "stand in [rocketmq_keys.py](../../libs/kourou/service/rocketmq_keys.py)."
+    )
+    yield ""
+
+
+def _groups(kind: type[Any]) -> dict[type[Any], list[Setting]]:
+    """The settings by the class that declares them, in the order of the fields."""
+    found: dict[type[Any], list[Setting]] = {}
+    for one in settings_of(kind):
+        owner = next(
+            base for base in kind.__mro__ if one.attribute in inspect.get_annotations(base)
+        )
+        found.setdefault(owner, []).append(one)
+    return found
+
+
+def _title(owner: type[Any]) -> str:
+    module = inspect.getmodule(owner)
+    return sentence(inspect.getdoc(module) or "").rstrip(".")
+
+
+def _service_row(one: Setting, declared: Mapping[str, Any]) -> tuple[str, ...]:
+    about = one.about.rstrip(".") + "."
+    ours = one.default_text or one.format(one.default)
+    return (
+        code(one.key),
+        _shown(ours),
+        _other(one.seed, ours, same=declared["seed"] is SAME),
+        _other(one.rocketmq, ours, same=declared["rocketmq"] is SAME),
+        _values(one),
+        WARM if one.dynamic else "",
+        f"{about} {WITHOUT_EFFECT}" if one.without_effect else about,
+    )
+
+
+def _values(one: Setting) -> str:
+    words = one.range_text
+    if not words:
+        words = {int: "whole number", Path: "path"}.get(one.kind, "text")
+    return f"{words} {one.unit}".rstrip()
+
+
+# -- clients --------------------------------------------------------------------------------------
+
+
+def _client(kind: type[Settings], others: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    yield from table(
+        ("field", "key", "default", "seeds", "RocketMQ 4.9", "values", "what it does"),
+        [
+            _client_row(row, fields[row["name"]], others.get(row["name"], {}))
+            for row in kind.describe()
+        ],
+    )
+    if kind.inert_keys:
+        yield from ("Accepted for the sake of RocketMQ's files, and of no use here:", "")
+        yield from table(
+            ("key", "RocketMQ 4.9", "why", "another value"),
+            [
+                (
+                    code(key),
+                    _shown(one.usual),
+                    one.why,
+                    "is refused" if one.refused else "is warned of",
+                )
+                for key, one in sorted(kind.inert_keys.items())
+            ],
+        )
+
+
+def _client_row(
+    row: Mapping[str, Any], field: dataclasses.Field[Any], others: Mapping[str, str]
+) -> tuple[str, ...]:
+    ours = _text(row["default"])
+    seed, rocketmq = (
+        _other(others.get(who, ""), ours, same=others.get(who) == "=")
+        for who in ("seed", "rocketmq")
+    )
+    about = f"{row['doc']} {WITHOUT_EFFECT}" if row["without_effect"] else row["doc"]
+    return (
+        code(row["name"]),
+        code(key_of(field)),
+        _shown(ours),
+        seed,
+        rocketmq,
+        _client_values(row, field),
+        about,
+    )
+
+
+def _text(default: object) -> str:
+    """A default for people."""
+    if default is None or default in ((), {}):
+        return "none"
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default.value if isinstance(default, StrEnum) else getattr(default, "name", default))
+
+
+def _client_values(row: Mapping[str, Any], field: dataclasses.Field[Any]) -> str:
+    default, low, high = row["default"], row["minimum"], row["maximum"]
+    form = field.metadata.get("form")
+    if form is not None:
+        return str(form.wanted)
+    if isinstance(default, bool):
+        return "true, false"
+    if isinstance(default, StrEnum):
+        return ", ".join(one.value for one in type(default))
+    if isinstance(default, int | float):
+        words = f"at least {low}" if high is None else f"{low} to {high}"
+        return f"{words} {row['unit']}".rstrip()
+    return "texts" if isinstance(default, tuple) else "text"
+
+
+# -- cells ----------------------------------------------------------------------------------------
+
+
+def _shown(text: str) -> str:
+    """A default: what can be typed as it is typed, and words as words."""
+    if not text:
+        return "empty"
+    words = text == "none" or (" " in text and not re.search(r"\d", text))
+    return text if words else code(text)
+
+
+def _other(text: str, ours: str, *, same: bool) -> str:
+    """Somebody else's default; a dash if there is none."""
+    if same:
+        return "the same" if len(ours) > LONG else _shown(ours)
+    return _shown(text) if text else "–"
+
+
+def missing_defaults(root: Path) -> Iterable[str]:
+    """Names in DEFAULTS that no settings class has, and settings of RocketMQ that it leaves out."""
+    listed = tomllib.loads((root / DEFAULTS).read_text(encoding="utf-8"))
+    for client in CLIENTS:
+        rows = {row["name"]: row for row in client.describe()}
+        entries = listed.pop(client.__name__, {})
+        yield from (f"{client.__name__}.{name} is no setting" for name in entries.keys() - rows)
+        yield from (
+            f"{client.__name__}.{name}: what is RocketMQ's default?"
+            for name, row in rows.items()
+            if row["rocketmq"] and "rocketmq" not in entries.get(name, {})
+        )
+    yield from (f"{name} is no settings class" for name in listed)

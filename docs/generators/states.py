@@ -1,0 +1,219 @@
+"""docs/reference/states.md: what goes through states, and what the next step depends on.
+
+Lives here: the page; it asks the code itself, by its tables or by running it.
+May not live here: a state or a step that the code does not have.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+
+from generators.tables import code, document, head, link, paragraph, table
+
+from kourou.client.pull_plan import SWIFT_MS, Action, step_after
+from kourou.client.settings import ConsumerSettings
+from kourou.engine.disk_pressure import DiskPressure, Level
+from kourou.engine.policy import BrokerPolicy
+from kourou.errors import Code
+from kourou.protocol.table import PULL_ANSWERS
+from kourou.service.lifecycle import STEPS, ExitCode, Phase
+
+LIFE = "libs/kourou/service/lifecycle.py"
+DISK = "libs/kourou/engine/disk_pressure.py"
+PULL = "libs/kourou/client/pull_plan.py"
+
+ABOUT = """\
+What goes through states, and what makes it go on: a service's life, a broker's disk, a consumer's
+pulls. Only what the code has as a table, or what can be found by running it, is drawn here; what
+becomes of a send is told by the columns *what a client makes of it* and *sent again?* of
+[errors.md](errors.md#numbers)."""
+
+
+def page(_root: Path) -> str:
+    """Servers first, then clients."""
+    lines = head("States", ABOUT, LIFE, DISK, PULL)
+    return document([*lines, *_life(), *_disk(), *_pulls()])
+
+
+def remarks(kind: type[Enum]) -> Mapping[str, str]:
+    """What stands behind each member in the source; the comment may be missing."""
+    source = inspect.getsource(kind)
+    return dict(re.findall(r"^    ([A-Z_]+) = [^#\n]+?  # (.+)$", source, re.MULTILINE))
+
+
+def diagram(steps: Iterable[tuple[str, str, str]]) -> list[str]:
+    """(from, to, when) as a picture that GitHub draws; `[*]` is the beginning and the end."""
+    lines = ["```mermaid", "stateDiagram-v2"]
+    for before, after, when in steps:
+        told = f": {re.sub('[:;]', ',', when)}" if when else ""
+        lines.append(f"    {before} --> {after}{told}")
+    return [*lines, "```", ""]
+
+
+# -- the life of a service ------------------------------------------------------------------------
+
+
+def _life() -> Iterator[str]:
+    yield from ("## The life of a service", "")
+    yield "Name server and broker alike. A second signal ends the process at once, in any phase."
+    yield ""
+    said = remarks(Phase)
+    yield from table(
+        ("phase", "what happens"),
+        [(phase.value, said[phase.name]) for phase in Phase],
+    )
+    ends = {Phase.END: "[*]"}
+    yield from diagram(
+        [
+            ("[*]", Phase.LOAD.value, ""),
+            *(
+                (before.value, ends.get(after, after.value), when)
+                for before, steps in STEPS.items()
+                for after, when in steps.items()
+            ),
+        ]
+    )
+    yield from table(
+        ("phase", "next", "when"),
+        [
+            (before.value, after.value, when)
+            for before, steps in STEPS.items()
+            for after, when in steps.items()
+        ],
+    )
+    yield from ("The exit code says how it ended:", "")
+    said = remarks(ExitCode)
+    yield from table(
+        ("exit code", "name", "means"),
+        [(str(one.value), code(one.name), said.get(one.name, "as asked")) for one in ExitCode],
+    )
+
+
+# -- a broker's disk ------------------------------------------------------------------------------
+
+
+def _disk() -> Iterator[str]:
+    yield from ("## A broker's disk", "")
+    yield paragraph(
+        "Every look at the disk gives a level, whatever the last one was. This is what a disk gave "
+        "that was filled percent by percent, under the default settings:"
+    )
+    yield ""
+    said = remarks(Level)
+    yield from table(
+        ("level", "name", "from", "what begins then"),
+        [
+            (str(level.value), level.name.lower(), f"{percent} % in use", said[level.name])
+            for level, percent in _levels()
+        ],
+    )
+    yield paragraph(
+        "Refusing and starving end later than they begin, so that a disk at the edge does not "
+        "make a broker flicker. Reads go on, always. The thresholds are settings of the "
+        f"{link('broker', 'Broker', 'settings.md')}."
+    )
+    yield ""
+    steps = list(_hysteresis())
+    yield from diagram([("[*]", "usual", ""), *((a, b, when) for a, b, when, _ in steps)])
+    yield from table(
+        ("from", "to", "when", "the log says"),
+        [(before, after, when, told) for before, after, when, told in steps],
+    )
+
+
+def _pressure() -> DiskPressure:
+    return DiskPressure(BrokerPolicy("DefaultCluster", "broker-a"))
+
+
+def _look(disk: DiskPressure, used_percent: int) -> list[str]:
+    """One look at a disk that is large enough never to be called small."""
+    total = 100 << 40
+    return disk.measured(total, total * (100 - used_percent) // 100, full=False)
+
+
+def _levels() -> Iterator[tuple[Level, int]]:
+    disk = _pressure()
+    seen: set[Level] = set()
+    for percent in range(101):
+        _look(disk, percent)
+        if disk.level not in seen:
+            seen.add(disk.level)
+            yield disk.level, percent
+
+
+def _hysteresis() -> Iterator[tuple[str, str, str, str]]:
+    """(from, to, when, what is told) on the way to a full disk and back."""
+    disk = _pressure()
+    for percent in (*range(101), *range(99, -1, -1)):
+        before = _name(disk)
+        used = disk.used_percent
+        told = _look(disk, percent)
+        if _name(disk) != before:
+            when = f"{percent} % in use" if percent > used else f"below {used} %"
+            yield before, _name(disk), when, "; ".join(told)
+
+
+def _name(disk: DiskPressure) -> str:
+    if disk.starving:
+        return "starving"
+    return "refusing" if disk.refusing else "usual"
+
+
+# -- a consumer's pulls ---------------------------------------------------------------------------
+
+
+def _pulls() -> Iterator[str]:
+    settings = ConsumerSettings()
+    yield from ("## After each answer to a pull", "")
+    yield paragraph(
+        "A push consumer pulls each of its queues in a loop. What it does before the next pull, "
+        "and how long it waits, with the default settings:"
+    )
+    yield ""
+    said = remarks(Action)
+
+    def pause_ms(number: int, *, progressed: bool, elapsed_ms: int) -> str:
+        step = step_after(
+            number,
+            progressed=progressed,
+            elapsed_ms=elapsed_ms,
+            pull_interval_ms=settings.pull_interval_ms,
+            exception_pause_ms=settings.pull_pause_ms_when_exception,
+        )
+        return str(step.pause_ms)
+
+    def action(number: int) -> str:
+        step = step_after(
+            number, progressed=True, elapsed_ms=0, pull_interval_ms=0, exception_pause_ms=0
+        )
+        return said.get(step.action.name, "")
+
+    yield from table(
+        (
+            "answer",
+            "what it does first",
+            "pause (ms)",
+            "… if the answer leads no further",
+            f"… and came within {SWIFT_MS} ms",
+        ),
+        [
+            (
+                f"{number.value} {link(code(number.name), 'Numbers', 'errors.md')}",
+                action(number),
+                pause_ms(number, progressed=True, elapsed_ms=SWIFT_MS),
+                pause_ms(number, progressed=False, elapsed_ms=SWIFT_MS),
+                pause_ms(number, progressed=False, elapsed_ms=0),
+            )
+            for number in (Code.SUCCESS, *sorted(PULL_ANSWERS))
+        ],
+    )
+    yield paragraph(
+        "A pull without an answer is tried again after "
+        f"{settings.pull_pause_ms_when_exception} ms, with a heartbeat and a look for the route. "
+        "While too many messages of a queue wait for their handlers (`pull_threshold_for_queue` "
+        "and its kin), it is not pulled at all."
+    )

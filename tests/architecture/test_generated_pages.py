@@ -1,0 +1,204 @@
+"""docs/reference/: each page is current, says what it is and where it comes from, and is whole."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import msgspec
+import pytest
+
+from kourou import errors
+from kourou.engine.events import KnownEvent
+from kourou.errors import Code, KourouError
+from kourou.model import limits
+from kourou.protocol.table import REQUESTS
+from kourou.service.lifecycle import STEPS, ExitCode
+from kourou.service.setting import settings_of
+from kourou_broker.config import BrokerSettings
+from kourou_namesrv.config import NamesrvSettings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+sys.path.insert(0, str(DOCS))  # where docs/generate.py finds them, too
+from generators import errors as errors_page  # noqa: E402 - after the path to it
+from generators import reference  # noqa: E402 - after the path to it
+from generators import settings as settings_page  # noqa: E402 - after the path to it
+
+LINE_LENGTH_MAX = 500
+"""Of a row: longer ones scroll sideways where they are rendered."""
+
+ANSWERERS = ("libs/kourou/engine", "libs/kourou/service", "services")
+"""Where an answer's number is chosen by its name."""
+
+RAISERS = ("libs/kourou", "services")
+"""Where errors are raised that become answers."""
+
+
+def read(name: str) -> str:
+    return (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(reference.PAGES))
+def test_it_is_current(root: Path, name: str) -> None:
+    made = reference.PAGES[name](root)
+    assert (root / name).read_text(encoding="utf-8") == made, "run python docs/generate.py"
+
+
+def test_no_page_is_left_over(root: Path) -> None:
+    there = {path.relative_to(root).as_posix() for path in (DOCS / "reference").iterdir()}
+    assert there == set(reference.PAGES)
+
+
+@pytest.mark.parametrize("name", sorted(reference.PAGES))
+def test_it_begins_with_what_it_is_and_what_it_is_made_of(root: Path, name: str) -> None:
+    title, about, made = (root / name).read_text(encoding="utf-8").split("\n\n")[:3]
+    assert re.fullmatch(r"# [A-Z][a-z ]+", title)
+    assert about[0].isupper()
+    assert re.fullmatch(
+        r"\*Generated from .+ by `python docs/generate\.py`: change those, not this page\.\*", made
+    )
+    sources = re.findall(r"\[([^]]+)\]\(\.\./\.\./\1\)", made)
+    assert sources
+    assert [source for source in sources if not (root / source).exists()] == []
+
+
+@pytest.mark.parametrize("name", sorted(reference.PAGES))
+def test_its_lines_fit_a_screen(root: Path, name: str) -> None:
+    head, _, body = (root / name).read_text(encoding="utf-8").partition("*Generated from")
+    for line in [*head.splitlines(), *body.splitlines()[1:]]:
+        assert len(line) <= (LINE_LENGTH_MAX if line.startswith(("|", "- ")) else 120), line
+
+
+# -- nothing is left out --------------------------------------------------------------------------
+
+
+def find(pattern: str, page: str) -> re.Match[str] | None:
+    """^ and $ are the ends of a line."""
+    return re.search(pattern, page, re.MULTILINE)
+
+
+def section(page: str, heading: str) -> str:
+    found = find(rf"^(#+) {re.escape(heading)}$((?:.|\n)*?)(?=^#|\Z)", page)
+    assert found, f"there is no section {heading}"
+    return found[2]
+
+
+def test_every_request_has_its_fields_its_answer_and_its_rule() -> None:
+    page = read("requests")
+    for spec in REQUESTS.values():
+        told = section(page, spec.name)
+        assert f"- code {spec.code}, {'RocketMQ' if spec.remoting else 'Kourou'}'s\n" in told
+        assert f"- allowed to: {spec.rule.action.value} {spec.rule.resource.value}\n" in told
+        header, _, answer = told.partition("\nAnswer: ")
+        assert bool(answer) is (spec.response is not None)
+        for kind, rows in ((spec.header, header), (spec.response, answer)):
+            for field in msgspec.structs.fields(kind) if kind else ():
+                required = "yes" if field.required else "no"
+                assert find(rf"^\| `{field.encode_name}` \| [^|]+ \| {required} \|", rows)
+
+
+def test_every_error_says_what_to_do_and_every_number_when_it_is_given() -> None:
+    page = read("errors")
+    for kind in errors_page.classes(KourouError):
+        row = find(rf"^\| `{kind.__name__}` \| (.+) \| (.+) \| (\d+) \| (yes|no) \|$", page)
+        assert row, kind.__name__
+        assert (row[3], row[4]) == (str(kind.code.value), "yes" if kind.retryable else "no")
+    for code in Code:
+        assert find(rf"^\| {code.value} \| `{code.name}` \| \S", page), code
+
+
+def test_every_event_has_its_fields_and_somebody_who_decides_it() -> None:
+    page = read("events")
+    for kind in get_args(KnownEvent):
+        told = section(page, kind.__name__)
+        assert "Decided by\n" in told, kind.__name__
+        for field in msgspec.structs.fields(kind):
+            assert f"| `{field.name}` |" in told
+
+
+def test_every_limit_and_every_key_of_a_service_is_listed() -> None:
+    page = read("limits")
+    for name, value in vars(limits).items():
+        if name.isupper():
+            assert find(rf"^\| `{name}` \| {value:,} \|", page), name
+    page = read("settings")
+    for kind in (BrokerSettings, NamesrvSettings):
+        for one in settings_of(kind):
+            row = find(rf"^\| `{one.key}` \| .+ \| (yes)? ?\| .+ \|$", page)
+            assert row, one.key
+            assert (row[1] == "yes") is one.dynamic
+
+
+def test_a_clients_settings_are_compared_with_rocketmqs(root: Path) -> None:
+    assert list(settings_page.missing_defaults(root)) == []
+
+
+def test_every_step_of_a_life_is_drawn() -> None:
+    told = section(read("states"), "The life of a service")
+    for before, steps in STEPS.items():
+        for after, when in steps.items():
+            assert f"| {before.value} | {after.value} | {when} |" in told
+            drawn = "[*]" if after == "end" else after.value
+            assert find(rf"^    {before.value} --> {re.escape(drawn)}: ", told)
+    assert all(f"| {code.value} | `{code.name}` |" in told for code in ExitCode)
+
+
+@pytest.mark.parametrize("picture", re.findall(r"```mermaid\n(.*?)```", read("states"), re.DOTALL))
+def test_pictures_are_such_as_the_drawing_program_reads(picture: str) -> None:
+    """It refuses a second colon, and a semicolon, in the text beside an arrow."""
+    first, *steps = picture.splitlines()
+    assert first == "stateDiagram-v2"
+    state = r"(?:\[\*\]|[a-z]+)"
+    assert [
+        one for one in steps if not re.fullmatch(rf"    {state} --> {state}(: [^:;]+)?", one)
+    ] == []
+
+
+# -- what a comment says of a number is so --------------------------------------------------------
+
+
+def trees(root: Path, *tops: str) -> Iterator[tuple[str, ast.Module]]:
+    for top in tops:
+        for path in sorted((root / top).rglob("*.py")):
+            name = path.relative_to(root).as_posix()
+            if not name.startswith(
+                ("libs/kourou/cli", "libs/kourou/testing", "libs/kourou/client")
+            ):
+                yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def given(root: Path) -> set[Code]:
+    """Numbers that our servers choose by name, or by raising an error that has them."""
+    found: set[Code] = {Code.SUCCESS}
+    for name, tree in trees(root, *ANSWERERS):
+        if name.endswith("kourou_broker/spans.py"):
+            continue  # it looks at answers
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Code":
+                found.add(Code[node.attr])
+    for _, tree in trees(root, *RAISERS):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                kind = getattr(errors, node.func.id, None)
+                if isinstance(kind, type) and issubclass(kind, KourouError):
+                    found.add(kind.code)
+    return found
+
+
+def test_numbers_that_only_rocketmq_gives_are_marked(root: Path) -> None:
+    said = errors_page.comments(root)
+    assert set(said) == {code.name for code in Code}
+    marked = {code for code in Code if said[code.name].startswith("[RMQ]")}
+    assert marked == set(Code) - given(root)
+
+
+def test_the_pages_are_made_by_modules_of_their_names() -> None:
+    for name in reference.PAGES:
+        stem = Path(name).stem
+        if stem != "README":
+            assert isinstance(getattr(reference, stem), ModuleType)

@@ -1,0 +1,151 @@
+"""What running services answer on /metrics is what docs/reference/metrics.md lists: no more, no
+less, with the same types and labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kourou.errors import Code
+from kourou.model.group import GroupConfig
+from kourou.protocol.config_bodies import encode_group_config
+from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.offsets import UpdateConsumerOffset
+from kourou.protocol.messages.pulling import PullFlag, PullMessage
+from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.request import Request
+from kourou.service.lifecycle import Service as Life
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
+from kourou.testing.otlp import OtlpReceiver
+from kourou.transport.zmq_client import ZmqConnection
+from kourou_broker.app import BrokerService
+from kourou_broker.config import BrokerSettings
+from kourou_namesrv.app import NamesrvService
+from kourou_namesrv.config import NamesrvSettings
+
+PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
+
+
+class Shown(NamedTuple):
+    """A family on a page: its type, and the label names of its samples (None without samples)."""
+
+    kind: str
+    labels: frozenset[str] | None
+
+
+def documented(service: str) -> dict[str, tuple[str, str, frozenset[str]]]:
+    """The rows of the page for a service: name -> (type, sentence, labels)."""
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| \w* \| (.*?) \| (.*?) \| (.*?) \|$",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    return {
+        name: (kind, about, frozenset(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels, services, about in rows
+        if service in services.split(", ")
+    }
+
+
+async def scraped(admin: str) -> dict[str, Shown]:
+    async with aiohttp.ClientSession() as session, session.get(f"{admin}/metrics") as answer:
+        assert answer.status == 200
+        text = await answer.text()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        # The parser takes _total from a counter's name.
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        kinds = {frozenset(sample.labels) for sample in family.samples}
+        assert len(kinds) <= 1, f"{name} has samples with different labels"
+        found[name] = Shown(family.type, kinds.pop() if kinds else None)
+    return found
+
+
+@asynccontextmanager
+async def alive(service: Life) -> AsyncIterator[dict[str, str]]:
+    def fail(error: BaseException) -> None:
+        raise AssertionError from error
+
+    await service.recover(fail)
+    try:
+        yield dict(await service.serve())
+        await service.drain()
+    finally:
+        await service.stop()
+
+
+async def traffic(address: str) -> None:
+    """A message sent, delivered and committed, and a request refused."""
+    wire = ZmqConnection(address)
+    queue: dict[str, Any] = {"consumer_group": "g", "topic": "orders", "queue_id": 0}
+
+    async def ask(request: Request, body: bytes = b"") -> int:
+        return (await wire.request(request, body=(body,), timeout_ms=20_000)).code
+
+    sent = {"producer_group": "p", "queue_id": 0, "born_timestamp": 1, "default_topic": "TBW102"}
+    create = SendMessage(topic="orders", default_topic_queue_nums=1, **sent)
+    pull = PullMessage(
+        **queue,
+        queue_offset=0,
+        max_msg_nums=1,
+        subscription="*",
+        sys_flag=PullFlag.SUBSCRIPTION,
+    )
+    put = UpdateAndCreateSubscriptionGroup()
+    assert await ask(put, encode_group_config(GroupConfig("g"))) == Code.SUCCESS
+    assert await ask(create, b"1") == Code.SUCCESS
+    while (code := await ask(pull)) != Code.SUCCESS:
+        assert code == Code.PULL_NOT_FOUND, "it is not in its queue yet"
+    assert await ask(UpdateConsumerOffset(**queue, commit_offset=1)) == Code.SUCCESS
+    assert await ask(SendMessage(topic="%DLQ%g", **sent), b"2") == Code.TOPIC_NOT_EXIST
+    wire.close()
+
+
+def check(service: Service, found: dict[str, Shown], *, traced: bool) -> None:
+    listed = {
+        name: row
+        for name, row in documented(service.value).items()
+        if traced or "only while the broker traces" not in row[1]
+    }
+    assert set(found) == set(listed)
+    for name, shown in found.items():
+        kind, _, labels = listed[name]
+        assert shown.kind == kind, name
+        if shown.labels is not None:
+            assert shown.labels == labels | set(BASE_LABELS[service]), name
+
+
+@pytest.mark.parametrize("traced", [False, True])
+async def test_the_page_is_what_services_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: bool
+) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_EXPORTER"):
+        monkeypatch.delenv(name, raising=False)
+    namesrv = NamesrvSettings(listen_port=0, kv_config_path=tmp_path / "kvConfig.json")
+    with OtlpReceiver() as collector:
+        async with alive(NamesrvService(namesrv)) as names:
+            broker = BrokerSettings(
+                store_root=tmp_path / "store",
+                listen_port=0,
+                segment_size_bytes=1 << 20,
+                namesrv_addr=names["zmq"].removeprefix("tcp://"),
+                trace_otlp_endpoint=collector.endpoint if traced else None,
+            )
+            async with alive(BrokerService(broker)) as brokers:
+                await traffic(brokers["zmq"].removeprefix("tcp://"))
+                shown = await scraped(brokers["admin"])
+                check(Service.BROKER, shown, traced=traced)
+                check(Service.NAMESRV, await scraped(names["admin"]), traced=traced)
+    without = {name for name, one in shown.items() if one.labels is None}
+    assert without == {name for name in shown if "retention" in name}
+
+
+def test_the_page_lists_the_whole_table() -> None:
+    assert {name for service in Service for name in documented(service.value)} == set(METRICS)
