@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kourou.client.settings import ConsumerSettings as ConsumerSettings
     from kourou.client.settings import ProducerSettings as ProducerSettings
     from kourou.client.settings import PullConsumerSettings as PullConsumerSettings
+    from kourou.client.settings_sources import load_settings as load_settings
     from kourou.errors import KourouError as KourouError
     from kourou.model.message import Message as Message
     from kourou.model.message import SendResult as SendResult
@@ -33,6 +34,7 @@ _HOMES = {
     "ConsumerSettings": "kourou.client.settings",
     "ProducerSettings": "kourou.client.settings",
     "PullConsumerSettings": "kourou.client.settings",
+    "load_settings": "kourou.client.settings_sources",
     "KourouError": "kourou.errors",
     "Message": "kourou.model.message",
     "SendResult": "kourou.model.message",

@@ -16,7 +16,6 @@ State: soft.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -25,7 +24,8 @@ from kourou.client.blocking_consumers import Blocking, Listener, Subscribed
 from kourou.client.blocking_sends import BlockingSends
 from kourou.client.client_core import ClientCore
 from kourou.client.connections import Dial
-from kourou.client.consumption import Topics, consumption, group_defaults
+from kourou.client.consumption import Topics, chosen_handler, consumption, group_defaults
+from kourou.client.handlers import is_coroutine_handler
 from kourou.client.offsets import OffsetStore
 from kourou.client.pull_consumer import PullConsumer
 from kourou.client.settings import (
@@ -105,7 +105,7 @@ class Client(BlockingSends):
 
     def subscribe(
         self,
-        topics: Topics,
+        topics: Topics | None = None,
         expression: str = MATCH_ALL,
         *,
         body_type: Any = None,
@@ -127,8 +127,8 @@ class Client(BlockingSends):
 
     def listen(
         self,
-        topics: Topics,
-        handler: Callable[[Any], Any],
+        topics: Topics | None = None,
+        handler: Callable[[Any], Any] | None = None,
         expression: str = MATCH_ALL,
         *,
         body_type: Any = None,
@@ -138,7 +138,8 @@ class Client(BlockingSends):
         batch: bool | int = False,
     ) -> Listener:
         """Call `handler` in threads with every message; see `kourou.Client.listen`."""
-        if inspect.iscoroutinefunction(handler):
+        handler = chosen_handler(settings or self._consuming, handler)
+        if is_coroutine_handler(handler):
             raise BadRequest(
                 "the blocking client has no loop to run a coroutine on",
                 hint="use kourou.Client, or a plain function",

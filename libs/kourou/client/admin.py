@@ -1,7 +1,8 @@
 """Administration from a client: `client.admin.topics.create(...)` and its kin.
 
 Lives here: the object that holds the families, and the two small ones (brokers, cluster). May not
-live here: the larger families (kourou.client.admin_topics, admin_groups, admin_messages).
+live here: the larger families (kourou.client.admin_topics, admin_groups, admin_messages,
+admin_history).
 
 State: none.
 """
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 
 from kourou.client.admin_desk import AdminDesk
 from kourou.client.admin_groups import Groups, Offsets
+from kourou.client.admin_history import History
 from kourou.client.admin_messages import Messages
 from kourou.client.admin_topics import Topics
 from kourou.client.connections import body_of
@@ -115,3 +117,4 @@ class Admin:
         self.messages = Messages(session)
         self.brokers = Brokers(session)
         self.cluster = Cluster(session)
+        self.history = History(session)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from kourou.errors import ConfigError
+from kourou.errors import BadRequest, ConfigError
 from kourou.model.queue import MessageQueue
 
 VIRTUAL_NODES = 10
@@ -39,6 +39,19 @@ class Allocation(Protocol):
     ) -> list[MessageQueue]:
         """The share of `client`; empty when it is not among `clients`."""
         ...
+
+
+def share_of(
+    allocation: Allocation, queues: Sequence[MessageQueue], clients: Sequence[str], client: str
+) -> list[MessageQueue]:
+    """What `allocation` gives `client`; an application's own may raise any exception."""
+    try:
+        return allocation(queues, clients, client)
+    except Exception:
+        raise
+    except BaseException as error:
+        # It runs on the client's I/O thread, where `sys.exit()` would end every client's work.
+        raise BadRequest(f"the allocation raised {error!r}") from error
 
 
 def _place(clients: Sequence[str], client: str) -> tuple[int, list[str]]:
@@ -223,11 +236,23 @@ BY_NAME: Mapping[str, Allocation] = {
 """Strategies that need no arguments, for settings that name one."""
 
 
+BY_CLASS: Mapping[str, Allocation] = {
+    "AllocateMessageQueueAveragely": Averagely(),
+    "AllocateMessageQueueAveragelyByCircle": AveragelyByCircle(),
+    "AllocateMessageQueueConsistentHash": ConsistentHash(),
+}
+"""The same by the names of RocketMQ's classes."""
+
+
 def allocation_named(name: str) -> Allocation:
-    """The strategy that settings spell `name`; ConfigError lists the choice."""
-    try:
-        return BY_NAME[name]
-    except KeyError:
+    """The strategy that settings spell `name`, or RocketMQ's class of it, with or without package.
+
+    ConfigError lists the choice.
+    """
+    found = BY_NAME.get(name) or BY_CLASS.get(name.rpartition(".")[2])
+    if found is None:
         raise ConfigError(
-            f"there is no allocation strategy {name!r}", hint=f"one of {', '.join(BY_NAME)}"
-        ) from None
+            f"there is no allocation strategy {name!r}",
+            hint=f"one of {', '.join(BY_NAME)}; the others are made in code",
+        )
+    return found

@@ -21,7 +21,7 @@ from kourou.client.admin import Admin
 from kourou.client.client_core import ClientCore
 from kourou.client.connections import Dial
 from kourou.client.consumers import Listener, Subscribed
-from kourou.client.consumption import Topics, consumption, group_defaults
+from kourou.client.consumption import Topics, chosen_handler, consumption, group_defaults
 from kourou.client.io_thread import ClientClosed
 from kourou.client.offsets import OffsetStore
 from kourou.client.producer import ProducerCore
@@ -114,7 +114,7 @@ class Client(Sends):
 
     def subscribe(
         self,
-        topics: Topics,
+        topics: Topics | None = None,
         expression: str = MATCH_ALL,
         *,
         body_type: Any = None,
@@ -125,7 +125,8 @@ class Client(Sends):
     ) -> Subscribed:
         """Messages as an iteration (kourou.client.streams): `async with` it, then `async for`.
 
-        `expression` joins tags with `||`; `body_type` is what bodies are decoded as.
+        `expression` joins tags with `||`; `body_type` is what bodies are decoded as. Without topics
+        those of the setting `subscription` are meant.
         """
         wanted = consumption(
             settings or self._consuming,
@@ -139,8 +140,8 @@ class Client(Sends):
 
     def listen(
         self,
-        topics: Topics,
-        handler: Callable[[Any], Any],
+        topics: Topics | None = None,
+        handler: Callable[[Any], Any] | None = None,
         expression: str = MATCH_ALL,
         *,
         body_type: Any = None,
@@ -153,6 +154,7 @@ class Client(Sends):
 
         An `async def` handler runs on the current loop, a plain function in threads. With `batch`
         it takes lists of messages of one queue. Returning consumes, raising asks for a retry.
+        What is not given here comes from the settings (`subscription`, `message_listener`).
         """
         wanted = consumption(
             settings or self._consuming,
@@ -163,7 +165,7 @@ class Client(Sends):
             offsets=offsets,
             batch=batch,
         )
-        return Listener(self._client, wanted, handler)
+        return Listener(self._client, wanted, chosen_handler(wanted.settings, handler))
 
     async def pull_consumer(
         self,

@@ -152,8 +152,7 @@ class ClientCore:
         if session is None:
             return
         await asyncio.gather(*(self._close_one(one) for one in list(self._consumers)))
-        for producer in self._producers:
-            await producer.close()
+        await asyncio.gather(*(producer.close() for producer in self._producers))
         self._session = None
         await session.close()
 
@@ -221,8 +220,12 @@ class ClientCore:
         """An open pull consumer; on the I/O thread."""
         check_group(settings.consumer_group)
         consumer = PullConsumer(self.session, settings, body_type=body_type)
-        await consumer.open()
         self._consumers.append(consumer)
+        try:
+            await consumer.open()
+        except BaseException:
+            await self.close_consumer(consumer)
+            raise
         return consumer
 
     async def close_consumer(self, consumer: Closing) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from kourou.client.discovery import zmq_endpoint
 from kourou.clock import Clock
-from kourou.errors import Code, DecodeError, error_from_code
+from kourou.errors import Code, DecodeError, Unavailable, error_from_code
 from kourou.protocol.frames import NO_TRACE, Frame
 from kourou.protocol.request import Request, Response
 from kourou.transport.pending_requests import Outcome
@@ -27,11 +27,19 @@ from kourou.transport.zmq_socket import Buffer
 CONNECT_WAIT_MS = 3_000
 """How long a request waits for a connection before another server is worth a try."""
 
+HURRIED_MS = 1_000
+"""How long a hurried question waits for its answer."""
+
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class Wire(Protocol):
     """What a connection can do; ZmqConnection is one."""
+
+    @property
+    def connected(self) -> bool:
+        """Does it stand now, as far as is known?"""
+        ...
 
     async def request(
         self,
@@ -123,8 +131,18 @@ class Connections:
         body: bytes = b"",
         timeout_ms: int,
         also: Collection[int] = (),
+        hurried: bool = False,
     ) -> Reply:
-        """Ask a broker; any code but SUCCESS and those in `also` is raised as its error."""
+        """Ask a broker; any code but SUCCESS and those in `also` is raised as its error.
+
+        A `hurried` question, as of a client that closes, waits for no connection and only a moment
+        for its answer: without a standing connection it is Unavailable at once.
+        """
+        if hurried:
+            wire = self._open.get(address)
+            if wire is None or not wire.connected:
+                raise Unavailable(f"there is no connection to {address} now")
+            timeout_ms = min(timeout_ms, HURRIED_MS)
         return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
 
     def retain_routes(self, addresses: Collection[str]) -> None:

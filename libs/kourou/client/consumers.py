@@ -9,14 +9,19 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable
 from typing import Any, Self
 
 from kourou.client.client_core import ClientCore
 from kourou.client.consuming import ConsumeCounts
 from kourou.client.consumption import Consumption
-from kourou.client.handlers import CoroutineRunner, Report, Runner, ThreadRunner
+from kourou.client.handlers import (
+    CoroutineRunner,
+    Report,
+    Runner,
+    ThreadRunner,
+    is_coroutine_handler,
+)
 from kourou.client.io_thread import ClientClosed
 from kourou.client.push_consumer import PushConsumer
 from kourou.client.streams import StreamRunner
@@ -88,7 +93,7 @@ class Listener(_Consuming):
     def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
         settings, tracing = self._wanted.settings, self._client.tracing
         handler = self._handler
-        if inspect.iscoroutinefunction(handler):
+        if is_coroutine_handler(handler):
             if tracing is not None:
                 handler = tracing.coroutine_handler(settings.consumer_group, handler)
             return CoroutineRunner(

@@ -20,12 +20,14 @@ from kourou.client.handlers import Runner
 from kourou.client.pull_plan import Action, Step, step_after
 from kourou.client.puller import Pulled, Puller, PullWish
 from kourou.client.received import ReceivedMessage, tag_filter
-from kourou.client.settings import ConsumerSettings, CorruptPolicy
+from kourou.client.settings_consumer import PULL_BATCH_SIZE, ConsumerSettings, CorruptPolicy
 from kourou.client.window import Window, WindowLimits
 from kourou.errors import Corrupt, KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import PULL_MESSAGES_MAX
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+
+MIB = 1024 * 1024
 
 _log = logging.getLogger("kourou.client.consume")
 
@@ -56,22 +58,22 @@ class Surroundings:
     route_stale: Callable[[str], None]
     counts: ConsumeCounts = field(default_factory=ConsumeCounts)
 
-    @property
-    def limits(self) -> WindowLimits:
-        """When a queue's pulls pause (F199)."""
+    def limits(self, queue_count: int) -> WindowLimits:
+        """When a queue's pulls pause (F199), for one of `queue_count` of its topic here."""
         settings = self.settings
-        return WindowLimits(
-            settings.pull_threshold_for_queue,
-            settings.pull_threshold_size_for_queue_mib * 1024 * 1024,
-            settings.consume_concurrently_max_span,
-        )
+        count = settings.pull_threshold_for_queue
+        if settings.pull_threshold_for_topic > 0:
+            count = max(1, settings.pull_threshold_for_topic // queue_count)
+        size_mib = settings.pull_threshold_size_for_queue_mib
+        if settings.pull_threshold_size_for_topic_mib > 0:
+            size_mib = max(1, settings.pull_threshold_size_for_topic_mib // queue_count)
+        return WindowLimits(count, size_mib * MIB, settings.consume_concurrently_max_span)
 
-    @property
-    def wish(self) -> PullWish:
-        """How much one pull asks for (F314); bulk pulls ask by bytes."""
+    def wish(self, limits: WindowLimits) -> PullWish:
+        """How much one pull asks for (F314); a bulk pull asks by bytes unless a count is set."""
         settings = self.settings
-        bulk = settings.pull_size_bytes > 0
-        count = settings.pull_threshold_for_queue if bulk else settings.pull_batch_size
+        bulk = settings.pull_size_bytes > 0 and settings.pull_batch_size == PULL_BATCH_SIZE
+        count = limits.count_max if bulk else settings.pull_batch_size
         return PullWish(
             count_max=min(count, PULL_MESSAGES_MAX),
             bytes_max=settings.pull_size_bytes,
@@ -107,6 +109,7 @@ class ConsumedQueue:
         subscription: Subscription,
         start_offset: int,
         around: Surroundings,
+        queue_count: int,
     ) -> None:
         self.queue = queue
         self.window = Window(start_offset)
@@ -115,8 +118,8 @@ class ConsumedQueue:
         self._around = around
         self._subscription = subscription
         self._wanted = tag_filter(subscription)
-        self._limits = around.limits
-        self._wish = around.wish
+        self._limits = around.limits(queue_count)
+        self._wish = around.wish(self._limits)
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -137,6 +140,12 @@ class ConsumedQueue:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+
+    def divide(self, queue_count: int) -> None:
+        """This member now has so many queues of the topic, which share the topic's thresholds."""
+        self._limits = self._around.limits(queue_count)
+        self._wish = self._around.wish(self._limits)
+        self.may_go_on()
 
     def may_go_on(self) -> None:
         """Messages were finished: pull again if the limits allow it."""

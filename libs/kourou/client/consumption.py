@@ -7,7 +7,7 @@ State: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -36,7 +36,7 @@ class Consumption:
 
 def consumption(
     settings: ConsumerSettings,
-    topics: Topics,
+    topics: Topics | None,
     expression: str,
     *,
     group: str | None,
@@ -44,7 +44,18 @@ def consumption(
     offsets: OffsetStore | None,
     batch: bool | int = False,
 ) -> Consumption:
-    """The value for one call of `subscribe` or `listen`."""
+    """The value for one call of `subscribe` or `listen`; settings fill what it does not say.
+
+    Raises BadRequest when neither says which topics.
+    """
+    if topics is None:
+        topics = settings.subscription
+        if not topics:
+            raise BadRequest(
+                "no topic is named", hint="name one, or put it into the setting subscription"
+            )
+    if offsets is None:
+        offsets = settings.offset_store
     if group is not None:
         settings = replace(settings, consumer_group=group)
     if batch:
@@ -61,6 +72,19 @@ def consumption(
             raise BadRequest("give each topic its own expression, or one topic and an expression")
         subscriptions = dict(topics)
     return Consumption(settings, subscriptions, body_type, offsets, bool(batch))
+
+
+def chosen_handler(
+    settings: ConsumerSettings, handler: Callable[[Any], Any] | None
+) -> Callable[[Any], Any]:
+    """The handler of one call of `listen`, or the settings'; BadRequest when there is none."""
+    if handler is None:
+        handler = settings.message_listener
+    if handler is None:
+        raise BadRequest(
+            "there is no handler", hint="give one, or put it into the setting message_listener"
+        )
+    return handler
 
 
 def group_defaults(

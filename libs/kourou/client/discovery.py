@@ -35,6 +35,10 @@ ENVIRONMENT_NAME = "NAMESRV_ADDR"
 LIST_REFRESH_MS = 120_000
 
 
+class NoNameServer(ConfigError):
+    """Nobody says where a name server is."""
+
+
 @dataclass(frozen=True, slots=True)
 class NameServers:
     """What discovery found: addresses as written, or the URL of a list; and where it was found."""
@@ -64,7 +68,7 @@ def discover(
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"the name server list {url!r} is no http(s) address")
         return NameServers((), "list", url)
-    raise ConfigError(
+    raise NoNameServer(
         "no name server address is known",
         hint=f"pass one to Client(), or set the option {OPTION_NAMES[0]} "
         f"or the environment variable {ENVIRONMENT_NAME}",

@@ -23,14 +23,17 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from types import CoroutineType
 from typing import Any, Protocol, TypeAlias
 
 from kourou.client.consume_log import ConsumeLog
 from kourou.client.handover import Handover
+from kourou.errors import BadRequest
 
 Item: TypeAlias = Any
 """A received message, or a list of them; runners do not look inside."""
@@ -94,6 +97,7 @@ class CoroutineRunner:
         self._ready: deque[Item] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._active = 0
+        self._calling = 0
         self._closing = False
 
     def hand(self, items: Sequence[Item]) -> None:
@@ -104,11 +108,17 @@ class CoroutineRunner:
         if self._closing:
             return
         self._ready.extend(items)
-        while self._active < min(self._concurrency, len(self._ready)):
+        # Workers inside a call take nothing more for now, so what is ready needs others.
+        while self._active < min(self._concurrency, self._calling + len(self._ready)):
             self._active += 1
             worker = self._loop.create_task(self._work())
             self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+            worker.add_done_callback(self._ended)
+
+    def _ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if not worker.cancelled():
+            worker.exception()  # seen: what ends a worker was reported, and reached its loop
 
     async def _work(self) -> None:
         try:
@@ -128,6 +138,7 @@ class CoroutineRunner:
             if not report.wanted(item):
                 continue
             begun_ms = log.begin()
+            self._calling += 1
             try:
                 await handler(item)
             except BaseException as error:  # whatever an application raises is a failure
@@ -140,6 +151,8 @@ class CoroutineRunner:
             else:
                 report.finished(item)
                 log.consumed(item, begun_ms)
+            finally:
+                self._calling -= 1
             turns += 1
             if turns % TURNS_PER_YIELD == 0:
                 await asyncio.sleep(0)
@@ -162,7 +175,10 @@ class CoroutineRunner:
 
 
 class ThreadRunner:
-    """Calls a plain function in threads of its own, `threads_min` to `threads_max` of them."""
+    """Calls a plain function in threads of its own, `threads_min` to `threads_max` of them.
+
+    `threads_max` wins if it is less.
+    """
 
     def __init__(
         self,
@@ -177,19 +193,23 @@ class ThreadRunner:
         self._handler = handler
         self._report = report
         self._log = log
-        self._threads_max = max(threads_min, threads_max)
+        self._threads_max = threads_max
         self._name = name
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._handed = 0
+        self._taken_off: list[int] = []
         self._closing = False
-        for _ in range(threads_min):
+        for _ in range(min(threads_min, threads_max)):
             self._grow()
 
     def hand(self, items: Sequence[Item]) -> None:
-        """Take items; more waiting than threads makes one more thread."""
+        """Take items; while more are unfinished than there are threads, there will be more."""
         for item in items:
             self._items.put(item)
-        if self._items.qsize() > len(self._threads) < self._threads_max and not self._closing:
+        self._handed += len(items)
+        unfinished = self._handed - sum(self._taken_off)
+        while len(self._threads) < min(unfinished, self._threads_max) and not self._closing:
             self._grow()
 
     @property
@@ -199,21 +219,27 @@ class ThreadRunner:
 
     def _grow(self) -> None:
         number = len(self._threads)
-        thread = threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True)
+        thread = threading.Thread(
+            target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
+        )
+        self._taken_off.append(0)
         self._threads.append(thread)
         thread.start()
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
         items, report, handler, log = self._items, self._report, self._handler, self._log
+        taken = 0
         while True:
+            self._taken_off[number] = taken  # each thread counts for itself, so nothing is lost
             item = items.get()
             if item is _NO_MORE:
                 return
+            taken += 1
             if self._closing or not report.wanted(item):
                 continue
             begun_ms = log.begin()
             try:
-                handler(item)
+                _call(handler, item)
             except BaseException as error:  # noqa: BLE001 - whatever an application raises is a failure
                 report.failed(item, error)
             else:
@@ -239,6 +265,25 @@ class ThreadRunner:
 
         threading.Thread(target=wait_for_all, name=f"{self._name}-end", daemon=True).start()
         return ended.wait(timeout_s)
+
+
+def is_coroutine_handler(handler: Callable[[Any], Any]) -> bool:
+    """Does a call of it have to be awaited? An object may be called by an `async def __call__`."""
+    # The class has it and not the instance: that is where Python looks when an object is called.
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(type(handler), "__call__", None)  # noqa: B004 - its kind is asked, not if it is there
+    )
+
+
+def _call(handler: Callable[[Any], Any], item: Item) -> None:
+    """Call a plain handler; a coroutine that it returns would be dropped, and is a failure."""
+    made = handler(item)
+    if type(made) is CoroutineType:
+        made.close()
+        raise BadRequest(
+            "the handler returned a coroutine, which nobody awaits",
+            hint="give listen an async def handler itself",
+        )
 
 
 def _is_cancelled() -> bool:

@@ -142,7 +142,11 @@ class Heartbeats:
             _log.warning("broker %s does not hear our heartbeat: %s", address, error)
 
     async def leave(self, *, producer_group: str = "", consumer_group: str = "") -> None:
-        """Tell every broker that this client leaves a group (35)."""
+        """Tell every broker that this client leaves a group (35).
+
+        This takes a moment at most: who cannot be told now finds out by the lost connection, or by
+        the silence.
+        """
         if producer_group:
             self._producer_groups[producer_group] -= 1
             if self._producer_groups[producer_group]:
@@ -157,7 +161,6 @@ class Heartbeats:
 
     async def _say(self, address: str, request: UnregisterClient) -> None:
         try:
-            await self._connections.ask(address, request, timeout_ms=self._timeout_ms)
+            await self._connections.ask(address, request, timeout_ms=self._timeout_ms, hurried=True)
         except KourouError as error:
-            # It finds out by the lost connection, or by the silence.
             _log.info("broker %s does not hear that we leave: %s", address, error)

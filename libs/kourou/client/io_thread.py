@@ -57,6 +57,9 @@ class ClientClosed(Rejected):
 class IoThread:
     """One thread, one loop. `acquire` gives a shared one, `release` gives it back.
 
+    `seats` are the members, as client id and group, that its clients are: two consumers under one
+    name would both be given all that is the one member's.
+
     With a loop and a clock of somebody's own, time on it may pass otherwise (kourou.testing).
     """
 
@@ -68,6 +71,7 @@ class IoThread:
     ) -> None:
         self.key = key
         self.orphaned = False
+        self.seats: set[tuple[str, str]] = set()
         self.clock: Clock = clock or SystemClock()
         self.loop: asyncio.AbstractEventLoop = loop or uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"kourou-io-{key}", daemon=True)

@@ -91,33 +91,43 @@ class QueueFacts:
             return None
         return header_of(reply, QueryConsumerOffsetResponse).offset
 
-    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Keep a group's progress at the broker."""
+    async def commit(
+        self, group: str, queue: MessageQueue, offset: int, *, hurried: bool = False
+    ) -> None:
+        """Keep a group's progress at the broker; `hurried` as kourou.client.connections says."""
         request = UpdateConsumerOffset(
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             commit_offset=offset,
         )
-        await self.ask(queue, request)
+        await self.ask(queue, request, hurried=hurried)
 
     async def ask(
-        self, queue: MessageQueue, request: Request, *, also: frozenset[int] = frozenset()
+        self,
+        queue: MessageQueue,
+        request: Request,
+        *,
+        also: frozenset[int] = frozenset(),
+        hurried: bool = False,
     ) -> Reply:
         """Ask the queue's leader, or whoever has its data when there is none."""
         known = await self._routes.find(queue.topic)
         address = known.member_address(queue.broker_name, 0)
         if address is None:
             raise Unavailable(f"no broker named {queue.broker_name} is registered for {queue!s}")
-        return await self._connections.ask(address, request, timeout_ms=self._timeout_ms, also=also)
+        return await self._connections.ask(
+            address, request, timeout_ms=self._timeout_ms, also=also, hurried=hurried
+        )
 
 
 class RemoteOffsets:
-    """A group's progress at the brokers."""
+    """A group's progress at the brokers. `hurried` is set before the last save, when closing."""
 
     def __init__(self, group: str, facts: QueueFacts) -> None:
         self._group = group
         self._facts = facts
+        self.hurried = False
 
     async def load(self, queue: MessageQueue) -> int | None:
         """The next offset to read."""
@@ -125,10 +135,11 @@ class RemoteOffsets:
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Commit; one broker's failure does not keep the others from being told."""
-        outcomes = await asyncio.gather(
-            *(self._facts.commit(self._group, queue, offset) for queue, offset in offsets.items()),
-            return_exceptions=True,
+        commits = (
+            self._facts.commit(self._group, queue, offset, hurried=self.hurried)
+            for queue, offset in offsets.items()
         )
+        outcomes = await asyncio.gather(*commits, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -166,7 +177,7 @@ class LocalOffsets:
 
 def local_offsets_path(root: str, client_id: str, group: str) -> Path:
     """Where RocketMQ's clients keep such a file; an empty `root` is `~/.rocketmq_offsets`."""
-    base = Path(root) if root else Path.home() / ".rocketmq_offsets"
+    base = Path(root).expanduser() if root else Path.home() / ".rocketmq_offsets"
     return base / client_id / group / "offsets.json"
 
 

@@ -17,9 +17,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kourou.client.allocation import share_of
 from kourou.client.codecs import body_decoder
 from kourou.client.heartbeats import Membership
 from kourou.client.io_thread import on_io_thread
+from kourou.client.offsets import OffsetStore, RemoteOffsets
+from kourou.client.pull_plan import FULL_PAUSE_MS, SWIFT_MS
 from kourou.client.puller import Pulled, Puller, PullWish
 from kourou.client.received import ReceivedMessage, tag_filter
 from kourou.client.session import Session
@@ -33,6 +36,7 @@ from kourou.model.subscription import (
     MATCH_ALL,
     ConsumeFromWhere,
     ConsumeType,
+    MessageModel,
     Subscription,
 )
 
@@ -69,6 +73,9 @@ class PullConsumer:
         self.settings = settings
         self._session = session
         self._io = session.io
+        self._offsets: OffsetStore = RemoteOffsets(self.group, session.facts)
+        if settings.offset_store is not None:
+            self._offsets = settings.offset_store
         self._decode = None if body_type is None else body_decoder(body_type)
         self._puller = Puller(
             self.group, session.connections, session.routes, session.clock, session.tracing
@@ -129,7 +136,8 @@ class PullConsumer:
         queues = list(known.readable)
         if self._seen.get(topic) != queues:
             self._seen[topic] = queues
-            asyncio.get_running_loop().run_in_executor(None, listener, topic, queues)
+            telling = asyncio.get_running_loop().run_in_executor(None, listener, topic, queues)
+            telling.add_done_callback(_told)
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -138,6 +146,20 @@ class PullConsumer:
         """The topic's readable queues, in order. Raises TopicNotFound."""
         known = await self._session.routes.find(topic)
         return list(known.readable)
+
+    @on_io_thread
+    async def balanced_queues(self, topic: str) -> list[MessageQueue]:
+        """This member's share of the topic's queues, as the group's members are now (F324).
+
+        While a group shares its messages every member computes its own share by the setting
+        `allocation`; when all get everything (BROADCASTING) it is all queues. Nothing is pulled
+        from them by itself: `assign` them, and ask again now and then.
+        """
+        known = await self._session.introduce(topic)
+        if self.settings.message_model is MessageModel.BROADCASTING:
+            return list(known.readable)
+        members = await self._session.members(self.group, known)
+        return share_of(self.settings.allocation, known.readable, members, self._session.client_id)
 
     @on_io_thread
     async def min_offset(self, queue: MessageQueue) -> int:
@@ -162,13 +184,12 @@ class PullConsumer:
     @on_io_thread
     async def committed(self, queue: MessageQueue) -> int | None:
         """How far the group has come; None when nothing is kept."""
-        return await self._session.facts.committed(self.group, queue)
+        return await self._offsets.load(queue)
 
     @on_io_thread
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Keep the group's progress: these offsets, or the next ones of the assigned queues."""
-        for queue, offset in (self._assigned if offsets is None else offsets).items():
-            await self._session.facts.commit(self.group, queue, offset)
+        await self._offsets.save(dict(self._assigned if offsets is None else offsets))
 
     # -- one pull ---------------------------------------------------------------------------------
 
@@ -184,6 +205,8 @@ class PullConsumer:
         wait_ms: int = 0,
     ) -> PullResult:
         """Ask once from `offset`; with `wait_ms` the broker holds the question until it has news.
+
+        It is held no longer than the setting `broker_suspend_max_time_ms` and the broker allow.
 
         Raises UnreadableMessages when the messages there are damaged, Rejected when the broker
         refuses, Unavailable or UnknownOutcome when it does not answer.
@@ -216,7 +239,7 @@ class PullConsumer:
         hold_ms = min(wait_ms, settings.broker_suspend_max_time_ms)
         timeout_ms = settings.consumer_pull_timeout_ms
         if hold_ms:
-            timeout_ms = max(settings.consumer_timeout_ms_when_suspend, hold_ms + 1_000)
+            timeout_ms = settings.consumer_timeout_ms_when_suspend
         wish = PullWish(count_max, size_bytes_max, hold_ms, timeout_ms)
         return await self._puller.pull(queue, offset, subscription, wish, self._decode)
 
@@ -244,8 +267,8 @@ class PullConsumer:
         fresh: dict[MessageQueue, int] = {}
         for queue in queues:
             self._subscription(queue.topic, expression)
-            committed = await self._session.facts.committed(self.group, queue)
-            if committed is None:
+            committed = await self._offsets.load(queue)
+            if committed is None or committed < 0:
                 committed = await self._session.facts.min_offset(queue)
             fresh[queue] = committed
         self._assigned = fresh
@@ -272,20 +295,34 @@ class PullConsumer:
 
         An offset outside its queue is corrected, with a warning in the log.
         """
+        if count_max < 1 or wait_ms < 0:
+            raise BadRequest("a poll asks for a message, and waits from 0 ms up")
         if not self._assigned:
             raise BadRequest("no queue is assigned to this consumer", hint="assign() queues first")
         for queue in list(self._assigned):
             messages = self._use(await self._poll_one(queue, count_max, 0))
             if messages:
                 return messages
-        if not wait_ms:
-            return []
+        clock = self._session.clock
+        end_ms = clock.monotonic_ms() + wait_ms
+        while self._assigned and (left_ms := end_ms - clock.monotonic_ms()) > 0:
+            asked_ms = clock.monotonic_ms()
+            messages = await self._poll_held(count_max, left_ms)
+            if messages:
+                return messages
+            if clock.monotonic_ms() - asked_ms < SWIFT_MS:  # not held: asking on would be a rush
+                await asyncio.sleep(min(FULL_PAUSE_MS, left_ms) / 1000)
+        return []
+
+    async def _poll_held(self, count_max: int, wait_ms: int) -> list[ReceivedMessage]:
+        """Hold a pull at every assigned queue; the first messages, empty when none came."""
+        hold_ms = min(wait_ms, self.settings.broker_suspend_max_time_ms)
         holds = [
-            asyncio.ensure_future(self._poll_one(queue, count_max, wait_ms))
+            asyncio.ensure_future(self._poll_one(queue, count_max, hold_ms))
             for queue in self._assigned
         ]
         try:
-            for hold in asyncio.as_completed(holds, timeout=wait_ms / 1000 + 1):
+            for hold in asyncio.as_completed(holds, timeout=hold_ms / 1000 + 1):
                 messages = self._use(await hold)
                 if messages:
                     return messages
@@ -326,3 +363,9 @@ class PullConsumer:
         del self._assigned[queue]
         self._assigned[queue] = result.next_offset
         return result.messages
+
+
+def _told(telling: asyncio.Future[None]) -> None:
+    """An application's listener ended; what it raised is its own affair and is logged."""
+    if not telling.cancelled() and telling.exception() is not None:
+        _log.error("a message queue listener failed", exc_info=telling.exception())

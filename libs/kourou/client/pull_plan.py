@@ -30,10 +30,10 @@ class Action(Enum):
     """What else is to be done before the next pull."""
 
     NONE = auto()
-    CORRECT_OFFSET = auto()  # the offset lies outside the queue: go on at the broker's
-    SKIP_CORRUPT = auto()  # messages here are unreadable: the consumer's policy decides
-    HEARTBEAT = auto()  # the broker does not know our subscription (any more)
-    FIND_ROUTE = auto()  # the queue may live elsewhere by now
+    CORRECT_OFFSET = auto()  # take the broker's offset: ours lies outside the queue
+    SKIP_CORRUPT = auto()  # look at on_corrupt: messages here are unreadable
+    HEARTBEAT = auto()  # send a heartbeat: the broker does not know our subscription
+    FIND_ROUTE = auto()  # ask for the route: the queue may live elsewhere by now
 
 
 @dataclass(frozen=True, slots=True)

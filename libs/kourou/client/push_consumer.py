@@ -20,9 +20,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
+from kourou.client.allocation import share_of
 from kourou.client.background import background
 from kourou.client.codecs import Decode
 from kourou.client.consuming import ConsumeCounts, ConsumedQueue, Lease, Surroundings
@@ -73,7 +75,7 @@ class PushConsumer:
         self.settings = settings
         self._session = session
         self._subscriptions = dict(subscriptions)
-        self._offsets = offsets or self._default_offsets()
+        self._offsets = self._default_offsets() if offsets is None else offsets
         self._finished: Handover[Item] = Handover(session.io.loop, self._take_finished)
         self._failed: Handover[tuple[Item, BaseException]] = Handover(
             session.io.loop, self._take_failed
@@ -139,10 +141,16 @@ class PushConsumer:
         ]
 
     async def close(self) -> None:
-        """Finish running handlers, commit, leave the group."""
+        """Finish running handlers, commit, leave the group.
+
+        Brokers that cannot be reached are not waited for: what was consumed since the last commit
+        then comes again, to this group's other members or at the next start.
+        """
         if self._closing:
             return
         self._closing = True
+        if isinstance(self._offsets, RemoteOffsets):
+            self._offsets.hurried = True
         self._session.routes.unlisten(self._route_changed)
         for task in self._tasks:
             task.cancel()
@@ -159,7 +167,7 @@ class PushConsumer:
                 )
             # Reports that runners made before they ended lie before this turn of the loop.
             await asyncio.sleep(0)
-            await self._commit(self._queues.values(), "at close")
+            await self._commit(self._queues.values(), "at close, so messages will come again")
             for consumed in self._queues.values():
                 consumed.stop()
             self._queues.clear()
@@ -196,6 +204,7 @@ class PushConsumer:
                     continue
                 await self._give_up(topic, share)
                 complete &= await self._begin(share, subscription)
+                self._divide_thresholds(topic)
         if not complete:
             self._later(AGAIN_MS, self.rebalance_soon)
 
@@ -207,11 +216,9 @@ class PushConsumer:
         if self.settings.message_model is MessageModel.BROADCASTING:
             return set(known.readable)
         members = await self._session.members(self.group, known)
-        try:
-            return set(self.settings.allocation(known.readable, members, self._session.client_id))
-        except (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:
-            # Of an application's allocation; on this thread it would end every client's work.
-            raise BadRequest(f"the allocation raised {error!r}") from error
+        return set(
+            share_of(self.settings.allocation, known.readable, members, self._session.client_id)
+        )
 
     async def _give_up(self, topic: str, share: set[MessageQueue]) -> None:
         lost = [
@@ -231,7 +238,7 @@ class PushConsumer:
         except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
             _log.warning("group %s: the last offsets are not committed: %r", self.group, error)
 
-    async def _begin(self, share: Iterable[MessageQueue], subscription: Subscription) -> bool:
+    async def _begin(self, share: Collection[MessageQueue], subscription: Subscription) -> bool:
         """Consume what is new in the share; False when some queue has to be tried again."""
         complete = True
         for queue in sorted(share):
@@ -243,11 +250,16 @@ class PushConsumer:
                 _log.warning("group %s cannot begin %s yet: %r", self.group, queue, error)
                 complete = False
                 continue
-            consumed = ConsumedQueue(queue, subscription, start_offset, self._around)
+            consumed = ConsumedQueue(queue, subscription, start_offset, self._around, len(share))
             self._queues[queue] = consumed
             consumed.start()
             _log.info("group %s consumes %s from %d", self.group, queue, start_offset)
         return complete
+
+    def _divide_thresholds(self, topic: str) -> None:
+        ours = [consumed for queue, consumed in self._queues.items() if queue.topic == topic]
+        for consumed in ours:
+            consumed.divide(len(ours))
 
     async def _start_offset(self, queue: MessageQueue) -> int:
         """Where to begin: the group's progress, or what is set for a group without (F193, F194)."""
@@ -310,9 +322,14 @@ class PushConsumer:
                 return
             _log.warning("group %s was reset to %s", self.group, _listed(moved))
             await self._offsets.save(moved)
+            counts = Counter(queue.topic for queue in (*self._queues, *moved))
             for queue, offset in moved.items():
                 consumed = ConsumedQueue(
-                    queue, self._subscriptions[queue.topic], offset, self._around
+                    queue,
+                    self._subscriptions[queue.topic],
+                    offset,
+                    self._around,
+                    counts[queue.topic],
                 )
                 consumed.committed = offset
                 self._queues[queue] = consumed

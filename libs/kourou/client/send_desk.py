@@ -190,7 +190,7 @@ class SendDesk:
                     final.append((message, outcome))
                     continue
                 message.stored = outcome
-            elif not _worth_another_attempt(outcome):
+            elif not worth_another_attempt(outcome):
                 final.append((message, message.stored or outcome))
                 continue
             if lane not in others:
@@ -343,7 +343,8 @@ def _move(message: Unsent, lane: Lane) -> None:
     message.lane = lane
 
 
-def _worth_another_attempt(error: KourouError) -> bool:
+def worth_another_attempt(error: KourouError) -> bool:
+    """May a message that failed so be tried again? A reference page is made by asking this."""
     if isinstance(error, TimedOut):
         return False
     if isinstance(error, (Unavailable, UnknownOutcome)):

@@ -116,6 +116,7 @@ class Session:
         """End every conversation. Producers and consumers have closed before."""
         for task in self._resets:
             task.cancel()
+        self.io.seats -= {(self.client_id, group) for group in self._members}
         self.heartbeats.close()
         self.routes.close()
         self.name_servers.close()
@@ -130,6 +131,14 @@ class Session:
                 f"this client already is a member of the group {member.group}",
                 hint="one consumer can subscribe several topics; or open another client",
             )
+        seat = (self.client_id, member.group)
+        if seat in self.io.seats:
+            raise BadRequest(
+                f"another client of this process is the member {self.client_id} of the group "
+                f"{member.group}",
+                hint="give each client an instance name of its own, or leave it at DEFAULT",
+            )
+        self.io.seats.add(seat)
         self._members[member.group] = member
         await self.heartbeats.beat()
 
@@ -137,6 +146,7 @@ class Session:
         """A consumer leaves its group."""
         if self._members.get(member.group) is member:
             del self._members[member.group]
+            self.io.seats.discard((self.client_id, member.group))
             await self.heartbeats.leave(consumer_group=member.group)
 
     async def introduce(self, topic: str) -> QueueMap:

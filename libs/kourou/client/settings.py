@@ -1,7 +1,9 @@
 """What can be set on a client, and RocketMQ's names for it.
 
-Lives here: four frozen dataclasses, their defaults, units, ranges and one sentence each, and
-RocketMQ's names for them. May not live here: what the settings do.
+Lives here: the settings of a client and of a producer, their defaults, units, ranges and one
+sentence each, and what two of them must have in common; and the names of all settings classes. May
+not live here: what the settings do, how a value is checked (kourou.client.setting), consumers'
+settings (kourou.client.settings_consumer).
 
 Defaults are the seeds', except where a number would break today's clients: messages up to 4 MiB
 (the seeds say 128 KiB).
@@ -14,24 +16,30 @@ State: none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
-from kourou.client.allocation import Allocation, Averagely
+from kourou.client import settings_forms as forms
+from kourou.client import settings_inert as inert
 from kourou.client.discovery import LIST_REFRESH_MS
-from kourou.client.setting import Settings, setting
+from kourou.client.setting import FUNCTION, HOUR_MS, InertKey, Settings, setting
+from kourou.client.settings_consumer import ConsumerSettings as ConsumerSettings
+from kourou.client.settings_consumer import CorruptPolicy as CorruptPolicy
+from kourou.client.settings_consumer import PullConsumerSettings as PullConsumerSettings
+from kourou.client.settings_forms import consume_timestamp_ms as consume_timestamp_ms
 from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.model.names import AUTO_CREATE_TOPIC
-from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere, MessageModel
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
-DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
-HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+NEVER = 2**31 - 1
+"""What users of RocketMQ write for "never"."""
+
+ZLIB_BEST = zlib.Z_BEST_COMPRESSION
 
 
 class CompressionKind(StrEnum):
@@ -42,28 +50,32 @@ class CompressionKind(StrEnum):
     ZSTD = "ZSTD"
 
 
-class CorruptPolicy(StrEnum):
-    """What a consumer does at a message that fails its check at the broker."""
-
-    SKIP = "SKIP"
-    HOLD = "HOLD"
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings(Settings):
     """What producers and consumers of one client share (RocketMQ `ClientConfig`)."""
+
+    inert_keys: ClassVar[Mapping[str, InertKey]] = inert.CLIENT_KEYS
 
     namesrv_addr: str = setting(
         "", "Name servers as host:port;host:port; empty: see discovery.", rocketmq="namesrvAddr"
     )
     namesrv_list_url: str = setting(
-        "", "HTTP address of a name server list; empty: that way of discovery is off."
+        "",
+        "HTTP address of a name server list; empty: that way of discovery is off.",
+        form=forms.URL,
     )
     namesrv_list_interval_ms: int = setting(
-        LIST_REFRESH_MS, "How often the HTTP list is asked.", minimum=1_000
+        LIST_REFRESH_MS,
+        "How often the HTTP list is asked.",
+        unit="ms",
+        minimum=1_000,
+        maximum=DAY_MS,
     )
     client_ip: str = setting(
-        "", "This machine's address in client ids; empty: found out.", rocketmq="clientIP"
+        "",
+        "This machine's address in client ids and messages; empty: found out.",
+        rocketmq="clientIP",
+        form=forms.ADDRESS,
     )
     instance_name: str = setting(
         "DEFAULT",
@@ -78,34 +90,50 @@ class ClientSettings(Settings):
     )
     callback_threads: int = setting(
         4,
-        "Threads that run the callbacks of send_async.",
+        "Threads that run the callbacks of the blocking client's send_async.",
         rocketmq="clientCallbackExecutorThreads",
         minimum=1,
         maximum=1_024,
     )
     poll_name_server_interval_ms: int = setting(
-        30_000, "How often routes are refreshed.", rocketmq="pollNameServerInterval", minimum=10
+        30_000,
+        "How often routes are refreshed.",
+        rocketmq="pollNameServerInterval",
+        unit="ms",
+        minimum=10,
+        maximum=HOUR_MS,
     )
     heartbeat_broker_interval_ms: int = setting(
-        30_000, "How often brokers hear from us.", rocketmq="heartbeatBrokerInterval", minimum=10
+        30_000,
+        "How often brokers hear from us; they forget who is silent for channelExpiredTimeout.",
+        rocketmq="heartbeatBrokerInterval",
+        unit="ms",
+        minimum=10,
+        maximum=HOUR_MS,
     )
     persist_consumer_offset_interval_ms: int = setting(
         5_000,
         "How often consumers commit their offsets.",
         rocketmq="persistConsumerOffsetInterval",
+        unit="ms",
         minimum=10,
+        maximum=HOUR_MS,
     )
     rebalance_interval_ms: int = setting(
         20_000,
         "How often queues are shared out again without a notice.",
         rocketmq="rebalanceInterval",
+        unit="ms",
         minimum=10,
+        maximum=HOUR_MS,
     )
     tracing: bool = setting(
         True, "Make OpenTelemetry spans if the application or its environment has set that up."
     )
     trace_otlp_endpoint: str = setting(
-        "", "Where spans go, as http://host:4318; empty: as OTEL_… variables say, else nowhere."
+        "",
+        "Where spans go, as http://host:4318; empty: as OTEL_… variables say, else nowhere.",
+        form=forms.URL,
     )
     trace_sample_ratio: float = setting(
         1.0,
@@ -117,6 +145,7 @@ class ClientSettings(Settings):
         3_000,
         "Deadline of a request that has none of its own.",
         rocketmq="mqClientApiTimeout",
+        unit="ms",
         minimum=1,
         maximum=limits.DEADLINE_MS_MAX,
     )
@@ -134,6 +163,8 @@ class ClientSettings(Settings):
 class ProducerSettings(Settings):
     """How messages are sent (RocketMQ `DefaultMQProducer`)."""
 
+    inert_keys: ClassVar[Mapping[str, InertKey]] = inert.PRODUCER_KEYS
+
     producer_group: str = setting(
         DEFAULT_PRODUCER_GROUP,
         "Name of the set of producers this one belongs to.",
@@ -144,15 +175,16 @@ class ProducerSettings(Settings):
     )
     default_topic_queue_nums: int = setting(
         4,
-        "Queues of a topic that the first send creates.",
+        "Queues of a topic that the first send creates; brokers have a bound of their own.",
         rocketmq="defaultTopicQueueNums",
         minimum=1,
-        maximum=65_535,
+        maximum=limits.TOPIC_QUEUES_MAX,
     )
     send_timeout_ms: int = setting(
         10_000,
         "Time for a send with all its attempts.",
         rocketmq="sendMsgTimeout",
+        unit="ms",
         minimum=1,
         maximum=limits.DEADLINE_MS_MAX,
     )
@@ -177,31 +209,46 @@ class ProducerSettings(Settings):
         limits.COMPRESS_OVER_BYTES,
         "Bodies of this size and more are compressed.",
         rocketmq="compressMsgBodyOverHowmuch",
-        minimum=1,
+        unit="bytes",
+        minimum=0,
+        maximum=NEVER,
     )
     compression: CompressionKind = setting(
         CompressionKind.ZLIB, "How bodies are compressed.", rocketmq="compressType"
     )
     compression_level: int = setting(
-        5, "Compression level; higher is smaller and slower.", rocketmq="compressLevel", minimum=0
+        5,
+        "Higher is smaller and slower; ZLIB has 0 to 9, ZSTD 0 to 22, LZ4 none.",
+        rocketmq="compressLevel",
+        minimum=0,
+        maximum=22,
     )
     message_size_bytes_max: int = setting(
         limits.BODY_SIZE_BYTES_MAX,
         "Bodies above this are refused before they travel.",
         rocketmq="maxMessageSize",
+        unit="bytes",
         minimum=1,
         maximum=limits.BODY_SIZE_BYTES_MAX,
     )
     unsent_count_max: int = setting(
-        65_536, "Messages that wait for an answer before a send has to wait.", minimum=1
+        65_536,
+        "Messages that wait for an answer before a send has to wait.",
+        minimum=1,
+        maximum=NEVER,
     )
     unsent_size_bytes_max: int = setting(
-        64 * 1024 * 1024, "Their bytes, likewise.", minimum=limits.BODY_SIZE_BYTES_MAX
+        64 * 1024 * 1024,
+        "Their bytes, likewise.",
+        unit="bytes",
+        minimum=limits.BODY_SIZE_BYTES_MAX,
+        maximum=1 << 40,
     )
     transaction_check_listener: Callable[..., Any] | None = setting(
         None,
         "Answers a broker's question about a half message; plain sends do without.",
         rocketmq="transactionCheckListener",
+        form=FUNCTION,
         without_effect=True,
     )
     check_threads_min: int = setting(
@@ -209,6 +256,7 @@ class ProducerSettings(Settings):
         "Threads that answer such questions, at least.",
         rocketmq="checkThreadPoolMinSize",
         minimum=1,
+        maximum=1_000,
         without_effect=True,
     )
     check_threads_max: int = setting(
@@ -216,6 +264,7 @@ class ProducerSettings(Settings):
         "Threads that answer such questions, at most.",
         rocketmq="checkThreadPoolMaxSize",
         minimum=1,
+        maximum=1_000,
         without_effect=True,
     )
     check_requests_max: int = setting(
@@ -223,196 +272,14 @@ class ProducerSettings(Settings):
         "Questions that may wait for a thread.",
         rocketmq="checkRequestHoldMax",
         minimum=1,
+        maximum=NEVER,
         without_effect=True,
     )
 
-
-@dataclass(frozen=True, kw_only=True)
-class ConsumerSettings(Settings):
-    """How a push consumer pulls and hands over (RocketMQ `DefaultMQPushConsumer`)."""
-
-    consumer_group: str = setting(
-        DEFAULT_CONSUMER_GROUP,
-        "Name of the set of consumers that share the messages.",
-        rocketmq="consumerGroup",
-    )
-    message_model: MessageModel = setting(
-        MessageModel.CLUSTERING, "Share the messages, or all to all.", rocketmq="messageModel"
-    )
-    consume_from_where: ConsumeFromWhere = setting(
-        ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        "Where a group without progress begins.",
-        rocketmq="consumeFromWhere",
-    )
-    consume_timestamp: str = setting(
-        "",
-        "Local time yyyyMMddHHmmss for CONSUME_FROM_TIMESTAMP; empty: half an hour ago.",
-        rocketmq="consumeTimestamp",
-    )
-    allocation: Allocation = setting(
-        Averagely(), "How queues are shared out.", rocketmq="allocateMessageQueueStrategy"
-    )
-    consume_threads_min: int = setting(
-        10,
-        "Threads for plain functions as handlers, at least.",
-        rocketmq="consumeThreadMin",
-        minimum=1,
-        maximum=1_000,
-    )
-    consume_threads_max: int = setting(
-        20,
-        "Handlers that run at once, at most: threads, or coroutines on your loop.",
-        rocketmq="consumeThreadMax",
-        minimum=1,
-        maximum=1_000,
-    )
-    consume_concurrently_max_span: int = setting(
-        2_000,
-        "Pause pulling when cached offsets of a queue lie further apart.",
-        rocketmq="consumeConcurrentlyMaxSpan",
-        minimum=1,
-        maximum=65_535,
-    )
-    pull_threshold_for_queue: int = setting(
-        1_000,
-        "Pause pulling when more messages of a queue are cached.",
-        rocketmq="pullThresholdForQueue",
-        minimum=1,
-        maximum=65_535,
-    )
-    pull_threshold_size_for_queue_mib: int = setting(
-        100,
-        "Pause pulling when more MiB of a queue are cached.",
-        rocketmq="pullThresholdSizeForQueue",
-        minimum=1,
-        maximum=1_024,
-    )
-    pull_interval_ms: int = setting(
-        0,
-        "Pause after every pull that brought messages.",
-        rocketmq="pullInterval",
-        minimum=0,
-        maximum=65_535,
-    )
-    consume_message_batch_max_size: int = setting(
-        1,
-        "Messages that one call of the handler takes, at most.",
-        rocketmq="consumeMessageBatchMaxSize",
-        minimum=1,
-        maximum=limits.PULL_MESSAGES_MAX,
-    )
-    pull_batch_size: int = setting(
-        32,
-        "Messages a pull asks for when pull_size_bytes is 0.",
-        rocketmq="pullBatchSize",
-        minimum=1,
-        maximum=1_024,
-    )
-    pull_size_bytes: int = setting(
-        1024 * 1024,
-        "Bytes a bulk pull asks for; 0: pulls by pull_batch_size under RocketMQ's limits.",
-        minimum=0,
-        maximum=limits.PULL_SIZE_BYTES_MAX,
-    )
-    max_reconsume_times: int = setting(
-        -1,
-        "Attempts after the first; -1: the group's own number (16).",
-        rocketmq="maxReconsumeTimes",
-        minimum=-1,
-        maximum=65_535,
-        without_effect=True,
-    )
-    redelivery_delay_ms: int = setting(
-        1_000,
-        "Pause before a failed message is handed over again.",
-        rocketmq="suspendCurrentQueueTimeMillis",
-        minimum=10,
-        maximum=30_000,
-    )
-    broker_suspend_max_time_ms: int = setting(
-        15_000,
-        "How long a broker holds a pull without messages.",
-        rocketmq="brokerSuspendMaxTimeMillis",
-        minimum=0,
-        maximum=60_000,
-    )
-    consumer_timeout_ms_when_suspend: int = setting(
-        30_000,
-        "How long we wait for a held pull.",
-        rocketmq="consumerTimeoutMillisWhenSuspend",
-        minimum=1,
-        maximum=limits.DEADLINE_MS_MAX,
-    )
-    on_corrupt: CorruptPolicy = setting(
-        CorruptPolicy.SKIP,
-        "At an unreadable message: SKIP logs an error and goes on, HOLD waits for repair.",
-    )
-    pull_pause_ms_when_exception: int = setting(
-        1_000,
-        "Pause after a pull that failed.",
-        rocketmq="pullTimeDelayMillsWhenException",
-        minimum=1,
-    )
-    await_termination_ms: int = setting(
-        30_000,
-        "How long closing waits for running handlers.",
-        rocketmq="awaitTerminationMillisWhenShutdown",
-        minimum=0,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PullConsumerSettings(Settings):
-    """How a pull consumer asks (RocketMQ `DefaultMQPullConsumer`)."""
-
-    consumer_group: str = setting(
-        DEFAULT_CONSUMER_GROUP, "Name of the group.", rocketmq="consumerGroup"
-    )
-    message_model: MessageModel = setting(
-        MessageModel.BROADCASTING,
-        "Share the messages, or all to all.",
-        rocketmq="messageModel",
-    )
-    broker_suspend_max_time_ms: int = setting(
-        20_000,
-        "How long a broker holds a pull without messages.",
-        rocketmq="brokerSuspendMaxTimeMillis",
-        minimum=0,
-        maximum=60_000,
-    )
-    consumer_timeout_ms_when_suspend: int = setting(
-        30_000,
-        "How long we wait for a held pull.",
-        rocketmq="consumerTimeoutMillisWhenSuspend",
-        minimum=1,
-        maximum=limits.DEADLINE_MS_MAX,
-    )
-    consumer_pull_timeout_ms: int = setting(
-        10_000,
-        "How long we wait for a pull that is not held.",
-        rocketmq="consumerPullTimeoutMillis",
-        minimum=1,
-        maximum=limits.DEADLINE_MS_MAX,
-    )
-    message_queue_listener: Callable[[str, list[MessageQueue]], None] | None = setting(
-        None,
-        "Called with a topic and its queues when they changed.",
-        rocketmq="messageQueueListener",
-    )
-    register_topics: tuple[str, ...] = setting(
-        (), "Topics whose queues are watched.", rocketmq="registerTopics"
-    )
-    allocation: Allocation = setting(
-        Averagely(), "How queues are shared out.", rocketmq="allocateMessageQueueStrategy"
-    )
-
-
-def consume_timestamp_ms(text: str, now_ms: int) -> int:
-    """`yyyyMMddHHmmss` in local time as ms since the epoch; half an hour ago when empty."""
-    if not text:
-        return now_ms - HOUR_MS // 2
-    try:
-        moment = datetime.strptime(text, "%Y%m%d%H%M%S").astimezone()
-    except ValueError:
-        raise ConfigError(f"consumeTimestamp {text!r} is no yyyyMMddHHmmss") from None
-    return int(moment.timestamp() * 1000)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compression is CompressionKind.ZLIB and self.compression_level > ZLIB_BEST:
+            raise ConfigError(
+                f"compression_level (compressLevel) is {self.compression_level}; "
+                f"for ZLIB it must be between 0 and {ZLIB_BEST}"
+            )

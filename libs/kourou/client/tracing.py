@@ -222,9 +222,9 @@ class ClientTracing:
     def plain_handler(self, group: str, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A plain function as handler, traced."""
 
-        def traced(item: Item) -> None:
+        def traced(item: Item) -> Any:
             with self.processing(group, item):
-                handler(item)
+                return handler(item)
 
         return traced
 

@@ -73,7 +73,7 @@ async def test_listing_joins_brokers(cluster, broker, mq):
     assert [group.name for group in await mq.admin.groups.list()] == ["g", "h", "i"]
 
 
-@pytest.mark.feature("F006", "F363")
+@pytest.mark.feature("F363")
 async def test_who_is_there(cluster, broker, mq):
     other = cluster.broker("broker-b")
     me = Connection(client_id="me", client_addr="1.1.1.1:5", language="PYTHON", version=401)

@@ -33,7 +33,7 @@ def ids(strategy: Allocation, count: int, clients: list[str], broker: str) -> li
     ]
 
 
-@pytest.mark.feature("F207")
+@pytest.mark.feature("F207", "F015")
 def test_averagely_vector():
     assert ids(Averagely(), 8, CIDS, "brokerA") == [[0, 1, 2], [3, 4, 5], [6, 7]]
 

@@ -27,7 +27,7 @@ async def test_closing_waits_for_outcomes(cluster, producing):
     assert all(future.result().status is SendStatus.SEND_OK for future in futures)
 
 
-@pytest.mark.feature("F005", "F006")
+@pytest.mark.feature("F005")
 async def test_a_producer_joins_its_group_and_leaves_it(cluster, producing):
     broker = cluster.broker()
     async with producing() as mq:
@@ -38,7 +38,6 @@ async def test_a_producer_joins_its_group_and_leaves_it(cluster, producing):
     assert (identity, "p") in broker.left
 
 
-@pytest.mark.feature("F177")
 async def test_another_producer_beside_the_clients_own(cluster, producing):
     broker = cluster.broker()
     async with producing() as mq, mq.producer(ProducerSettings(producer_group="other")) as other:

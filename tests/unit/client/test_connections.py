@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.connections import Connections, body_of, header_of
+from kourou.client.connections import HURRIED_MS, Connections, body_of, header_of
 from kourou.errors import Code, DecodeError, NoPermission, Unavailable
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
@@ -52,6 +52,20 @@ async def test_error_codes_are_raised_as_their_class(broker, connections):
     with pytest.raises(DecodeError, match="GetMaxOffsetResponse"):
         header_of(reply, GetMaxOffsetResponse)
     assert bytes(body_of(reply)) == b""
+
+
+async def test_a_hurried_question_goes_only_where_a_connection_stands(cluster, broker, connections):
+    with pytest.raises(Unavailable, match="no connection"):
+        await connections.ask(broker.address, ASK, timeout_ms=100, hurried=True)
+    assert cluster.wires == [], "none is opened for it"
+    wire = connections.to(broker.address)
+    await connections.ask(broker.address, ASK, timeout_ms=60_000, hurried=True)
+    await connections.ask(broker.address, ASK, timeout_ms=100, hurried=True)
+    assert [left for _, left in wire.deadlines] == [HURRIED_MS, 100]
+    cluster.down.add(broker.address)
+    with pytest.raises(Unavailable, match="no connection"):
+        await connections.ask(broker.address, ASK, timeout_ms=100, hurried=True)
+    assert len(wire.deadlines) == 2, "it is not even asked"
 
 
 async def test_servers_without_a_route_are_dropped_but_never_name_servers(

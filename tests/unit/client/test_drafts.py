@@ -25,7 +25,6 @@ def stored(draft: bytes):
     return decode_record(record)
 
 
-@pytest.mark.feature("F173")
 def test_every_field_arrives():
     draft = drafting().draft(
         PLACE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 
@@ -101,6 +102,25 @@ async def test_not_more_coroutines_than_allowed_run_at_once():
     runner.hand(range(10))
     await reports.wait()
     assert most == 3
+    await runner.close(1000)
+
+
+async def test_an_item_does_not_wait_behind_a_handler_that_does():
+    gate = asyncio.Event()
+
+    async def handler(item):
+        if item == 0:
+            await gate.wait()
+        else:
+            gate.set()
+
+    reports = Reports(2)
+    runner = await coroutine_runner(handler, reports, concurrency=2)
+    runner.hand([0])
+    await asyncio.sleep(0)
+    runner.hand([1])
+    await reports.wait()
+    assert reports.done == [1, 0]
     await runner.close(1000)
 
 
@@ -213,6 +233,60 @@ async def test_functions_run_in_threads_between_the_two_numbers():
     await reports.wait()
     assert runner.threads == 3
     assert await runner.close(5000)
+
+
+async def test_an_item_does_not_wait_behind_a_function_that_does():
+    gate, inside = threading.Event(), threading.Event()
+
+    def handler(item):
+        if item == 0:
+            inside.set()
+            gate.wait(10)
+        else:
+            gate.set()
+
+    reports = Reports(2)
+    runner = thread_runner(handler, reports, threads_min=1, threads_max=2)
+    runner.hand([0])
+    assert inside.wait(10)
+    runner.hand([1])
+    await reports.wait()
+    assert reports.done == [1, 0]
+    assert await runner.close(5000)
+
+
+async def test_the_most_threads_win_over_the_least():
+    runner = thread_runner(print, Reports(1), threads_min=3, threads_max=2)
+    assert runner.threads == 2
+    assert await runner.close(5000)
+
+
+async def test_a_function_that_gives_a_coroutine_has_failed():
+    async def work(item):
+        return item
+
+    reports = Reports(1)
+    runner = thread_runner(lambda item: work(item), reports)
+    runner.hand([1])
+    await reports.wait()
+    assert reports.done == []
+    assert "nobody awaits" in reports.errors[0][1]
+    assert await runner.close(5000)
+
+
+def test_whose_calls_must_be_awaited():
+    class Called:
+        async def __call__(self, item):
+            return item
+
+        async def method(self, item):
+            return item
+
+    called = Called()
+    for handler in (called, called.method, functools.partial(called.method)):
+        assert handlers.is_coroutine_handler(handler)
+    assert not handlers.is_coroutine_handler(print)
+    assert not handlers.is_coroutine_handler(Called)
 
 
 async def test_a_function_that_raises_is_reported():

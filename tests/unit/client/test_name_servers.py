@@ -42,7 +42,7 @@ async def choose(cluster):
         connections.close()
 
 
-@pytest.mark.feature("F026", "F027")
+@pytest.mark.feature("F026")
 async def test_one_is_chosen_at_random_and_kept(cluster, choose):
     choice = choose()
     for _ in range(3):

@@ -13,7 +13,7 @@ from kourou.errors import (
 from kourou.model.queue import MessageQueue
 
 
-@pytest.mark.feature("F162", "F010")
+@pytest.mark.feature("F162", "F010", "F058")
 async def test_messages_take_turns_over_queues_and_brokers(cluster, producing):
     brokers = [cluster.broker("broker-a"), cluster.broker("broker-b")]
     cluster.topics["T"] = (3, 3)
@@ -41,7 +41,7 @@ async def test_without_a_default_topic_an_unknown_topic_is_an_error(cluster, pro
             await mq.send("New", b"x")
 
 
-@pytest.mark.feature("F163", "F179")
+@pytest.mark.feature("F163")
 async def test_three_ways_to_choose_the_queue(cluster, producing):
     cluster.broker()
     cluster.topics["T"] = (8, 8)
@@ -76,7 +76,6 @@ async def test_delays_are_refused(cluster, producing):
             await mq.send_many([Message("T", b"", delay_level=1)])
 
 
-@pytest.mark.feature("F173")
 async def test_wait_false_asks_for_an_early_answer(cluster, producing):
     broker = cluster.broker()
     async with producing() as mq:

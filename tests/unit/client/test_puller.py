@@ -71,7 +71,6 @@ async def test_a_refusal_has_no_place(broker, pull):
     assert (pulled.code, pulled.remark, pulled.next_offset) == (Code.NO_PERMISSION, "no", -1)
 
 
-@pytest.mark.feature("F274")
 async def test_the_suggested_member_is_asked_next(cluster, broker, pull):
     follower = cluster.broker("follower")
     del cluster.brokers[follower.address]

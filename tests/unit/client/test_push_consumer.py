@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
+from kourou.client.connections import HURRIED_MS
 from kourou.errors import BadRequest
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
+from kourou.protocol.messages.membership import UnregisterClient
+from kourou.protocol.messages.offsets import UpdateConsumerOffset
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -86,7 +89,7 @@ async def test_progress_is_committed_in_intervals(broker, consuming, tools):
         await committed.wait()
 
 
-@pytest.mark.feature("F228", "F196", "F213")
+@pytest.mark.feature("F228", "F196")
 async def test_a_failed_message_comes_again_and_holds_the_offset(broker, consuming, caplog, tools):
     await tools.fill(consuming, 4)
     inbox, attempts = tools.Inbox(4), {}
@@ -156,7 +159,7 @@ async def test_one_thread_one_queue_keeps_the_order(broker, consuming, cluster, 
     assert inbox.bodies == [b"%d" % number for number in range(200)]
 
 
-@pytest.mark.feature("F007", "F202", "F203", "F201")
+@pytest.mark.feature("F007", "F202", "F203", "F201", "F015", "F191")
 async def test_members_share_the_queues_and_take_over(broker, consuming, tools):
     await tools.fill(consuming, 40)
     async with consuming() as first_mq:
@@ -212,7 +215,6 @@ async def test_one_client_is_one_member(broker, consuming, tools):
             await mq.listen("T", tools.Inbox(1).handle).start()
 
 
-@pytest.mark.feature("F007")
 async def test_leaving_is_told(broker, consuming, tools):
     async with consuming() as mq:
         async with mq.listen("T", tools.Inbox(1).handle):
@@ -390,6 +392,44 @@ async def test_closing_does_not_wait_for_ever(broker, consuming, caplog, tools):
     assert "handlers still run" in caplog.text
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 0
     gate.set()
+
+
+@pytest.mark.fault
+async def test_closing_waits_for_no_broker_that_is_gone(broker, consuming, cluster, tools, caplog):
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(8)
+    mq = consuming()
+    async with mq:
+        await mq.send("T", b"last")
+        async with mq.listen("T", inbox.handle) as listener:
+            await inbox.full.wait()
+            await tools.until(broker, lambda: listener.counts.consumed == 9)
+            wires = cluster.wires_to(broker)
+            cluster.down.add(broker.address)
+            asked = [wire.deadlines[:] for wire in wires]
+            await listener.close()
+    last_words = {UpdateConsumerOffset.code, UnregisterClient.code}
+    for wire, before in zip(wires, asked, strict=True):
+        # A heartbeat may still be due, or a pull; closing waits for neither.
+        assert not last_words & {code for code, _ in wire.deadlines[len(before) :]}
+    assert "not committed at close, so messages will come again" in caplog.text
+    assert "there is no connection" in caplog.text
+
+
+async def test_what_closing_asks_of_a_broker_that_lives_has_a_short_deadline(
+    broker, consuming, cluster, tools
+):
+    await tools.fill(consuming, 4)
+    inbox = tools.Inbox(4)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await inbox.full.wait()
+        await tools.until(broker, lambda: listener.counts.consumed == 4)
+        [wire] = cluster.wires_to(broker)
+        before = len(wire.deadlines)
+        await listener.close()
+        asked = dict(wire.deadlines[before:])
+    assert asked[UpdateConsumerOffset.code] == asked[UnregisterClient.code] == HURRIED_MS
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 4
 
 
 async def test_a_broken_topic_name_leaves_nothing_behind(broker, consuming, tools):

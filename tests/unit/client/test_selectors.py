@@ -61,7 +61,6 @@ def test_avoidance_and_retry_together():
     assert queue in A, "b is avoided, so the last broker is still the better one"
 
 
-@pytest.mark.feature("F179")
 def test_one_key_one_queue():
     assert queue_of_key(A, "order-7") is queue_of_key(A, "order-7")
     spread = {queue_of_key(A, f"order-{number}") for number in range(50)}

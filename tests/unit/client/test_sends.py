@@ -11,7 +11,7 @@ from kourou.model.queue import MessageQueue
 from kourou.protocol.frames import Kind
 
 
-@pytest.mark.feature("F164", "F173", "F001")
+@pytest.mark.feature("F164", "F001")
 async def test_one_message(cluster, producing):
     broker = cluster.broker()
     cluster.topics["T"] = (4, 4)
@@ -42,7 +42,7 @@ async def test_what_is_sent_in_one_turn_travels_in_one_frame(cluster, producing)
     assert len({(one.queue, one.offset) for one in results}) == 40
 
 
-@pytest.mark.feature("F178", "F179")
+@pytest.mark.feature("F178")
 @pytest.mark.parametrize("used", [False, True])
 async def test_messages_of_one_key_stay_in_order(cluster, producing, used):
     broker = cluster.broker()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 import pytest
 
 from kourou.client import setting as setting_module
-from kourou.client.setting import Settings, setting
+from kourou.client.setting import InertKey, Settings, setting
+from kourou.client.settings import ClientSettings
 from kourou.errors import ConfigError
 
 
@@ -20,11 +22,16 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Settings):
-    count: int = setting(3, "How many.", rocketmq="howMany", minimum=1, maximum=9)
+    inert_keys: ClassVar = {
+        "oldKey": InertKey("usual", "nobody needs it"),
+        "dangerous": InertKey("false", "it would hurt", refused=True),
+    }
+    count: int = setting(3, "How many.", rocketmq="howMany", unit="apples", minimum=1, maximum=9)
     least: int = setting(5, "At least.", minimum=5)
     on: bool = setting(False, "Whether.", rocketmq="switchedOn")
     mode: Mode = setting(Mode.SLOW, "How.", rocketmq="mode")  # noqa: RUF009 - a field, as dataclasses.field() makes
     names: tuple[str, ...] = setting((), "Which.", rocketmq="names")
+    table: dict[str, str] = setting({}, "Which by which.", rocketmq="table")  # noqa: RUF009 - as above
     someday: int = setting(0, "Later.", rocketmq="someDay", without_effect=True)
 
 
@@ -47,9 +54,62 @@ def test_texts_that_mean_nothing(settings):
         Sample.from_rocketmq(**settings)
 
 
-def test_only_rocketmq_names_are_taken():
-    with pytest.raises(ConfigError):
-        Sample.from_rocketmq(least=7)
+@pytest.mark.parametrize("name", ["howmany", "HOWMANY", "count", "howMuny"])
+def test_an_unknown_name_tells_the_nearest(name):
+    with pytest.raises(ConfigError, match=rf"no setting '{name}'.*did you mean howMany"):
+        Sample.from_rocketmq(**{name: 1})
+
+
+def test_a_name_that_is_near_to_none_tells_none():
+    with pytest.raises(ConfigError) as refusal:
+        Sample.from_rocketmq(xyzzy=1)
+    assert str(refusal.value) == "Sample has no setting 'xyzzy'"
+
+
+def test_texts_of_enums_and_lists_are_kept_as_such():
+    made = Sample(mode="FAST", names=["a", "b"])
+    assert made.mode is Mode.FAST
+    assert made.names == ("a", "b")
+    with pytest.raises(ConfigError, match="texts"):
+        Sample(names="ab")
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "3.0", "", "0x3", "9" * 20])
+def test_only_plain_numbers_are_numbers(text):
+    with pytest.raises(ConfigError, match=r"howMany.*a whole number between 1 and 9 apples"):
+        Sample.from_rocketmq(howMany=text)
+
+
+def test_a_long_value_is_not_shown_whole():
+    with pytest.raises(ConfigError) as refusal:
+        Sample(names=["x"] * 500 + [7])
+    assert len(str(refusal.value)) < 300
+
+
+def test_a_mapping_is_the_settings_own():
+    given = {"a": "1"}
+    made = Sample(table=given)
+    given["b"] = "2"
+    assert made.table == {"a": "1"}
+    assert Sample().table is not Sample().table
+    assert hash(made) == hash(Sample())
+    with pytest.raises(ConfigError, match="texts by text"):
+        Sample(table={"a": 1})
+
+
+def test_inert_keys_are_passed_over_said_or_refused(caplog, monkeypatch):
+    monkeypatch.setattr(setting_module, "_warned", set())
+    assert Sample.from_rocketmq(oldKey="Usual", dangerous="false") == Sample()
+    assert not caplog.records, "their usual values say nothing new"
+    assert Sample.from_rocketmq(oldKey="9") == Sample()
+    assert "oldKey has no effect in this version of Kourou: nobody needs it" in caplog.text
+    with pytest.raises(ConfigError, match=r"dangerous is True.*it would hurt"):
+        Sample.from_rocketmq(dangerous=True)
+
+
+def test_what_rocketmq_has_no_name_for_goes_by_ours_in_its_style():
+    assert Sample.from_rocketmq(least="7").least == 7
+    assert ClientSettings.from_rocketmq(logMessages="true").log_messages is True
 
 
 def test_a_description_has_everything():
@@ -61,6 +121,7 @@ def test_a_description_has_everything():
         "rocketmq": "howMany",
         "minimum": 1,
         "maximum": 9,
+        "unit": "apples",
         "without_effect": False,
     }
     assert Sample.describe()[-1]["without_effect"] is True

@@ -1,0 +1,65 @@
+"""Keys that users of RocketMQ's clients have in their files and that do nothing in Kourou.
+
+Lives here: their names with RocketMQ 4.9's defaults and why they do nothing, as data. May not live
+here: keys that Kourou has (kourou.client.settings).
+
+They are accepted with a warning, so that a client's properties can be brought along as they are;
+their usual value says nothing new and is passed over in silence. Where going on without a key
+would do harm (messages in clear text, messages in another topic than meant) it is refused.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kourou.client.setting import InertKey
+
+CLIENT_KEYS: Mapping[str, InertKey] = {
+    "accessChannel": InertKey("LOCAL", "it tells a vendor's cloud from other places"),
+    "decodeDecompressBody": InertKey("true", "bodies are decompressed when they are looked at"),
+    "decodeReadBody": InertKey("true", "bodies are read when they are looked at"),
+    "enableStreamRequestType": InertKey("false", "requests have one type"),
+    "language": InertKey("JAVA", "brokers treat all languages alike"),
+    "namespace": InertKey(
+        "", "give topics and groups their full names, namespace%name", refused=True
+    ),
+    "namespaceInitialized": InertKey("false", "there are no namespaces"),
+    "unitMode": InertKey("false", "brokers make no difference between units; unitName counts"),
+    "useTLS": InertKey("false", "connections are in clear text", refused=True),
+    "vipChannelEnabled": InertKey("false", "a broker has one port for clients"),
+}
+"""RocketMQ 4.9 `ClientConfig`."""
+
+PRODUCER_KEYS: Mapping[str, InertKey] = {
+    "customizedTraceTopic": InertKey("", "traces leave by OpenTelemetry; see the setting tracing"),
+    "enableMsgTrace": InertKey("false", "traces leave by OpenTelemetry; see the setting tracing"),
+    "latencyMax": InertKey("", "the table of latencies is fixed"),
+    "notAvailableDuration": InertKey("", "the table of latencies is fixed"),
+    "retryTimesWhenSendAsyncFailed": InertKey(
+        "2", "retryTimesWhenSendFailed counts for all ways of sending"
+    ),
+    "sendMessageWithVIPChannel": InertKey("false", "a broker has one port for clients"),
+    "unitMode": InertKey("false", "brokers make no difference between units; unitName counts"),
+}
+"""RocketMQ 4.9 `DefaultMQProducer`."""
+
+CONSUMER_KEYS: Mapping[str, InertKey] = {
+    "adjustThreadPoolNumsThreshold": InertKey("100000", "RocketMQ does nothing with it either"),
+    "consumeTimeout": InertKey("15", "a handler that runs long keeps its message"),
+    "customizedTraceTopic": InertKey("", "traces leave by OpenTelemetry; see the setting tracing"),
+    "enableMsgTrace": InertKey("false", "traces leave by OpenTelemetry; see the setting tracing"),
+    "popBatchNums": InertKey("32", "messages are pulled"),
+    "popInvisibleTime": InertKey("60000", "messages are pulled"),
+    "popThresholdForQueue": InertKey("96", "messages are pulled"),
+    "postSubscriptionWhenPull": InertKey("false", "every pull carries its subscription"),
+    "unitMode": InertKey("false", "brokers make no difference between units; unitName counts"),
+}
+"""RocketMQ 4.9 `DefaultMQPushConsumer`, with 5's keys for pops."""
+
+PULL_CONSUMER_KEYS: Mapping[str, InertKey] = {
+    "maxReconsumeTimes": InertKey("16", "whoever pulls decides about attempts"),
+    "unitMode": InertKey("false", "brokers make no difference between units; unitName counts"),
+}
+"""RocketMQ 4.9 `DefaultMQPullConsumer`."""
