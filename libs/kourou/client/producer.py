@@ -29,6 +29,7 @@ from kourou.client.send_desk import SendDesk, lane_to
 from kourou.client.session import Session
 from kourou.client.settings import ProducerSettings
 from kourou.errors import BadRequest, NoPermission, Unavailable
+from kourou.model.limits import DEADLINE_MS_MAX
 from kourou.model.message import Message
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.queue import MessageQueue
@@ -51,6 +52,10 @@ class Choice(NamedTuple):
 
 
 ROUND_ROBIN = Choice()
+
+_TERMS_MAX = 1_024
+_SPECIAL_LANES_MAX = 4_096
+"""What is remembered for sends with timeouts of their own; an application may compute them."""
 
 
 class TopicLanes:
@@ -77,6 +82,8 @@ class TopicLanes:
             if usual is None:
                 raise Unavailable(f"broker {queue.broker_name} has no leader now")
             lane = usual.under(terms)
+            if len(self.special) >= _SPECIAL_LANES_MAX:
+                self.special.clear()
             if not terms.batch:  # a batch's terms are its own and never come again
                 self.special[key] = lane
         return lane
@@ -158,15 +165,18 @@ class ProducerCore:
         key = (timeout_ms, wait, oneway, pinned)
         terms = self._terms.get(key)
         if terms is None:
-            if timeout_ms < 1:
-                raise BadRequest(f"the timeout is {timeout_ms} ms; it must be positive")
+            _check_timeout(timeout_ms)
             attempts = 1 if oneway or pinned else self._usual.attempts
+            if len(self._terms) >= _TERMS_MAX:
+                self._terms.clear()
             terms = self._terms[key] = Terms(timeout_ms, attempts, wait, oneway, pinned)
         return terms
 
     def batch_terms(self, *, timeout_ms: int | None, pinned: bool, wait: bool) -> Terms:
         """Terms of their own, so that a batch travels alone in one frame."""
         usual = self._usual
+        if timeout_ms is not None:
+            _check_timeout(timeout_ms)
         return Terms(
             usual.timeout_ms if timeout_ms is None else timeout_ms,
             1 if pinned else usual.attempts,
@@ -283,3 +293,11 @@ class ProducerCore:
             maker = UniqKeyGenerator(ip, os.getpid(), next(self._key_makers))
             self._keys.maker = maker
         return maker
+
+
+def _check_timeout(timeout_ms: Any) -> None:
+    """Raise BadRequest for what is no time in whole milliseconds."""
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int):
+        raise BadRequest(f"timeout_ms is {timeout_ms!r}; it must be a whole number of milliseconds")
+    if not 0 < timeout_ms <= DEADLINE_MS_MAX:
+        raise BadRequest(f"timeout_ms is {timeout_ms}; it must lie in 1 to {DEADLINE_MS_MAX}")

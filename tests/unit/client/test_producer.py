@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou import Message
+from kourou.client import producer as producer_module
 from kourou.errors import (
     BadRequest,
     NoPermission,
@@ -91,3 +92,28 @@ async def test_a_timeout_of_its_own(cluster, producing):
         await mq.send("T", b"", timeout_ms=50)
         with pytest.raises(BadRequest):
             await mq.send("T", b"", timeout_ms=0)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 0.5, 500.0, True, "500", 120_001])
+async def test_what_is_no_time_is_refused_at_once(cluster, producing, timeout_ms):
+    broker = cluster.broker()
+    cluster.topics["T"] = (1, 1)
+    async with producing() as mq:
+        with pytest.raises(BadRequest, match="timeout_ms"):
+            await mq.send("T", b"", timeout_ms=timeout_ms)
+        with pytest.raises(BadRequest, match="timeout_ms"):
+            await mq.send_batch("T", [b""], timeout_ms=timeout_ms)
+    assert not broker.frames
+
+
+async def test_timeouts_that_are_computed_do_not_fill_the_memory(cluster, producing, monkeypatch):
+    monkeypatch.setattr(producer_module, "_TERMS_MAX", 8)
+    monkeypatch.setattr(producer_module, "_SPECIAL_LANES_MAX", 8)
+    cluster.broker()
+    cluster.topics["T"] = (2, 2)
+    async with producing() as mq:
+        for timeout_ms in range(5_000, 5_040):
+            await mq.send("T", b"", timeout_ms=timeout_ms, order_key="k")
+        core = mq._core
+        assert len(core._terms) <= 8
+        assert len(core.known("T").special) <= 8
