@@ -22,8 +22,8 @@ from kourou.engine.events import (
     Recorded,
     SettingChanged,
     decode_record_body,
-    encode_event,
 )
+from kourou.engine.history import told
 from kourou.engine.inputs import Received
 from kourou.engine.owing import Owing
 from kourou.engine.ports import StoreView
@@ -37,6 +37,7 @@ from kourou.protocol.bodies import (
     encode_kv_table,
     encode_properties_text,
 )
+from kourou.protocol.history_body import ToldEvent, encode_told_events
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerConfigResponse,
@@ -109,16 +110,27 @@ class BrokerDesk:
         changes = decode_properties_text(b"".join(received.body))
         events = decide_change(self._control.settings, self._registry, changes)
         try:
-            effects = self._owing.decided(now_ms, received, [*events, *self._entailed(events)])
+            effects = self._owing.decided(now_ms, received, [*events, *self.entailed(events)])
         finally:
             # What was recorded is in force, even if the log had no room for all of it.
-            for event in events:
-                if isinstance(event, SettingChanged):
-                    spec = self._registry.dynamic(event.name)
-                    self._apply(event.name, effective(self._control.settings, spec))
-        if any(isinstance(each, SettingChanged) and each.name in _TOLD for each in events):
-            effects = [*effects, Announce()]
-        return effects
+            self.put_into_force(events)
+        return effects + self.announced(events)
+
+    def entailed(self, events: Sequence[Event]) -> list[Event]:
+        """What else must be recorded together with these changes of settings."""
+        return list(self._entailed(events))
+
+    def put_into_force(self, events: Sequence[Event]) -> None:
+        """Settings that these events may have changed have the value that is recorded."""
+        for event in events:
+            if isinstance(event, SettingChanged):
+                spec = self._registry.dynamic(event.name)
+                self._apply(event.name, effective(self._control.settings, spec))
+
+    def announced(self, events: Sequence[Event]) -> list[Effect]:
+        """Tell name servers, if these changes of settings concern them."""
+        concerned = any(isinstance(one, SettingChanged) and one.name in _TOLD for one in events)
+        return [Announce()] if concerned else []
 
     def runtime(
         self, _now_ms: int, received: Received, _request: GetBrokerRuntimeInfo
@@ -141,7 +153,7 @@ class BrokerDesk:
             raise BadRequest("from_offset must not be negative and max_count at least 1")
         low, high = self._view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
         offset = max(request.from_offset, low)
-        events: list[dict[str, object]] = []
+        events: list[ToldEvent] = []
         if offset < high:
             read = self._view.read_queue(
                 CONTROL_TOPIC,
@@ -154,17 +166,17 @@ class BrokerDesk:
             )
             offset = read.next_offset
             events = [_told(record) for record in read.records]
-        header = GetControlEventsResponse(next_offset=offset, max_offset=high)
-        return [Reply(received.to, header=header, body=(msgspec.json.encode(events),))]
+        header = GetControlEventsResponse(next_offset=offset, max_offset=high, min_offset=low)
+        return [Reply(received.to, header=header, body=(encode_told_events(events),))]
 
 
-def _told(record: memoryview) -> dict[str, object]:
+def _told(record: memoryview) -> ToldEvent:
     """One control event; a record that holds none stands as lost, and the others still follow."""
     stored = decode_record(record)
     try:
-        told = decode_record_body(stored.body, offset=stored.offset, position=stored.position)
+        recorded = decode_record_body(stored.body, offset=stored.offset, position=stored.position)
     except DecodeError as error:
-        told = Recorded(
+        recorded = Recorded(
             stored.offset,
             stored.position,
             stored.store_timestamp,
@@ -173,15 +185,7 @@ def _told(record: memoryview) -> dict[str, object]:
             "",
             EventLost(str(error)),
         )
-    return {
-        "offset": told.offset,
-        "atMs": told.at_ms,
-        "actor": told.actor,
-        "reason": told.reason,
-        "traceId": told.trace_id,
-        "aggregate": told.event.aggregate,
-        "event": msgspec.Raw(encode_event(told.event)),
-    }
+    return told(recorded)
 
 
 def _text(value: bool | int | str) -> str:

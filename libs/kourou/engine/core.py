@@ -24,6 +24,7 @@ from kourou.engine.inputs import (
     DiskMeasured,
     Dispatched,
     Flushed,
+    HistoryAnswered,
     Input,
     LogShrunk,
     Received,
@@ -104,6 +105,8 @@ class BrokerCore:
                     effects += self._measured(now_ms, item)
                 case LogShrunk():
                     self.desks.retention.shrunk()
+                case HistoryAnswered():
+                    effects += self._looked_back(now_ms, item)
                 case StoreFailed(reason):
                     self.desks.appends.fail(reason)
                     effects += self.desks.confirmations.fail(reason)
@@ -156,6 +159,19 @@ class BrokerCore:
                 if isinstance(effect, Append):
                     effect.to = received.to
         return [*done, *decided]
+
+    def _looked_back(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
+        """What the event database knows of a request is here: go on where it was left."""
+        received = item.received
+        if received.deadline_ms and received.deadline_ms <= now_ms:
+            late = "the event database answered after the request's deadline; nothing was done"
+            return [Reply(received.to, Code.DEADLINE_PASSED, late)]
+        try:
+            decided = self.desks.history.answered(now_ms, item)
+        except KourouError as error:
+            self.desks.traffic.refuse(error.wire_code)
+            decided = [Reply(received.to, error.wire_code, str(error))]
+        return [*self.desks.appends.take_done(), *decided]
 
     # -- waking readers -----------------------------------------------------------------------
 
@@ -233,4 +249,5 @@ def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
         **desks.group_desk.handlers(),
         **desks.broker_desk.handlers(),
         **desks.retention.handlers(),
+        **desks.history.handlers(),
     }

@@ -17,6 +17,7 @@ from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.group_desk import GroupDesk
+from kourou.engine.history_desk import HistoryDesk
 from kourou.engine.joint_sends import JointSends
 from kourou.engine.member_desk import MemberDesk
 from kourou.engine.membership import Membership
@@ -156,6 +157,19 @@ class Desks:
             self.apply,
             self.topic_desk.wanted_by,
             start.figures,
+        )
+        self.history = HistoryDesk(
+            control,
+            self.commits,
+            self.confirmations,
+            self.appends,
+            self.owing,
+            self.pulls,
+            view,
+            start.registry,
+            self.topic_desk,
+            self.group_desk,
+            self.broker_desk,
         )
 
     def apply(self, name: str, value: bool | int | str) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.engine.inputs import Buffer, ReplyTo
+from kourou.engine.history import Question
+from kourou.engine.inputs import Buffer, Received, ReplyTo
 from kourou.engine.peer import Peer
 from kourou.engine.placement import Blank
 from kourou.errors import Code
@@ -100,6 +101,19 @@ class DiskStarving:
 
 
 @dataclass(frozen=True, slots=True)
+class AskHistory:
+    """Ask the event database, off the loop, and come back with HistoryAnswered, whatever happens.
+
+    It must have the events below offset `upto` first. `wait_ms` is how long that may take.
+    """
+
+    received: Received
+    question: Question
+    upto: int
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogWarning:
     """Tell the operator, in the log."""
 
@@ -117,5 +131,6 @@ Effect = (
     | DeleteLogBefore
     | CleanProjections
     | DiskStarving
+    | AskHistory
     | LogWarning
 )

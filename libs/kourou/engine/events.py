@@ -238,11 +238,15 @@ EVENT_TYPES: frozenset[str] = frozenset(kind.__name__ for kind in get_args(Known
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Who did it, why, and under which trace (hexadecimal; empty when there is none)."""
+    """Who did it, why, and under which trace (hexadecimal; empty when there is none).
+
+    `undoes` is the offset of the event that it takes back, None for every other decision.
+    """
 
     actor: str
     reason: str = ""
     trace_id: str = ""
+    undoes: int | None = None
 
     def __post_init__(self) -> None:
         for what, text, length_max in (
@@ -264,6 +268,7 @@ class Recorded:
 
     `offset` counts events of the stream from 0; `position` is the record's place in the commit log,
     -1 in a stream without one; `at_ms` is wall time and does not decrease within a stream.
+    `undoes` is the offset of the event that this one takes back, None if it takes back none.
     """
 
     offset: int
@@ -273,19 +278,21 @@ class Recorded:
     reason: str
     trace_id: str
     event: Event
+    undoes: int | None = None
 
 
 class _Tag(msgspec.Struct):
     type: str
 
 
-class _Envelope(msgspec.Struct):
+class _Envelope(msgspec.Struct, omit_defaults=True):
     at_ms: Count
     actor: str
     reason: str
     trace_id: str
     aggregate: str
     event: msgspec.Raw
+    undoes: Count | None = None
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -325,6 +332,7 @@ def encode_record_body(event: Event, *, at_ms: int, cause: Cause) -> bytes:
             cause.trace_id,
             event.aggregate,
             msgspec.Raw(encode_event(event)),
+            cause.undoes,
         )
     )
 
@@ -340,6 +348,7 @@ def decode_record_body(body: bytes | memoryview, *, offset: int, position: int) 
         envelope.reason,
         envelope.trace_id,
         decode_event(bytes(envelope.event), envelope.aggregate),
+        envelope.undoes,
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kourou.engine.control import ControlState, decide_delete_group
 from kourou.engine.effects import Effect, Notify, Reply
+from kourou.engine.events import OffsetsReset
 from kourou.engine.groups import decide_put
 from kourou.engine.inputs import Received
 from kourou.engine.membership import Membership
@@ -174,8 +175,28 @@ class GroupDesk:
             timestamp=request.timestamp,
             is_force=request.is_force,
         )
-        peers = {member.peer.id: member.peer for member in self._members.consumers(request.group)}
-        return effects + [Notify(peer, notice, (body,)) for peer in peers.values()]
+        return effects + self._tell_members(notice, body)
+
+    def moved(self, event: OffsetsReset, at_ms: int) -> list[Effect]:
+        """Tell the connected members of a group that its progress was put elsewhere.
+
+        Where an entry was removed they stay: no offset says "none".
+        """
+        table = {
+            MessageQueue(event.topic, self._broker_name, queue_id): offset
+            for queue_id, offset in event.offsets.items()
+            if offset is not None
+        }
+        if not table:
+            return []
+        notice = ResetConsumerClientOffset(
+            topic=event.topic, group=event.group, timestamp=at_ms, is_force=True
+        )
+        return self._tell_members(notice, encode_offset_table(table))
+
+    def _tell_members(self, notice: ResetConsumerClientOffset, body: bytes) -> list[Effect]:
+        peers = {member.peer.id: member.peer for member in self._members.consumers(notice.group)}
+        return [Notify(peer, notice, (body,)) for peer in peers.values()]
 
     def clone(self, now_ms: int, received: Received, request: CloneGroupOffset) -> list[Effect]:
         """One group begins where another stands (314)."""

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kourou.engine.history import Found
 from kourou.engine.peer import Peer
+from kourou.errors import KourouError
 from kourou.protocol.request import Request
 
 Buffer = bytes | bytearray | memoryview
@@ -138,6 +140,15 @@ class LogShrunk:
     start: int
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryAnswered:
+    """The event database has answered a request's question, or could not: `error` says why."""
+
+    received: Received
+    found: Found | None = None
+    error: KourouError | None = None
+
+
 Input = (
     Received
     | Disconnected
@@ -149,4 +160,5 @@ Input = (
     | LogShrunk
     | Tick
     | Written
+    | HistoryAnswered
 )

@@ -36,17 +36,20 @@ class Owing:
         header: msgspec.Struct | None = None,
         body: Sequence[Buffer] = (),
         reason: str = "",
+        undoes: int | None = None,
     ) -> list[Effect]:
         """Record `events`, then answer SUCCESS with `header` and `body` when they are confirmed.
 
+        `undoes` is the offset of the event that they take back.
         Without events nothing changes now, but what was changed before may not be confirmed yet,
         and the answer speaks of that too: it waits alike. Raises what recording raises.
         """
-        cause = Cause(
-            str(received.to.peer),
-            reason or type(received.request).__name__,
-            received.trace[:16].hex() if any(received.trace) else "",
-        )
+        cause = self.cause(received, reason or type(received.request).__name__, undoes)
         self._recorder.record(events, cause, received.wall_ms)
         reply = Reply(received.to, Code.SUCCESS, "", header, body)
         return self._confirmations.owe(now_ms, self._confirmations.appended, reply)
+
+    def cause(self, received: Received, reason: str, undoes: int | None = None) -> Cause:
+        """Who, why, and under which trace, of what a request causes. Raises BadRequest."""
+        trace_id = received.trace[:16].hex() if any(received.trace) else ""
+        return Cause(str(received.to.peer), reason, trace_id, undoes)

@@ -77,7 +77,16 @@ class Recorder:
             self._confirmations.append(self._appends.end)
             evolve(
                 self._control,
-                Recorded(offset, position, at_ms, cause.actor, cause.reason, cause.trace_id, event),
+                Recorded(
+                    offset,
+                    position,
+                    at_ms,
+                    cause.actor,
+                    cause.reason,
+                    cause.trace_id,
+                    event,
+                    cause.undoes,
+                ),
             )
             entailed: list[Effect] = [
                 ConfigChanged(table) for table in _TABLES.get(type(event), ())

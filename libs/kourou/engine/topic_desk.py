@@ -133,7 +133,7 @@ class TopicDesk:
             request.order,
         )
         events = decide_put(
-            self._control.topics, self.rules, wanted, unread=self._unread(request.topic)
+            self._control.topics, self.rules, wanted, unread=self.unread(request.topic)
         )
         effects = self._owing.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
@@ -187,7 +187,7 @@ class TopicDesk:
             raise TopicNotFound(f"the topic {name} does not exist here")
         return topic
 
-    def _unread(self, name: str) -> list[Unread]:
+    def unread(self, name: str) -> list[Unread]:
         """What each group has yet to consume in each queue of a topic."""
         topic = self._control.topics.get(name)
         if topic is None:

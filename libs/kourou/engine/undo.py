@@ -4,13 +4,13 @@ Lives here: the command that restores what an event replaced. May not live here:
 (kourou.eventstore keeps the history; the log keeps the recent part).
 
 State: none. To undo is an ordinary decision with the old value: it passes the same checks, becomes
-an event of its own, and can be undone again.
+events of its own, and can be undone again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kourou.engine import groups, progress, settings, topics
 from kourou.engine.control import ControlState, decide_delete_group
@@ -24,7 +24,7 @@ from kourou.engine.events import (
     TopicDeleted,
     TopicPut,
 )
-from kourou.engine.progress import Commits
+from kourou.engine.progress import Commits, Table
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.topics import TopicRules, Unread
 from kourou.errors import Rejected
@@ -32,21 +32,34 @@ from kourou.errors import Rejected
 
 @dataclass(frozen=True, slots=True)
 class UndoContext:
-    """What the ordinary decisions want to know; `forced` and `unread` as in `topics.decide_put`."""
+    """What the ordinary decisions want to know; `forced` and `unread` as in `topics.decide_put`.
+
+    `ends` is where the queues of the event's topic end now; `dropped` is the progress that went
+    with what the event deleted (`history.dropped_progress`).
+    """
 
     rules: TopicRules
     registry: SettingsRegistry
     commits: Commits
     forced: bool = False
     unread: Sequence[Unread] = ()
+    ends: Mapping[int, int] = field(default_factory=dict)
+    dropped: Table = field(default_factory=dict)
 
 
 def decide_undo(state: ControlState, event: Event, context: UndoContext) -> list[Event]:
-    """The events that restore what `event` replaced.
+    """The events that restore what `event` replaced; at least one.
 
     Refused (unless forced) when the value has changed since, or when a topic's creation would be
     undone, since its messages would go with it. Raises Rejected.
     """
+    events = _restoring(state, event, context)
+    if not events:
+        raise Rejected(f"{event.aggregate} is already as it was before that event")
+    return events
+
+
+def _restoring(state: ControlState, event: Event, context: UndoContext) -> list[Event]:
     match event:
         case TopicPut() | TopicDeleted():
             return _undo_topic(state, event, context)
@@ -57,7 +70,7 @@ def decide_undo(state: ControlState, event: Event, context: UndoContext) -> list
             return groups.decide_put(state.groups, before)
         case GroupDeleted(gone):
             _check_unchanged(event, gone.name not in state.groups, context)
-            return groups.decide_put(state.groups, gone)
+            return [*groups.decide_put(state.groups, gone), *_progress_again(state, context)]
         case SettingChanged(name, value, old):
             _check_unchanged(event, state.settings.values.get(name) == value, context)
             if old is None:
@@ -65,37 +78,67 @@ def decide_undo(state: ControlState, event: Event, context: UndoContext) -> list
             return settings.decide_change(state.settings, context.registry, {name: _text(old)})
         case OffsetsReset(group_name, topic, moved, old_offsets):
             now = {queue: context.commits.offset(group_name, topic, queue) for queue in moved}
-            _check_unchanged(event, now == moved, context)
+            if now != moved and not context.forced:
+                raise Rejected(
+                    f"the progress of {group_name} in {topic} has changed since",
+                    hint="force it to put the group where it was before that reset",
+                )
             return progress.decide_reset(context.commits, group_name, topic, old_offsets)
         case _:
-            raise Rejected(f"a {event.type} cannot be undone")
+            raise Rejected(
+                f"a {event.type} cannot be undone",
+                hint="only what was decided about topics, groups, settings and resets can",
+            )
 
 
 def _undo_topic(
     state: ControlState, event: TopicPut | TopicDeleted, context: UndoContext
 ) -> list[Event]:
     if isinstance(event, TopicDeleted):
-        _check_unchanged(event, event.before.name not in state.topics, context)
-        restored = event.before
-    else:
-        name = event.topic.name
-        _check_unchanged(event, state.topics.get(name) == event.topic, context)
-        if event.before is None:
-            if not context.forced:
-                raise Rejected(
-                    f"undoing the creation of the topic {name} would delete its messages",
-                    hint="delete the topic if that is what you want",
-                )
-            return topics.decide_delete(state.topics, context.rules, name)
-        restored = event.before
+        gone = event.before
+        _check_unchanged(event, gone.name not in state.topics, context)
+        # Forced, since what it was before is no new danger.
+        put = topics.decide_put(state.topics, context.rules, gone, forced=True)
+        return [*put, *_progress_again(state, context, created=gone.name)]
+    name = event.topic.name
+    _check_unchanged(event, state.topics.get(name) == event.topic, context)
+    if event.before is None:
+        if not context.forced:
+            raise Rejected(
+                f"undoing the creation of the topic {name} would delete its messages",
+                hint="delete the topic if that is what you want",
+            )
+        return topics.decide_delete(state.topics, context.rules, name, context.ends)
     return topics.decide_put(
-        state.topics, context.rules, restored, forced=context.forced, unread=context.unread
+        state.topics, context.rules, event.before, forced=context.forced, unread=context.unread
     )
+
+
+def _progress_again(state: ControlState, context: UndoContext, *, created: str = "") -> list[Event]:
+    """Progress that was deleted, as far as there are topics for it; what a group has now stays."""
+    return [
+        reset
+        for group, topics_of_group in sorted(context.dropped.items())
+        for topic, offsets in sorted(topics_of_group.items())
+        if topic == created or topic in state.topics
+        for reset in progress.decide_reset(
+            context.commits,
+            group,
+            topic,
+            {
+                queue: offset
+                for queue, offset in offsets.items()
+                if context.commits.offset(group, topic, queue) is None
+            },
+        )
+    ]
 
 
 def _check_unchanged(event: Event, unchanged: bool, context: UndoContext) -> None:
     if not (unchanged or context.forced):
-        raise Rejected(f"{event.aggregate} has changed since", hint="undo the later changes first")
+        raise Rejected(
+            f"{event.aggregate} has changed since", hint="undo the later changes first, or force it"
+        )
 
 
 def _text(value: Scalar) -> str:

@@ -32,22 +32,25 @@ from kourou.errors import Corrupt, Rejected
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.schema import bring_up_to_date
 from kourou.eventstore.stream_rows import (
+    HistoryWanted,
     StreamInfo,
     check_dense,
     check_same,
     delete_from,
     end_as_of,
+    history_offsets,
     insert_events,
     insert_snapshot,
     insert_stream,
     move_stream,
     read_events,
-    recorded_of,
+    read_events_at,
     start_state,
     stream_for_update,
     stream_info,
 )
 from kourou.eventstore.tables import events, snapshots, streams
+from kourou.model.limits import HISTORY_BYTES_MAX
 
 READ_EVENTS_MAX = 1_000
 """Events fetched at once, so that a long replay does not hold them all in memory."""
@@ -58,12 +61,13 @@ class History:
     """Events of one aggregate, the newest first.
 
     `cut`: older ones exist and were not asked for; `lost_before`: those with lower offsets are not
-    known to this store.
+    known to this store; `end`: how far the stream reaches.
     """
 
     entries: tuple[Recorded, ...]
     cut: bool
     lost_before: int
+    end: int = 0
 
 
 class EventStore:
@@ -189,6 +193,7 @@ class EventStore:
                     cause.reason,
                     cause.trace_id,
                     event,
+                    cause.undoes,
                 )
                 for index, event in enumerate(decided)
             ]
@@ -279,39 +284,52 @@ class EventStore:
 
     def history(
         self,
-        aggregate: str,
+        aggregate: str = "",
         *,
         limit: int = 100,
+        size_max: int = HISTORY_BYTES_MAX,
         before: int | None = None,
+        until_ms: int | None = None,
         types: Collection[str] = (),
         stream: str = CONTROL.name,
     ) -> History:
-        """What happened to one aggregate (`topic/TopicA`), the newest first.
+        """What happened to one aggregate (`topic/TopicA`) or to all, the newest first.
 
-        `before` goes on below an offset; `types` keeps only events of these types.
+        Of all, progress that is recorded all the time is left out, unless its type is named.
+        `before` goes on below an offset, `until_ms` below what counts at a wall time; `types` keeps
+        only events of these types. Bodies come to `size_max` characters at most, beside a single
+        larger one.
         """
         stream = self.named(stream)
-        wanted = (
-            sa.select(events)
-            .where(events.c.stream == stream, events.c.aggregate == aggregate)
-            .order_by(events.c.offset.desc())
-            .limit(limit + 1)
-        )
-        if before is not None:
-            wanted = wanted.where(events.c.offset < before)
-        if types:
-            wanted = wanted.where(events.c.type.in_(sorted(types)))
         with self._reading() as connection:
             info = stream_info(connection, stream) or StreamInfo()
-            rows = connection.execute(wanted).all()
-        entries = tuple(recorded_of(row) for row in rows[:limit])
-        return History(entries, len(rows) > limit, info.lost_before)
+            if until_ms is not None:
+                end = end_as_of(connection, stream, info, until_ms)
+                before = end if before is None else min(before, end)
+            found, cut = history_offsets(
+                connection,
+                HistoryWanted(stream, aggregate, limit, size_max, before, frozenset(types)),
+            )
+            entries = read_events_at(connection, stream, found)
+        return History(entries, cut, info.lost_before, info.next_offset)
 
-    def load(self, kind: StreamKind[State], *, as_of_ms: int | None = None) -> tuple[State, int]:
-        """The state now, or as it was at a wall time, and its next offset.
+    def event(self, offset: int, *, stream: str = CONTROL.name) -> Recorded | None:
+        """One event; None if it is not here."""
+        found = self.events(after=offset - 1, limit=1, stream=stream)
+        return found[0] if found and found[0].offset == offset else None
 
-        An event counts when its time, and that of every event before it, is at most `as_of_ms`.
-        Raises Rejected for a time whose history is lost, Corrupt when nothing readable is left.
+    def load(
+        self,
+        kind: StreamKind[State],
+        *,
+        as_of_ms: int | None = None,
+        end_offset: int | None = None,
+    ) -> tuple[State, int]:
+        """The state now, as it was at a wall time, or after the events below `end_offset`.
+
+        With it comes its next offset. An event counts when its time, and that of every event before
+        it, is at most `as_of_ms`. Raises Rejected for a time whose history is lost or an offset
+        that there is not, Corrupt when nothing readable is left.
         """
         stream = self.named(kind.name)
         with self._reading() as connection:
@@ -319,6 +337,13 @@ class EventStore:
             end = info.next_offset
             if as_of_ms is not None:
                 end = end_as_of(connection, stream, info, as_of_ms)
+            if end_offset is not None:
+                if not info.lost_before <= end_offset <= info.next_offset:
+                    raise Rejected(
+                        f"there is no state after event {end_offset - 1}: the history of the "
+                        f"stream {stream} reaches from {info.lost_before} to {info.next_offset}"
+                    )
+                end = end_offset
             state = start_state(connection, stream, kind, info, end, as_of_ms)
             while state.next_offset < end:
                 upto = min(state.next_offset + READ_EVENTS_MAX, end)

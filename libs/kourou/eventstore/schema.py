@@ -20,7 +20,7 @@ from kourou.eventstore.postgres import UPGRADE_TIMEOUT_MS
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest revision: a store that has it opens without loading Alembic (a test compares)."""
 
 VERSION_TABLE = "event_store_version"

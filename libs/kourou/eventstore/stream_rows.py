@@ -14,13 +14,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kourou.engine.events import Recorded, decode_event, encode_event
+from kourou.engine.events import ProgressRecorded, Recorded, decode_event, encode_event
 from kourou.engine.stream import Snapshot, State, StreamKind
 from kourou.errors import Corrupt, DecodeError, Rejected
-from kourou.eventstore.tables import events, snapshots, streams
+from kourou.eventstore.tables import DECIDED, events, snapshots, streams
 
 SNAPSHOT_AFTER_BYTES_MIN = 256 * 1024
 """Fewer bytes of events are faster to replay than another snapshot is to keep."""
+
+PROGRESS = ProgressRecorded.__name__
 
 ASIDE = "~"
 """Before the number of a stream that was set aside."""
@@ -50,6 +52,7 @@ def recorded_of(row: Any) -> Recorded:
         row.reason,
         row.trace_id,
         decode_event(row.body.encode(), row.aggregate),
+        row.undoes,
     )
 
 
@@ -66,6 +69,71 @@ def read_events(connection: sa.Connection, stream: str, start: int, end: int) ->
         .order_by(events.c.offset)
     )
     return [recorded_of(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryWanted:
+    """Which events of a stream: see `EventStore.history`."""
+
+    stream: str
+    aggregate: str
+    limit: int
+    size_max: int
+    before: int | None
+    types: frozenset[str]
+
+
+def history_offsets(connection: sa.Connection, wanted: HistoryWanted) -> tuple[list[int], bool]:
+    """Offsets of one page, the newest first, and whether there are older ones.
+
+    First from an index alone, and sizes are looked at before bodies are fetched: one event may have
+    megabytes.
+    """
+    query = (
+        sa.select(events.c.offset)
+        .where(events.c.stream == wanted.stream)
+        .order_by(events.c.offset.desc())
+        .limit(wanted.limit + 1)
+    )
+    if wanted.aggregate:
+        query = query.where(events.c.aggregate == wanted.aggregate)
+    elif PROGRESS not in wanted.types:
+        query = query.where(DECIDED)
+    if wanted.before is not None:
+        query = query.where(events.c.offset < wanted.before)
+    if wanted.types:
+        query = query.where(events.c.type.in_(sorted(wanted.types)))
+    found = connection.execute(query).scalars().all()
+    sizes: dict[int, int] = {
+        row.offset: row.size
+        for row in connection.execute(
+            sa.select(events.c.offset, sa.func.length(events.c.body).label("size")).where(
+                events.c.stream == wanted.stream, events.c.offset.in_(found)
+            )
+        )
+    }
+    page: list[int] = []
+    room = wanted.size_max
+    for offset in found:
+        if len(page) == wanted.limit or (page and sizes[offset] > room):
+            return page, True
+        page.append(offset)
+        room -= sizes[offset]
+    return page, False
+
+
+def read_events_at(
+    connection: sa.Connection, stream: str, offsets: Sequence[int]
+) -> tuple[Recorded, ...]:
+    """The events at these offsets, in descending order."""
+    if not offsets:
+        return ()
+    rows = connection.execute(
+        sa.select(events)
+        .where(events.c.stream == stream, events.c.offset.in_(offsets))
+        .order_by(events.c.offset.desc())
+    )
+    return tuple(recorded_of(row) for row in rows)
 
 
 def stream_info(
@@ -157,6 +225,7 @@ def insert_events(
                 "reason": _text(recorded.reason),
                 "trace_id": _text(recorded.trace_id),
                 "body": body,
+                "undoes": recorded.undoes,
             }
         )
     connection.execute(events.insert(), rows)

@@ -11,9 +11,12 @@ Times are milliseconds since 1970 UTC. Bodies are JSON text, so that an operator
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, Text, text
 
 metadata = MetaData()
+
+DECIDED = text("type <> 'ProgressRecorded'")
+"""Condition of an index, which a statement must repeat word by word to use it."""
 
 streams = Table(
     "streams",
@@ -48,8 +51,14 @@ events = Table(
     Column("reason", Text, nullable=False),
     Column("trace_id", Text, nullable=False),
     Column("body", Text, nullable=False),
+    # The offset of the event that this one takes back.
+    Column("undoes", BigInteger),
     Index("events_by_aggregate", "stream", "aggregate", "offset"),
     Index("events_by_time", "stream", "as_of_ms", "offset"),
+    # Progress is recorded all the time; what was decided is found without wading through it.
+    Index(
+        "events_decided", "stream", "offset", "type", sqlite_where=DECIDED, postgresql_where=DECIDED
+    ),
     sqlite_with_rowid=False,
 )
 

@@ -79,6 +79,13 @@ GROUP_SUBSCRIPTIONS_MAX = 1_024  # topics that one member may subscribe
 ACTOR_LENGTH_MAX = 256  # who did it, in a control event
 REASON_LENGTH_MAX = 1_024  # why, in a control event
 TRACE_ID_LENGTH_MAX = 64  # 32 hexadecimal digits today
+AGGREGATE_LENGTH_MAX = 256  # kind/name of what has a history
+HISTORY_EVENTS_MAX = 1_000  # events of one page of history
+HISTORY_BYTES_MAX = 4 * 1024 * 1024  # of such a page; a single larger event is a page of its own
+HISTORY_TYPES_MAX = 64  # types of events that one question may name
+HISTORY_QUESTIONS_MAX = 64  # questions that wait for the event database; beyond: SYSTEM_BUSY
+HISTORY_WAIT_MS_MAX = 5_000  # then METADATA_UNAVAILABLE; our own tools ask for 10 s
+STATE_BYTES_MAX = 12 * 1024 * 1024  # one answer; a larger state is asked for part by part
 SETTING_LENGTH_MAX = 1_024
 PROPERTIES_TEXT_BYTES_MAX = 256 * 1024  # settings in one request
 UNREAD_SPANS_MAX = 1_000  # a deletion that costs more queues is told in several events
@@ -119,6 +126,8 @@ assert PROPERTIES_SIZE_BYTES_MAX <= 2**15 - 1
 assert BODY_SIZE_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX < FRAME_SIZE_BYTES_MAX
 assert BODY_SIZE_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX < SEGMENT_SIZE_BYTES
 assert PULL_SIZE_BYTES_MAX < FRAME_SIZE_BYTES_MAX
+assert HISTORY_BYTES_MAX < FRAME_SIZE_BYTES_MAX
+assert STATE_BYTES_MAX + HEADER_SIZE_BYTES_MAX < FRAME_SIZE_BYTES_MAX
 assert RECORD_OVERHEAD_BYTES_MAX >= (
     RECORD_FIXED_BYTES + 24 + TOPIC_LENGTH_MAX + PROPERTIES_SIZE_BYTES_MAX
 )

@@ -19,6 +19,7 @@ from kourou.protocol.messages import (
     control,
     filter_server,
     groups,
+    history,
     locks,
     membership,
     namesrv,
@@ -71,6 +72,16 @@ ACL_UPDATE_FAILED = 209
 ACL_DELETE_FAILED = 210
 GLOBAL_WHITE_ADDRS_UPDATE_FAILED = 211
 
+ANSWERS_OF_ALL = frozenset(
+    {
+        Code.SUCCESS,
+        Code.SYSTEM_ERROR,
+        Code.REQUEST_CODE_NOT_SUPPORTED,
+        Code.DEADLINE_PASSED,
+    }
+)
+"""What any request may get; the rows do not repeat it."""
+
 UNKNOWN = (Code.OUTCOME_UNKNOWN,)
 """The store failed while the answer waited for the disk."""
 
@@ -90,6 +101,29 @@ SEND_ANSWERS = (
     Code.TOPIC_NOT_EXIST,
     Code.SUBSCRIPTION_GROUP_NOT_EXIST,
 )
+HISTORY_ANSWERS = (
+    Code.METADATA_UNAVAILABLE,
+    Code.SYSTEM_BUSY,
+    Code.QUERY_NOT_FOUND,
+    Code.MESSAGE_CORRUPT,
+)
+"""Looking back needs the event database."""
+
+RECORDED = (
+    Code.SYSTEM_BUSY,
+    Code.DISK_FULL,
+    Code.STORE_FAULTED,
+    Code.OUTCOME_UNKNOWN,
+    Code.FLUSH_DISK_TIMEOUT,
+)
+"""A decision is recorded in the log before it is answered."""
+
+DECISION_ANSWERS = (Code.NO_PERMISSION, Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST)
+"""What the decision says that an undo comes down to."""
+
+KEY_VALUE_ANSWERS = (Code.SYSTEM_BUSY, Code.METADATA_UNAVAILABLE, Code.MESSAGE_CORRUPT)
+"""A name server records a change in its own event store before it answers."""
+
 PULL_ANSWERS = (
     Code.SYSTEM_BUSY,
     Code.NO_PERMISSION,
@@ -166,7 +200,8 @@ _SENDING = (
 _READING = (
     _row("PULL_MESSAGE", pulling.PullMessage, BROKER_OR_FILTER, SUBSCRIBE, PULL_ANSWERS,
          response=pulling.PullResponse, reply_body=Body.RECORDS),
-    _row("QUERY_MESSAGE", queries.QueryMessage, BROKER, READ_TOPIC, (Code.QUERY_NOT_FOUND,),
+    _row("QUERY_MESSAGE", queries.QueryMessage, BROKER, READ_TOPIC,
+         (Code.QUERY_NOT_FOUND, Code.MESSAGE_CORRUPT),
          response=queries.QueryMessageResponse, reply_body=Body.RECORDS),
     _row("VIEW_MESSAGE_BY_ID", queries.ViewMessageById, BROKER, READ_TOPIC,
          (Code.MESSAGE_CORRUPT,), reply_body=Body.RECORDS),
@@ -174,7 +209,8 @@ _READING = (
          reply_body=Body.JSON),
     _row("QUERY_CONSUMER_OFFSET", offsets.QueryConsumerOffset, BROKER, SUBSCRIBE_GROUP,
          (Code.QUERY_NOT_FOUND,), response=offsets.QueryConsumerOffsetResponse),
-    _row("UPDATE_CONSUMER_OFFSET", offsets.UpdateConsumerOffset, BROKER, SUBSCRIBE_GROUP),
+    _row("UPDATE_CONSUMER_OFFSET", offsets.UpdateConsumerOffset, BROKER, SUBSCRIBE_GROUP,
+         (Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST)),
     _row("SEARCH_OFFSET_BY_TIMESTAMP", offsets.SearchOffsetByTimestamp, BROKER, READ_TOPIC,
          response=offsets.SearchOffsetByTimestampResponse),
     _row("GET_MAX_OFFSET", offsets.GetMaxOffset, BROKER, READ_TOPIC,
@@ -187,9 +223,11 @@ _READING = (
          reply_body=Body.JSON),
     _row("GET_ALL_DELAY_OFFSET", offsets.GetAllDelayOffset, BROKER, REPLICATE,
          reply_body=Body.JSON),
-    _row("CLONE_GROUP_OFFSET", offsets.CloneGroupOffset, BROKER, MANAGE_GROUP),
+    _row("CLONE_GROUP_OFFSET", offsets.CloneGroupOffset, BROKER, MANAGE_GROUP,
+         (Code.SUBSCRIPTION_GROUP_NOT_EXIST, *RECORDED)),
     _row("INVOKE_BROKER_TO_RESET_OFFSET", offsets.InvokeBrokerToResetOffset, BROKER, MANAGE_GROUP,
-         (Code.CONSUMER_NOT_ONLINE,), reply_body=Body.JSON),
+         (Code.CONSUMER_NOT_ONLINE, Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+          *RECORDED), reply_body=Body.JSON),
     _row("RESET_CONSUMER_CLIENT_OFFSET", offsets.ResetConsumerClientOffset, CLIENT, NOTIFY,
          body=Body.JSON, oneway=True),
     _row("QUERY_CORRECTION_OFFSET", offsets.QueryCorrectionOffset, BROKER, READ_GROUP,
@@ -197,7 +235,9 @@ _READING = (
 )  # fmt: skip
 
 _CLIENTS = (
-    _row("HEART_BEAT", membership.HeartBeat, BROKER, CONNECT, body=Body.JSON),
+    _row("HEART_BEAT", membership.HeartBeat, BROKER, CONNECT,
+         (Code.SUBSCRIPTION_PARSE_FAILED, Code.SUBSCRIPTION_GROUP_NOT_EXIST, *RECORDED),
+         body=Body.JSON),
     _row("UNREGISTER_CLIENT", membership.UnregisterClient, BROKER, CONNECT),
     _row("GET_CONSUMER_LIST_BY_GROUP", membership.GetConsumerListByGroup, BROKER, SUBSCRIBE_GROUP,
          reply_body=Body.JSON),
@@ -226,28 +266,30 @@ _CLIENTS = (
 )  # fmt: skip
 
 _BROKER_ADMIN = (
-    _row("UPDATE_AND_CREATE_TOPIC", topics.UpdateAndCreateTopic, BROKER, MANAGE_TOPIC),
-    _row("DELETE_TOPIC_IN_BROKER", topics.DeleteTopicInBroker, BROKER, MANAGE_TOPIC),
+    _row("UPDATE_AND_CREATE_TOPIC", topics.UpdateAndCreateTopic, BROKER, MANAGE_TOPIC, RECORDED),
+    _row("DELETE_TOPIC_IN_BROKER", topics.DeleteTopicInBroker, BROKER, MANAGE_TOPIC, RECORDED),
     _row("GET_ALL_TOPIC_CONFIG", topics.GetAllTopicConfig, BROKER, READ_BROKER,
          reply_body=Body.JSON),
     _row("GET_TOPIC_STATS_INFO", topics.GetTopicStatsInfo, BROKER, READ_TOPIC,
          (Code.TOPIC_NOT_EXIST,), reply_body=Body.JSON),
     _row("QUERY_TOPIC_CONSUME_BY_WHO", topics.QueryTopicConsumeByWho, BROKER, READ_TOPIC,
-         reply_body=Body.JSON),
+         (Code.TOPIC_NOT_EXIST,), reply_body=Body.JSON),
     _row("GET_SYSTEM_TOPIC_LIST_FROM_BROKER", topics.GetSystemTopicListFromBroker, BROKER,
          READ_BROKER, reply_body=Body.JSON),
     _row("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", groups.UpdateAndCreateSubscriptionGroup, BROKER,
-         MANAGE_GROUP, body=Body.JSON),
+         MANAGE_GROUP, RECORDED, body=Body.JSON),
     _row("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", groups.GetAllSubscriptionGroupConfig, BROKER,
          READ_BROKER, reply_body=Body.JSON),
-    _row("DELETE_SUBSCRIPTIONGROUP", groups.DeleteSubscriptionGroup, BROKER, MANAGE_GROUP),
-    _row("GET_CONSUME_STATS", groups.GetConsumeStats, BROKER, READ_GROUP, reply_body=Body.JSON),
+    _row("DELETE_SUBSCRIPTIONGROUP", groups.DeleteSubscriptionGroup, BROKER, MANAGE_GROUP,
+         RECORDED),
+    _row("GET_CONSUME_STATS", groups.GetConsumeStats, BROKER, READ_GROUP,
+         (Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST), reply_body=Body.JSON),
     _row("QUERY_CONSUME_TIME_SPAN", groups.QueryConsumeTimeSpan, BROKER, READ_GROUP,
          (Code.TOPIC_NOT_EXIST,), reply_body=Body.JSON),
     _row("GET_BROKER_CONSUME_STATS", groups.GetBrokerConsumeStats, BROKER, READ_BROKER,
          reply_body=Body.JSON),
     _row("UPDATE_BROKER_CONFIG", broker_admin.UpdateBrokerConfig, BROKER, MANAGE_BROKER,
-         (Code.NO_PERMISSION,), body=Body.PROPERTIES),
+         (Code.NO_PERMISSION, *RECORDED), body=Body.PROPERTIES),
     _row("GET_BROKER_CONFIG", broker_admin.GetBrokerConfig, BROKER, READ_BROKER,
          response=broker_admin.GetBrokerConfigResponse, reply_body=Body.PROPERTIES),
     _row("GET_BROKER_RUNTIME_INFO", broker_admin.GetBrokerRuntimeInfo, BROKER, READ_BROKER,
@@ -270,15 +312,23 @@ _BROKER_ADMIN = (
     _row("REGISTER_MESSAGE_FILTER_CLASS", filter_server.RegisterMessageFilterClass, FILTER,
          SUBSCRIBE_GROUP, body=Body.SOURCE),
     _row("GET_CONTROL_EVENTS", control.GetControlEvents, BROKER, READ_BROKER,
-         response=control.GetControlEventsResponse, reply_body=Body.JSON, remoting=False),
+         (Code.MESSAGE_CORRUPT,), response=control.GetControlEventsResponse,
+         reply_body=Body.JSON, remoting=False),
+    _row("GET_HISTORY", history.GetHistory, BROKER, READ_BROKER, HISTORY_ANSWERS,
+         response=history.GetHistoryResponse, reply_body=Body.JSON, remoting=False),
+    _row("GET_STATE_AT", history.GetStateAt, BROKER, READ_BROKER, HISTORY_ANSWERS,
+         response=history.GetStateAtResponse, reply_body=Body.JSON, remoting=False),
+    _row("UNDO", history.Undo, BROKER, MANAGE_BROKER,
+         (*HISTORY_ANSWERS, *RECORDED, *DECISION_ANSWERS),
+         response=history.UndoResponse, reply_body=Body.JSON, remoting=False),
 )  # fmt: skip
 
 _NAMESRV = (
-    _row("PUT_KV_CONFIG", namesrv.PutKvConfig, NAMESRV, MANAGE_CLUSTER),
+    _row("PUT_KV_CONFIG", namesrv.PutKvConfig, NAMESRV, MANAGE_CLUSTER, KEY_VALUE_ANSWERS),
     _row("GET_KV_CONFIG", namesrv.GetKvConfig, NAMESRV, READ_CLUSTER, (Code.QUERY_NOT_FOUND,),
          response=namesrv.GetKvConfigResponse),
-    _row("DELETE_KV_CONFIG", namesrv.DeleteKvConfig, NAMESRV, MANAGE_CLUSTER),
-    _row("REGISTER_BROKER", namesrv.RegisterBroker, NAMESRV, REGISTER,
+    _row("DELETE_KV_CONFIG", namesrv.DeleteKvConfig, NAMESRV, MANAGE_CLUSTER, KEY_VALUE_ANSWERS),
+    _row("REGISTER_BROKER", namesrv.RegisterBroker, NAMESRV, REGISTER, (Code.SYSTEM_BUSY,),
          response=namesrv.RegisterBrokerResponse, body=Body.JSON, reply_body=Body.JSON),
     _row("UNREGISTER_BROKER", namesrv.UnregisterBroker, NAMESRV, REGISTER),
     _row("GET_ROUTEINFO_BY_TOPIC", namesrv.GetRouteInfoByTopic, NAMESRV, READ_CLUSTER,

@@ -19,6 +19,7 @@ from kourou.engine.appends import LogEnd
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Start
+from kourou.engine.effects import Flush
 from kourou.engine.events import Event
 from kourou.engine.inputs import (
     Disconnected,
@@ -47,6 +48,7 @@ from kourou_broker.config import BrokerSettings
 from kourou_broker.config_mirror import ConfigMirror
 from kourou_broker.figures import Figures
 from kourou_broker.hands import Hands
+from kourou_broker.history_hands import HistoryHands
 from kourou_broker.opening import OpenStore, open_store
 from kourou_broker.projector import Projector
 from kourou_broker.registration import Identity, Registration, told_topics
@@ -66,6 +68,7 @@ _log = logging.getLogger("kourou.broker")
 
 REGISTER_WAIT_S = 3.0
 BUSY = "[REJECTREQUEST] too many requests wait at this broker; nothing was stored"
+STOPPING = "the broker is stopping; nothing was done"
 STARTING = "the broker is starting: it recovers its store; nothing was stored"
 
 
@@ -99,6 +102,7 @@ class BrokerService:
         self._admin: AdminHttp | None = None
         self._loop: SingleWriterLoop[Input, Any] | None = None
         self._hands: Hands | None = None
+        self._history: HistoryHands | None = None
         self._spans: BrokerSpans | None = None
         self._fail: Callable[[BaseException], None] = _nobody
         self._served = False
@@ -184,9 +188,16 @@ class BrokerService:
             events_projected=lambda: self._projector.projected if self._projector else 0,
         )
         self._hands = hands
+        performers = hands.performers()
+        self._history = HistoryHands(
+            found.events,
+            lambda: self._projector,
+            flush=lambda: performers[Flush](Flush()),
+            post=self._post,
+        )
         self._loop = SingleWriterLoop(
             core,
-            hands.performers(),
+            {**performers, **self._history.performers()},
             self._clock,
             on_failure=self._fail,
             refuse=self._refuse,
@@ -214,6 +225,8 @@ class BrokerService:
             self._registration = self._register_with(addresses)
             self._registration.start()
             await self._registration.first(REGISTER_WAIT_S)
+        else:
+            _log.warning("namesrvAddr is not set: clients find this broker through no name server")
         listening = {"zmq": f"tcp://{self._dial()}"}
         if self._admin is not None:
             listening["admin"] = f"http://{self._admin.address}"
@@ -286,6 +299,9 @@ class BrokerService:
             await self._registration.stop()
         if self._loop is not None:
             self._loop.stop()
+        if self._history is not None:
+            for to in self._history.stop():
+                self._answer(to, Code.SERVICE_NOT_AVAILABLE, STOPPING)
         parts, hands = self._parts, self._hands
         if parts is not None and hands is not None:
             try:
@@ -412,6 +428,7 @@ class BrokerService:
                 "behind": self._projector.behind if self._projector else 0,
                 "trouble": self._projector.trouble if self._projector else self._trouble,
             },
+            "history": {} if self._history is None else self._history.statistics(),
         }
 
 

@@ -74,10 +74,11 @@ def _disk(base: Base, store: Store) -> Iterator[Family]:
     low, high = store.log_range()
     total, free = store.usage()
     used = (total - free) / total if total else 0.0
-    yield Family.gauge("rocketmq_storage_size", "", [(base, high - low)])
-    yield Family.gauge("rocketmq_storage_flush_behind_bytes", "", [(base, store.dirty_bytes)])
+    disk = {"storage_type": "local", "storage_medium": "disk", **base}
+    yield Family.gauge("rocketmq_storage_size", "", [(disk, high - low)])
+    yield Family.gauge("rocketmq_storage_flush_behind_bytes", "", [(disk, store.dirty_bytes)])
     yield Family.gauge(
-        "rocketmq_storage_dispatch_behind_bytes", "", [(base, store.dispatch_behind_bytes)]
+        "rocketmq_storage_dispatch_behind_bytes", "", [(disk, store.dispatch_behind_bytes)]
     )
     yield Family.gauge("kourou_store_disk_used_ratio", "", [(base, used)])
     yield Family.gauge("kourou_quarantined_regions", "", [(base, len(store.damaged_regions))])

@@ -22,7 +22,7 @@ from typing import TypeVar
 from kourou.engine.control import CONTROL, ControlState
 from kourou.engine.events import Recorded
 from kourou.engine.ports import StoreView
-from kourou.errors import Corrupt, KourouError
+from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou_broker.agreement import agree, aside, last_of_both
@@ -64,15 +64,25 @@ class Projector:
         self._offset = 0
         self._in_touch = False
         self._ending = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._stepped = asyncio.Event()
         self.trouble = ""
 
     def start(self) -> None:
         """Begin where the database stands, as soon as it can be asked."""
         self._task = asyncio.create_task(self._run())
 
+    async def step(self) -> None:
+        """Go on now and not after a pause; returns when one step is done, or has failed."""
+        if self._ending.is_set():
+            raise MetadataUnavailable("the broker is stopping")
+        self._wanted.set()
+        await self._stepped.wait()
+
     async def stop(self) -> None:
         """Project what is left, if the database takes it in time, and end."""
         self._ending.set()
+        self._wanted.set()
         rest = asyncio.create_task(self._rest())
         # Not cancelled: a thread may be writing, and nobody else must write meanwhile.
         if not (await asyncio.wait({rest}, timeout=self._stop_s))[0]:
@@ -94,6 +104,7 @@ class Projector:
 
     async def _run(self) -> None:
         while not self._ending.is_set():
+            self._wanted.clear()
             try:
                 more = await self._step()
             except KourouError as error:
@@ -103,12 +114,15 @@ class Projector:
                     )
                 self.trouble = str(error)
                 self._in_touch = False
-                await self._pause(self._retry_s)
+                pause_s = self._retry_s
             else:
                 if self.trouble:
                     _log.info("control events are projected again")
                 self.trouble = ""
-                await self._pause(0 if more else self._idle_s)
+                pause_s = 0 if more else self._idle_s
+            done, self._stepped = self._stepped, asyncio.Event()
+            done.set()
+            await self._pause(pause_s)
 
     async def _rest(self) -> None:
         """Let the task end, and project what is left."""
@@ -125,7 +139,7 @@ class Projector:
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._ending.wait()
+                await self._wanted.wait()
 
     async def _in_thread(self, call: Callable[..., Result], *given: object) -> Result:
         """A thread of our own: a database that hangs takes none from anybody else."""

@@ -126,3 +126,54 @@ def test_undoing_a_growth_waits_until_the_new_queues_are_consumed():
 def test_some_events_cannot_be_undone(event: Event):
     with pytest.raises(Rejected, match="cannot be undone"):
         Desk().undo(event)
+
+
+def test_progress_that_was_deleted_comes_back_where_nothing_replaced_it():
+    """Of topics that are there; what a group committed since stays."""
+    desk = Desk()
+    event = desk.apply(groups.decide_delete(desk.state.groups, "g", remove_offset=True))
+    desk.commits.commit("g", "TopicA", 1, 9)
+    dropped = {"g": {"TopicA": {0: 5, 1: 6}, "Gone": {0: 1}}}
+    for each in desk.undo(event, dropped=dropped):
+        desk.apply([each])
+    assert "g" in desk.state.groups
+    assert desk.commits.queues("g", "TopicA") == {0: 5, 1: 9}
+    assert desk.commits.topics("g") == ["TopicA"]
+
+
+def test_a_topic_comes_back_with_progress_and_as_it_was():
+    """Even with more write than read queues, which nobody could create now (F048)."""
+    desk = Desk()
+    odd = TopicConfig("Odd", 2, 4)
+    desk.apply([TopicPut(odd)])
+    event = desk.apply(topics.decide_delete(desk.state.topics, RULES, "Odd"))
+    for each in desk.undo(event, dropped={"g": {"Odd": {0: 5}, "Gone": {0: 1}}}):
+        desk.apply([each])
+    assert desk.state.topics.table["Odd"] == odd
+    assert desk.commits.topics("g") == ["Odd"]
+
+
+def test_deleting_a_created_topic_keeps_where_its_queues_ended():
+    desk = Desk()
+    event = desk.apply(topics.decide_put(desk.state.topics, RULES, TopicConfig("New")))
+    desk.apply(desk.undo(event, forced=True, ends={0: 7}))
+    assert desk.state.topics.retired["New"] == {0: 7}
+
+
+def test_what_is_already_undone_is_refused_even_by_force():
+    desk = Desk()
+    event = desk.apply(topics.decide_put(desk.state.topics, RULES, TopicConfig("TopicA", 8, 8)))
+    desk.apply(desk.undo(event))
+    with pytest.raises(Rejected, match="already as it was before"):
+        desk.undo(event, forced=True)
+
+
+def test_a_reset_is_not_undone_under_a_group_that_went_on():
+    desk = Desk()
+    desk.commits.commit("g", "TopicA", 0, 50)
+    event = desk.apply(progress.decide_reset(desk.commits, "g", "TopicA", {0: 5}))
+    desk.commits.commit("g", "TopicA", 0, 8)
+    with pytest.raises(Rejected, match="progress of g in TopicA has changed since"):
+        desk.undo(event)
+    desk.apply(desk.undo(event, forced=True))
+    assert desk.commits.offset("g", "TopicA", 0) == 50

@@ -75,6 +75,9 @@ WRITTEN = {
        '{"type":"KeyValuePut","namespace":"N","key":"k","value":"1","before":null}');
     """,
 }
+WRITTEN["0002"] = f"""{WRITTEN["0001"]}
+    UPDATE events SET undoes = 0 WHERE stream = 'control' AND "offset" = 1;
+    """
 """What a store of each revision may hold, as its program wrote it. Never changed once released."""
 
 
@@ -137,6 +140,7 @@ def test_what_an_older_program_wrote_is_read_and_added_to(database: Database, st
     assert (store.info().next_offset, store.info().position, store.info().at_ms) == (3, 700, 1030)
     first, second, third = store.events()
     assert (first.actor, first.reason, first.trace_id) == ("admin:alice", "first", "0af7")
+    assert (first.undoes, second.undoes) == (None, None if start == "0001" else 0)
     assert second.event == TopicPut(TopicConfig("A", 16, 16), TopicConfig("A", 8, 8))
     assert (third.at_ms, third.event.type) == (1020, "Later")
     assert store.load(CONTROL)[0].topics.table["A"] == TopicConfig("A", 16, 16)
@@ -144,8 +148,9 @@ def test_what_an_older_program_wrote_is_read_and_added_to(database: Database, st
     assert store.history("topic/A").entries == (second, first)
     assert store.load(KEY_VALUES)[0].table == {"N": {"k": "1"}}
     store.snapshot(CONTROL.snapshot(store.load(CONTROL)[0]))
-    added = Recorded(3, 900, 1040, "admin:eve", "", "", TopicPut(TopicConfig("B")))
+    added = Recorded(3, 900, 1040, "admin:eve", "", "", TopicPut(TopicConfig("B")), undoes=2)
     assert store.append([second, third, added]) == 1
+    assert store.events(after=2) == [added]
     assert set(store.load(CONTROL)[0].topics.table) == {"A", "B"}
 
 
@@ -172,7 +177,9 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(database: Database
     with database.writing() as connection:
         connection.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
     before = tables(database)
-    with pytest.raises(ConfigError, match=r"newer version.*revision 9999.*up to 0001") as refused:
+    with pytest.raises(
+        ConfigError, match=rf"newer version.*revision 9999.*up to {schema.HEAD}"
+    ) as refused:
         bring_up_to_date(database)
     assert "newer program" in refused.value.hint
     assert revision(database) == "9999"
@@ -185,10 +192,10 @@ def test_an_upgrade_that_fails_halfway_changes_nothing(
     bring_up_to_date(database)
     broken = tmp_path / "100% migrations"
     shutil.copytree(schema.MIGRATIONS, broken, ignore=shutil.ignore_patterns("__pycache__"))
-    (broken / "versions" / "r0002_broken.py").write_text(
+    (broken / "versions" / "r9000_broken.py").write_text(
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        "revision = '0002'\n"
+        "revision = '9000'\n"
         f"down_revision = {schema.HEAD!r}\n"
         "def upgrade():\n"
         "    op.create_table('half', sa.Column('a', sa.Integer))\n"
@@ -196,12 +203,12 @@ def test_an_upgrade_that_fails_halfway_changes_nothing(
         "    op.execute('nonsense')\n"
     )
     monkeypatch.setattr(schema, "MIGRATIONS", broken)
-    monkeypatch.setattr(schema, "HEAD", "0002")
+    monkeypatch.setattr(schema, "HEAD", "9000")
     before = tables(database)
     with pytest.raises(MetadataUnavailable, match="nonsense"):
         bring_up_to_date(database)
     assert tables(database) == before
-    assert revision(database) == "0001"
+    assert revision(database) == REVISIONS[-1]
 
 
 def test_two_that_open_a_new_store_at_once_do_not_collide(database: Database):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from kourou.engine.events import EventLost, Recorded, UnknownEvent
+from kourou.engine.events import EventLost, ProgressRecorded, Recorded, TopicPut, UnknownEvent
 from kourou.engine.stream import Snapshot
 from kourou.eventstore import stream_rows
-from kourou.eventstore.database import Database
+from kourou.eventstore.database import Database, sqlite_url
+from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.schema import bring_up_to_date
 from kourou.eventstore.tables import events
+from kourou.model.topic import TopicConfig
 
 
 @pytest.fixture
@@ -72,3 +75,39 @@ def test_text_that_a_database_cannot_hold_is_made_holdable(connection: sa.Connec
     [read] = stream_rows.read_events(connection, "s", 0, 1)
     assert (read.actor, read.reason, read.trace_id) == ("x\ufffd", "y\ufffd", "z\ufffd")
     assert read.event == UnknownEvent("T\0", "a\ufffdb", foreign.body)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_what_was_decided_is_found_beside_much_progress(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    """By its own index: the plan of the database says so."""
+    url = (
+        sqlite_url(tmp_path / "events.db")
+        if kind == "sqlite"
+        else request.getfixturevalue("postgres").new_database()
+    )
+    store = EventStore.open(url)
+    progress = [
+        Recorded(offset, -1, offset, "b", "", "", ProgressRecorded("g", {"T": {0: offset}}))
+        for offset in range(2_000)
+    ]
+    store.append([*progress, Recorded(2_000, -1, 2_000, "b", "", "", TopicPut(TopicConfig("T")))])
+    database = store._database
+    if kind == "postgresql":
+        with database.writing() as connection:
+            connection.exec_driver_sql("ANALYZE")
+    plans: list[str] = []
+
+    def explain(connection, cursor, statement, parameters, context, executemany) -> None:
+        if "LIMIT" in statement and not statement.startswith("EXPLAIN"):
+            word = "EXPLAIN QUERY PLAN" if kind == "sqlite" else "EXPLAIN"
+            rows = connection.exec_driver_sql(f"{word} {statement}", parameters)
+            plans.append(str(rows.all()))
+
+    sa.event.listen(database.engine, "before_cursor_execute", explain)
+    for types in ((), ("TopicPut",)):
+        assert [each.offset for each in store.history(types=types).entries] == [2_000]
+    assert len(plans) == 2
+    assert all("events_decided" in plan for plan in plans), plans
+    store.close()

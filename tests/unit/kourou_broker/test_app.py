@@ -25,6 +25,7 @@ from kourou.protocol.frames import (
     encode_request,
 )
 from kourou.protocol.messages.broker_admin import GetBrokerConfig
+from kourou.protocol.messages.history import GetHistory
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
 from kourou.protocol.messages.sending import SendMessage
 from kourou.service import clear_text
@@ -77,7 +78,7 @@ async def running(given: BrokerSettings):
     assert failures == []
 
 
-@pytest.mark.feature("F113", "F164")
+@pytest.mark.feature("F164")
 async def test_what_was_sent_is_there_in_the_next_life(tmp_path) -> None:
     given = settings(tmp_path)
     offsets = []
@@ -298,3 +299,28 @@ def test_settings_that_are_wrong_end_with_one_sentence(capsys, tmp_path) -> None
     err = capsys.readouterr().err
     assert err.startswith("kourou broker: ")
     assert err.count("Traceback") == 0
+
+
+async def test_who_asks_the_past_of_a_database_that_hangs_is_told_of_the_stop(tmp_path) -> None:
+    entered, released = threading.Event(), threading.Event()
+
+    class Hanging:
+        def info(self) -> None:
+            entered.set()
+            released.wait(30)
+
+    service = BrokerService(settings(tmp_path))
+    await service.recover(pytest.fail)
+    connection = ZmqConnection((await service.serve())["zmq"].removeprefix("tcp://"))
+    service._history._events = Hanging()
+    asking = asyncio.create_task(connection.request(GetHistory(max_count=1), timeout_ms=30_000))
+    await asyncio.to_thread(entered.wait, 20)
+    sent = await connection.request(message(), body=(b"x",), timeout_ms=5_000)
+    assert sent.code == Code.SUCCESS
+    assert service._statistics()["history"]["waiting"] == 1
+    await service.drain()
+    await service.stop()
+    reply = await asking
+    assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, app.STOPPING)
+    released.set()
+    connection.close()

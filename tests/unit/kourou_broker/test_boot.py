@@ -85,7 +85,6 @@ def test_an_empty_store_gives_an_empty_state(site, event_store, with_events) -> 
     assert booted.imported == []
 
 
-@pytest.mark.feature("F113")
 @pytest.mark.parametrize("with_events", [True, False])
 def test_the_log_alone_gives_the_state_and_fills_the_event_store(
     site, event_store, with_events
@@ -111,7 +110,6 @@ def test_the_event_store_goes_on_where_it_was(site, event_store) -> None:
     assert event_store.info().next_offset == 2
 
 
-@pytest.mark.feature("F113")
 def test_an_event_store_ahead_of_the_log_is_taken_back(site, event_store) -> None:
     """Power went off under ASYNC_FLUSH: the database had heard of what the disk had not."""
     site.record(TopicPut(TOPIC))

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from kourou.engine.control import CONTROL, encode_state
 from kourou.engine.events import GroupPut, Recorded, TopicPut
 from kourou.errors import MetadataUnavailable
@@ -205,3 +207,38 @@ async def test_a_history_that_is_another_logs_is_kept_aside(site, event_store, c
     assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
     assert event_store.events(stream="control~1") == theirs
     assert "kept as control~1" in caplog.text
+
+
+async def test_a_step_can_be_had_at_once(site, event_store) -> None:
+    """Whoever asks for history does not wait for the pause between two looks."""
+    one = Projector(
+        site.store, event_store, site.control, lambda: site.store.end, idle_s=600, retry_s=600
+    )
+    one.start()
+    await one.step()
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    assert one.projected == 0
+    async with asyncio.timeout(20):
+        await one.step()
+    assert one.projected == 1
+    await one.stop()
+    with pytest.raises(MetadataUnavailable, match="stopping"):
+        await one.step()
+
+
+async def test_a_step_that_fails_ends_too(site, event_store) -> None:
+    database = Database(event_store)
+    database.on = False
+    one = Projector(
+        site.store, database, site.control, lambda: site.store.end, idle_s=600, retry_s=600
+    )
+    site.record(TopicPut(TopicConfig("a", 1, 1)))
+    one.start()
+    async with asyncio.timeout(20):
+        await one.step()
+    assert one.trouble == "the database is gone"
+    database.on = True
+    async with asyncio.timeout(20):
+        await one.step()
+    assert (one.trouble, one.projected) == ("", 1)
+    await one.stop()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 
 from kourou.store.settings import DELAY_LEVELS_MS
 from kourou_broker.config import BrokerSettings
 
 
-@pytest.mark.feature("F353")
 def test_delay_levels() -> None:
     assert BrokerSettings().delay_levels_ms == DELAY_LEVELS_MS
     assert BrokerSettings(message_delay_level="2s 1m 1h 1d").delay_levels_ms == (

@@ -224,7 +224,7 @@ async def test_less_than_four_pages_wait_for_the_thorough_interval(broker) -> No
 
 
 @pytest.mark.fault
-@pytest.mark.feature("F102", "F106", "F113")
+@pytest.mark.feature("F102", "F106")
 async def test_what_a_kill_leaves(broker) -> None:
     one = await broker(pool=2)
     await one.send(bytes(PAGE * 4))
@@ -235,7 +235,7 @@ async def test_what_a_kill_leaves(broker) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.feature("F106", "F113")
+@pytest.mark.feature("F106")
 async def test_what_was_written_and_flushed_survives_a_power_loss(broker) -> None:
     one = await broker(pool=2)
     await one.send(bytes(PAGE * 4))

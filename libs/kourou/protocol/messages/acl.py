@@ -8,7 +8,7 @@ from kourou.protocol.request import Request, Response
 
 
 class UpdateAndCreateAclConfig(Request, kw_only=True, frozen=True):
-    """UPDATE_AND_CREATE_ACL_CONFIG (50). Permissions are comma lists of `name=PERM`."""
+    """UPDATE_AND_CREATE_ACL_CONFIG (50): put an account; permissions are `name=PERM,name=PERM`."""
 
     code: ClassVar[int] = 50
     access_key: str
@@ -22,14 +22,14 @@ class UpdateAndCreateAclConfig(Request, kw_only=True, frozen=True):
 
 
 class DeleteAclConfig(Request, kw_only=True, frozen=True):
-    """DELETE_ACL_CONFIG (51)."""
+    """DELETE_ACL_CONFIG (51): remove an account."""
 
     code: ClassVar[int] = 51
     access_key: str
 
 
 class GetBrokerClusterAclInfo(Request, kw_only=True, frozen=True):
-    """GET_BROKER_CLUSTER_ACL_INFO (52)."""
+    """GET_BROKER_CLUSTER_ACL_INFO (52): which version of the accounts does this broker have?"""
 
     code: ClassVar[int] = 52
 
@@ -45,7 +45,7 @@ class GetBrokerClusterAclInfoResponse(Response, kw_only=True, frozen=True):
 
 
 class UpdateGlobalWhiteAddrsConfig(Request, kw_only=True, frozen=True):
-    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53)."""
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53): the addresses that need no account."""
 
     code: ClassVar[int] = 53
     global_white_addrs: str

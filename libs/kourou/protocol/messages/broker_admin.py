@@ -8,13 +8,13 @@ from kourou.protocol.request import Request, Response
 
 
 class UpdateBrokerConfig(Request, kw_only=True, frozen=True):
-    """UPDATE_BROKER_CONFIG (25); the body is properties text."""
+    """UPDATE_BROKER_CONFIG (25): give dynamic settings other values, while the broker runs."""
 
     code: ClassVar[int] = 25
 
 
 class GetBrokerConfig(Request, kw_only=True, frozen=True):
-    """GET_BROKER_CONFIG (26); answered with properties text."""
+    """GET_BROKER_CONFIG (26): every setting, as it is now."""
 
     code: ClassVar[int] = 26
 
@@ -32,19 +32,19 @@ class GetBrokerRuntimeInfo(Request, kw_only=True, frozen=True):
 
 
 class CleanExpiredConsumeQueue(Request, kw_only=True, frozen=True):
-    """CLEAN_EXPIRED_CONSUMEQUEUE (306)."""
+    """CLEAN_EXPIRED_CONSUMEQUEUE (306): delete queue files that name only deleted messages."""
 
     code: ClassVar[int] = 306
 
 
 class CleanUnusedTopic(Request, kw_only=True, frozen=True):
-    """CLEAN_UNUSED_TOPIC (316)."""
+    """CLEAN_UNUSED_TOPIC (316): delete the queues of topics that are no more."""
 
     code: ClassVar[int] = 316
 
 
 class DeleteExpiredCommitLog(Request, kw_only=True, frozen=True):
-    """DELETE_EXPIRED_COMMITLOG (329)."""
+    """DELETE_EXPIRED_COMMITLOG (329): delete expired log segments now, at whatever hour."""
 
     code: ClassVar[int] = 329
 

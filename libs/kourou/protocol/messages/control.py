@@ -16,7 +16,12 @@ class GetControlEvents(Request, kw_only=True, frozen=True):
 
 
 class GetControlEventsResponse(Response, kw_only=True, frozen=True):
-    """Where to go on, and the end of the control topic; the body is a JSON array of the events."""
+    """Where to go on, and the bounds of the control topic; the body is a JSON array of the events.
+
+    The log has no events below `min_offset` any more: GET_HISTORY has. Where that is above
+    `from_offset`, the body begins at `min_offset`.
+    """
 
     next_offset: Int64
     max_offset: Int64
+    min_offset: Int64 = 0

@@ -24,7 +24,7 @@ class RegisterFilterServerResponse(Response, kw_only=True, frozen=True):
 
 
 class RegisterMessageFilterClass(Request, kw_only=True, frozen=True):
-    """REGISTER_MESSAGE_FILTER_CLASS (302); the body is the filter's source text.
+    """REGISTER_MESSAGE_FILTER_CLASS (302): a filter, whose source text is the body.
 
     `class_crc` is the body's CRC-32 without its top bit.
     """

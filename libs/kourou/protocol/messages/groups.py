@@ -8,7 +8,7 @@ from kourou.protocol.request import Request
 
 
 class UpdateAndCreateSubscriptionGroup(Request, kw_only=True, frozen=True):
-    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200); the body is the group's configuration."""
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): create or change the group in the body."""
 
     code: ClassVar[int] = 200
 

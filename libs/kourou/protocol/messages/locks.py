@@ -14,6 +14,6 @@ class LockBatchMq(Request, kw_only=True, frozen=True):
 
 
 class UnlockBatchMq(Request, kw_only=True, frozen=True):
-    """UNLOCK_BATCH_MQ (42)."""
+    """UNLOCK_BATCH_MQ (42): give locked queues back."""
 
     code: ClassVar[int] = 42

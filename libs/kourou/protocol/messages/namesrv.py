@@ -8,7 +8,7 @@ from kourou.protocol.request import Int32, Int64, Request, Response
 
 
 class PutKvConfig(Request, kw_only=True, frozen=True):
-    """PUT_KV_CONFIG (100)."""
+    """PUT_KV_CONFIG (100): give a key a value, for all clients to read."""
 
     code: ClassVar[int] = 100
     namespace: str
@@ -17,7 +17,7 @@ class PutKvConfig(Request, kw_only=True, frozen=True):
 
 
 class GetKvConfig(Request, kw_only=True, frozen=True):
-    """GET_KV_CONFIG (101)."""
+    """GET_KV_CONFIG (101): the value of a key."""
 
     code: ClassVar[int] = 101
     namespace: str
@@ -31,7 +31,7 @@ class GetKvConfigResponse(Response, kw_only=True, frozen=True):
 
 
 class DeleteKvConfig(Request, kw_only=True, frozen=True):
-    """DELETE_KV_CONFIG (102)."""
+    """DELETE_KV_CONFIG (102): remove a key."""
 
     code: ClassVar[int] = 102
     namespace: str
@@ -39,7 +39,7 @@ class DeleteKvConfig(Request, kw_only=True, frozen=True):
 
 
 class RegisterBroker(Request, kw_only=True, frozen=True):
-    """REGISTER_BROKER (103); the body has the broker's topics.
+    """REGISTER_BROKER (103): a broker is there; the body has its topics.
 
     `body_crc32` is the body's CRC-32 without its top bit, 0 to skip the check. Ours: `listeners`
     has one `host:port` for each named listener, among them those a RocketMQ client must dial.
@@ -64,7 +64,7 @@ class RegisterBrokerResponse(Response, kw_only=True, frozen=True):
 
 
 class UnregisterBroker(Request, kw_only=True, frozen=True):
-    """UNREGISTER_BROKER (104)."""
+    """UNREGISTER_BROKER (104): a broker leaves."""
 
     code: ClassVar[int] = 104
     broker_name: str
@@ -74,7 +74,7 @@ class UnregisterBroker(Request, kw_only=True, frozen=True):
 
 
 class GetRouteInfoByTopic(Request, kw_only=True, frozen=True):
-    """GET_ROUTEINFO_BY_TOPIC (105)."""
+    """GET_ROUTEINFO_BY_TOPIC (105): which brokers have which queues of a topic?"""
 
     code: ClassVar[int] = 105
     topic: str
@@ -114,13 +114,13 @@ class AddWritePermOfBrokerResponse(Response, kw_only=True, frozen=True):
 
 
 class GetAllTopicListFromNamesrv(Request, kw_only=True, frozen=True):
-    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206): the names of all topics with a route."""
 
     code: ClassVar[int] = 206
 
 
 class DeleteTopicInNamesrv(Request, kw_only=True, frozen=True):
-    """DELETE_TOPIC_IN_NAMESRV (216); with `cluster_name` only that cluster's brokers lose it."""
+    """DELETE_TOPIC_IN_NAMESRV (216): forget a route; with `cluster_name` only in that cluster."""
 
     code: ClassVar[int] = 216
     topic: str
@@ -128,14 +128,14 @@ class DeleteTopicInNamesrv(Request, kw_only=True, frozen=True):
 
 
 class GetKvListByNamespace(Request, kw_only=True, frozen=True):
-    """GET_KVLIST_BY_NAMESPACE (219)."""
+    """GET_KVLIST_BY_NAMESPACE (219): all keys and values of a namespace."""
 
     code: ClassVar[int] = 219
     namespace: str
 
 
 class GetTopicsByCluster(Request, kw_only=True, frozen=True):
-    """GET_TOPICS_BY_CLUSTER (224)."""
+    """GET_TOPICS_BY_CLUSTER (224): the names of the topics of one cluster's brokers."""
 
     code: ClassVar[int] = 224
     cluster: str
@@ -148,31 +148,31 @@ class GetSystemTopicListFromNamesrv(Request, kw_only=True, frozen=True):
 
 
 class GetUnitTopicList(Request, kw_only=True, frozen=True):
-    """GET_UNIT_TOPIC_LIST (311)."""
+    """GET_UNIT_TOPIC_LIST (311): topics of RocketMQ's units."""
 
     code: ClassVar[int] = 311
 
 
 class GetHasUnitSubTopicList(Request, kw_only=True, frozen=True):
-    """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
+    """GET_HAS_UNIT_SUB_TOPIC_LIST (312): topics that units subscribe."""
 
     code: ClassVar[int] = 312
 
 
 class GetHasUnitSubUnunitTopicList(Request, kw_only=True, frozen=True):
-    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
+    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313): those of them that are no unit's own."""
 
     code: ClassVar[int] = 313
 
 
 class UpdateNamesrvConfig(Request, kw_only=True, frozen=True):
-    """UPDATE_NAMESRV_CONFIG (318); the body is properties text."""
+    """UPDATE_NAMESRV_CONFIG (318): change settings; no key of a name server may be changed so."""
 
     code: ClassVar[int] = 318
 
 
 class GetNamesrvConfig(Request, kw_only=True, frozen=True):
-    """GET_NAMESRV_CONFIG (319)."""
+    """GET_NAMESRV_CONFIG (319): every setting of the name server."""
 
     code: ClassVar[int] = 319
 

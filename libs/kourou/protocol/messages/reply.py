@@ -9,7 +9,7 @@ from kourou.protocol.request import Int32, Int64, Request
 
 
 class SendReplyMessage(SendFields, kw_only=True, frozen=True):
-    """SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325); body: the reply's."""
+    """SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325): store a reply, and hand it on."""
 
     code: ClassVar[int] = 324
 

@@ -53,7 +53,7 @@ SEND_LETTERS = {
 
 
 class SendMessage(SendFields, kw_only=True, frozen=True):
-    """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320); body: the message's."""
+    """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): store a message."""
 
     code: ClassVar[int] = 10
 

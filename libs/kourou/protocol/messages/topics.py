@@ -8,7 +8,7 @@ from kourou.protocol.request import Int32, Request
 
 
 class UpdateAndCreateTopic(Request, kw_only=True, frozen=True):
-    """UPDATE_AND_CREATE_TOPIC (17). RocketMQ ignores `order` when it stores the topic."""
+    """UPDATE_AND_CREATE_TOPIC (17): create or change a topic. RocketMQ ignores `order` here."""
 
     code: ClassVar[int] = 17
     topic: str

@@ -26,7 +26,7 @@ class EndTransaction(Request, kw_only=True, frozen=True):
 
 
 class CheckTransactionState(Request, kw_only=True, frozen=True):
-    """CHECK_TRANSACTION_STATE (39, broker to client, oneway); the body is the half's record."""
+    """CHECK_TRANSACTION_STATE (39, broker to client, oneway): what became of this half message?"""
 
     code: ClassVar[int] = 39
     tran_state_table_offset: Int64

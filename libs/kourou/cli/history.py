@@ -1,0 +1,256 @@
+"""`kourou history`, `kourou stateAt`, `kourou undo`: arguments, and what is shown of the answers.
+
+Lives here: the three commands of looking back. May not live here: the questions themselves
+(kourou.client.admin_history), which are imported when a command is called.
+
+As JSON, history and undo print one object an event, stateAt one object.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from kourou.cli.admin.report import Report
+    from kourou.client.admin_history import Decision, StateAt
+    from kourou.sync import Client
+
+GROUP = "kourou-admin"
+CHANGE_LENGTH_MAX = 72
+KINDS = {"topics": "topic", "groups": "group", "settings": "setting"}
+
+NameServer = Annotated[
+    str | None,
+    typer.Option(
+        "-n", "--namesrv", metavar="ADDR", help="Name servers, host:port;…; else NAMESRV_ADDR."
+    ),
+]
+Broker = Annotated[
+    str | None,
+    typer.Option("-b", "--broker", help="Whose, by name; needed only if there are several."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable, one object a line.")]
+
+
+def history(
+    aggregate: Annotated[
+        str, typer.Argument(help="Like topic/orders, group/till, setting/traceOn; all if left out.")
+    ] = "",
+    namesrv: NameServer = None,
+    broker: Broker = None,
+    before: Annotated[int | None, typer.Option(min=0, help="Only events below this one.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only what was decided until then.")] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", help="Like TopicPut; may be repeated.")
+    ] = None,
+    count: Annotated[int, typer.Option("--max", min=1, max=1_000, help="At most so many.")] = 100,
+    json: Json = False,
+) -> int:
+    """Who decided what, when and why: topics, groups, settings, progress; the newest first."""
+    until_ms = None if until is None else _moment_ms(until)
+    with _client(namesrv) as client:
+        page = client.admin.history.of(
+            aggregate,
+            broker=broker,
+            before=before,
+            until_ms=until_ms,
+            types=types or (),
+            count_max=count,
+        )
+    report = _told(page.decisions, as_json=json)
+    if json or report is None:
+        return 0
+    if page.before is not None:
+        report.remarks.append(f"cut at {count}; older ones: --before {page.before}")
+    elif page.begins_at:
+        report.remarks.append(f"what was decided below event {page.begins_at} is lost")
+    elif not page.decisions:
+        report.remarks.append("nothing was decided")
+    report.show(as_json=False)
+    return 0
+
+
+def state_at(
+    aggregate: Annotated[
+        str,
+        typer.Argument(help="topic/…, group/…, setting/… or progress/…; everything if left out."),
+    ] = "",
+    namesrv: NameServer = None,
+    broker: Broker = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="now, ms, ISO, or yyyy-MM-dd#HH:mm:ss:SSS.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="After this event instead.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """What held at a time, or after an event: a topic's queues, a setting, a group's progress."""
+    at_ms = None if at is None else _moment_ms(at)
+    with _client(namesrv) as client:
+        state = client.admin.history.state_at(aggregate, broker=broker, at_ms=at_ms, offset=offset)
+    if json:
+        found = {
+            "broker": state.broker_name,
+            "aggregate": state.aggregate,
+            "nextOffset": state.next_offset,
+            "atMs": state.at_ms,
+            "value": state.value,
+        }
+        print(json_text.dumps(found))
+        return 0
+    _held(state).show(as_json=False)
+    return 0
+
+
+def undo(
+    offset: Annotated[int, typer.Argument(min=0, help="The event, by its number in the history.")],
+    namesrv: NameServer = None,
+    broker: Broker = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the event.")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if it changed since, or messages are lost.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Take a decision back by deciding its opposite, which is recorded and can be undone, too."""
+    with _client(namesrv) as client:
+        decided = client.admin.history.undo(offset, broker=broker, reason=reason, force=force)
+    report = _told(decided, as_json=json)
+    if report is not None:
+        report.show(as_json=False)
+    return 0
+
+
+def _client(namesrv: str | None) -> Client:
+    from kourou.sync import Client
+
+    return Client(namesrv, group=GROUP)
+
+
+def _moment_ms(text: str) -> int:
+    from kourou.cli.admin.moments import moment_ms
+    from kourou.clock import SystemClock
+
+    return moment_ms(text, SystemClock().now_ms())
+
+
+# -- showing --------------------------------------------------------------------------------------
+
+
+def _told(decisions: Sequence[Decision], *, as_json: bool) -> Report | None:
+    """The events as a table; printed already if they are to be JSON."""
+    from kourou.cli.admin.moments import as_text
+    from kourou.cli.admin.report import Report
+
+    if as_json:
+        for each in decisions:
+            print(json_text.dumps(_as_object(each)))
+        return None
+    rows = [
+        (
+            each.offset,
+            as_text(each.at_ms),
+            *map(_clean, (each.aggregate, each.type, change_of(each), each.actor, each.reason)),
+        )
+        for each in decisions
+    ]
+    return Report(("event", "when", "what", "type", "change", "who", "why"), rows)
+
+
+def _as_object(one: Decision) -> dict[str, Any]:
+    return {
+        "broker": one.broker_name,
+        "offset": one.offset,
+        "atMs": one.at_ms,
+        "aggregate": one.aggregate,
+        "type": one.type,
+        "fields": one.fields,
+        "actor": one.actor,
+        "reason": one.reason,
+        "traceId": one.trace_id,
+        "undoes": one.undoes,
+    }
+
+
+def change_of(one: Decision) -> str:
+    """What an event changed, in a few words: `write_queue_nums 4 → 8`."""
+    fields = one.fields
+    before = fields.get("before")
+    after = next((fields[name] for name in ("topic", "group") if _is_table(fields.get(name))), None)
+    match one.type:
+        case "TopicPut" | "GroupPut" if after is not None and before is None:
+            text = "created"
+        case "TopicPut" | "GroupPut" if after is not None and _is_table(before):
+            text = ", ".join(_differences(before, after))
+        case "TopicDeleted" | "GroupDeleted":
+            text = "deleted"
+        case "SettingChanged":
+            text = f"{_short(before)} → {_short(fields.get('value'))}"
+        case "OffsetsReset" if _is_table(before) and _is_table(fields.get("offsets")):
+            moved = (f"queue {name}" for name in _differences(before, fields["offsets"]))
+            text = f"{fields.get('topic')}: {', '.join(moved)}"
+        case _:
+            text = json_text.dumps(fields, ensure_ascii=False)
+    if one.undoes is not None:
+        text = f"undoes {one.undoes}: {text}"
+    return text if len(text) <= CHANGE_LENGTH_MAX else text[: CHANGE_LENGTH_MAX - 1] + "…"
+
+
+def _clean(text: str) -> str:
+    """What somebody typed elsewhere must not command this terminal."""
+    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _differences(before: Any, after: Mapping[str, Any]) -> Iterator[str]:
+    for name in after:
+        if before.get(name) != after[name]:
+            yield f"{name} {_short(before.get(name))} → {_short(after[name])}"
+
+
+def _short(value: object) -> str:
+    return "-" if value is None else json_text.dumps(value).strip('"')
+
+
+def _held(state: StateAt) -> Report:
+    """The state as a table: fields of one aggregate, or one line for each of all."""
+    from kourou.cli.admin.moments import as_text
+    from kourou.cli.admin.report import Report
+
+    if state.aggregate:
+        kind = state.aggregate.partition("/")[0]
+        rows = [(state.aggregate, *row) for row in _lines(kind, state.value)]
+        report = Report(("what", "field", "value"), rows)
+    else:
+        rows = [
+            (f"{KINDS.get(table, table)}/{name}", field, value)
+            for table, entries in state.value.items()
+            for name, held in entries.items()
+            for field, value in _lines(KINDS.get(table, table), held)
+        ]
+        report = Report(("what", "field", "value"), rows)
+    when = as_text(state.at_ms) or "the beginning"
+    report.remarks.append(f"{state.broker_name} after {state.next_offset} events, as of {when}")
+    return report
+
+
+def _lines(kind: str, held: Any) -> Iterator[tuple[str, Any]]:
+    if held is None:
+        said = "as in the configuration file" if kind == "setting" else "does not exist"
+        yield "-", said
+    elif kind == "progress":
+        for topic, queues in held.items():
+            for queue, offset in queues.items():
+                yield f"{topic} {queue}", offset
+    elif isinstance(held, dict):
+        yield from held.items()
+    else:
+        yield "value", held

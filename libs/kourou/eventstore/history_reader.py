@@ -1,0 +1,83 @@
+"""Questions about the past, answered from an event store.
+
+Lives here: the way from a question to what is told. May not live here: SQL (stream_rows), threads
+and deadlines (the service), what may be asked (kourou.engine.history).
+
+State: none. All of it blocks, and raises what the store raises.
+"""
+
+from __future__ import annotations
+
+from kourou.engine.control import CONTROL
+from kourou.engine.history import (
+    EventFound,
+    EventQuestion,
+    Found,
+    HistoryFound,
+    HistoryQuestion,
+    Question,
+    StateFound,
+    StateQuestion,
+    dropped_progress,
+    drops_progress,
+    tell_events,
+    tell_state,
+)
+from kourou.errors import Code, MetadataUnavailable, Rejected
+from kourou.eventstore.event_store import EventStore
+from kourou.model.limits import STATE_BYTES_MAX
+
+
+def answer(store: EventStore, question: Question, upto: int) -> Found:
+    """What the store knows. Raises MetadataUnavailable if it lacks events below `upto`."""
+    info = store.info()
+    if info.next_offset < upto:
+        raise MetadataUnavailable(
+            f"the event store has the events below {info.next_offset} and not yet those below "
+            f"{upto}",
+            hint="it is catching up",
+        )
+    match question:
+        case HistoryQuestion():
+            return _history(store, question)
+        case StateQuestion():
+            return _state(store, question, info.lost_before)
+        case EventQuestion():
+            return _event(store, question.offset, info.lost_before)
+
+
+def _history(store: EventStore, question: HistoryQuestion) -> HistoryFound:
+    found = store.history(
+        question.aggregate,
+        limit=question.limit,
+        before=question.before,
+        until_ms=question.until_ms,
+        types=question.types,
+    )
+    before = found.entries[-1].offset if found.cut else None
+    return HistoryFound(tell_events(found.entries), before, found.lost_before, found.end)
+
+
+def _state(store: EventStore, question: StateQuestion, lost_before: int) -> StateFound:
+    after = None if question.offset is None else question.offset + 1
+    state, end = store.load(CONTROL, as_of_ms=question.at_ms, end_offset=after)
+    body = tell_state(state, question.aggregate)
+    if len(body) > STATE_BYTES_MAX:
+        raise Rejected(
+            f"the state has {len(body)} bytes; at most {STATE_BYTES_MAX} are told at once",
+            hint="ask for one aggregate, like topic/orders",
+        )
+    return StateFound(body, end, state.at_ms, lost_before)
+
+
+def _event(store: EventStore, offset: int, lost_before: int) -> EventFound:
+    recorded = store.event(offset)
+    if recorded is None:
+        raise Rejected(
+            f"event {offset} is lost: the history begins at {lost_before}",
+            code=Code.QUERY_NOT_FOUND,
+        )
+    if not drops_progress(recorded.event):
+        return EventFound(recorded)
+    before, _ = store.load(CONTROL, end_offset=offset)
+    return EventFound(recorded, dropped_progress(before, recorded.event))
