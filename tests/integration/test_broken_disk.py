@@ -252,7 +252,6 @@ def mount(root: Path, image: Path) -> None:
     pytest.skip("needs root: neither a loop device nor a tmpfs can be mounted here")
 
 
-@pytest.mark.feature("F093")
 async def test_a_full_disk_refuses_sends_and_goes_on_serving(
     tmp_path: Path, small_disk: FullDisk
 ) -> None:

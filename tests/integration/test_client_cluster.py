@@ -80,7 +80,7 @@ async def until(condition) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.feature("F001", "F002", "F017", "F164", "F173")
+@pytest.mark.feature("F001", "F002", "F017", "F164")
 async def test_a_message_from_end_to_end(client, names):
     topic, _ = names
     async with client() as mq:
@@ -101,7 +101,7 @@ async def test_a_message_from_end_to_end(client, names):
             message.ack()
 
 
-@pytest.mark.feature("F162", "F010", "F204", "F007")
+@pytest.mark.feature("F162", "F010", "F204", "F007", "F015", "F058")
 async def test_a_backlog_over_two_brokers_is_shared_by_two_members(client, names):
     topic, group = names
     async with client() as mq:
@@ -151,7 +151,7 @@ async def test_a_topic_is_created_by_its_first_send(client, names):
         assert {one.write_queue_nums for one in config.values()} == {4}
 
 
-@pytest.mark.feature("F175", "F166", "F165", "F163", "F179")
+@pytest.mark.feature("F175", "F166", "F165", "F163")
 async def test_every_way_to_send(client, names):
     topic, _ = names
     async with client() as mq:
@@ -207,7 +207,7 @@ async def test_messages_are_found_again(client, names):
         assert await mq.admin.messages.by_key(topic, "k", begin_ms=2**41) == []
 
 
-@pytest.mark.feature("F193", "F267", "F364", "F268")
+@pytest.mark.feature("F267", "F364", "F268")
 async def test_a_group_is_moved_back_offline_and_online(client, names):
     topic, group = names
     async with client() as mq:

@@ -68,7 +68,7 @@ class Sending:
         assert self.failures == []
 
 
-@pytest.mark.feature("F376", "F359", "F034", "F058")
+@pytest.mark.feature("F376", "F359", "F034")
 def test_a_broker_is_restarted_and_no_send_fails(cluster: LocalCluster) -> None:
     with Client(cluster.address, group="till", settings=QUICK) as client:
         sending = Sending(client)

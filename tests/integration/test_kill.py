@@ -200,7 +200,7 @@ async def one_round(
 
 @pytest.mark.fault
 @pytest.mark.timeout(900)
-@pytest.mark.feature("F068", "F081", "F094", "F095", "F113", "F178")
+@pytest.mark.feature("F068", "F081", "F094", "F095", "F178")
 async def test_nothing_acknowledged_is_lost(
     tmp_path: Path, rounds: Callable[[int], int], record_property: Callable[[str, object], None]
 ) -> None:

@@ -125,7 +125,6 @@ def tears(old: bytes, stale: bytes, at: int, rng: random.Random) -> Iterator[tup
     yield "stale tail", stale[-size:] if size <= len(stale) else stale.rjust(size, b"\0")
 
 
-@pytest.mark.feature("F113")
 def test_a_tail_torn_at_every_byte_of_the_last_record(
     rounds: Callable[[int], int], tell: Tell
 ) -> None:
@@ -139,7 +138,7 @@ def test_a_tail_torn_at_every_byte_of_the_last_record(
     tell(f"torn tail: {sum(tally.values())} cases over {len(last.record)} bytes, {dict(tally)}")
 
 
-@pytest.mark.feature("F065", "F113")
+@pytest.mark.feature("F065")
 def test_a_tail_torn_across_the_end_of_a_segment(rounds: Callable[[int], int], tell: Tell) -> None:
     disk = SimDisk()
     store = open_store(disk)
@@ -462,7 +461,6 @@ FILL = textwrap.dedent("""
 """)
 
 
-@pytest.mark.feature("F093")
 def test_a_full_disk_of_16_mib(small_disk: Path, tell: Tell) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FILL, str(small_disk)],

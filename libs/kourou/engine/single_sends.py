@@ -28,7 +28,6 @@ from kourou.errors import (
     KourouError,
     MessageIllegal,
     NoPermission,
-    Rejected,
 )
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
@@ -39,11 +38,7 @@ from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendRespo
 from kourou.protocol.properties import decode_properties, encode_properties
 from kourou.protocol.record import Host, encode_draft, encode_host
 from kourou.protocol.record_batch import check_drafts
-
-_LATER = (
-    (Property.DELAY, "delayed messages"),
-    (Property.TRAN_MSG, "transactional messages"),
-)
+from kourou.protocol.single_draft import later_problem, may_be_later
 
 
 class SingleSends:
@@ -149,7 +144,6 @@ class SingleSends:
         properties = _parse(request.properties)
         if properties.get(Property.TRAN_MSG) == "true" and self._policy.reject_transactions:
             raise NoPermission("this broker takes no transactional messages")
-        _refuse_later(properties)
         wait = properties.pop(Property.WAIT, "true") != "false"
         properties[Property.CLUSTER] = self._policy.cluster_name
         return self._draft(
@@ -165,7 +159,6 @@ class SingleSends:
         self, received: Received, request: SendMessage, queue_id: int, body: bytes
     ) -> list[bytes]:
         common = _parse(request.properties)
-        _refuse_later(common)
         common[Property.CLUSTER] = self._policy.cluster_name
         shared = encode_properties(common)
         drafts: list[bytes] = []
@@ -190,6 +183,9 @@ class SingleSends:
                 f"the properties have {len(properties)} bytes; at most "
                 f"{PROPERTIES_SIZE_BYTES_MAX} are allowed"
             )
+        problem = later_problem(properties) if may_be_later(properties) else ""
+        if problem:
+            raise MessageIllegal(f"{problem}; nothing was stored")
         host = encode_host(received.to.peer.address)
         sys_flag = request.sys_flag & ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
         if len(host) > 8:
@@ -203,22 +199,12 @@ class SingleSends:
             sys_flag=sys_flag,
             born_timestamp=request.born_timestamp,
             born_host=host,
-            store_host_v6=":" in self._store_host[0],
             reconsume_times=request.reconsume_times or 0,
         )
 
 
 def _parse(text: str | None) -> dict[str, str]:
     return decode_properties((text or "").encode())
-
-
-def _refuse_later(properties: dict[str, str]) -> None:
-    for name, what in _LATER:
-        if properties.get(name) not in (None, "0", "false"):
-            raise Rejected(
-                f"this broker does not store {what} yet; nothing was stored",
-                hint=f"send without the property {name}",
-            )
 
 
 def _text(flag: bool) -> str:

@@ -14,7 +14,7 @@ State: none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
@@ -89,18 +89,25 @@ def convert(value: Any, shape: type[T], what: str) -> T:
         raise malformed(what, error) from error
 
 
-def choice(kind: type[ChoiceType], given: str | int, order: Iterable[ChoiceType]) -> ChoiceType:
-    """An enum by its name or, as C++ clients write it, by its ordinal in `order`.
+def choice(
+    kind: type[ChoiceType],
+    given: str | int,
+    order: Sequence[ChoiceType],
+    also: Mapping[str, ChoiceType] | None = None,
+) -> ChoiceType:
+    """An enum by its name in any case or, as C++ clients write it, by its ordinal in `order`.
 
-    Raises ValueError for what is neither.
+    `also` are further names, in capitals. Raises ValueError for what is none of these.
     """
-    if isinstance(given, str) and not given.isdigit():
-        return kind(given)
-    choices = tuple(order)
-    number = int(given)
-    if not 0 <= number < len(choices):
+    if isinstance(given, str):
+        name = given.strip().upper()
+        if not name.isdecimal():
+            found = None if also is None else also.get(name)
+            return kind(name) if found is None else found
+        given = int(name)
+    if not 0 <= given < len(order):
         raise ValueError(f"{given!r} is not the number of a {kind.__name__}")
-    return choices[number]
+    return order[given]
 
 
 # -- queues, as values and as keys ----------------------------------------------------------------

@@ -26,7 +26,6 @@ from kourou.model.sysflag import COMPRESSION_SHIFT, Compression
 
 LEVEL = 5
 _KIND_MASK = 7
-_SIZE_UNKNOWN = -1
 
 
 def compress(kind: Compression, body: bytes, level: int = LEVEL) -> bytes:
@@ -96,10 +95,11 @@ def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
     told = zstandard.frame_content_size(body)
     if told > limit:
         raise Corrupt(f"body: it would grow to {told} bytes; at most {limit} are allowed")
+    if told > 0:
+        # Room for what was told and no more; raises if the frame, its checksum included, is cut.
+        return zstandard.ZstdDecompressor().decompress(body), True
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-        data = reader.read(limit + 1 if told == _SIZE_UNKNOWN else told + 1)
-    if told != _SIZE_UNKNOWN:
-        return data, len(data) == told
+        data = reader.read(limit + 1)
     if len(data) > limit:
         return data, False
     # A stream that does not say its size does not say either that it was cut: ask again, now that

@@ -1,11 +1,12 @@
 """Headers as RocketMQ's extension fields: text to text, as remoting frames carry them.
 
-Fact sheet §1.2 and §2. Reading is lenient: numbers and booleans come as text in every spelling
-(`0`/`1` and `true`/`false`), an empty text for a number or boolean means that it is absent, unknown
-fields are ignored. Writing is strict: decimal integers, `true`/`false`, absent instead of null.
+Fact sheet §1.2 and §2. Reading is lenient where the meaning is clear: blanks around a number or
+boolean, a plus sign and leading zeros do not matter, an empty text or `null` means that it is
+absent, unknown fields are ignored. A boolean is true for `true` in any case and false for all else.
+Writing is strict: decimal integers, `true`/`false`, absent instead of null.
 
-A batch flag of `1`, as a C++ client of 2019 sends it with code 10, means true here; Java takes it
-for false and stores one message with a packed body.
+A flag of `1` means true here, too: a C++ client of 2019 marks its batches so, with code 10; Java
+takes it for false and stores one message with a packed body.
 
 Lives here: struct <-> fields, and the letters of the V2 sends. May not live here: the frame around
 the fields (kourou.protocol.remoting).
@@ -16,6 +17,7 @@ stay behind. State: none (what a class's fields are called is computed once).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import TypeVar
@@ -29,6 +31,10 @@ from kourou.protocol.table import REQUESTS
 
 _LETTER_OF = {name: letter for letter, name in SEND_LETTERS.items()}
 _SCALARS = (str, int, bool)
+_KINDS = {msgspec.inspect.BoolType: bool, msgspec.inspect.IntType: int}
+_INTEGER = re.compile(r"([+-]?)0*([0-9]+)")
+_TRUE = ("true", "1")
+_ABSENT = ("", "null")
 
 HeaderType = TypeVar("HeaderType", bound=Header)
 
@@ -40,18 +46,21 @@ def _fields_of(header: type[Header]) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _not_text(header: type[Header]) -> frozenset[str]:
-    """Names of the fields whose type has no place for text, so that "" can only mean absent."""
+def _kinds_of(header: type[Header]) -> dict[str, type]:
+    """What the fields that are no text are: bool, int, or object for what does not travel."""
     info = msgspec.inspect.type_info(header)
     assert isinstance(info, msgspec.inspect.StructType)
-    names: set[str] = set()
+    kinds: dict[str, type] = {}
     for field in info.fields:
-        kinds = (
+        found = (
             field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else (field.type,)
         )
-        if not any(isinstance(kind, msgspec.inspect.StrType) for kind in kinds):
-            names.add(field.encode_name)
-    return frozenset(names)
+        if any(isinstance(kind, msgspec.inspect.StrType) for kind in found):
+            continue
+        kinds[field.encode_name] = next(
+            (_KINDS[type(kind)] for kind in found if type(kind) in _KINDS), object
+        )
+    return kinds
 
 
 def encode_ext_fields(header: Header, *, letters: bool = False) -> dict[str, str]:
@@ -104,11 +113,28 @@ def _convert(fields: Mapping[str, str], header: type[HeaderType]) -> HeaderType:
     try:
         return msgspec.convert(fields, header, strict=False)
     except msgspec.ValidationError:
-        not_text = _not_text(header)
-        kept = {name: text for name, text in fields.items() if text or name not in not_text}
-        if len(kept) == len(fields):
-            raise
-        return msgspec.convert(kept, header, strict=False)
+        pass  # another spelling, or wrong: what the plain spelling is tells them apart
+    return msgspec.convert(_plainly(fields, header), header, strict=False)
+
+
+def _plainly(fields: Mapping[str, str], header: type[Header]) -> dict[str, str | bool]:
+    """The fields as a strict writer would have spelled them, as far as they have a meaning."""
+    kinds = _kinds_of(header)
+    plain: dict[str, str | bool] = {}
+    for name, text in fields.items():
+        kind = kinds.get(name, str)
+        if kind is str:
+            plain[name] = text
+            continue
+        bare = text.strip()
+        if bare.lower() in _ABSENT:
+            continue
+        if kind is bool:
+            plain[name] = bare.lower() in _TRUE
+            continue
+        integer = _INTEGER.fullmatch(bare) if kind is int else None
+        plain[name] = bare if integer is None else integer[1].strip("+") + integer[2]
+    return plain
 
 
 def _as_sent(error: Exception, spec: RequestSpec) -> str:

@@ -191,7 +191,8 @@ def decode_reply(
 ) -> tuple[int, str, Response | None]:
     """(code, remark, header) of a reply; the header is None where the answer has none.
 
-    Raises DecodeError when the reply is not what `response_type` says.
+    Raises DecodeError when the reply is not what `response_type` says. A refusal need not: whoever
+    stored nothing has no message id to tell, so a header that lacks fields is taken for none.
     """
     try:
         if response_type is None or frame.header[-1] == _REPLY_WITHOUT_HEADER:
@@ -204,5 +205,17 @@ def decode_reply(
             _reply_decoders[response_type] = decode
         remark, header = decode(frame.header)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DecodeError(f"a reply with code {frame.code} is malformed: {error}") from error
+        told = None if frame.code == Code.SUCCESS else _remark_alone(frame)
+        if told is None:
+            raise DecodeError(f"a reply with code {frame.code} is malformed: {error}") from error
+        return frame.code, told, None
     return frame.code, remark, header
+
+
+def _remark_alone(frame: Frame) -> str | None:
+    """The remark of a reply whose header is not as it should be; None if there is none either."""
+    try:
+        remark: str = _decode_bare_reply(frame.header)[0]
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return remark

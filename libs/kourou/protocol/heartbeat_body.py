@@ -78,21 +78,22 @@ _FROM_WHERE = (
     ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
 )
-_DEPRECATED_FROM_WHERE = frozenset(
-    {
-        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
-        "CONSUME_FROM_MIN_OFFSET",
-        "CONSUME_FROM_MAX_OFFSET",
-    }
-)
+_DEPRECATED_FROM_WHERE = {
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST": _LAST,
+    "CONSUME_FROM_MIN_OFFSET": _LAST,
+    "CONSUME_FROM_MAX_OFFSET": _LAST,
+}
 """Clients still name them and treat all as CONSUME_FROM_LAST_OFFSET."""
+
+_POP = {"CONSUME_POP": ConsumeType.CONSUME_PASSIVELY}
+"""A 5.x pop consumer is a passive one to us."""
 
 
 def consume_type(given: str | int | None) -> ConsumeType:
-    """How a group consumes; a 5.x pop consumer is a passive one to us. ValueError if unknown."""
-    if given is None or given == "CONSUME_POP":
+    """How a group consumes. ValueError if unknown."""
+    if given is None:
         return ConsumeType.CONSUME_PASSIVELY
-    return choice(ConsumeType, given, _CONSUME_TYPES)
+    return choice(ConsumeType, given, _CONSUME_TYPES, _POP)
 
 
 def message_model(given: str | int | None) -> MessageModel:
@@ -104,9 +105,9 @@ def message_model(given: str | int | None) -> MessageModel:
 
 def consume_from_where(given: str | int | None) -> ConsumeFromWhere:
     """Where a group without progress begins. ValueError if unknown."""
-    if given is None or given in _DEPRECATED_FROM_WHERE:
+    if given is None:
         return _LAST
-    return choice(ConsumeFromWhere, given, _FROM_WHERE)
+    return choice(ConsumeFromWhere, given, _FROM_WHERE, _DEPRECATED_FROM_WHERE)
 
 
 # -- heartbeat ------------------------------------------------------------------------------------

@@ -58,12 +58,14 @@ from kourou.protocol.record_layout import (
     widen_host,
 )
 from kourou.protocol.single_draft import (
+    BODY_DAMAGED,
     CRC_ROOM_FROM,
     NO_CRC,
-    NO_ROOM_V6,
     TRANSACTION,
     TRANSACTIONAL,
     draft_problem,
+    later_problem,
+    may_be_later,
     too_large,
 )
 
@@ -92,14 +94,12 @@ def check_drafts(
     buf: Buffer,
     sizes: Longs | Sequence[int],
     body_size_max: int = BODY_SIZE_BYTES_MAX,
-    *,
-    store_host_v6: bool = False,
 ) -> RecordColumns:
     """The broker's test of a client's batch: drafts of these sizes, back to back, and nothing else.
 
-    Every length field must agree, no body may exceed `body_size_max`, no draft may be part of a
-    transaction, the checksum property must have its place, and with `store_host_v6` so must the
-    broker's IPv6 address. Raises MessageIllegal that names the index of the first bad message.
+    Every length field must agree, every body must match its checksum and not exceed
+    `body_size_max`, no draft may be delayed or part of a transaction, the checksum property must
+    have its place. Raises MessageIllegal that names the index of the first bad message.
     """
     blob = as_array(buf)
     try:
@@ -120,7 +120,7 @@ def check_drafts(
         _refuse(problem[0], count, problem[1])
     few = found.parts()
     if few is not None:
-        _check_few(found, few, body_size_max, store_host_v6)
+        _check_few(found, few, body_size_max)
         return found
     body_len = found.body_len
     if int(body_len.max()) > body_size_max:
@@ -130,37 +130,69 @@ def check_drafts(
     if bits & TRANSACTION:
         index = int(np.argmax(found.sys_flags & TRANSACTION != 0))
         _refuse(index, count, TRANSACTIONAL)
-    if store_host_v6 and not int(np.bitwise_and.reduce(found.sys_flags)) & STORE_V6:
-        _refuse(int(np.argmax(found.sys_flags & STORE_V6 == 0)), count, NO_ROOM_V6)
-    marked = _marked(found)
+    props_len = found.props_len
+    marked = _marked(found, props_len)
     if marked is not None:
-        wrong = ~marked & (found.props_len < CRC_ROOM_FROM)
+        wrong = ~marked & (props_len < CRC_ROOM_FROM)
         if wrong.any():
             _refuse(int(np.argmax(wrong)), count, NO_CRC)
+    _check_later(found, ends, int(props_len.max()))
+    _check_bodies(found)
     return found
+
+
+def _check_later(found: RecordColumns, ends: Longs, width: int) -> None:
+    """Refuse the first draft whose properties ask for what is not built.
+
+    Bodies are long and properties short, so only the last `width` bytes of each draft are looked
+    at: as many as the longest properties have.
+    """
+    short = ends[0] >= width and width * len(found) < len(found.blob)
+    looked = sliding(found.blob, f"V{width}")[ends - width] if short else found.blob
+    if not may_be_later(looked.tobytes()):
+        return
+    for index in range(len(found)):
+        problem = later_problem(found.properties(index))
+        if problem:
+            _refuse(index, len(found), problem)
+
+
+def _check_bodies(found: RecordColumns) -> None:
+    """Refuse the first draft whose body is not what its checksum says."""
+    view = found.blob.data
+    crc32 = zlib.crc32
+    body_at = found.body_at
+    places = zip(body_at.tolist(), (body_at + found.body_len).tolist(), strict=True)
+    crcs = [crc32(view[a:b]) & CRC_MASK for a, b in places]
+    told = found.body_crcs.tolist()
+    if crcs != told:
+        bad = next(index for index, crc in enumerate(crcs) if crc != told[index])
+        _refuse(bad, len(told), BODY_DAMAGED)
 
 
 def _refuse(index: int, count: int, problem: str) -> None:
     raise MessageIllegal(f"message {index} of {count}: {problem}; nothing was stored")
 
 
-def _check_few(
-    found: RecordColumns, few: list[Parts], body_size_max: int, store_host_v6: bool
-) -> None:
+def _check_few(found: RecordColumns, few: list[Parts], body_size_max: int) -> None:
     view = found.blob.data
     end = 0
     for index, parts in enumerate(few):
         end += parts.size
-        problem = draft_problem(view, parts, end, body_size_max, store_host_v6)
+        problem = draft_problem(view, parts, end, body_size_max)
         if problem:
             _refuse(index, len(few), problem)
 
 
-def _marked(found: RecordColumns) -> Marks | None:
-    """Which records end in a checksum property, whatever its value; None if all do."""
+def _marked(found: RecordColumns, props_len: Longs | None = None) -> Marks | None:
+    """Which records end in a checksum property, whatever its value; None if all do.
+
+    `props_len` are the columns' own, where the caller has them already.
+    """
     marks = found.starts + found.sizes - CRC_PROPERTY_BYTES
     names = sliding(found.blob, f"V{len(CRC_MARK)}")[marks]
-    props_len = found.props_len
+    if props_len is None:
+        props_len = found.props_len
     if names.tobytes() == CRC_MARK * len(marks) and int(props_len.min()) >= CRC_PROPERTY_BYTES:
         return None
     marked: Marks = names == _MARK

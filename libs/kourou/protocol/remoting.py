@@ -12,11 +12,14 @@ Lives here: bytes <-> `RemotingCommand`, and cutting a stream into frames. May n
 the fields mean (kourou.protocol.ext_fields), TLS, sockets.
 
 Every error is a DecodeError, after which the connection can only be closed: a stream that was cut
-wrong once has no further frame.
+wrong once has no further frame. A JSON header that can be read, and so can its `opaque`, is no such
+error even if other members make no sense: the command says so in `problem`, whoever serves it calls
+`check` and answers with the BadRequest, and the connection goes on.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.errors import DecodeError
+from kourou.errors import BadRequest, DecodeError
 from kourou.model.limits import (
     FRAME_SIZE_BYTES_MAX,
     JSON_FIELDS_MAX,
@@ -72,7 +75,8 @@ _LANGUAGES = {int(language): language for language in Language}
 class RemotingCommand:
     """A request or response, its header still as text fields.
 
-    `ext_fields` is None where the header has no such object; an empty body equals none.
+    `ext_fields` is None where the header has no such object; an empty body equals none. `problem`
+    says what could not be understood; such a field has its default, and `opaque` is right.
     """
 
     code: int
@@ -84,6 +88,12 @@ class RemotingCommand:
     ext_fields: dict[str, str] | None = None
     body: bytes | memoryview = b""
     header_type: HeaderType = HeaderType.JSON
+    problem: str = ""
+
+    def check(self) -> None:
+        """Raise BadRequest if a part of the header could not be understood."""
+        if self.problem:
+            raise BadRequest(self.problem)
 
     @property
     def is_response(self) -> bool:
@@ -223,7 +233,7 @@ class _JsonIn(msgspec.Struct, rename="camel", kw_only=True):
     code: Int32
     ext_fields: dict[str, str | int | float | bool | None] | None = None
     flag: Int32 | None = None
-    language: Any = None
+    language: str | int | None = None
     opaque: Int32 | None = None
     remark: str | None = None
     version: Int32 | None = None
@@ -252,17 +262,7 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
     try:
         given = _json_decode(header)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        given = _lenient_json_header(header)
-    fields = given.ext_fields
-    texts: dict[str, str] | None = None
-    if fields is not None:
-        if len(fields) > JSON_FIELDS_MAX:
-            raise DecodeError(f"a header has {len(fields)} fields; {JSON_FIELDS_MAX} are allowed")
-        texts = {
-            name: value if type(value) is str else _plain_text(value)
-            for name, value in fields.items()
-            if value is not None
-        }
+        return _lenient_json_header(header)
     return RemotingCommand(
         code=given.code,
         language=_language(given.language),
@@ -270,17 +270,103 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
         opaque=given.opaque or 0,
         flag=given.flag or 0,
         remark=given.remark,
-        ext_fields=texts,
+        ext_fields=_texts(given.ext_fields),
         header_type=HeaderType.JSON,
     )
 
 
-def _lenient_json_header(header: bytes) -> _JsonIn:
+def _lenient_json_header(header: bytes) -> RemotingCommand:
+    """Member by member. DecodeError where nobody could be answered: no object, or no opaque."""
     value = lenient_json.loads(header)
+    if not isinstance(value, dict):
+        raise DecodeError("the frame's header is malformed: it is no JSON object")
     try:
-        return msgspec.convert(value, _JsonIn, strict=False)
-    except (msgspec.ValidationError, ValueError, TypeError) as error:
-        raise DecodeError(f"the frame's header is malformed: {error}") from error
+        opaque = _integer(value.get("opaque"))
+    except ValueError as error:
+        raise DecodeError(f"the frame's header is malformed: its opaque {error}") from error
+    command = RemotingCommand(0, _language(value.get("language")), 0, opaque or 0)
+    problems: list[str] = []
+    for name, read in _MEMBERS.items():
+        try:
+            found = read(value.get(name))
+        except ValueError as error:
+            problems.append(f"{name} {error}")
+            continue
+        if found is not None:
+            setattr(command, _ATTRIBUTES.get(name, name), found)
+        elif name == "code":
+            problems.append("code is missing")
+    if problems:
+        command.problem = f"the header is wrong: {'; '.join(problems)}"
+    return command
+
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+
+
+def _integer(value: Any) -> int | None:
+    """A 32-bit number in every spelling that RocketMQ reads; None for absent, ValueError if none.
+
+    A boolean is 1 or 0, as in Java's reader.
+    """
+    if isinstance(value, str):
+        bare = value.strip()
+        if bare.lower() in ("", "null"):
+            return None
+        value = int(bare) if _WHOLE_NUMBER.fullmatch(bare) else None
+    elif value is None:
+        return None
+    elif isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int):
+        raise ValueError("is no whole number")
+    if not -(2**31) <= value < 2**31:
+        raise ValueError("does not fit into 32 bits")
+    return int(value)
+
+
+def _remark(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (dict, list)):
+        raise ValueError("is no text")
+    return _plain_text(value)
+
+
+def _fields(value: Any) -> dict[str, str] | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, dict):
+        raise ValueError("is no object")
+    for name, member in value.items():
+        if not isinstance(name, str):
+            raise ValueError("has a key that is no text")
+        if isinstance(member, (dict, list)):
+            raise ValueError(f"has a member that is neither text nor a number: {name}")
+    return _texts(value)
+
+
+_MEMBERS = {
+    "code": _integer,
+    "version": _integer,
+    "flag": _integer,
+    "remark": _remark,
+    "extFields": _fields,
+}
+_ATTRIBUTES = {"extFields": "ext_fields"}
+
+
+def _texts(fields: dict[str, Any] | None) -> dict[str, str] | None:
+    """Extension fields as text; null members are absent."""
+    if fields is None:
+        return None
+    if len(fields) > JSON_FIELDS_MAX:
+        raise DecodeError(f"a header has {len(fields)} fields; {JSON_FIELDS_MAX} are allowed")
+    return {
+        name: value if type(value) is str else _plain_text(value)
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def _plain_text(value: float | bool | str) -> str:
@@ -292,8 +378,11 @@ def _plain_text(value: float | bool | str) -> str:
 def _language(named: Any) -> Language:
     """The language of a name or number; whatever is unknown is served as OTHER."""
     if isinstance(named, str):
-        return Language.__members__.get(named.upper(), Language.OTHER)
-    if isinstance(named, int):
+        name = named.strip().upper()
+        if not _WHOLE_NUMBER.fullmatch(name):
+            return Language.__members__.get(name, Language.OTHER)
+        named = int(name)
+    if isinstance(named, int) and not isinstance(named, bool):
         return _LANGUAGES.get(named, Language.OTHER)
     return Language.OTHER
 

@@ -8,18 +8,30 @@ State: none.
 
 from __future__ import annotations
 
+import zlib
+
 from kourou.errors import Corrupt, MessageIllegal
 from kourou.model.limits import CRC_PROPERTY_BYTES, PROPERTIES_SIZE_BYTES_MAX
+from kourou.model.message import Property
 from kourou.model.sysflag import SysFlag
-from kourou.protocol.record_layout import CRC_MARK, STORE_V6, Buffer, Parts, parts_of
+from kourou.protocol.properties import find_property
+from kourou.protocol.record_layout import CRC_MARK, CRC_MASK, Buffer, Parts, parts_of
 
 TRANSACTION = int(SysFlag.TRANSACTION_MASK)
 CRC_ROOM_FROM = PROPERTIES_SIZE_BYTES_MAX - CRC_PROPERTY_BYTES
 """A draft whose properties are at least this long may have had no room for the checksum."""
 
 TRANSACTIONAL = "transactional messages are sent another way"
-NO_ROOM_V6 = "it has no room for the broker's IPv6 address"
 NO_CRC = "the place for its checksum is missing"
+BODY_DAMAGED = "its body does not match its checksum (BODYCRC), so it was damaged: send it again"
+
+_DELAY_MARK = Property.DELAY.encode() + b"\x01"
+_TRANSACTION_MARK = Property.TRAN_MSG.encode() + b"\x01"
+_LATER = (
+    (Property.DELAY, "delayed messages"),
+    (Property.TRAN_MSG, "transactional messages"),
+)
+_NOT_MEANT = (None, b"0", b"false")
 
 
 def too_large(size: int, size_max: int) -> str:
@@ -32,7 +44,8 @@ def check_draft(draft: Buffer, topic: bytes, queue_id: int, body_size_max: int) 
     wrong.
 
     Every length field must agree, topic and queue id must be these, the body must not exceed
-    `body_size_max` bytes, and the checksum property must have its place.
+    `body_size_max` bytes and must match its checksum, no property may ask for what is not built,
+    and the checksum property must have its place.
     """
     end = len(draft)
     try:
@@ -50,22 +63,37 @@ def check_draft(draft: Buffer, topic: bytes, queue_id: int, body_size_max: int) 
         raise MessageIllegal(f"this message is refused: {problem}; nothing was stored")
 
 
-def draft_problem(
-    buf: Buffer, parts: Parts, end: int, body_size_max: int, store_host_v6: bool = False
-) -> str:
-    """What is wrong with the draft of this structure that ends at `end`; "" if it may be stored.
-
-    With `store_host_v6` it must have room for the broker's IPv6 address.
-    """
+def draft_problem(buf: Buffer, parts: Parts, end: int, body_size_max: int) -> str:
+    """What is wrong with the draft of this structure that ends at `end`; "" if it may be stored."""
     body_len = parts.body_end - parts.body_at
     if body_len > body_size_max:
         return too_large(body_len, body_size_max)
     if parts.sys_flag & TRANSACTION:
         return TRANSACTIONAL
-    if store_host_v6 and not parts.sys_flag & STORE_V6:
-        return NO_ROOM_V6
-    mark = end - CRC_PROPERTY_BYTES
-    marked = mark >= parts.props_at and buf[mark : mark + len(CRC_MARK)] == CRC_MARK
-    if not marked and end - parts.props_at < CRC_ROOM_FROM:
+    properties = bytes(buf[parts.props_at : end])
+    if may_be_later(properties):
+        problem = later_problem(properties)
+        if problem:
+            return problem
+    marked = properties[-CRC_PROPERTY_BYTES : len(CRC_MARK) - CRC_PROPERTY_BYTES] == CRC_MARK
+    if not marked and len(properties) < CRC_ROOM_FROM:
         return NO_CRC
+    if zlib.crc32(buf[parts.body_at : parts.body_end]) & CRC_MASK != parts.crc:
+        return BODY_DAMAGED
+    return ""
+
+
+def may_be_later(properties: bytes) -> bool:
+    """Might `later_problem` find one in these bytes? Answers fast, and too often yes."""
+    return _DELAY_MARK in properties or _TRANSACTION_MARK in properties
+
+
+def later_problem(properties: bytes) -> str:
+    """What is wrong if encoded properties ask for what this broker does not do; "" if they do not.
+
+    Stored as an ordinary message it would be delivered at once.
+    """
+    for name, what in _LATER:
+        if find_property(properties, name.encode()) not in _NOT_MEANT:
+            return f"this broker does not store {what} yet: send it without the property {name}"
     return ""

@@ -30,7 +30,7 @@ def state(desk: Appends) -> tuple:
     return desk.end, desk.store_ms, desk.next_offset(LANE), list(desk._done)
 
 
-@pytest.mark.feature("F011", "F107")
+@pytest.mark.feature("F107")
 def test_one_by_one_and_at_once_give_the_same_bytes(draft) -> None:
     drafts = [draft(body=bytes([n]) * (n * 131 % 900), key=f"K{n}") for n in range(60)]
     single, batch = appends(), appends()

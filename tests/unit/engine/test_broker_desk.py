@@ -142,6 +142,18 @@ def test_control_events_are_read_back_page_by_page(engine) -> None:
         assert engine.ask(request).code == Code.SYSTEM_ERROR
 
 
+def test_where_the_log_begins_is_said_when_its_beginning_is_gone(engine) -> None:
+    """Retention deletes old segments; the event store has what they held."""
+    assert events_from(engine, 0)[0].min_offset == 0
+    lane = (CONTROL_TOPIC, 0)
+    engine.store.queues[lane] = engine.store.queues[lane][3:]
+    engine.store.firsts[lane] = 3
+    header, rest = events_from(engine, 0)
+    assert (header.min_offset, rest[0]["offset"]) == (3, 3)
+    assert header.next_offset == header.max_offset
+    assert events_from(engine, 5)[0].min_offset == 3
+
+
 def test_unconfirmed_events_are_not_shown() -> None:
     engine = Engine(sync_flush=True)
     before, _ = events_from(engine, 0)

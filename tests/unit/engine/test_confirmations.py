@@ -61,7 +61,6 @@ def test_sync_flush_answers_when_flushed_and_one_flush_serves_a_batch() -> None:
     assert desk.flushed_to(300) == [third]
 
 
-@pytest.mark.feature("F173")
 def test_a_sender_that_does_not_wait_is_answered_at_once() -> None:
     desk = confirmations(sync=True)
     desk.append(100)

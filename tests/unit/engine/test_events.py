@@ -68,6 +68,15 @@ def test_every_event_comes_back_as_it_was(event: Event, aggregate: str):
     assert record_properties(event) == {"KEYS": aggregate, "TAGS": type(event).__name__}
 
 
+def test_an_event_names_the_one_that_it_takes_back():
+    body = encode_record_body(EXAMPLES[0][0], at_ms=5, cause=Cause("ann", undoes=4))
+    assert body.endswith(b',"undoes":4}')
+    assert decode_record_body(body, offset=7, position=0).undoes == 4
+    plain = encode_record_body(EXAMPLES[0][0], at_ms=5, cause=Cause("ann"))
+    assert b"undoes" not in plain
+    assert decode_record_body(plain, offset=7, position=0).undoes is None
+
+
 def test_every_known_type_has_an_example():
     assert {event.type for event, _ in EXAMPLES} == EVENT_TYPES
 

@@ -53,7 +53,7 @@ def both(made, **options) -> tuple[Engine, Engine]:
     return joint, alone
 
 
-@pytest.mark.feature("F166", "F175")
+@pytest.mark.feature("F175")
 def test_sends_of_a_turn_become_one_append_and_each_learns_its_own_places(draft, records) -> None:
     lanes = (("orders", 1), ("orders", 0), ("bills", 3))
     made = [

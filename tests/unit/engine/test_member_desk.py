@@ -74,7 +74,6 @@ def test_a_first_heartbeat_makes_the_group_and_its_retry_topic(engine) -> None:
     assert members(engine) == ["c1"]
 
 
-@pytest.mark.feature("F219")
 def test_the_retry_topic_has_the_queues_that_the_group_wants(engine) -> None:
     engine.ask(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g","retryQueueNums":3}')
     say(engine, beat("c1", "g"))
@@ -129,7 +128,6 @@ def test_the_group_is_written_before_the_client_is_answered(engine) -> None:
     assert kinds.index(Append) < kinds.index(Reply)
 
 
-@pytest.mark.feature("F015")
 def test_members_are_told_to_rebalance_when_one_comes_goes_or_falls_silent(engine) -> None:
     def told() -> set[int]:
         peers = {note.peer.id for note in engine.notices}
@@ -215,7 +213,6 @@ def test_silence_is_measured_by_the_dynamic_setting(engine) -> None:
     assert members(engine) == []
 
 
-@pytest.mark.feature("F006")
 def test_connections_are_listed(engine) -> None:
     body = encode_heartbeat(HeartbeatBody("p1", producer_groups=("makers",)))
     say(engine, body, peer=3)

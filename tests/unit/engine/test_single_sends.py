@@ -76,6 +76,12 @@ def test_what_is_not_built_yet_is_refused_and_said_so(engine) -> None:
         reply = engine.ask(message(properties=name), b"x")
         assert reply.code != Code.SUCCESS
         assert "nothing was stored" in reply.remark
+        assert f"without the property {name.split(chr(1))[0]}" in reply.remark
+        for items in (1, 2, 12):
+            body = encode_batch([(0, b"x", b"")] * (items - 1) + [(0, b"x", name.encode())])
+            reply = engine.ask(message(batch=True), body)
+            assert reply.code == Code.MESSAGE_ILLEGAL
+            assert f"without the property {name.split(chr(1))[0]}" in reply.remark
     assert ("orders", 0) not in engine.store.queues
 
 
@@ -97,7 +103,7 @@ def test_the_ids_of_a_batch_hold_across_segments() -> None:
     assert len({position // 16_384 for position in positions}) > 1
 
 
-@pytest.mark.feature("F173", "F094")
+@pytest.mark.feature("F094")
 def test_wait_false_is_answered_before_the_flush() -> None:
     engine = Engine(sync_flush=True)
     patient = engine.send(message(), b"x")

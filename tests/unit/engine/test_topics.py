@@ -127,6 +127,7 @@ def test_a_bad_name_or_number_is_refused_before_anything_else():
         auto(started(), "New", nums=0)
 
 
+@pytest.mark.feature("F056")
 def test_retry_and_dlq_topics_are_made_once_with_at_least_one_queue():
     state = started()
     retry = topics.decide_retry_topic(state, "g", 3)

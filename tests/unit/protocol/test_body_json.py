@@ -77,9 +77,12 @@ class Colour(Enum):
 
 def test_enums_by_name_and_by_number():
     order = (Colour.BLUE, Colour.RED)
-    for given in ("RED", 1, "1"):
+    for given in ("RED", "red", " Red ", 1, "1", " 1", "01"):
         assert choice(Colour, given, order) is Colour.RED
-    for wrong in ("GREEN", "", 2, -1, "2", "-1", "²"):
+    also = {"NAVY": Colour.BLUE}
+    assert choice(Colour, "navy", order, also) is Colour.BLUE
+    assert choice(Colour, "red", order, also) is Colour.RED
+    for wrong in ("GREEN", "", 2, -1, "2", "-1", "²", "9" * 5000):
         with pytest.raises(ValueError):
             choice(Colour, wrong, order)
 

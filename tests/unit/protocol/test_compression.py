@@ -43,24 +43,41 @@ def test_a_zstandard_stream_without_its_size() -> None:
     assert decompress(flag(2), streamed(b"abc" * 9000)) == b"abc" * 9000
 
 
+def summed(body: bytes, *, told: bool) -> bytes:
+    """Zstandard with a checksum behind the data."""
+    squeezer = zstandard.ZstdCompressor(write_checksum=True, write_content_size=told)
+    if told:
+        return squeezer.compress(body)
+    stream = squeezer.compressobj()
+    return stream.compress(body) + stream.flush()
+
+
 FORMS = [
     (Compression.ZLIB, zlib.compress(bytes(range(256)) * 20)),
     (Compression.LZ4, lz4.frame.compress(bytes(range(256)) * 20)),
     (Compression.ZSTD, zstandard.compress(bytes(range(256)) * 20)),
     (Compression.ZSTD, streamed(bytes(range(256)) * 20)),
+    (Compression.ZSTD, summed(bytes(range(256)) * 20, told=True)),
+    (Compression.ZSTD, summed(bytes(range(256)) * 20, told=False)),
 ]
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
 def test_a_cut_form_is_corrupt(kind: Compression, form: bytes) -> None:
+    assert decompress(flag(kind), form) == bytes(range(256)) * 20
     for length in range(len(form)):
-        try:
-            body = decompress(flag(kind), form[:length])
-        except Corrupt:
-            continue
-        # Only a trailer that holds no data may be missing.
-        assert body == bytes(range(256)) * 20
-        assert len(form) - length <= 4
+        with pytest.raises(Corrupt):
+            decompress(flag(kind), form[:length])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_frame_of_zstandard_is_cut_if_its_checksum_is(told: bool) -> None:
+    for body in (b"", b"abc" * 100):
+        form = summed(body, told=told)
+        assert decompress(flag(2), form) == body
+        for missing in (1, 4):
+            with pytest.raises(Corrupt):
+                decompress(flag(2), form[:-missing])
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)

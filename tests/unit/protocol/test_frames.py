@@ -32,7 +32,13 @@ from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
-from kourou.protocol.messages.sending import Lane, SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sending import (
+    Lane,
+    SendRecords,
+    SendRecordsResponse,
+    SendRefusal,
+    SendResponse,
+)
 from kourou.protocol.table import REQUESTS
 
 TRACE = bytes(range(1, 26))
@@ -229,6 +235,20 @@ def test_a_reply_without_header_has_none_whatever_was_expected():
     reply = decode_frame([encode_reply(1, 17, "no such topic")])
     assert decode_reply(reply, PullResponse) == (17, "no such topic", None)
     assert decode_reply(reply, None) == (17, "no such topic", None)
+
+
+def test_a_refusal_need_not_have_the_header_of_an_answer():
+    refused = decode_frame([encode_reply(1, 13, "too large", SendRefusal())])
+    assert decode_reply(refused, SendResponse) == (13, "too large", None)
+    answered = decode_frame([encode_reply(1, 0, "", SendRefusal())])
+    with pytest.raises(DecodeError, match=r"malformed.*msgId"):
+        decode_reply(answered, SendResponse)
+
+
+def test_a_refusal_without_a_remark_is_malformed_all_the_same():
+    frame = decode_frame([raw(13, b"\x92\x07\x80", kind=2)])
+    with pytest.raises(DecodeError, match="code 13 is malformed"):
+        decode_reply(frame, SendResponse)
 
 
 def test_an_unexpected_header_of_a_reply_is_not_looked_at():

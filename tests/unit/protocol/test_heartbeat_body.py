@@ -98,6 +98,8 @@ def consumer_with(**members):
         ("CONSUME_FROM_TIMESTAMP", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP),
         ("CONSUME_FROM_MIN_OFFSET", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET),
         ("CONSUME_FROM_MAX_OFFSET", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET),
+        ("consume_from_max_offset", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET),
+        (" Consume_From_First_Offset", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
     ],
 )
 def test_where_to_begin_in_every_spelling(given, meant):
@@ -111,6 +113,8 @@ def test_where_to_begin_in_every_spelling(given, meant):
         (1, ConsumeType.CONSUME_PASSIVELY),
         ("CONSUME_ACTIVELY", ConsumeType.CONSUME_ACTIVELY),
         ("CONSUME_POP", ConsumeType.CONSUME_PASSIVELY),
+        ("consume_pop", ConsumeType.CONSUME_PASSIVELY),
+        ("consume_actively", ConsumeType.CONSUME_ACTIVELY),
         (None, ConsumeType.CONSUME_PASSIVELY),
     ],
 )
@@ -125,6 +129,8 @@ def test_how_to_consume_in_every_spelling(given, meant):
         (1, MessageModel.CLUSTERING),
         (None, MessageModel.CLUSTERING),
         ("BROADCASTING", MessageModel.BROADCASTING),
+        ("clustering", MessageModel.CLUSTERING),
+        ("broadcasting ", MessageModel.BROADCASTING),
     ],
 )
 def test_message_models_in_every_spelling(given, meant):

@@ -59,26 +59,51 @@ def test_good_drafts_pass(count: int) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(
-    ("fields", "asked", "named"),
+    ("fields", "named"),
     [
-        ({"body": bytes(101)}, {}, "101 bytes; maxMessageSize is 100"),
-        ({"with_crc": False}, {}, "place for its checksum"),
-        ({"sys_flag": 4}, {}, "transactional"),
-        ({"sys_flag": 8}, {}, "transactional"),
-        ({"store_host_v6": False}, {"store_host_v6": True}, "no room"),
+        ({"body": bytes(101)}, "101 bytes; maxMessageSize is 100"),
+        ({"with_crc": False}, "place for its checksum"),
+        ({"sys_flag": 4}, "transactional"),
+        ({"sys_flag": 8}, "transactional"),
+        ({"properties": b"DELAY\x013\x02UNIQ_KEY\x01U"}, "send it without the property DELAY"),
+        ({"properties": b"UNIQ_KEY\x01U\x02DELAY\x013"}, "send it without the property DELAY"),
+        ({"properties": b"k\x01v\x02TRAN_MSG\x01true"}, "without the property TRAN_MSG"),
+        ({"properties": b"k\x01" + b"v" * 9000 + b"\x02DELAY\x0118"}, "the property DELAY"),
     ],
 )
-def test_a_bad_draft_is_refused_by_its_number(
-    count: int, fields: dict, asked: dict, named: str
-) -> None:
-    room = {"store_host_v6": asked.get("store_host_v6", False)}
+def test_a_bad_draft_is_refused_by_its_number(count: int, fields: dict, named: str) -> None:
     for bad in {0, count // 2, count - 1}:
+        drafts = [draft(number, **(fields if number == bad else {})) for number in range(count)]
+        with pytest.raises(MessageIllegal, match=f"message {bad} of {count}: .*{named}"):
+            check_drafts(*joined(drafts), 100)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_draft_whose_body_was_damaged_is_refused_by_its_number(count: int) -> None:
+    for bad in {0, count // 2, count - 1}:
+        for at in (8, 90):  # the checksum itself, and the body
+            drafts = [bytearray(draft(number, body=b"body")) for number in range(count)]
+            drafts[bad][at] ^= 1
+            with pytest.raises(MessageIllegal, match=f"message {bad} of {count}: .*BODYCRC"):
+                check_drafts(*joined(drafts))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_only_looks_like_a_delay_is_no_delay(count: int) -> None:
+    for properties in (
+        b"DELAY\x010",
+        b"TRAN_MSG\x01false",
+        b"MY_DELAY\x013",
+        b"NO_TRAN_MSG\x01true",
+        b"k\x01DELAY",
+        b"DELAY\x01\x02k\x01v",
+        b"",
+    ):
         drafts = [
-            draft(number, **{**room, **(fields if number == bad else {})})
+            draft(number, properties=properties, body=b"DELAY\x013\x02TRAN_MSG\x01true")
             for number in range(count)
         ]
-        with pytest.raises(MessageIllegal, match=f"message {bad} of {count}: .*{named}"):
-            check_drafts(*joined(drafts), 100, **asked)
+        assert len(check_drafts(*joined(drafts))) == count
 
 
 @pytest.mark.parametrize("count", COUNTS)

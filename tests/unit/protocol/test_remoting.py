@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import DecodeError
+from kourou.errors import BadRequest, Code, DecodeError
 from kourou.model.limits import (
     FRAME_SIZE_BYTES_MAX,
     JSON_FIELDS_MAX,
@@ -130,6 +130,67 @@ def test_values_of_fields_become_text():
     assert command.ext_fields == {"a": "true", "b": "false", "c": "-7", "d": "1.5", "e": "x"}
 
 
+ABSENT = [b'""', b"null", b'" "', b'"null"']
+SPELLINGS = {
+    "code": [(30, [b"30", b'"30"', b'" +30 "', b"30.0", b'"030"', b"+30"])],
+    "opaque": [(27, [b"27", b'"27"', b'"+27"', b"27.0"]), (0, [*ABSENT, b"false"])],
+    "version": [(409, [b"409", b'"409 "']), (0, ABSENT)],
+    "flag": [(1, [b"1", b'"1"', b"true", b'" 1"']), (0, [*ABSENT, b"false"])],
+    "language": [
+        (Language.GO, [b"9", b'"9"', b'" 9"', b'"GO"', b'"go"', b'" Go "']),
+        (Language.OTHER, [*ABSENT, b"true", b"9.5", b'"-1"', b"[]", b"7"]),
+    ],
+    "remark": [("123", [b"123", b'"123"']), ("true", [b"true"]), ("1.5", [b"1.5"]), ("", [b'""'])],
+    "extFields": [({"a": "5"}, [b'{"a":5}', b'{"a":"5","b":null}', b"{a:'5'}"]), (None, [b'""'])],
+}
+"""Of each member: what is meant, and the JSON that means it."""
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_every_spelling_of_a_member_is_one_command_and_written_one_way(name):
+    attribute = {"extFields": "ext_fields"}.get(name, name)
+    for meant, spellings in SPELLINGS[name]:
+        for spelled in spellings:
+            members = {"code": b"30", "opaque": b"27", name: spelled}
+            pairs = ",".join(f'"{each}":{text.decode()}' for each, text in members.items())
+            command = decode_command(json_frame(b"{" + pairs.encode() + b"}", b"xyz"))
+            command.check()
+            assert getattr(command, attribute) == meant, spelled
+            plain = RemotingCommand(30, Language.OTHER, 0, 27, body=b"xyz")
+            setattr(plain, attribute, meant)
+            assert encode_command(command) == encode_command(plain)
+
+
+@pytest.mark.parametrize(
+    ("members", "named"),
+    [
+        (b"", "code is missing"),
+        (b',"code":"x"', "code is no whole number"),
+        (b',"code":[]', "code is no whole number"),
+        (b',"code":2147483648', "code does not fit into 32 bits"),
+        (b',"code":1,"flag":"x"', "flag is no whole number"),
+        (b',"code":1,"version":1.5', "version is no whole number"),
+        (b',"code":1,"remark":{}', "remark is no text"),
+        (b',"code":1,"extFields":[]', "extFields is no object"),
+        (b',"code":1,"extFields":{"a":{}}', "extFields has a member .*: a"),
+        (b',"code":1,"extFields":{"a":[1]}', "extFields has a member .*: a"),
+        (b',"code":1,"extFields":{{"a":1}:"b"}', "extFields has a key that is no text"),
+        (b',"code":"x","flag":[]', "code .*; flag "),
+    ],
+)
+def test_a_header_without_a_clear_meaning_can_be_answered_and_costs_no_connection(members, named):
+    reader = FrameReader()
+    bad = json_frame(b'{"opaque":"27"' + members + b"}", b"body")
+    (wrong, fine) = reader.feed(bad + encode_command(COMMAND))
+    assert (wrong.opaque, wrong.body) == (27, b"body")
+    with pytest.raises(BadRequest, match=named) as caught:
+        wrong.check()
+    assert caught.value.wire_code == Code.SYSTEM_ERROR
+    fine.check()
+    assert fine == COMMAND
+    assert reader.error is None
+
+
 @pytest.mark.parametrize("language", [b'"KLINGON"', b"99", b"null", b"[]", b"-1"])
 def test_an_unknown_language_is_served(language):
     command = decode_command(json_frame(b'{"code":1,"language":' + language + b"}"))
@@ -143,14 +204,10 @@ def test_an_unknown_language_is_served(language):
         b"{",
         b"[]",
         b"5",
-        b"{}",
-        b'{"code":"x"}',
-        b'{"code":2147483648}',
         b'{"code":1,"opaque":99999999999}',
-        b'{"code":1,"remark":{}}',
-        b'{"code":1,"extFields":[]}',
-        b'{"code":1,"extFields":{"a":{}}}',
-        b'{"code":1,"extFields":{"a":[1]}}',
+        b'{"code":1,"opaque":"x"}',
+        b'{"code":1,"opaque":1.5}',
+        b'{"code":1,"opaque":{}}',
         b'{"code":1,"remark":"\xff"}',
         b'{"code":1} 2',
         b'{"code":1,"x":' + b"[" * 5000,

@@ -1,35 +1,142 @@
 """The request table is complete, consistent, and says who may do what."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from kourou.errors import Code
+from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.reply import SendReplyMessage
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.sending import SEND_LETTERS, SendMessage
 from kourou.protocol.request import Action, Answerer, Body, RequestSpec, Resource, Rule
 from kourou.protocol.table import BROKER, PUBLISH, REQUESTS, _row, _table
+from kourou.testing.engine import Engine
 
-ROCKETMQ_CODES = """
-    10 310 320 36 37 39 324 325 326
-    11 12 33 14 15 29 30 31 32 321
-    34 35 38 40 41 42 46
-    17 215 21 200 201 207 202 203 204 208 300 303 314 222 220 223 221 307 309 308 317 315
-    25 26 28 306 316 329 323 328 305 43 45 50 51 52 53 301
-    105 106 103 104 322 100 101 102 219 205 327 206 216 224 304 311 312 313 318 319
-    302
-"""
+# -- every row, written down a second time ---------------------------------------------------------
+
+ROWS = Path(__file__).with_name("requests.txt")
+_FIELD = re.compile(r"(\w+)([!~+]*)(?::([ilbt]))?")
+_TYPES = {
+    "i": {"type": "int", "bits": 32},
+    "l": {"type": "int", "bits": 64},
+    "b": {"type": "bool", "bits": 0},
+    None: {"type": "str", "bits": 0},
+}
 
 
-@pytest.mark.feature("F019")
-def test_every_code_of_rocketmq_4_9_is_there():
-    wanted = {int(code) for code in ROCKETMQ_CODES.split()}
-    assert {code for code in REQUESTS if code < 30_000} == wanted
+class Row(NamedTuple):
+    """One request of requests.txt."""
+
+    code: int
+    head: str
+    asked: list[str]
+    told: list[str]
+    answers: frozenset[int]
+
+
+def rows() -> Iterator[Row]:
+    words: dict[str, set[int]] = {}
+    for block in ROWS.read_text(encoding="utf-8").split("\n\n"):
+        lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+        if lines and lines[0].startswith("$"):
+            for line in lines:
+                word, _, codes = line.partition(" = ")
+                words[word] = _codes(codes, words)
+        elif lines:
+            parts = {
+                sign: [one for line in lines[1:] if line[0] == sign for one in line[2:].split()]
+                for sign in "><?"
+            }
+            assert len(lines) == 1 + sum(line[:2] in ("> ", "< ", "? ") for line in lines[1:])
+            code, _, head = lines[0].partition(" ")
+            answers = frozenset(_codes(" ".join(parts["?"]), words))
+            yield Row(int(code), head, parts[">"], parts["<"], answers)
+
+
+def _codes(text: str, words: dict[str, set[int]]) -> set[int]:
+    found: set[int] = set()
+    for word in text.split():
+        found |= words[word] if word.startswith("$") else {int(word)}
+    return found
+
+
+WRITTEN = {row.code: row for row in rows()}
+
+
+def test_the_written_rows_and_the_table_have_the_same_codes():
+    assert len(WRITTEN) == len(list(rows()))
+    assert set(REQUESTS) == set(WRITTEN)
+
+
+@pytest.mark.parametrize("row", WRITTEN.values(), ids=lambda row: row.head.split()[0])
+def test_a_row_of_the_table_is_what_is_written(row: Row):
+    spec = REQUESTS[row.code]
+    marks = [
+        name
+        for name, there in (
+            ("oneway", spec.oneway),
+            ("letters", spec.letters),
+            ("zmq", not spec.remoting),
+        )
+        if there
+    ]
+    head = [
+        spec.name,
+        " ".join(sorted(spec.answered_by)),
+        f"{spec.rule.resource}/{spec.rule.action}",
+        f"{spec.body} -> {spec.reply_body}",
+        *marks,
+    ]
+    assert " | ".join(head) == row.head
+    assert spec.answers == row.answers
+    letters = {name: letter for letter, name in SEND_LETTERS.items()} if spec.letters else {}
+    check_fields(spec.header, row.asked, letters)
+    assert (spec.response is None) == (not row.told)
+    if spec.response is not None:
+        check_fields(spec.response, row.told, {})
+
+
+def check_fields(header: type[msgspec.Struct], written: list[str], letters: dict[str, str]):
+    """The fields of a header are these, with these types, and as optional as their marks say."""
+    fields = {
+        letters.get(field.encode_name, field.encode_name): field
+        for field in msgspec.inspect.type_info(header).fields
+    }
+    wanted = {}
+    for one in written:
+        match = _FIELD.fullmatch(one)
+        assert match is not None, one
+        wanted[match[1]] = (match[2], match[3])
+    assert len(wanted) == len(written)
+    assert set(fields) == set(wanted), header.__name__
+    for name, (marks, kind) in wanted.items():
+        field = fields[name]
+        assert field.required == ("!" in marks), f"{header.__name__}.{name}"
+        if "~" in marks:
+            assert not field.required, f"{header.__name__}.{name}"
+        if kind == "t":
+            continue
+        found = field.type
+        if isinstance(found, msgspec.inspect.UnionType):
+            (found,) = [
+                each for each in found.types if not isinstance(each, msgspec.inspect.NoneType)
+            ]
+        name_of = type(found).__name__.removesuffix("Type").lower()
+        bits = 0 if getattr(found, "le", None) is None else found.le.bit_length() + 1
+        assert {"type": name_of, "bits": bits} == _TYPES[kind], f"{header.__name__}.{name}"
+
+
+# -- what holds over all rows ----------------------------------------------------------------------
 
 
 def test_our_own_codes_are_there_and_stay_off_tcp():
     ours = {code: spec for code, spec in REQUESTS.items() if code >= 30_000}
-    assert set(ours) == {30_001, 30_010}
+    assert set(ours) == {30_001, 30_010, 30_011, 30_012, 30_013}
     assert not any(spec.remoting for spec in ours.values())
 
 
@@ -106,3 +213,12 @@ def test_a_table_that_contradicts_itself_does_not_start():
         _table([_row("SEND_MESSAGE", SendMessage, frozenset(), PUBLISH)])
     with pytest.raises(AssertionError, match="carrier"):
         _table([_row("SEND_MESSAGE", SendMessage, BROKER, PUBLISH, remoting=False)])
+
+
+def test_an_answer_that_is_not_in_its_row_fails_whatever_test_gets_it(monkeypatch):
+    request = UpdateConsumerOffset(consumer_group="g", topic="none", queue_id=0, commit_offset=1)
+    assert Engine().ask(request).code == Code.TOPIC_NOT_EXIST
+    poorer = {15: replace(REQUESTS[15], answers=frozenset())}
+    monkeypatch.setattr("kourou.testing.engine.REQUESTS", poorer)
+    with pytest.raises(AssertionError, match="may not get 17"):
+        Engine().ask(request)
