@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from kourou.store.settings import DELAY_LEVELS_MS
 from kourou_broker.config import BrokerSettings
 
