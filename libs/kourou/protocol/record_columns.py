@@ -112,6 +112,7 @@ class RecordColumns:
         "_head",
         "_parts",
         "_tail",
+        "_topics",
         "base",
         "blob",
         "next_at",
@@ -131,6 +132,7 @@ class RecordColumns:
         self._parts: list[Parts] | None = None
         self._head: npt.NDArray[np.void] | None = None
         self._tail: npt.NDArray[np.void] | None = None
+        self._topics: tuple[list[bytes], Longs | None] | None = None
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -261,6 +263,7 @@ class RecordColumns:
         found = RecordColumns(as_array(blob), self.starts, self.sizes)
         names = ("queue_id", "sys_flag", "body_end", "topic_end")
         found._cache = {name: self._field(name) for name in names}
+        found._topics = self._topics
         found._cache["queue_offset"] = queue_offsets
         found._cache["position"] = positions
         found._cache["store_timestamp"] = np.full(len(self), store_timestamp, dtype=np.int64)

@@ -38,10 +38,15 @@ _codes: dict[bytes, int] = {}
 
 def topics_of(records: RecordColumns) -> tuple[list[bytes], Longs | None]:
     """The topics of a batch, and for each record which of them; None if there is only one."""
-    if len(records) == 1:
-        return [records.topic(0)], None
-    topics, numbers = distinct(records.blob, records.topic_at, records.topic_len)
-    return topics, numbers if len(topics) > 1 else None
+    found = records._topics  # asked by who checks them and again by who projects them
+    if found is None:
+        if len(records) == 1:
+            found = [records.topic(0)], None
+        else:
+            topics, numbers = distinct(records.blob, records.topic_at, records.topic_len)
+            found = topics, numbers if len(topics) > 1 else None
+        records._topics = found
+    return found
 
 
 def distinct(blob: Bytes, at: Longs, length: Longs) -> tuple[list[bytes], Longs]:

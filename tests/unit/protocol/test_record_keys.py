@@ -220,3 +220,20 @@ def test_records_alike_are_not_walked_one_by_one(monkeypatch) -> None:
     properties = [key(number) + b"\x02TAGS\x01a\x02CLUSTER\x01c" for number in range(30)]
     assert codes_and_keys(records(properties))[1] == [[b"%032X" % number] for number in range(30)]
     assert len(walked) == 1
+
+
+def test_topics_are_looked_for_once_and_known_to_who_projects_the_stamped_records(
+    monkeypatch,
+) -> None:
+    made = records([key(number) for number in range(20)])
+    looked = []
+    monkeypatch.setattr(
+        record_keys,
+        "distinct",
+        lambda *args, find=record_keys.distinct: (looked.append(1), find(*args))[1],
+    )
+    assert topics_of(made) == ([b"T"], None)
+    numbers = np.arange(20)
+    stamped = made.stamped(made.blob.tobytes(), numbers, numbers, 5)
+    assert topics_of(stamped) == ([b"T"], None)
+    assert len(looked) == 1
