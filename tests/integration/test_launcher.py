@@ -28,14 +28,32 @@ case $1 in
     case $2 in
     venv) rm -rf "$4"; mkdir -p "$4/bin"; cp "$PRETENDER" "$4/bin/python"; : > "$4/pyvenv.cfg" ;;
     pip) echo "a line of pip"; exit "${PIP_FAILS:-0}" ;;
-    kourou.cli) shift 2; echo "ran: $*" ;;
+    kourou.cli)
+        shift 2
+        (: <&0) && (: >&1) && (: >&2) || exit 9
+        echo "ran: $*"
+        echo "called $KOUROU_COMMAND" >> "$CALLS" ;;
     esac ;;
 esac
 """
 
 
 SOURCE = Path(__file__).resolve().parents[2]
-NEEDED = ("cat", "cksum", "cp", "dirname", "flock", "grep", "ls", "mkdir", "mv", "rm", "sh", "tail")
+NEEDED = (
+    "cat",
+    "cksum",
+    "cp",
+    "dirname",
+    "flock",
+    "grep",
+    "ls",
+    "mkdir",
+    "mv",
+    "readlink",
+    "rm",
+    "sh",
+    "tail",
+)
 
 
 class Checkout:
@@ -56,10 +74,18 @@ class Checkout:
         self.pretender.write_text(PRETENDER)
         self.pretender.chmod(0o755)
 
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self,
+        *arguments: str,
+        launcher: Path | None = None,
+        streams: str = "",
+        **environment: str,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run it; `streams` are redirections as a shell writes them, such as `<&-`."""
         self.calls.write_text("")
+        typed = [str(launcher or self.root / "kourou"), *arguments]
         return subprocess.run(
-            [str(self.root / "kourou"), *arguments],
+            ["sh", "-c", f'exec "$0" "$@" {streams}', *typed] if streams else typed,
             env={
                 "PATH": str(self.tools),
                 "HOME": os.environ.get("HOME", "/"),
@@ -150,6 +176,68 @@ def test_a_wheelhouse_is_the_only_source(checkout: Checkout, tmp_path: Path) -> 
     wheels.mkdir()
     assert checkout.run("test", KOUROU_WHEELHOUSE=str(wheels)).returncode == 0
     assert f"--no-index --find-links {wheels}" in checkout.calls.read_text()
+
+
+def test_a_wheelhouse_that_is_missing_is_told_and_the_environment_stays(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    assert checkout.run("test").returncode == 0
+    refused = checkout.run("test", KOUROU_WHEELHOUSE=str(tmp_path / "none"))
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"kourou: KOUROU_WHEELHOUSE={tmp_path / 'none'} is not a ")
+    assert refused.stderr.count("\n") == 1
+    again = checkout.run("test")
+    assert (again.returncode, again.stderr, checkout.asked("-m pip install")) == (0, "", 0)
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_link_leads_to_the_checkout(checkout: Checkout, tmp_path: Path, absolute: bool) -> None:
+    elsewhere = tmp_path / "links" / "further"
+    elsewhere.mkdir(parents=True)
+    launcher = checkout.root / "kourou"
+    (tmp_path / "links" / "first").symlink_to(
+        launcher if absolute else Path("..") / checkout.root.name / "kourou"
+    )
+    (elsewhere / "kourou").symlink_to(Path("..") / "first")
+    done = checkout.run("version", launcher=elsewhere / "kourou")
+    assert (done.returncode, done.stdout) == (0, "ran: version\n"), done.stderr
+    assert (checkout.root / ".venv").is_dir()
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["kourou"]
+    assert f"called {elsewhere / 'kourou'}\n" in checkout.calls.read_text()
+
+
+def test_a_copy_outside_a_checkout_is_refused(checkout: Checkout, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(checkout.root / "kourou", copy / "kourou")
+    done = checkout.run("version", launcher=copy / "kourou")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"kourou: {copy} holds no pyproject.toml: ")
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in copy.iterdir()] == ["kourou"]
+
+
+@pytest.mark.parametrize("place", ["/proc/nix/venv", "/proc/venv", "{tmp}/file/venv"])
+def test_a_place_that_cannot_be_written_is_told_in_a_sentence(
+    checkout: Checkout, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    where = place.format(tmp=tmp_path)
+    done = checkout.run("version", KOUROU_VENV=where)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"kourou: {where} cannot be made. Make room or give rights there, "
+        "or set KOUROU_VENV to another place.\n"
+    )
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_open_when_kourou_begins(checkout: Checkout, streams: str) -> None:
+    assert checkout.run("version").returncode == 0
+    done = checkout.run("version", streams=streams)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "called " in checkout.calls.read_text()
 
 
 def test_a_folder_that_is_no_environment_stays_untouched(

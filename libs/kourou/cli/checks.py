@@ -27,6 +27,7 @@ from kourou.errors import ConfigError
 NOTHING_COLLECTED = 5
 """pytest's exit code when a selection matched no test."""
 
+NOTHING_MATCHED = "no match"
 LOG_LINES_SHOWN = 400
 
 
@@ -87,6 +88,11 @@ def run_checks(options: Options) -> int:
         total.failed += _check_proofs(root, folder, total, options)
     print(f"took {time.monotonic() - began:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
+    if options.keyword is not None and not (total.passed or total.failed or total.skipped):
+        raise ConfigError(
+            f"no test of {' '.join(one.name for one in stages if one.tests) or 'these stages'} "
+            f"matches -k {options.keyword!r}"
+        )
     return 1 if total.failed else 0
 
 
@@ -137,7 +143,7 @@ def _run_stage(root: Path, folder: Path, stage: Stage, options: Options) -> Outc
     if done.returncode == NOTHING_COLLECTED and (options.keyword or options.slow or options.soak):
         outcome = _read_record(record)
         if not outcome.passed:
-            outcome.remarks.append("nothing matched")
+            outcome.remarks.append(NOTHING_MATCHED)
         return outcome
     outcome = _read_record(record)
     if done.returncode and not outcome.failed:
@@ -196,8 +202,8 @@ def _read_record(path: Path) -> Outcome:
 
 def _print_stage(stage: Stage, outcome: Outcome, seconds: float, folder: Path) -> None:
     verdict = "FAILED" if outcome.failed else "ok"
-    if outcome.remarks == ["none yet"]:
-        verdict = "none yet"
+    if outcome.remarks in (["none yet"], [NOTHING_MATCHED]):
+        verdict = outcome.remarks[0]
     counts = f"{outcome.passed:>5} passed" if outcome.passed else ""
     if outcome.skipped:
         counts += f", {outcome.skipped} skipped"

@@ -7,19 +7,39 @@ imports its module when it is called, so that `kourou --help` stays quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from kourou.cli.admin.commands import admin
+from kourou.cli.history import history, state_at, undo
 from kourou.cli.services import run_service
+
+ORDER = (
+    *("demo", "up", "send", "tail", "admin", "history", "stateAt", "undo"),
+    *("namesrv", "broker", "health", "bench", "doctor", "test", "version"),
+)
+"""Of the help: what a newcomer types first, then what operators do, then the project itself."""
+
+
+class InOrder(typer.core.TyperGroup):
+    """The commands as ORDER has them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All of them; one that ORDER lacks comes last."""
+        known = super().list_commands(ctx)
+        return sorted(known, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
 
 app = typer.Typer(
     name="kourou",
+    cls=InOrder,
     help="A message broker suite that stores and speaks what Apache RocketMQ stores and speaks.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 PASSED_ON = {
@@ -45,20 +65,23 @@ TraceFlag = Annotated[
 
 
 # -- services -------------------------------------------------------------------------------------
-@app.command(context_settings=PASSED_ON)
+@app.command(
+    context_settings=PASSED_ON, short_help="Run a name server; its own options: namesrv --help."
+)
 def namesrv(context: typer.Context) -> int:
     """Run a name server (`kourou namesrv --help`)."""
     return run_service("namesrv", context.args)
 
 
-@app.command(context_settings=PASSED_ON)
+@app.command(context_settings=PASSED_ON, short_help="Run a broker; its own options: broker --help.")
 def broker(context: typer.Context) -> int:
     """Run a broker: -c FILE, -n ADDR, -m prints every setting (`kourou broker --help`)."""
     return run_service("broker", context.args)
 
 
-@app.command()
+@app.command(short_help="Name server and brokers on this machine, until Ctrl-C.")
 def up(
+    context: typer.Context,
     folder: Annotated[
         Path | None, typer.Option(help="Where the brokers store; else a folder in ~/kourou.")
     ] = None,
@@ -71,11 +94,17 @@ def up(
     """Start a name server and brokers on this machine; Ctrl-C drains and stops them."""
     from kourou.cli.up import run_until_stopped
 
-    return run_until_stopped(folder, brokers=brokers, free_ports=free_ports, trace=trace)
+    return run_until_stopped(
+        folder,
+        brokers=brokers,
+        free_ports=free_ports,
+        trace=trace,
+        called_as=context.find_root().info_name or "kourou",
+    )
 
 
 # -- first minutes --------------------------------------------------------------------------------
-@app.command()
+@app.command(short_help="A year of flights, sent and consumed; everything is counted.")
 def demo(
     plain: PlainFlag = False,
     json: Annotated[bool, typer.Option("--json", help="The verdict as JSON, last line.")] = False,
@@ -114,7 +143,7 @@ def send(
     return run_send(namesrv, topic, bodies, options)
 
 
-@app.command()
+@app.command(short_help="Print messages as they arrive; nobody's progress is touched.")
 def tail(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     namesrv: NameServer = None,
@@ -131,6 +160,12 @@ def tail(
     return run_tail(namesrv, topic, TailOptions(tag=tag, first=first, count=count, as_json=json))
 
 
+# -- looking back ---------------------------------------------------------------------------------
+app.command("history", short_help="Who decided what, when and why, the newest first.")(history)
+app.command("stateAt", short_help="What held at a time, or after an event.")(state_at)
+app.command("undo", short_help="Take a decision back; that can be undone, too.")(undo)
+
+
 # -- figures --------------------------------------------------------------------------------------
 bench = typer.Typer(
     help="Measure this machine: send, consume, latency. Prints; never judges.",
@@ -140,6 +175,15 @@ app.add_typer(bench, name="bench")
 app.add_typer(admin, name="admin")
 
 Messages = Annotated[int, typer.Option("--messages", min=1, help="How many messages.")]
+Measured = Annotated[
+    str | None,
+    typer.Option(
+        "-n",
+        "--namesrv",
+        metavar="ADDR",
+        help="Measure the brokers there; else one of its own, whatever NAMESRV_ADDR says.",
+    ),
+]
 Size = Annotated[int, typer.Option("--size", min=1, max=4_000_000, help="Bytes of a body.")]
 Flush = Annotated[str, typer.Option("--flush", help="async or sync, of the broker it starts.")]
 
@@ -150,26 +194,33 @@ def bench_all(
     peers: Annotated[
         bool, typer.Option("--peers", help="Beside RocketMQ, NATS and Redis, as one table.")
     ] = False,
-    only: Annotated[str, typer.Option(help="Rows, like send-64,latency-p50; all if empty.")] = "",
-    among: Annotated[str, typer.Option(help="Peers, like rocketmq,redis; all if empty.")] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="How often everything is measured.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Length of a measurement.")] = 5.0,
-    warm_seconds: Annotated[float, typer.Option(min=0.0, help="Work before the watch starts.")] = 5,
-    backlog: Annotated[int, typer.Option(min=1_000, help="Messages to consume.")] = 1_000_000,
-    size: Annotated[int, typer.Option(min=16, max=1_000_000, help="Bytes of a body.")] = 1_024,
+    only: Annotated[
+        str, typer.Option(help="(with --peers) Rows, like send-64; all if empty.")
+    ] = "",
+    among: Annotated[
+        str, typer.Option(help="(with --peers) Like rocketmq,redis; all if empty.")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="(with --peers) How often.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.1, help="(with --peers) Of a measurement.")] = 5.0,
+    warm_seconds: Annotated[float, typer.Option(min=0.0, help="(with --peers) Work before.")] = 5,
+    backlog: Annotated[int, typer.Option(min=1_000, help="(with --peers) To consume.")] = 1_000_000,
+    size: Annotated[
+        int, typer.Option(min=16, max=1_000_000, help="(with --peers) Of a body, bytes.")
+    ] = 1_024,
     huge: Annotated[
-        bool, typer.Option("--huge", help="The rows that need 50 M messages and 10 GB, too.")
+        bool, typer.Option("--huge", help="(with --peers) Rows of 50 M messages and 10 GB, too.")
     ] = False,
-    json: JsonFlag = False,
+    json: Annotated[bool, typer.Option("--json", help="(with --peers) One object a line.")] = False,
 ) -> int | None:
     """Measure this machine: send, consume, latency; or with --peers everything side by side."""
-    if context.invoked_subcommand is not None:
-        if peers:
-            raise typer.BadParameter("--peers stands alone")
-        return None
+    if peers and context.invoked_subcommand is not None:
+        raise typer.BadParameter("--peers stands alone")
     if not peers:
-        print(context.get_help())
-        return 0
+        _refuse_given(context)
+        if context.invoked_subcommand is None:
+            print(context.get_help())
+            return 0
+        return None
     from kourou.cli.bench.measure import Scale
     from kourou.cli.bench.peers import PeerOptions, names, run_peers
 
@@ -177,9 +228,22 @@ def bench_all(
     return run_peers(PeerOptions(names(only), names(among), rounds, scale, huge, as_json=json))
 
 
-@bench.command("send")
+def _refuse_given(context: typer.Context) -> None:
+    """Options of the comparison mean nothing to anything else."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in context.params
+        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+    ]
+    if given:
+        verb = context.invoked_subcommand
+        where = f"; those of `{verb}` stand behind it" if verb else ""
+        raise typer.BadParameter(f"{', '.join(given)} only with --peers{where}")
+
+
+@bench.command("send", short_help="Sends stored per second, and how long an answer takes.")
 def bench_send(
-    namesrv: NameServer = None,
+    namesrv: Measured = None,
     messages: Messages = 200_000,
     size: Size = 1_024,
     in_flight: Annotated[int, typer.Option(min=1, max=65_536, help="Sends not yet answered.")] = 64,
@@ -197,9 +261,9 @@ def bench_send(
     )
 
 
-@bench.command("consume")
+@bench.command("consume", short_help="Messages of a backlog handed over per second.")
 def bench_consume(
-    namesrv: NameServer = None,
+    namesrv: Measured = None,
     messages: Messages = 200_000,
     size: Size = 1_024,
     handler: Annotated[
@@ -214,9 +278,9 @@ def bench_consume(
     return run_bench("consume", settings, as_json=json)
 
 
-@bench.command("latency")
+@bench.command("latency", short_help="One message at a time, until it is answered and handed over.")
 def bench_latency(
-    namesrv: NameServer = None,
+    namesrv: Measured = None,
     messages: Messages = 2_000,
     size: Size = 1_024,
     flush: Flush = "async",
@@ -263,7 +327,7 @@ def check(
     )
 
 
-@app.command(context_settings=PASSED_ON)
+@app.command(context_settings=PASSED_ON, short_help="Ask a service's page whether it is well.")
 def health(context: typer.Context) -> int:
     """Ask a service's page whether it is well: kourou health http://127.0.0.1:18081/readyz."""
     from kourou.cli.health import run_health
@@ -271,7 +335,7 @@ def health(context: typer.Context) -> int:
     return run_health(context.args)
 
 
-@app.command()
+@app.command(short_help="What this machine lacks, and what to type about it.")
 def doctor() -> int:
     """Look at this machine: what Kourou needs, what is there, what to type where it is missing."""
     from kourou.cli.doctor import run_doctor

@@ -97,6 +97,11 @@ def _open_files() -> Iterator[Finding]:
 
 
 def _disk() -> Iterator[Finding]:
+    if not Path.home().is_dir():
+        yield Finding(
+            Verdict.BAD, f"the home folder {Path.home()}", "set HOME, or name a folder: --folder"
+        )
+        return
     usage = shutil.disk_usage(Path.home())
     free = f"{usage.free / 2**30:.1f} GiB free of {usage.total / 2**30:.1f} at {Path.home()}"
     if usage.total < DISK_SIZE_WARN_BYTES:

@@ -6,7 +6,7 @@ A service is started without the command line's machinery, which costs memory th
 as long as it runs; `kourou health` without it, because it takes ten times longer than asking.
 
 Exit codes: 0 done · 1 it did not work · 2 wrong usage or settings, nothing touched · 75 the store
-is faulted · 130 interrupted.
+is faulted · 129, 130, 143 ended by SIGHUP, Ctrl-C, SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,57 +14,101 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
+from kourou.cli.ending_signals import EndingSignals
 from kourou.cli.health import run_health
 from kourou.cli.services import SERVICES, run_service
 from kourou.errors import BadRequest, ConfigError, KourouError, StoreFaulted
+from kourou.service.standard_streams import (
+    as_output_sentence,
+    hold_standard_streams,
+    output_trouble,
+)
 
 EXIT_FAILED = 1
 EXIT_BAD_USAGE = 2
 EXIT_FAULTED = 75
 EXIT_INTERRUPTED = 130
 
+CALLED_AS = "KOUROU_COMMAND"
+"""By which the launcher tells what the user typed to start it."""
+
+VERSION_OPTIONS = frozenset({"--version", "-V"})
+
 
 def run() -> NoReturn:
     """Run this process's command line and end with its exit code."""
-    sys.exit(main(sys.argv[1:]))
+    hold_standard_streams()
+    called_as = _short_name(os.environ.pop(CALLED_AS, ""))  # a child is not called so
+    code = main(sys.argv[1:], called_as)
+    trouble = output_trouble()
+    if trouble is not None and not code:
+        _complain(as_output_sentence(trouble), code)
+        code = EXIT_FAILED
+    sys.exit(code)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run one command line; whatever goes wrong becomes one sentence on stderr and an exit code."""
+def main(arguments: Sequence[str], called_as: str = "kourou") -> int:
+    """Run one command line; whatever goes wrong becomes one sentence on stderr and an exit code.
+
+    `called_as` is how the user starts Kourou; examples and hints are shown so.
+    """
+    if arguments and arguments[0] in SERVICES:
+        return _told(lambda: run_service(arguments[0], arguments[1:]), called_as)
+    if arguments and arguments[0] == "health":  # runs every few seconds: nothing else is loaded
+        return _told(lambda: run_health(arguments[1:]), called_as)
+    with EndingSignals() as ending:
+        code = _told(lambda: _run_command(_as_understood(arguments), called_as), called_as)
+    return ending.exit_code(otherwise=code)
+
+
+def _told(work: Callable[[], int], called_as: str) -> int:
+    """Do it; every error becomes a sentence."""
     try:
-        if arguments and arguments[0] in SERVICES:
-            return run_service(arguments[0], arguments[1:])
-        if arguments and arguments[0] == "health":  # runs every few seconds: nothing else is loaded
-            return run_health(arguments[1:])
-        return _run_command(arguments)
+        return work()
     except (ConfigError, BadRequest) as wrong:
-        return _complain(str(wrong), EXIT_BAD_USAGE)
+        return _complain(_for_a_shell(wrong, called_as), EXIT_BAD_USAGE)
     except StoreFaulted as fault:
         return _complain(str(fault), EXIT_FAULTED)
     except KourouError as error:
         return _complain(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_INTERRUPTED)
+    except OSError as trouble:
+        return _complain_of_the_system(trouble)
 
 
-def _run_command(arguments: Sequence[str]) -> int:
+def _as_understood(arguments: Sequence[str]) -> list[str]:
+    """Other ways to ask for help and for the version, as the commands know them."""
+    if not arguments:
+        return ["--help"]
+    if arguments[0] == "help":
+        return [*arguments[1:], "--help"]
+    if arguments[0] in VERSION_OPTIONS:
+        return ["version", *arguments[1:]]
+    return list(arguments)
+
+
+def _run_command(arguments: Sequence[str], called_as: str) -> int:
     from typer.exceptions import Abort, TyperException
 
-    from kourou.cli.commands import app, command_names
+    from kourou.cli.commands import app
 
     _set_up_logs()
 
     try:
-        result = app(args=list(arguments) or ["--help"], prog_name="kourou", standalone_mode=False)
+        result = app(args=list(arguments), prog_name=called_as, standalone_mode=False)
     except TyperException as wrong:
-        known = [name for name in arguments[:1] if name in command_names()]
-        hint = " ".join(["kourou", *known, "--help"])
+        context = getattr(wrong, "ctx", None)  # of the command that was typed wrongly
+        place = context.command_path if context else called_as
         sentence = wrong.format_message().rstrip(".")
-        return _complain(f"{sentence}; see `{hint}`", wrong.exit_code)
+        return _complain(f"{sentence}; see `{place} --help`", wrong.exit_code)
     except Abort:
+        return _complain("interrupted", EXIT_INTERRUPTED)
+    if result == EXIT_INTERRUPTED:  # which is how typer hands on a Ctrl-C
         return _complain("interrupted", EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
 
@@ -78,6 +122,45 @@ def _set_up_logs() -> None:
         logging.getLogger("kourou").addHandler(logging.NullHandler())
 
 
+def _for_a_shell(wrong: KourouError, called_as: str) -> str:
+    """The library's advice is for those who write programs."""
+    from kourou.client.discovery import ENVIRONMENT_NAME, NoNameServer
+
+    if not isinstance(wrong, NoNameServer):
+        return str(wrong)
+    return (
+        f"{wrong.message} (-n 127.0.0.1:9876, or export {ENVIRONMENT_NAME}=127.0.0.1:9876; "
+        f"is `{called_as} up` running?)"
+    )
+
+
+def _complain_of_the_system(trouble: OSError) -> int:
+    """A file, a folder, or the output itself: what, and why not."""
+    output = output_trouble()
+    if output is not None:
+        return _complain(as_output_sentence(output), EXIT_FAILED)
+    logging.getLogger("kourou.cli").debug("where it came from", exc_info=trouble)
+    why = trouble.strerror or str(trouble) or type(trouble).__name__
+    if isinstance(trouble.filename, str):
+        return _complain(f"cannot use {trouble.filename}: {why}", EXIT_BAD_USAGE)
+    if isinstance(trouble, TimeoutError):
+        return _complain("no answer came in time", EXIT_FAILED)
+    return _complain(f"the system refuses: {why}", EXIT_FAILED)
+
+
 def _complain(sentence: str, code: int) -> int:
-    print(f"kourou: {sentence[:1].lower()}{sentence[1:]}", file=sys.stderr)
+    if sentence:
+        with suppress(OSError):  # nobody is left to be told; the exit code still says it
+            print(f"kourou: {sentence[:1].lower()}{sentence[1:]}", file=sys.stderr, flush=True)
     return code
+
+
+def _short_name(called_as: str) -> str:
+    """As the user has to type it again: the bare name where the shell finds it by that."""
+    if not called_as:
+        return "kourou"
+    import shlex
+    import shutil
+
+    name = os.path.basename(called_as)  # noqa: PTH119 - "./kourou" must keep its "./"
+    return name if shutil.which(name) == called_as else shlex.quote(called_as)

@@ -1,24 +1,32 @@
 """`kourou send`: messages from the command line or from stdin.
 
 Lives here: reading bodies and printing results. May not live here: sending (kourou.sync).
+
+Bodies are bytes: what a shell or a pipe hands over is sent as it is, whatever its encoding.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import queue
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, MessageIllegal
+from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import Message, SendResult
 from kourou.sync import Client
 
 GROUP = "kourou-send"
 CHUNK = 500
 """Lines of stdin that travel together, if they are there."""
+
+LINE_BYTES_MAX = BODY_SIZE_BYTES_MAX + len(b"\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +38,10 @@ class SendOptions:
     properties: Sequence[str] = ()
     as_json: bool = False
 
-    def message(self, topic: str, body: str) -> Message:
+    def message(self, topic: str, body: bytes) -> Message:
         """One message with them."""
         given = dict(_split(entry) for entry in self.properties)
-        return Message(topic, body.encode(), self.tag, tuple(self.keys), given)
+        return Message(topic, body, self.tag, tuple(self.keys), given)
 
 
 def run_send(
@@ -41,35 +49,78 @@ def run_send(
 ) -> int:
     """Send each body, or each line of stdin; print where each one went."""
     with Client(namesrv, group=GROUP) as client:
-        for texts in [bodies] if bodies else arriving(sys.stdin):
+        for texts in [[os.fsencode(body) for body in bodies]] if bodies else _typed_in():
             messages = [options.message(topic, text) for text in texts]
             for result in client.send_many(messages):
                 print(_line(result, as_json=options.as_json), flush=True)
     return 0
 
 
-def arriving(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Lines as they come: those that are there already, together; none is kept waiting."""
-    waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+def _typed_in() -> Iterator[list[bytes]]:
+    if sys.stdin is None:
+        raise _no_bodies()
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print("one message a line; Ctrl-D ends", file=sys.stderr, flush=True)
+    return arriving(sys.stdin.buffer)
+
+
+def arriving(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Lines as they come: those that are there already, together; none is kept waiting.
+
+    Raises ConfigError if the stream is closed, MessageIllegal if a line is longer than a body.
+    """
+    # Bounded, so that a long file is read as fast as it is sent and not into memory.
+    waiting: queue.Queue[bytes | Exception | None] = queue.Queue(2 * CHUNK)
 
     def read() -> None:
-        for line in lines:
-            waiting.put(line.rstrip("\n"))
-        waiting.put(None)
+        try:
+            for line in _lines(stream):
+                waiting.put(line)
+            waiting.put(None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised where it is seen
+            waiting.put(error)
 
     threading.Thread(target=read, name="kourou-stdin", daemon=True).start()
-    while (line := waiting.get()) is not None:
-        chunk = [line]
-        while len(chunk) < CHUNK:
+    end: Exception | None = None
+    going_on = True
+    while going_on:
+        chunk: list[bytes] = []
+        entry = waiting.get()
+        while going_on := isinstance(entry, bytes):
+            chunk.append(entry)
+            if len(chunk) == CHUNK:
+                break
             try:
-                another = waiting.get_nowait()
+                entry = waiting.get_nowait()
             except queue.Empty:
                 break
-            if another is None:
-                yield chunk
-                return
-            chunk.append(another)
-        yield chunk
+        if isinstance(entry, Exception):
+            end = entry
+        if chunk:
+            yield chunk
+    if isinstance(end, OSError) and end.errno == errno.EBADF:
+        raise _no_bodies() from end
+    if end is not None:
+        raise end
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    number = 0
+    while line := stream.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if len(line) > LINE_BYTES_MAX:
+            raise MessageIllegal(
+                f"line {number} has more than {BODY_SIZE_BYTES_MAX:,} bytes; "
+                "it was not sent, nor was anything after it"
+            )
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _no_bodies() -> ConfigError:
+    return ConfigError(
+        "there is nothing to send: no body is given, and standard input is closed",
+        hint="write bodies behind the topic, or pipe lines in",
+    )
 
 
 def _split(entry: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,6 +41,7 @@ def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
 
     async def follow() -> None:
         left = options.count
+        _say_that_it_waits(topic, options)
         async for message in _messages(namesrv, topic, options):
             print(show(message), flush=True)
             if left is not None:
@@ -49,6 +51,13 @@ def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
 
     asyncio.run(follow())
     return 0
+
+
+def _say_that_it_waits(topic: str, options: TailOptions) -> None:
+    """An empty screen looks like a program that hangs."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        since = "from the oldest on" if options.first else "that come from now on"
+        print(f"messages of {topic} {since}; Ctrl-C ends", file=sys.stderr, flush=True)
 
 
 async def _messages(

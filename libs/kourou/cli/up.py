@@ -7,39 +7,71 @@ Lives here: what is printed, and waiting. May not live here: the processes
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from types import FrameType
 
 from kourou.cli.trace_option import trace_from_here
-from kourou.errors import Unavailable
-from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.errors import ConfigError, Unavailable
+from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
 from kourou.service.processes import Child
 
 WATCH_S = 0.5
 """How often the processes are looked at."""
 
+TAKEN = re.compile(r"port (\d+)\b.*(?:already in use|is taken)", re.DOTALL)
+"""What a service says of a port that it did not get; its own advice is for those who configure."""
+
+LABELS = {"zmq": "clients", "admin": "pages"}
+"""What services call their addresses, in words for people."""
+
 
 def run_until_stopped(
-    folder: Path | None, *, brokers: int, free_ports: bool, trace: bool = False
+    folder: Path | None,
+    *,
+    brokers: int,
+    free_ports: bool,
+    trace: bool = False,
+    called_as: str = "kourou",
 ) -> int:
     """Start, say where everything listens, wait for Ctrl-C or SIGTERM, drain, stop."""
     collector = trace_from_here(os.environ, asked=trace)
     place = (Path.home() / "kourou" if folder is None else folder).absolute()
     stop = _StopRequest()
-    with LocalCluster(place, ClusterSettings(brokers=brokers, free_ports=free_ports)) as cluster:
-        _introduce(cluster, collector)
+    with _started(place, ClusterSettings(brokers=brokers, free_ports=free_ports)) as cluster:
+        print("\n".join(introduction(cluster, collector, called_as)), flush=True)
         ended = _wait(stop, [cluster.namesrv, *cluster.brokers])
         if ended is None:
             print("draining …", flush=True)
-        codes = cluster.stop()
-    if ended is not None:
-        raise Unavailable(f"{ended.name} ended by itself: {ended.log_tail()}")
+            codes = cluster.stop()
+        else:
+            pid, how, log = ended.pid, ended.how_it_ended(), ended.log_tail()
+            codes = {name: code for name, code in cluster.stop().items() if name != ended.name}
+            print(obituary(ended.name, pid, how, ended.log_path, log), flush=True)
     bad = {name: code for name, code in codes.items() if code}
     if bad:
         raise Unavailable(f"not everything stopped cleanly: {bad}", hint=f"logs are in {place}")
+    if ended is not None:
+        raise Unavailable(
+            f"{ended.name} (pid {pid}) {how}; so the others were stopped, too. What was "
+            f"acknowledged is kept: `{called_as} up` goes on with it"
+        )
     print("stopped; what was stored stays in", place)
     return 0
+
+
+def _started(place: Path, settings: ClusterSettings) -> LocalCluster:
+    try:
+        return LocalCluster(place, settings)
+    except ConfigError as refused:
+        taken = TAKEN.search(str(refused))
+        if settings.free_ports or taken is None:
+            raise
+        raise ConfigError(
+            f"port {taken[1]} is used already, perhaps by another name server or broker",
+            hint="stop that one, or let --free-ports take any others",
+        ) from refused
 
 
 class _StopRequest:
@@ -65,15 +97,32 @@ def _wait(stop: _StopRequest, children: list[Child]) -> Child | None:
     return None
 
 
-def _introduce(cluster: LocalCluster, collector: str) -> None:
+def introduction(cluster: LocalCluster, collector: str, called_as: str) -> list[str]:
+    """What runs where, and what to type now."""
+    lines = []
     for child in (cluster.namesrv, *cluster.brokers):
-        print(f"{child.name:<10} pid {child.pid}")
+        lines.append(f"{child.name:<10} pid {child.pid}")
         for what, where in child.ready.items():
             if what not in {"pid", "service"}:
-                print(f"           {what:<10} {where}")
-    print(f"store      {cluster.folder}")
+                shown = plain_address(where) if what == "zmq" else where
+                lines.append(f"           {LABELS.get(what, what):<10} {shown}")
+    lines.append(f"store      {cluster.folder}")
     if collector:
-        print(f"spans      {collector}")
-    print(f"\n    export NAMESRV_ADDR={cluster.address}")
-    print("    kourou send greetings hello     kourou tail greetings --first\n")
-    print("Ctrl-C stops it.", flush=True)
+        lines.append(f"traces     {collector}")
+    return [
+        *lines,
+        "",
+        f"    export NAMESRV_ADDR={plain_address(cluster.address)}",
+        f"    {called_as} send greetings hello",
+        f"    {called_as} tail greetings --first",
+        "",
+        "Ctrl-C stops it.",
+    ]
+
+
+def obituary(name: str, pid: int, how: str, log_path: Path, log: str) -> str:
+    """What is known of a process that ended though nobody told it to."""
+    lines = [f"{name} (pid {pid}) {how}; its log is {log_path}"]
+    if log:
+        lines += ["which ends with:", *(f"    {line}" for line in log.splitlines())]
+    return "\n".join(lines)

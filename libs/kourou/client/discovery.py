@@ -77,6 +77,10 @@ def discover(
 
 def parse_addresses(text: str) -> tuple[str, ...]:
     """The addresses of a `;` list, each checked, without repetitions, in their order."""
+    if not isinstance(text, str):
+        raise ConfigError(
+            f"{text!r} is no address of a name server", hint='write a text: "127.0.0.1:9876"'
+        )
     found: dict[str, None] = {}
     for part in text.split(";"):
         address = part.strip()

@@ -12,13 +12,20 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
-from kourou.errors import KourouError
+from kourou.errors import ConfigError, KourouError
 from kourou.service.command_line import parse_arguments
 from kourou.service.lifecycle import ExitCode, Service, complain, run_service
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.settings import load_settings, render
+from kourou.service.standard_streams import (
+    as_output_sentence,
+    hold_standard_streams,
+    output_trouble,
+)
 from kourou.telemetry.logs import configure_logs
 
 _log = logging.getLogger("kourou.service")
@@ -35,6 +42,7 @@ def run_from_arguments(
     make: Callable[[SettingsT], Service],
 ) -> int:
     """Read arguments and settings, print them if asked, else run the service; the exit code."""
+    hold_standard_streams()
     try:
         arguments = parse_arguments(f"kourou {name}", about, argv)
         loaded = load_settings(
@@ -44,14 +52,37 @@ def run_from_arguments(
             file=arguments.file,
             inert=inert,
         )
+        if arguments.ready_file is not None:
+            _check_ready_file(arguments.ready_file)
     except KourouError as error:
         complain(f"kourou {name}", error)
         return ExitCode.USAGE
     settings = loaded.settings
     if arguments.print_settings:
-        sys.stdout.write(render(settings, explained=arguments.print_explained))
-        return ExitCode.OK
+        return _print(name, render(settings, explained=arguments.print_explained))
     configure_logs(service=name, level=settings.log_level, log_format=settings.log_format)
     for warning in loaded.warnings:
         _log.warning("%s", warning)
     return run_service(lambda: make(settings), ready_file=arguments.ready_file)
+
+
+def _check_ready_file(path: Path) -> None:
+    """Refuse a place where the file cannot be written later, when the service is ready."""
+    trial = path.with_name(path.name + ".tmp")
+    try:
+        trial.touch()
+        trial.unlink()
+    except OSError as error:
+        raise ConfigError(f"--ready-file {path} cannot be written: {error.strerror}") from error
+
+
+def _print(name: str, text: str) -> int:
+    """Print it all; who pipes it into something that reads only the beginning did nothing wrong."""
+    with suppress(OSError):  # output_trouble meets it again, and tells it
+        sys.stdout.write(text)
+    trouble = output_trouble()
+    if trouble is None:
+        return ExitCode.OK
+    if sentence := as_output_sentence(trouble):
+        complain(f"kourou {name}", sentence)
+    return ExitCode.FAULTED

@@ -5,24 +5,32 @@ May not live here: starting and ending a process (kourou.service.processes).
 
 Services are started by their module names and spoken to over sockets; nothing of them is imported.
 
+A folder has one cluster at a time: whoever comes second is refused before anything is touched.
+
 State: soft; what the brokers store lies in the folder that was given.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kourou.errors import Unavailable
+from kourou.errors import ConfigError, Unavailable
 from kourou.service.processes import STOP_GRACE_MS, Child, Children
 
 HOST = "127.0.0.1"
 NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 BROKER_PORT_STEP = 20
+ZMQ_PORT_SHIFT = 10_000
+
+LOCK_FILE = "cluster.lock"
+"""Locked while a cluster runs in its folder; holds the process id of whoever started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +51,12 @@ class ClusterSettings:
 class LocalCluster:
     """One name server and some brokers; leaving the `with` block drains and stops them."""
 
-    __slots__ = ("_children", "brokers", "folder", "namesrv", "settings")
+    __slots__ = ("_children", "_lock", "brokers", "folder", "namesrv", "settings")
 
     def __init__(self, folder: Path, settings: ClusterSettings) -> None:
         self.folder = folder
         self.settings = settings
+        self._lock: int | None = _locked(folder)
         self._children = Children(folder)
         self.brokers: list[Child] = []
         try:
@@ -55,7 +64,7 @@ class LocalCluster:
             for number in range(settings.brokers):
                 self.start_broker(number)
         except BaseException:
-            self._children.stop_all()
+            self.stop()
             raise
 
     def __enter__(self) -> Self:
@@ -108,7 +117,12 @@ class LocalCluster:
 
     def stop(self, grace_ms: int = STOP_GRACE_MS) -> dict[str, int]:
         """Drain and stop everything, the youngest first; exit codes by name."""
-        return self._children.stop_all(grace_ms)
+        codes = self._children.stop_all(grace_ms)
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = None
+        return codes
 
     def _start_namesrv(self) -> Child:
         settings = {
@@ -136,3 +150,31 @@ def zmq_address(child: Child) -> str:
     if not isinstance(address, str) or not address.startswith("tcp://"):
         raise Unavailable(f"{child.name} is ready but names no ZeroMQ address: {child.ready}")
     return address
+
+
+def plain_address(zmq: str) -> str:
+    """`tcp://127.0.0.1:19876` as people write it: 127.0.0.1:9876, which means the same."""
+    host, _, port = zmq.removeprefix("tcp://").rpartition(":")
+    number = int(port)
+    if ZMQ_PORT_SHIFT < number < 2 * ZMQ_PORT_SHIFT:
+        number -= ZMQ_PORT_SHIFT
+    return f"{host}:{number}"
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor that holds the folder's lock. Raises ConfigError if another cluster has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)  # not inherited by children
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(lock, 32).decode("ascii", "replace").strip()
+        os.close(lock)
+        who = f"process {owner}" if owner.isdigit() else "another process"
+        raise ConfigError(
+            f"{folder} is in use: {who} runs name server and brokers there; nothing was touched",
+            hint="stop it first, or take another --folder",
+        ) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, b"%d\n" % os.getpid())
+    return lock

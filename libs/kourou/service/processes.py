@@ -123,12 +123,26 @@ class Child:
         """SIGTERM, and SIGKILL when the grace is over; returns the exit code."""
         self._process.send_signal(signal.SIGTERM)
         code = self.wait_for_exit(grace_ms / 1000)
-        return self.kill() if code is None else code
+        if code is None:
+            return self.kill()
+        self.ready_file.unlink(missing_ok=True)
+        return code
 
     def kill(self) -> int:
         """SIGKILL, now; returns the exit code when the process is gone."""
         self._process.kill()
-        return self._process.wait()
+        code = self._process.wait()
+        self.ready_file.unlink(missing_ok=True)  # it names a process that is no more
+        return code
+
+    def how_it_ended(self) -> str:
+        """In words: the signal that killed it, or its exit code; that it runs, if it does."""
+        code = self._process.poll()
+        if code is None:
+            return "still runs"
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended by itself with exit code {code}"
 
     def log_tail(self, lines: int = LOG_LINES_SHOWN) -> str:
         """The last lines of its output."""

@@ -115,6 +115,22 @@ def test_pytest_counts_reach_the_closing_line(
     assert "none yet" in out
 
 
+def test_a_keyword_that_no_test_has_is_wrong_usage_and_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(Path("tests/conftest.py").read_text())
+    (tmp_path / "tests" / "test_small.py").write_text("def test_good(): pass\n")
+    stages = (Stage("types", "a check", commands=(("true",),)), Stage("unit", "s", tests="tests"))
+    monkeypatch.setattr(checks, "STAGES", stages)
+    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
+    with pytest.raises(ConfigError, match="no test of unit matches -k 'nosuchtest'"):
+        checks.run_checks(checks.Options(keyword="nosuchtest"))
+    assert "no match" in capsys.readouterr().out
+    assert checks.run_checks(checks.Options(keyword="good")) == 0
+    assert checks.run_checks(checks.Options(stages=["types"])) == 0
+
+
 def test_a_slow_run_is_bound_to_the_code(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "libs").mkdir()

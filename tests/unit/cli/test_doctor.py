@@ -85,3 +85,11 @@ def test_a_python_without_ensurepip_is_told_with_the_line_to_type(
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     _, finding = doctor._python()
     assert finding.remedy == "sudo apt install -y python3-venv"
+
+
+def test_a_home_that_is_not_there_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "none"))
+    assert doctor.run_doctor() == 1
+    assert f"missing  the home folder {tmp_path / 'none'}\n" in capsys.readouterr().out

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import kourou
+from kourou.cli import doctor
 from kourou.cli import main as command_line
 from kourou.errors import ConfigError, StoreFaulted, Unavailable
 
@@ -22,6 +27,9 @@ from kourou.errors import ConfigError, StoreFaulted, Unavailable
         (["send"], "missing argument 'topic'; see `kourou send --help`"),
         (["up", "--brokers", "none"], "see `kourou up --help`"),
         (["demo", "--evnts", "5"], "no such option: --evnts"),
+        (["admin", "queryMsgById"], "missing option '-i'; see `kourou admin querymsgbyid --help`"),
+        (["admin", "topicLst"], "see `kourou admin --help`"),
+        (["help", "frobnicate"], "no such command 'frobnicate'; see `kourou --help`"),
         (["test", "lnt"], "there is no stage 'lnt' (stages: lint types imports"),
     ],
 )
@@ -43,6 +51,9 @@ def test_wrong_usage_is_one_sentence(
         (Unavailable("no broker answers"), 1),
         (StoreFaulted("fsync failed"), 75),
         (KeyboardInterrupt(), 130),
+        (PermissionError(13, "Permission denied", "/proc/nix"), 2),
+        (OSError(24, "Too many open files"), 1),
+        (TimeoutError(), 1),
     ],
 )
 def test_errors_have_exit_codes(
@@ -56,7 +67,11 @@ def test_errors_have_exit_codes(
 
     monkeypatch.setattr(command_line, "run_service", fail)
     assert command_line.main(["broker"]) == code
-    assert capsys.readouterr().err.startswith("kourou: ")
+    said = capsys.readouterr().err
+    assert said.startswith("kourou: ")
+    assert said.count("\n") == 1
+    if isinstance(error, PermissionError):
+        assert said == "kourou: cannot use /proc/nix: Permission denied\n"
 
 
 def test_a_service_gets_its_arguments_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +111,115 @@ def test_a_service_starts_without_the_command_lines_machinery() -> None:
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("asking", [["-h"], ["help"], ["--help"], []])
+def test_help_may_be_asked_for_in_any_way(
+    asking: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(asking) == 0
+    assert capsys.readouterr().out.startswith("Usage: kourou ")
+
+
+@pytest.mark.parametrize("asking", [["send", "-h"], ["help", "send"]])
+def test_so_may_the_help_of_a_command(
+    asking: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(asking) == 0
+    assert capsys.readouterr().out.startswith("Usage: kourou send ")
+
+
+@pytest.mark.parametrize("asking", ["version", "--version", "-V"])
+def test_so_may_the_version(asking: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main([asking]) == 0
+    assert capsys.readouterr().out == f"kourou {kourou.__version__}\n"
+
+
+def test_hints_are_in_the_form_the_user_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["send"], called_as="./kourou") == 2
+    assert "see `./kourou send --help`" in capsys.readouterr().err
+
+
+def test_the_launcher_tells_what_was_typed_and_children_do_not_hear_of_it(tmp_path: Path) -> None:
+    source = (
+        "import os, sys\n"
+        "from kourou.cli import main\n"
+        "main.main = lambda arguments, called_as: print(called_as, os.environ) or 0\n"
+        "main.run()"
+    )
+    found = tmp_path / "kourou"
+    found.touch(0o755)
+    for typed, shown in (
+        ("./kourou", "./kourou"),
+        ("a b/kourou", "'a b/kourou'"),
+        (str(found), "kourou"),
+        ("", "kourou"),
+    ):
+        environment = {"PATH": str(tmp_path), command_line.CALLED_AS: typed}
+        done = subprocess.run(
+            [sys.executable, "-c", source],
+            env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.startswith(f"{shown} environ")
+        assert command_line.CALLED_AS not in done.stdout
+
+
+@pytest.mark.parametrize("command", [["send", "t", "x"], ["tail", "t"], ["admin", "topicList"]])
+def test_without_a_name_server_a_shell_user_is_told_what_to_type(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert command_line.main(command, called_as="./kourou") == 2
+    assert capsys.readouterr().err == (
+        "kourou: no name server address is known (-n 127.0.0.1:9876, or export "
+        "NAMESRV_ADDR=127.0.0.1:9876; is `./kourou up` running?)\n"
+    )
+
+
+def shell(arguments: str, streams: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command line as a shell starts it, streams redirected."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$0" -m kourou.cli {arguments} {streams}', sys.executable],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("arguments", ["version", "broker -p", "--help"])
+def test_a_full_disk_behind_the_output_is_one_sentence(arguments: str) -> None:
+    done = shell(arguments, ">/dev/full")
+    assert done.returncode not in (0, 120)
+    assert re.fullmatch(
+        r"kourou( broker)?: cannot write output: No space left on device\n", done.stderr
+    )
+
+
+@pytest.mark.parametrize("arguments", ["version", "broker -p"])
+def test_whoever_reads_only_the_beginning_hears_nothing(arguments: str) -> None:
+    done = shell(arguments, "| true")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("streams", ["<&-", "<&- >&- 2>&-"])
+def test_a_client_lives_without_standard_streams(streams: str) -> None:
+    """The loop's library ends a process in which it is given one of their numbers."""
+    done = shell("admin queryMsgById -i nonsense -n 127.0.0.1:1", streams)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_in_a_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "run_doctor", interrupted)
+    assert command_line.main(["doctor"]) == 130
+    assert capsys.readouterr() == ("", "kourou: interrupted\n")

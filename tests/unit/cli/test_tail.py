@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
-from kourou.cli.tail import BODY_CHARACTERS_SHOWN, as_json_line, as_text_line
+import pytest
+
+from kourou.cli.tail import (
+    BODY_CHARACTERS_SHOWN,
+    TailOptions,
+    _say_that_it_waits,
+    as_json_line,
+    as_text_line,
+)
 from kourou.client.received import ReceivedMessage
 from kourou.model.message import StoredMessage
 from kourou.model.queue import MessageQueue
@@ -60,3 +70,26 @@ def test_a_json_line_keeps_the_applications_properties() -> None:
     binary = json.loads(as_json_line(received(b"\xff")))
     assert binary["body_base64"] == "/w=="
     assert "body" not in binary
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_who_looks_on_is_told_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, err = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    _say_that_it_waits("orders", TailOptions())
+    _say_that_it_waits("orders", TailOptions(first=True))
+    assert out.getvalue() == ""
+    assert err.getvalue() == (
+        "messages of orders that come from now on; Ctrl-C ends\n"
+        "messages of orders from the oldest on; Ctrl-C ends\n"
+    )
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    _say_that_it_waits("orders", TailOptions())
+    assert err.getvalue().count("\n") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kourou.service import entry
 from kourou.service.entry import run_from_arguments
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import setting
@@ -71,3 +73,29 @@ def test_it_runs_with_its_settings_and_logs(
     err = capsys.readouterr().err
     assert '"event": "count is 5"' in err
     assert "useTLS is a setting of RocketMQ that does nothing" in err
+
+
+@pytest.mark.parametrize("place", ["missing/ready", "file/ready"])
+def test_a_ready_file_that_cannot_be_written_is_refused_before_anything_starts(
+    tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert run("--ready-file", str(tmp_path / place)) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"kourou sample: --ready-file {tmp_path / place} cannot be written: ")
+    assert told.count("\n") == 1
+
+
+def test_looking_whether_a_ready_file_can_be_written_leaves_none(tmp_path: Path) -> None:
+    assert run("--ready-file", str(tmp_path / "ready"), "-p") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_that_cannot_be_printed_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(entry, "output_trouble", lambda: full)
+    assert run("-p") == 75
+    told = capsys.readouterr().err
+    assert told == "kourou sample: cannot write output: No space left on device\n"

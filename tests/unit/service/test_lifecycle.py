@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, StoreFaulted
 from kourou.service import lifecycle
-from kourou.service.lifecycle import ExitCode, leave, run_service
+from kourou.service.lifecycle import STEPS, ExitCode, Phase, leave, run_service
 
 
 class Sample:
@@ -156,6 +157,44 @@ def test_a_stop_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.Event().wait()
 
     assert live(Slow()) == ExitCode.CRASHED
+
+
+def steps_taken(caplog: pytest.LogCaptureFixture) -> set[tuple[str, str]]:
+    return {
+        (record.args[0], record.args[1])
+        for record in caplog.records
+        if record.msg.startswith("phase ") and isinstance(record.args, tuple)
+    }
+
+
+def test_every_step_that_is_listed_can_be_taken_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A reference page draws STEPS; here each of them is walked."""
+
+    def refused() -> Sample:
+        raise ConfigError("nonsense")
+
+    class Failing(Sample):
+        async def serve(self) -> Mapping[str, str]:
+            asyncio.get_running_loop().call_soon(self.fail, StoreFaulted("the disk failed"))
+            return {}
+
+    caplog.set_level(logging.DEBUG, "kourou.service")
+    run_service(refused)
+    run_service(Failing)
+    live(Sample())
+    live(Sample("recover", DiskFull("no room")))
+    live(Sample("recover", ZeroDivisionError("a bug")))
+    live(Sample("serve", DiskFull("no room")))
+    live(Sample("drain", StoreFaulted("the disk failed")))
+    assert steps_taken(caplog) == {(a, b) for a, after in STEPS.items() for b in after}
+
+
+def test_a_step_that_is_not_listed_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STEPS, Phase.RECOVER, {})
+    with pytest.raises(AssertionError, match="cannot follow recover"):
+        live(Sample())
 
 
 def test_leaving_in_order_raises_and_after_a_crash_ends_at_once(

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,28 @@ def test_a_deaf_child_is_killed_after_the_grace(tmp_path: Path) -> None:
     child = Child("deaf", python(DEAF), tmp_path)
     child.wait_for_ready()
     assert child.stop(grace_ms=1) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("end", [Child.stop, Child.kill])
+def test_the_ready_file_goes_with_the_process_that_it_names(
+    tmp_path: Path, end: Callable[[Child], int]
+) -> None:
+    child = Child("gentle", python(GENTLE), tmp_path)
+    child.wait_for_ready()
+    assert (tmp_path / "gentle.ready").exists()
+    end(child)
+    assert not (tmp_path / "gentle.ready").exists()
+
+
+def test_how_a_child_ended_in_words(tmp_path: Path) -> None:
+    child = Child("gentle", python(GENTLE), tmp_path)
+    child.wait_for_ready()
+    assert child.how_it_ended() == "still runs"
+    child.stop()
+    assert child.how_it_ended() == "ended by itself with exit code 7"
+    other = Child("other", python(GENTLE), tmp_path)
+    other.kill()
+    assert other.how_it_ended() == "was killed by SIGKILL"
 
 
 def test_kill_reaps(tmp_path: Path) -> None:

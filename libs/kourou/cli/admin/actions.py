@@ -13,8 +13,9 @@ from kourou.cli.admin.moments import as_text
 from kourou.cli.admin.report import Report
 from kourou.cli.tail import as_json_line
 from kourou.client.admin_groups import TO_THE_END_MS
+from kourou.client.admin_messages import MessageNotFound
 from kourou.client.received import ReceivedMessage
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, GroupNotFound, TopicNotFound
 from kourou.model.permission import Permission
 from kourou.protocol.bodies import ClusterInfo
 from kourou.sync import Client
@@ -52,9 +53,19 @@ def update_topic(
 
 
 def delete_topic(client: Client, topic: str, *, cluster: str | None) -> Report:
-    """Delete a topic everywhere."""
+    """Delete a topic everywhere. Raises TopicNotFound if nobody has it."""
+    if topic not in client.admin.topics.list() and not _known(client, topic):
+        raise TopicNotFound(f"there is no topic {topic!r}; nothing was deleted")
     client.admin.topics.delete(topic, cluster=cluster)
     return Report(remarks=[f"deleted {topic}"])
+
+
+def _known(client: Client, topic: str) -> bool:
+    """Does a broker have it, though a name server's list does not yet?"""
+    try:
+        return bool(client.admin.topics.config(topic))
+    except TopicNotFound:
+        return False
 
 
 def topic_list(client: Client) -> Report:
@@ -104,8 +115,16 @@ def update_group(client: Client, group: str, *, cluster: str | None) -> Report:
 
 
 def delete_group(client: Client, group: str, *, remove_offsets: bool) -> Report:
-    """Delete a consumer group everywhere."""
+    """Delete a consumer group everywhere. Raises GroupNotFound if nobody has it.
+
+    With `remove_offsets` brokers are asked in any case: progress outlives its group.
+    """
+    known = any(one.name == group for one in client.admin.groups.list())
+    if not known and not remove_offsets:
+        raise GroupNotFound(f"there is no group {group!r}; nothing was deleted")
     client.admin.groups.delete(group, remove_offsets=remove_offsets)
+    if not known:
+        return Report(remarks=[f"there is no group {group}; its progress, if any, was deleted"])
     return Report(remarks=[f"deleted {group}"])
 
 
@@ -168,10 +187,16 @@ def clone_offsets(client: Client, source: str, target: str, topic: str) -> Repor
 
 
 def message_by_id(client: Client, topic: str | None, message_id: str) -> Report:
-    """One message by an id of either kind."""
+    """One message by an id of either kind; a unique key is only found in its topic."""
     messages = client.admin.messages
     if topic is None:
-        return _messages([messages.by_offset_id(message_id)])
+        try:
+            return _messages([messages.by_offset_id(message_id)])
+        except (BadRequest, MessageNotFound) as missing:
+            raise type(missing)(
+                missing.message,
+                hint="if it is a unique key, as `kourou send` prints it, give its topic: -t TOPIC",
+            ) from missing
     return _messages([messages.by_id(topic, message_id)])
 
 

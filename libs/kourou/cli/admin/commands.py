@@ -50,7 +50,7 @@ def _now_ms() -> int:
 
 
 # -- topics ---------------------------------------------------------------------------------------
-@admin.command("updateTopic")
+@admin.command("updateTopic", short_help="Create or change a topic.")
 def update_topic(
     topic: Topic,
     namesrv: NameServer = None,
@@ -74,7 +74,7 @@ def update_topic(
     )
 
 
-@admin.command("deleteTopic")
+@admin.command("deleteTopic", short_help="Delete a topic, its queues, all progress in it.")
 def delete_topic(topic: Topic, namesrv: NameServer = None, cluster: OneCluster = None) -> None:
     """Delete a topic, its queues and all groups' progress in it."""
     from kourou.cli.admin import actions
@@ -100,7 +100,7 @@ def topic_route(topic: Topic, namesrv: NameServer = None, json: Json = False) ->
     _report(namesrv, lambda client: actions.topic_route(client, topic), as_json=json)
 
 
-@admin.command("topicStatus")
+@admin.command("topicStatus", short_help="Bounds of every queue, and its last write.")
 def topic_status(topic: Topic, namesrv: NameServer = None, json: Json = False) -> None:
     """Smallest and next offset of every queue, and when it was last written."""
     from kourou.cli.admin import actions
@@ -143,7 +143,7 @@ def group_list(namesrv: NameServer = None, json: Json = False) -> None:
     _report(namesrv, actions.group_list, as_json=json)
 
 
-@admin.command("consumerProgress")
+@admin.command("consumerProgress", short_help="How far a group is in every queue.")
 def consumer_progress(
     group: Group,
     namesrv: NameServer = None,
@@ -197,7 +197,7 @@ def reset_offset(
     )
 
 
-@admin.command("skipAccumulatedMessage")
+@admin.command("skipAccumulatedMessage", short_help="Move a group to the end, past what waits.")
 def skip_backlog(
     group: Group, topic: Topic, namesrv: NameServer = None, json: Json = False
 ) -> None:
@@ -226,10 +226,12 @@ def clone_offset(
 # -- messages -------------------------------------------------------------------------------------
 @admin.command("queryMsgById")
 def message_by_id(
-    message_id: Annotated[str, typer.Option("-i", help="Offset message id, or unique key.")],
+    message_id: Annotated[
+        str, typer.Option("-i", help="Offset message id; or, with -t, what send prints.")
+    ],
     namesrv: NameServer = None,
     topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="Needed to find a unique key.")
+        str | None, typer.Option("-t", "--topic", help="Its topic: needed for a unique key.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -307,7 +309,7 @@ def update_broker_config(
     )
 
 
-@admin.command("wipeWritePerm")
+@admin.command("wipeWritePerm", short_help="No more sends to a broker, before it stops.")
 def wipe_write_perm(broker: Broker, namesrv: NameServer = None) -> None:
     """Take a broker out of the routes for sending, before it is stopped."""
     from kourou.cli.admin import actions
@@ -317,7 +319,7 @@ def wipe_write_perm(broker: Broker, namesrv: NameServer = None) -> None:
     )
 
 
-@admin.command("addWritePerm")
+@admin.command("addWritePerm", short_help="Sends to that broker again.")
 def add_write_perm(broker: Broker, namesrv: NameServer = None) -> None:
     """Put a broker back into the routes for sending."""
     from kourou.cli.admin import actions
@@ -337,7 +339,7 @@ def delete_expired(
     _report(namesrv, lambda client: actions.delete_expired(client, broker, cluster), as_json=False)
 
 
-@admin.command("cleanExpiredCQ")
+@admin.command("cleanExpiredCQ", short_help="Delete queue and index files that expired.")
 def clean_queues(
     namesrv: NameServer = None, broker: OneBroker = None, cluster: OneCluster = None
 ) -> None:

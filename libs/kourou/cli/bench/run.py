@@ -54,9 +54,26 @@ def run_bench(kind: str, settings: BenchSettings, *, as_json: bool) -> int:
     with _cluster(settings) as address, asyncio.Runner(loop_factory=new_event_loop) as runner:
         figures = runner.run(_measure(kind, address, settings))
     told = {"kind": kind, **asdict(settings)}
+    if not as_json:
+        print(heading(kind, settings))
     for figure in figures:
         print(figure.as_json(told) if as_json else figure.as_text(), flush=True)
     return 0
+
+
+def heading(kind: str, settings: BenchSettings) -> str:
+    """What was measured, in one line: a figure without that says nothing."""
+    parts = [f"{settings.messages:,} messages of {settings.size:,} bytes"]
+    if kind == "send":
+        batches = f" of {settings.batch:,} messages" if settings.batch > 1 else ""
+        parts.append(f"{settings.in_flight:,} sends{batches} in flight")
+    if kind == "consume":
+        parts.append(f"handler by {settings.handler}")
+    if settings.namesrv is None:
+        parts.append(f"a broker of its own, {settings.flush} flush")
+    else:
+        parts.append(f"the brokers of {settings.namesrv}, flush as they have it")
+    return f"{kind}: {'; '.join(parts)}"
 
 
 async def _measure(kind: str, address: str, settings: BenchSettings) -> list[Figure]:

@@ -69,6 +69,8 @@ def _run(folder: Path, view: View, events_max: int | None) -> Numbers:
         view.note(f"{cluster.brokers[0].name}, pid {cluster.brokers[0].pid}")
         view.note(f"store {cluster.store_folder(0)}")
         events = load_events(events_max)
+        if shortage := too_few(len(events), events_max):
+            view.note(shortage)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             numbers = runner.run(_tell(cluster, events, view))
         codes = cluster.stop()
@@ -77,6 +79,13 @@ def _run(folder: Path, view: View, events_max: int | None) -> Numbers:
     if bad:
         numbers.faults.append(f"not everything stopped cleanly: {bad}")
     return numbers
+
+
+def too_few(found: int, wanted: int | None) -> str:
+    """What to say where more flights were asked for than there are; else nothing."""
+    if wanted is None or found >= wanted:
+        return ""
+    return f"there are no more than {found:,} flights; all of them are played"
 
 
 async def _tell(cluster: LocalCluster, events: Sequence[Event], view: View) -> Numbers:

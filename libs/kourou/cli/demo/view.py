@@ -10,6 +10,7 @@ from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +21,10 @@ from kourou.cli.demo.verdict import Numbers
 LINES_EVERY = 10
 """A plain view prints one of so many pictures."""
 
-BAR_WIDTH = 44
+BAR_WIDTH_MAX = 44
+BAR_WIDTH_MIN = 6
+BESIDE_THE_BAR = 12 + 9 + 11 + 3
+"""Columns of a picture without its bar: name, count, rate, and one between each two."""
 
 
 class View(Protocol):
@@ -111,34 +115,37 @@ class LiveView:
     def chapter(self, title: str) -> None:
         """A heading that stays."""
         self._live.update(Text(""))
-        self._console.print(f"\n[bold cyan]▸[/] [bold]{title}[/]")
+        self._console.print(f"\n[bold cyan]▸[/] [bold]{escape(title)}[/]")
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self._console.print(f"  [dim]{text}[/]")
+        self._console.print(f"  [dim]{escape(text)}[/]")
 
     def show(self, picture: Picture) -> None:
         """The moving part."""
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(width=12)
-        grid.add_column(width=BAR_WIDTH)
-        grid.add_column(justify="right", width=10)
-        grid.add_column(justify="right", width=12)
+        room = self._console.width - BESIDE_THE_BAR
+        width = min(BAR_WIDTH_MAX, room) if room >= BAR_WIDTH_MIN else 0
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(width=12, no_wrap=True)
+        if width:
+            grid.add_column(width=width)
+        grid.add_column(justify="right", width=9, no_wrap=True)
+        grid.add_column(justify="right", width=11, no_wrap=True)
+
+        def row(name: str, done: int | None, count: str, rate: str) -> None:
+            bar = "" if done is None else ProgressBar(goal, min(goal, done), width or None)
+            grid.add_row(*([name, bar] if width else [name]), count, rate)
+
         goal = picture.goal
         if picture.publish_rate is not None:
-            grid.add_row(
-                "published",
-                ProgressBar(goal, picture.available, BAR_WIDTH),
-                f"{picture.available:,}",
-                f"{picture.publish_rate:,.0f}/s",
-            )
+            rate = f"{picture.publish_rate:,.0f}/s"
+            row("published", picture.available, f"{picture.available:,}", rate)
         for member in picture.members:
             name = f"[red]✗[/] {member.name}" if member.killed else f"[green]●[/] {member.name}"
             rate = "[red]killed[/]" if member.killed else f"{member.rate:,.0f}/s"
-            bar = ProgressBar(goal, min(goal, member.delivered), BAR_WIDTH)
-            grid.add_row(name, bar, f"{member.delivered:,}", rate)
+            row(name, member.delivered, f"{member.delivered:,}", rate)
         lag_style = "yellow" if picture.lag else "green"
-        grid.add_row("lag", "", f"[{lag_style}]{picture.lag:,}[/]", "")
+        row("lag", None, f"[{lag_style}]{picture.lag:,}[/]", "")
         self._live.update(Group(Text(""), grid))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -161,7 +168,7 @@ class LiveView:
             table.add_row(name, f"{value:,}")
         self._console.print("\n", table)
         for trouble in troubles:
-            self._console.print(f"[red]✗ {trouble}[/]")
+            self._console.print(f"[red]✗ {escape(trouble)}[/]")
         word = "[bold red]NOT OK[/]" if troubles else "[bold green]✓ ok[/]"
         self._console.print(f"{word} after {seconds:.0f} s\n")
 
@@ -172,7 +179,7 @@ class LiveView:
 
 def open_view(*, plain: bool) -> View:
     """The live view where there is a terminal to draw on, else lines."""
-    console = Console()
+    console = Console(highlight=False)
     return PlainView() if plain or not console.is_terminal else LiveView(console)
 
 

@@ -8,6 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
+from kourou.cli.demo import view as view_module
 from kourou.cli.demo.picture import MemberPicture, Picture
 from kourou.cli.demo.verdict import Numbers
 from kourou.cli.demo.view import LINES_EVERY, LiveView, PlainView, View, open_view
@@ -51,3 +52,47 @@ def test_the_live_view_ends_with_what_was_counted() -> None:
 
 def test_without_a_terminal_there_are_lines() -> None:
     assert isinstance(open_view(plain=False), PlainView)
+
+
+def drawn(width: int) -> str:
+    out = io.StringIO()
+    play(LiveView(Console(file=out, force_terminal=True, width=width, highlight=False)))
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_nothing_is_cut_on_a_narrow_terminal(width: int) -> None:
+    said = drawn(width)
+    lines = said.splitlines()
+    for name, *numbers in (
+        ("published", "500", "2,000/s"),
+        ("● ann", "300", "900/s"),
+        ("✗ bob", "100", "killed"),
+        ("lag", "100"),
+    ):
+        (line, *_) = [line for line in lines if line.strip("\r ").startswith(name)]
+        assert [number for number in numbers if number not in line] == [], line
+    assert max(map(len, lines)) <= width
+
+
+def test_what_is_told_is_no_markup() -> None:
+    out = io.StringIO()
+    view = LiveView(Console(file=out, force_terminal=True, width=100, highlight=False))
+    view.chapter("a [bold]chapter")
+    view.note("store /tmp/[red]a")
+    view.close()
+    assert "a [bold]chapter" in out.getvalue()
+    assert "store /tmp/[red]a" in out.getvalue()
+
+
+def test_numbers_and_paths_have_no_colours_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, object]] = []
+
+    class Seen(Console):
+        def __init__(self, **given: object) -> None:
+            seen.append(given)
+            super().__init__()
+
+    monkeypatch.setattr(view_module, "Console", Seen)
+    open_view(plain=True)
+    assert seen == [{"highlight": False}]

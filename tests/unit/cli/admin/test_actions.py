@@ -1,0 +1,99 @@
+"""What an operator hears of things that are not there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kourou.cli.admin import actions
+from kourou.client.admin_messages import MessageNotFound
+from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
+from kourou.model.group import GroupConfig
+
+HINT = "if it is a unique key, as `kourou send` prints it, give its topic: -t TOPIC"
+
+
+class Topics:
+    """A cluster's topics: some that a name server lists, some that only a broker has."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    def list(self) -> list[str]:
+        return ["orders"]
+
+    def config(self, topic: str) -> dict[str, object]:
+        if topic == "nothing":
+            raise TopicNotFound("the topic does not exist")
+        return {"broker-a": object()} if topic == "new" else {}
+
+    def delete(self, topic: str, *, cluster: str | None) -> None:
+        self.deleted.append(topic)
+
+
+class Groups:
+    """A cluster's groups."""
+
+    def __init__(self) -> None:
+        self.deleted: list[tuple[str, bool]] = []
+
+    def list(self) -> Any:
+        return [GroupConfig("till")]
+
+    def delete(self, group: str, *, remove_offsets: bool) -> None:
+        self.deleted.append((group, remove_offsets))
+
+
+class Messages:
+    """Knows nothing by offset id, and one message by its unique key."""
+
+    def __init__(self, error: KourouError) -> None:
+        self.error = error
+
+    def by_offset_id(self, message_id: str) -> object:
+        raise self.error
+
+
+def client_with(**families: object) -> Any:
+    return SimpleNamespace(admin=SimpleNamespace(**families))
+
+
+@pytest.mark.parametrize("topic", ["orders", "new"])
+def test_a_topic_that_anybody_has_is_deleted(topic: str) -> None:
+    topics = Topics()
+    report = actions.delete_topic(client_with(topics=topics), topic, cluster=None)
+    assert (report.remarks, topics.deleted) == ([f"deleted {topic}"], [topic])
+
+
+@pytest.mark.parametrize("topic", ["nothing", "other"])
+def test_a_topic_that_never_was_is_not_deleted(topic: str) -> None:
+    topics = Topics()
+    with pytest.raises(TopicNotFound, match=f"there is no topic '{topic}'; nothing was deleted"):
+        actions.delete_topic(client_with(topics=topics), topic, cluster=None)
+    assert topics.deleted == []
+
+
+def test_a_group_that_never_was_is_not_deleted() -> None:
+    groups = Groups()
+    with pytest.raises(GroupNotFound, match="there is no group 'tlil'; nothing was deleted"):
+        actions.delete_group(client_with(groups=groups), "tlil", remove_offsets=False)
+    assert groups.deleted == []
+    report = actions.delete_group(client_with(groups=groups), "till", remove_offsets=False)
+    assert (report.remarks, groups.deleted) == (["deleted till"], [("till", False)])
+
+
+def test_progress_that_outlived_its_group_can_be_deleted() -> None:
+    groups = Groups()
+    report = actions.delete_group(client_with(groups=groups), "old", remove_offsets=True)
+    assert groups.deleted == [("old", True)]
+    assert report.remarks == ["there is no group old; its progress, if any, was deleted"]
+
+
+@pytest.mark.parametrize("error", [BadRequest("no id"), MessageNotFound("no broker has it")])
+def test_an_id_that_is_not_found_may_be_of_the_other_kind(error: KourouError) -> None:
+    client = client_with(messages=Messages(error))
+    with pytest.raises(type(error)) as told:
+        actions.message_by_id(client, None, "C0A80001")
+    assert (told.value.message, told.value.hint) == (error.message, HINT)

@@ -1,0 +1,66 @@
+"""The help of the commands is whole and true; options that would do nothing are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.cli import main as command_line
+from kourou.cli.commands import ORDER, command_names
+
+
+def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = command_line.main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("of", [[], ["admin"], ["bench"]])
+def test_no_summary_is_cut_on_a_usual_terminal(
+    of: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = said([*of, "--help"], capsys)
+    summaries = out.partition("Commands:")[2].splitlines()[1:]
+    assert len(summaries) >= 3
+    assert [line for line in summaries if not line.endswith(".") or line.endswith("...")] == []
+
+
+def test_the_help_begins_with_what_a_newcomer_types(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = said(["--help"], capsys)
+    names = [line.split()[0] for line in out.partition("Commands:")[2].splitlines()[1:]]
+    assert names == list(ORDER)
+    assert set(names) == command_names()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["--rounds", "1"], "--rounds"),
+        (["--rounds", "3", "send"], "--rounds"),
+        (["--warm-seconds", "1", "--json"], "--warm-seconds, --json"),
+        (["--huge", "latency"], "--huge"),
+    ],
+)
+def test_options_of_the_comparison_are_refused_without_it(
+    arguments: list[str], options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = said(["bench", *arguments], capsys)
+    assert (code, out) == (2, "")
+    assert f"{options} only with --peers" in err
+
+
+def test_the_help_of_bench_says_which_options_belong_to_the_comparison(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = said(["bench"], capsys)
+    assert (code, err) == (0, "")
+    options = [line for line in out.splitlines() if line.startswith("  --")]
+    assert [line.split()[0] for line in options if "(with --peers)" not in line] == ["--peers"]
+
+
+@pytest.mark.parametrize("kind", ["send", "consume", "latency"])
+def test_a_benchmark_says_which_brokers_it_measures(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = said(["bench", kind, "--help"], capsys)
+    assert "else one of its own, whatever NAMESRV_ADDR says" in " ".join(out.split())
