@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -158,11 +159,20 @@ class OtherBroker:
         table["offsetTable"][f"{topic}@{group}"] = offsets
         self.save("consumerOffset.json", table)
 
+    def save_checkpoint(self) -> None:
+        """Every minute, and at a clean stop: the time of the last record; and delayOffset.json."""
+        with (self.root / "checkpoint").open("r+b") as file:
+            file.write(struct.pack(">3q", self.now_ms, self.now_ms, 0))
+        (self.root / "config" / "delayOffset.json").write_text('{\n\t"offsetTable":{}\n}')
+
     def stop(self) -> None:
         """A clean stop: a checkpoint of its own, and no abort file."""
-        with (self.root / "checkpoint").open("r+b") as file:
-            file.write(struct.pack(">3q", self.now_ms, self.now_ms, self.now_ms))
+        self.save_checkpoint()
         (self.root / "abort").unlink(missing_ok=True)
+
+    def die(self) -> None:
+        """kill -9: all files as they are, and the abort file of a broker that runs."""
+        (self.root / "abort").touch()
 
 
 async def live(mq: Client) -> None:
@@ -171,6 +181,7 @@ async def live(mq: Client) -> None:
     for number in range(12):
         queue = MessageQueue("orders", "broker-a", number % 2)
         await mq.send("orders", b"ours %d" % number, queue=queue, keys=f"k{number}")
+    await mq.send("old", b"gone soon")
     puller = await mq.pull_consumer("till")
     await puller.commit({MessageQueue("orders", "broker-a", 0): 2})
     await puller.close()
@@ -178,6 +189,22 @@ async def live(mq: Client) -> None:
 
 async def bodies(mq: Client, topic: str) -> dict[tuple[int, int], bytes]:
     return {place: one.raw_body for place, one in (await read_topic(mq, topic, "reader")).items()}
+
+
+async def told(mq: Client, aggregate: str) -> list[tuple[str, Any]]:
+    """(type, what was there before) of what history says was imported of another's tables."""
+    page = await mq.admin.history.of(aggregate)
+    imported = [one for one in page.decisions if "imported" in one.reason]
+    assert {(one.actor, one.reason) for one in imported} == {
+        ("broker", "imported from config/*.json of another broker")
+    }
+    found: list[tuple[str, Any]] = []
+    for one in imported:
+        before: Any = one.fields.get("before")
+        if one.type == "TopicDeleted":
+            before = before["write_queue_nums"]
+        found.append((one.type, before))
+    return found
 
 
 OURS = {(n % 2, n // 2): b"ours %d" % n for n in range(12)}
@@ -194,6 +221,7 @@ async def test_what_another_broker_added_is_taken_over(tmp_path: Path) -> None:
     assert other.store("fresh", 1, b"first", "tk2") == 0
     assert other.store("orders", 0, b"theirs too", "tk3") == 7
     other.configure(add="fresh", remove="old", group="their-group")
+    shutil.rmtree(root / "consumequeue" / "old")
     other.commit("till", "orders", {0: 7, 1: 1})
     other.stop()
     for start in range(2):
@@ -207,7 +235,7 @@ async def test_what_another_broker_added_is_taken_over(tmp_path: Path) -> None:
                     **ours_again,
                 }
                 assert await bodies(mq, "fresh") == {(1, 0): b"first"}
-                assert "old" not in await mq.admin.topics.list()
+                assert ("old" in await mq.admin.topics.list()) == bool(start)
                 assert (await mq.admin.topics.config("fresh"))["broker-a"].read_queue_nums == 2
                 groups = {one.name: one for one in await mq.admin.groups.list()}
                 assert groups["their-group"].retry_max_times == 5
@@ -221,6 +249,12 @@ async def test_what_another_broker_added_is_taken_over(tmp_path: Path) -> None:
                 if not start:
                     sent = await mq.send("orders", b"back", queue=queues[0])
                     assert sent.offset == 8
+                    await mq.admin.topics.create("old", queues=1)
+                    assert (await mq.send("old", b"on")).offset == 1, "no offset is given twice"
+                assert await told(mq, "topic/fresh") == [("TopicPut", None)]
+                assert await told(mq, "topic/old") == [("TopicDeleted", 1)]
+                assert await told(mq, "group/their-group") == [("GroupPut", None)]
+                assert await told(mq, "progress/till") == [("OffsetsReset", {"0": 2, "1": None})]
             said = cluster.brokers[0].log_path.read_text()
             assert said.count("another broker wrote to the store") == 1, "the first start only"
     events = EventStore.at(root / "kourou" / "events.db")
@@ -254,6 +288,35 @@ async def test_what_another_broker_cut_off_is_gone(tmp_path: Path) -> None:
             assert "fresh" in await mq.admin.topics.list()
         said = cluster.brokers[0].log_path.read_text()
         assert "another broker wrote to the store" in said
+
+
+@pytest.mark.feature("F066", "F113")
+@pytest.mark.parametrize("minutes", [0, 1])
+async def test_another_broker_was_killed(tmp_path: Path, minutes: int) -> None:
+    """In its first minute nothing but the log tells, and that is enough."""
+    root = tmp_path / "store-a"
+    with LocalCluster(tmp_path, SETTINGS) as cluster:
+        async with Client(cluster.address, group="maker") as mq:
+            await live(mq)
+    other = OtherBroker(root)
+    assert other.store("orders", 0, b"theirs", "tk1") == 6
+    if minutes:
+        other.save_checkpoint()
+        other.configure(add="fresh", remove="old", group="their-group")
+    assert other.store("orders", 0, b"theirs too", "tk2") == 7
+    other.die()
+    with LocalCluster(tmp_path, SETTINGS) as cluster:
+        async with Client(cluster.address, group="maker") as mq:
+            wanted = {**OURS, (0, 6): b"theirs", (0, 7): b"theirs too"}
+            assert await bodies(mq, "orders") == wanted
+            for key in ("k3", "tk1", "tk2"):
+                (found,) = await mq.admin.messages.by_key("orders", key)
+                assert key in found.keys
+            sent = await mq.send("orders", b"on", queue=MessageQueue("orders", "broker-a", 0))
+            assert sent.offset == 8
+            assert ("fresh" in await mq.admin.topics.list()) == bool(minutes)
+        said = cluster.brokers[0].log_path.read_text()
+        assert ("a crash was not ours" in said) == bool(minutes)
 
 
 async def test_a_person_who_edits_a_table_is_no_broker(tmp_path: Path) -> None:

@@ -41,8 +41,11 @@ OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
 FILTERS = "consumerFilter.json"
 
-OURS = (TOPICS, GROUPS, OFFSETS, DELAYS)
-"""The files that we write."""
+OURS = (TOPICS, GROUPS, OFFSETS)
+"""The files that a broker of ours keeps writing, so that a change of them is another's.
+
+Not delayOffset.json: a RocketMQ broker leaves one, and it would look like a fresh change for ever.
+"""
 
 
 _HASHES = "config_hashes.json"

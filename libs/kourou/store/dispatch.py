@@ -112,6 +112,7 @@ class Dispatcher:
         self.units = 0
         self.repeated = 0
         self.conflicting = 0
+        self.begun_anew = 0
         self.refused = 0
         self.fillers = 0
         self.fillers_replaced = 0
@@ -233,6 +234,7 @@ class Dispatcher:
             "units": self.units,
             "repeated": self.repeated,
             "conflicting": self.conflicting,
+            "begun_anew": self.begun_anew,
             "refused": self.refused,
             "fillers": self.fillers,
             "fillers_replaced": self.fillers_replaced,
@@ -301,6 +303,11 @@ class Dispatcher:
         first = 0
         for end in [*breaks.tolist(), len(batch.offsets)]:
             offset = int(batch.offsets[first])
+            if not offset and 0 < queue.end_position <= int(batch.positions[first]):
+                # RocketMQ deleted the topic, and one of that name began anew: RocketMQ's queue has
+                # what came then, and so has ours, live and at every rebuild.
+                queue.remove()
+                self.begun_anew += 1
             known = min(end - first, max(0, queue.max_offset - offset))
             if known:
                 replaced, differ = queue.append_again(batch.units[first : first + known], offset)

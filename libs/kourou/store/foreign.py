@@ -6,8 +6,11 @@ May not live here: what the log says (kourou.store.recovery), importing what is 
 State: none.
 
 A RocketMQ broker that ran on our store knows nothing of `<root>/kourou/`. It leaves a checkpoint
-with its own store times and tables whose hashes we never wrote. A sign alone decides nothing: a
-person may have edited a table.
+with its own store times and tables whose hashes we never wrote. What follows from a sign depends on
+how the store was left: see `_another_wrote` in kourou.store.recovery.
+
+Invariant:  a checkpoint of ours never names a later time than a recovery point does, since the
+            point is synced before it
 """
 
 from __future__ import annotations
@@ -23,16 +26,19 @@ from kourou.store.recovery_point import load_recovery_points
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """`newer_checkpoint`: it names a later store time than we ever wrote there."""
+    """What small files say, strongest first.
+
+    `newer_checkpoint`: it names a later store time than we ever wrote there; that survives a crash
+    of ours. `other_checkpoint`: it names one that is not ours; true of a store that was closed.
+    `tables`: names of tables that another wrote or removed.
+    """
 
     newer_checkpoint: bool = False
+    other_checkpoint: bool = False
     tables: list[str] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        return self.newer_checkpoint or bool(self.tables)
-
     def __str__(self) -> str:
-        checkpoint = ["checkpoint"] if self.newer_checkpoint else []
+        checkpoint = ["checkpoint"] if self.other_checkpoint else []
         return ", ".join(checkpoint + self.tables)
 
 
@@ -40,6 +46,10 @@ def look_for_signs(disk: Disk, paths: StorePaths) -> Signs:
     """What in a store that we wrote to last does not look like our work."""
     points = load_recovery_points(disk, paths.recovery_point)
     found = load_checkpoint(disk, paths.checkpoint)
-    ours_ms = max((point.store_ms for point in points), default=0)
-    newer = bool(points) and max(found.log_ms, found.queues_ms) > ours_ms
-    return Signs(newer, ConfigFiles(disk, paths).foreign_changes())
+    ours = {0, *(point.store_ms for point in points)}
+    times = {found.log_ms, found.queues_ms}
+    return Signs(
+        bool(points) and max(times) > max(ours),
+        bool(points) and not times <= ours,
+        ConfigFiles(disk, paths).foreign_changes(),
+    )

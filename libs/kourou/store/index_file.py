@@ -16,9 +16,8 @@ the header on disk always describes entries and slots that are on disk too:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,13 +40,6 @@ _CHUNK_ENTRIES = 1 << 20
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-
-
-class Found(NamedTuple):
-    """What a walk along one chain met."""
-
-    positions: list[int]
-    steps: int
 
 
 class IndexFile:
@@ -280,28 +272,27 @@ class IndexFile:
     # -- searching --------------------------------------------------------------------------------
 
     def find(
-        self, key_hash: int, max_count: int, begin_ms: int, end_ms: int, steps_max: int
-    ) -> Found:
+        self, key_hash: int, begin_ms: int, end_ms: int, steps_max: int
+    ) -> Generator[int, None, int]:
         """Positions of entries with this hash that may be stored within [begin, end], newest first.
 
         Times are kept in seconds, so up to 999 ms beyond the span are included: the caller looks at
-        the record anyway, as the hash may be another key's.
+        the record anyway, as the hash may be another key's. A message that names the key twice is
+        given twice, one after the other. Returns how many entries were looked at.
         """
-        header = self.header
-        found: list[int] = []
         number = self._slot(key_hash % self._slot_count)
+        header = self.header  # after the slot: whoever writes puts the header ahead of it
         steps = 0
-        while 0 < number < header.next_number and len(found) < max_count and steps < steps_max:
+        while 0 < number < header.next_number and steps < steps_max:
             steps += 1
             entry_hash, position, seconds, previous = self.entry(number)
             time_ms = header.begin_ms + (0 if number == 1 else seconds * 1000)
-            in_time = time_ms <= end_ms and time_ms + 999 >= begin_ms
-            if entry_hash == key_hash and in_time and position not in found:
-                found.append(position)  # once, even if the message names a key twice
+            if entry_hash == key_hash and time_ms <= end_ms and time_ms + 999 >= begin_ms:
+                yield position
             if seconds < 0 or previous >= number or time_ms + 999 < begin_ms:
                 break  # damaged, or everything further down the chain is older
             number = previous
-        return Found(found, steps)
+        return steps
 
     def _slot(self, place: int) -> int:
         slots = self._slots

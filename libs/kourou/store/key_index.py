@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -264,23 +264,27 @@ class KeyIndex:
 
     # -- searching --------------------------------------------------------------------------------
 
-    def find(self, key_hash: int, *, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
+    def find(self, key_hash: int, *, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Positions of records that may have the key and be stored in [begin, end], newest first.
 
-        The caller verifies key and time. At most INDEX_CHAIN_STEPS_MAX entries are looked at, so
-        that nobody can make a query endless by keys that share a slot.
+        One after the other, as the caller asks for them: it verifies key and time, and only it
+        knows when it has enough. At most INDEX_CHAIN_STEPS_MAX entries are looked at, so that
+        nobody can make a query endless by keys that share a slot.
         """
-        found: list[int] = []
+        last = -1
+        for position in self._walk(key_hash, begin_ms, end_ms):
+            if position != last:  # once, even if the message names the key twice
+                last = position
+                yield position
+
+    def _walk(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         steps_left = INDEX_CHAIN_STEPS_MAX
         for file in reversed(self._files):
             header = file.header
             if header.begin_ms <= end_ms and header.end_ms >= begin_ms:
-                here = file.find(key_hash, max_count - len(found), begin_ms, end_ms, steps_left)
-                found += (position for position in here.positions if position not in found)
-                steps_left -= here.steps
-            if len(found) >= max_count or header.begin_ms < begin_ms or steps_left <= 0:
+                steps_left -= yield from file.find(key_hash, begin_ms, end_ms, steps_left)
+            if header.begin_ms < begin_ms or steps_left <= 0:
                 break
-        return found
 
     # -- cutting ----------------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ def affordable_files(count_max: int = OPEN_FILES_MAX) -> int:
     return count_max if granted < 0 else max(1, min(count_max, granted * 3 // 5))
 
 
-
 class PooledFile:
     """A file of fixed size, known to a pool; open or not is the pool's affair.
 

@@ -8,6 +8,7 @@ State: none.
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import suppress
 from pathlib import Path
@@ -24,12 +25,15 @@ from kourou.store.quarantine import Quarantine, load_quarantine, save_quarantine
 from kourou.store.queue_table import ConsumeQueues
 from kourou.store.recovery import Parts, RecoveryReport
 from kourou.store.recovery_point import load_recovery_point
-from kourou.store.retention import load_queue_ends
+from kourou.store.retention import load_queue_ends, save_queue_ends
 from kourou.store.settings import StoreSettings
 
 _log = logging.getLogger("kourou.store")
 
 LOCK_CONTENT = b"lock"  # RocketMQ writes these four bytes
+
+_NO_PLACE = frozenset({errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP})
+"""Errors that no mending of a disk changes: a store cannot lie there."""
 
 
 def take_lock(disk: Disk, paths: StorePaths) -> Lock:
@@ -60,23 +64,33 @@ def _fill_lock(disk: Disk, path: Path) -> None:
 
 
 def make_root(disk: Disk, root: Path) -> None:
-    """Make the directory of the store, durably, with whatever is missing above. Raises OSError."""
+    """Make the directory of the store, durably, with whatever is missing above.
+
+    Raises OSError, and ConfigError where no directory can be made.
+    """
     missing = [path for path in (root, *root.parents) if not disk.exists(path)]
-    disk.make_dirs(root)
+    _make(disk, root)
     for path in reversed(missing):
         with suppress(PermissionError):
             disk.sync_dir(path.parent)
 
 
 def make_directories(disk: Disk, paths: StorePaths) -> None:
-    """Make every directory of the store, durably. Raises OSError."""
+    """Make every directory of the store, durably. Raises what `make_root` raises."""
     for directory in paths.directories:
-        disk.make_dirs(directory)
+        _make(disk, directory)
     for parent in dict.fromkeys(directory.parent for directory in paths.directories):
         with suppress(PermissionError):  # the parent of the root need not be ours to read
             disk.sync_dir(parent)
     # A process killed while it made a segment may have left a name that no power loss would keep.
     disk.sync_dir(paths.commit_log)
+
+
+def _make(disk: Disk, directory: Path) -> None:
+    try:
+        disk.make_dirs(directory)
+    except FileNotFoundError as error:  # parents are made, too: so /proc and its like are meant
+        raise _no_place(directory, error) from error
 
 
 def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known: bool) -> Parts:
@@ -103,13 +117,16 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         )
 
     quarantine = load_quarantine(disk, paths) if known else Quarantine([])
+    queue_ends = load_queue_ends(disk, paths) if known else {}
 
-    def save_regions() -> None:
-        save_quarantine(disk, paths, quarantine)
+    def remember() -> None:
+        if len(quarantine) or disk.exists(paths.quarantine):  # a full disk takes nothing needless
+            save_quarantine(disk, paths, quarantine)
+        save_queue_ends(disk, paths, queue_ends)
 
     def disown() -> None:
         if disk.exists(paths.recovery_point):
-            save_regions()
+            remember()
             disk.unlink(paths.recovery_point)
             disk.sync_dir(paths.kourou)
 
@@ -136,9 +153,9 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         disk.exists(paths.abort),
         begin,
         disown,
-        save_regions,
+        remember,
         settings.accept_loss_at,
-        load_queue_ends(disk, paths) if known else {},
+        queue_ends,
         look_for_signs(disk, paths) if known else Signs(),
     )
 
@@ -155,14 +172,26 @@ def tell_foreign(report: RecoveryReport, paths: StorePaths) -> None:
         )
 
 
-def unusable(root: Path, error: OSError) -> KourouError:
+def unusable(disk: Disk, root: Path, error: OSError) -> KourouError:
     """What an OSError while opening means for an operator."""
     match error:
         case NotADirectoryError() | FileExistsError():
-            return ConfigError(f"{error.filename or root} is a file where a directory is needed")
+            # The system names the path that was asked for; the file is that one or above it.
+            asked = Path(error.filename or root)
+            file = next((path for path in (asked, *asked.parents) if disk.exists(path)), asked)
+            return ConfigError(f"{file} is a file where a directory is needed")
         case PermissionError():
             return ConfigError(
                 f"{error.filename or root} may not be read and written by this user",
                 hint="set its owner, or give another storePathRootDir",
             )
+    if error.errno in _NO_PLACE:
+        return _no_place(root, error)
     return as_store_error(error, f"opening the store {root}")
+
+
+def _no_place(directory: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the directory {directory} cannot be made: {error.strerror or error}",
+        hint="give another storePathRootDir, or storePathCommitLog",
+    )

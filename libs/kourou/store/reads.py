@@ -17,15 +17,18 @@ first picks a file by its modification time; a restored backup or a touched file
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import numpy.typing as npt
 
-from kourou.engine.ports import QueueRead
+from kourou.engine.ports import ANYWHERE, QueueRead
 from kourou.errors import Corrupt, Rejected
 from kourou.model.limits import FILTER_UNITS_MAX, RECORD_FIXED_BYTES
 from kourou.protocol.hashing import index_hash
-from kourou.protocol.record import CheckedRecord
-from kourou.protocol.record_layout import MAGIC
+from kourou.protocol.record import CheckedRecord, record_size
+from kourou.protocol.record_keys import code_and_keys
+from kourou.protocol.record_layout import MAGIC, parts_of
 from kourou.store.commit_log import CommitLog
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.key_index import KeyIndex
@@ -215,9 +218,24 @@ class Reads:
 
         Raises Rejected if none starts there, Corrupt if it fails its check.
         """
-        view = self._log.view_segment(position)
+        view = self._view_at(position)
         found = self._check(view, position)
         return view[: found.size]
+
+    def _view_at(self, position: int) -> memoryview:
+        """The record that starts at `position`, and perhaps more; Rejected if that is outside.
+
+        Where the log is not mapped a view is a copy: then no more than the record says it has.
+        """
+        if self._log.mapped:
+            return self._log.view_segment(position)
+        try:
+            head = self._log.view(position, RECORD_FIXED_BYTES)
+            if int.from_bytes(head[4:8], "big") != MAGIC:
+                return head
+            return self._log.view(position, max(record_size(head, 0), RECORD_FIXED_BYTES))
+        except Rejected:  # it ends outside: too short, or its size is damaged
+            return self._log.view_segment(position)
 
     def _check(self, view: memoryview, position: int) -> CheckedRecord:
         if self._quarantine.at(position) is not None:
@@ -253,7 +271,7 @@ class Reads:
         if position < 0:
             return -1
         try:
-            return self._check(self._log.view_segment(position), position).store_timestamp
+            return self._check(self._view_at(position), position).store_timestamp
         except (Rejected, Corrupt):
             return -1
 
@@ -281,30 +299,51 @@ class Reads:
     # -- by key -----------------------------------------------------------------------------------
 
     def find_by_key(
-        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        below: int = ANYWHERE,
     ) -> list[memoryview]:
-        """Records whose key hash matches, newest first, stored within [begin, end].
+        """The newest `max_count` records of a topic with this key, newest first; see StoreView.
 
-        Hashes collide, and the index knows seconds only: who asks compares topic and key.
+        Hashes collide, and the index knows seconds only. What it names is looked at one by one,
+        until so many are found that are meant.
         """
         if self._index is None:
             raise Rejected("this broker has no key index", hint="messageIndexEnable=true")
-        positions = self._index.find(
-            index_hash(f"{topic}#{key}"),
-            max_count=max_count,
-            begin_ms=begin_ms // 1000 * 1000,
-            end_ms=end_ms,
+        candidates = self._index.find(
+            index_hash(f"{topic}#{key}"), begin_ms=begin_ms // 1000 * 1000, end_ms=end_ms
         )
-        found: list[memoryview] = []
-        for position in positions:
-            try:
-                view = self._log.view_segment(position)
-                record = self._check(view, position)
-            except (Rejected, Corrupt):  # deleted by age, or damaged: the others still answer
-                continue
-            if begin_ms <= record.store_timestamp <= end_ms:
-                found.append(view[: record.size])
-        return found
+        name, span = topic.encode("utf-8", "replace"), range(begin_ms, end_ms + 1)
+        looked_at = (
+            self._if_meant(position, name, key, span, below)
+            for position in candidates
+            if position < below
+        )
+        return list(islice((record for record in looked_at if record is not None), max_count))
+
+    def _if_meant(
+        self, position: int, topic: bytes, key: str, span_ms: range, below: int
+    ) -> memoryview | None:
+        """The record at `position` if it is looked for and whole; its checksum costs most: last."""
+        try:
+            view = self._view_at(position)
+            parts = parts_of(view, 0, len(view))
+            if parts.store_timestamp not in span_ms or position + parts.size > below:
+                return None
+            if view[parts.topic_at : parts.topic_end] != topic:
+                return None
+            _, keys = code_and_keys(bytes(view[parts.props_at : parts.size]))
+            if all(str(each, "utf-8", "replace") != key for each in keys):
+                return None
+            self._check(view, position)
+        except (Rejected, Corrupt):  # deleted by age, or damaged: the others still answer
+            return None
+        return view[: parts.size]
 
 
 class _Choice:

@@ -1,8 +1,8 @@
 """Opening a store: from what the last run left behind to a log and projections that agree.
 
 Lives here: which way to recover, and acting on what the survey found.
-May not live here: looking
-for the end of the log (kourou.store.survey), the projections' own loading.
+May not live here: looking for the end of the log (kourou.store.survey), who wrote small files
+(kourou.store.foreign), the projections' own loading.
 
 State: none. Everything goes by position; neither file times nor store times decide anything.
 
@@ -11,13 +11,16 @@ Four ways, told apart by our recovery file and RocketMQ's `abort`:
     closed by us            nothing is read but the end of the log
     crashed                 the log is walked from the last checkpoint, what queues and index say of
                             records behind it is thrown away and made again from the records
-    closed by RocketMQ      the last three segments are walked; queues and index are kept
+    closed by RocketMQ      the last three segments are walked, or more if we know why; queues and
+                            index are kept, and what they lack is added
     crashed under RocketMQ  the whole log is walked, queues and index are made again
 
-RocketMQ was the last if our recovery file is not there, or if it does not agree with the store: a
-log that we closed goes on, its checkpoint is not ours, or tables are not ours and log or queues end
-elsewhere (kourou.store.foreign); or somebody crashed, and neither checkpoint nor tables are ours.
-Then our recovery point is ignored.
+RocketMQ was the last if our recovery file is not there, or if it does not agree with the store:
+segments are gone that we would not have deleted yet; a log that we closed goes on, or its
+checkpoint is not ours; or somebody crashed, and neither checkpoint nor tables are ours
+(kourou.store.foreign, docs/decisions/0035-who-wrote-last.md). Then our recovery point is ignored,
+and removed before anything else is changed: a crash on the way must not find it beside a store that
+it does not describe.
 
 Whatever is found missing from the projections (a queue, an index file, the whole directory) makes
 them be built again from the start of the log.
@@ -33,7 +36,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kourou.errors import Corrupt, DiskFull
+from kourou.errors import Corrupt, DiskFull, Rejected
 from kourou.protocol.record import encode_blank
 from kourou.store.commit_log import CommitLog
 from kourou.store.dispatch import Dispatcher
@@ -78,8 +81,10 @@ class RecoveryReport:
 class Parts:
     """What is recovered. `point` None: no recovery file; `crashed`: the `abort` file is there.
 
-    `begin` is called once, before the first change on disk. `queue_ends`: where queues
-    ended when old segments were deleted last. `signs`: what small files say of other writers.
+    `begin` is called once, before the first change on disk; before it, where another wrote last,
+    `disown`, which takes our recovery point away. `remember` writes down what no rebuild finds
+    again: the quarantine, and `queue_ends`, where queues end whose messages were deleted. `signs`:
+    what small files say of other writers.
     """
 
     log: CommitLog
@@ -90,6 +95,8 @@ class Parts:
     point: RecoveryPoint | None
     crashed: bool
     begin: Callable[[], None]
+    disown: Callable[[], None]
+    remember: Callable[[], None]
     accept_loss_at: int | None = None
     queue_ends: QueueEnds = field(default_factory=dict)
     signs: Signs = field(default_factory=Signs)
@@ -119,6 +126,7 @@ class _Recovery:
         self._foreign = parts.point is None
         self._report = RecoveryReport()
         self._kept: dict[int, tuple[str, int, int, Units]] = {}
+        self._named: set[int] | None = None
 
     def run(self) -> RecoveryReport:
         start, rules = self._plan()
@@ -132,13 +140,18 @@ class _Recovery:
             found = self._walk(start, rules)
         found = self._accept(found, rules)
         self._remember_offsets(found.regions)
+        if self._foreign:
+            flushed = self._parts.point.flushed if self._parts.point else 0
+            if why and found.end < flushed:
+                self._report.foreign += f"; {flushed - found.end} bytes of ours were cut off"
+            self._parts.disown()
         self._parts.begin()
         if self._load_projections(found.end):
             if start > self._log.start:
                 start = self._log.start
                 found = self._accept(self._walk(start, rules), rules)
                 self._remember_offsets(found.regions)
-            self._parts.queues.wipe()
+            self._wipe_queues(found)
         self._settle_log(found, rules)
         self._settle_index(found.end)
         self._dispatch(max(start, self._log.start), found.end)
@@ -163,40 +176,56 @@ class _Recovery:
             flushed = max(self._point.flushed, log.start)
             # Where segments are missing at the end, the walk begins at the gap and finds the loss.
             start = min(max(self._point.projected, log.start), log.allocated_end)
-            return start, Rules(flushed, parts.crashed, accept_loss_at=accept)
+            rules = Rules(flushed, parts.crashed, accept_loss_at=accept, is_named=self._is_named)
+            return start, rules
         # RocketMQ cuts its log without erasing what lay behind; only what a queue names was kept.
         parts.queues.load(None)
         named = self._named_end()
         if parts.crashed:
             self._report.way = "after a crash of RocketMQ"
-            return log.start, Rules(log.start, crashed=True, resume_below=named)
+            rules = Rules(log.start, True, resume_below=named, is_named=self._is_named)
+            return log.start, rules
         self._report.way = "after RocketMQ" if log.segments else "a new store"
-        walked = log.segments[-FOREIGN_SEGMENTS:]
-        start = walked[0].start if walked else log.start
-        flushed = max(start, named) if walked else start
-        return start, Rules(flushed, crashed=False, resume_below=named, accept_loss_at=accept)
+        start = self._foreign_start(named)
+        flushed = max(start, named) if log.segments else start
+        rules = Rules(
+            flushed,
+            crashed=False,
+            resume_below=named,
+            accept_loss_at=accept,
+            is_named=self._is_named,
+        )
+        return start, rules
+
+    def _foreign_start(self, named: int) -> int:
+        """Where the walk begins in a store that RocketMQ closed; always a boundary of records."""
+        log, ours, queues = self._log, self._parts.point, self._parts.queues
+        if not log.segments:
+            return log.start
+        # What queues do not name is dispatched: all of it, if the directory of queues is gone.
+        starts = [log.segments[-FOREIGN_SEGMENTS:][0].start, named]
+        if ours is not None:
+            # All that they wrote is looked at. Whatever they cut, a segment begins with a record.
+            starts.append(ours.projected - ours.projected % log.segment_size)
+            if len(queues) < ours.queue_count or queues.offset_total() < ours.offset_total:
+                starts.append(log.start)  # they deleted topics, or queues that are needed
+        return max(min(starts), log.start)
 
     def _another_wrote(self, found: Survey) -> str:
-        """Why it must have been somebody else who left the store like this; "" if it was us."""
-        signs = self._parts.signs
+        """Why it must have been somebody else who left the store like this; "" if it was us.
+
+        Tables alone prove nothing: people edit them. Nor does an end of the log or of queues that
+        is gone: that is damage, whoever did it.
+        """
+        signs, start = self._parts.signs, self._log.start
+        if start > self._point.projected:
+            return f"segments up to {start} were deleted, {self._point.projected} was projected"
         if self._parts.crashed:
             both = signs.newer_checkpoint and signs.tables
             return f"a crash was not ours, as these tell: {signs}" if both else ""
-        point, queues = self._point, self._parts.queues
         if found.records:
-            return f"{found.records} records lie behind the end at {point.projected}"
-        if signs.newer_checkpoint:
-            return f"these are not ours: {signs}"
-        if signs:
-            # It may have cut the log short; its queues then end where its log does.
-            queues.load(None)
-            changed = (len(queues), queues.offset_total()) != (
-                point.queue_count,
-                point.offset_total,
-            )
-            if changed or found.lost_at is not None:
-                return f"queues or log end elsewhere, and these are not ours: {signs}"
-        return ""
+            return f"{found.records} records lie behind the end at {self._point.projected}"
+        return f"these are not ours: {signs}" if signs.other_checkpoint else ""
 
     def _walk(self, start: int, rules: Rules) -> Survey:
         for segment in self._log.segments:
@@ -211,9 +240,11 @@ class _Recovery:
             rules = replace(rules, accept_loss_at=found.lost_at)
             found = survey(self._log, self._parts.quarantine, start, rules)
         if found.lost_at is not None:
+            tables = ", ".join(self._parts.signs.tables)
+            others = f"; {tables} was written by another: did a broker cut it?" if tables else ""
             raise Corrupt(
                 f"the log was flushed up to {rules.flushed}, but nothing readable lies between "
-                f"{found.lost_at} and there",
+                f"{found.lost_at} and there{others}",
                 hint="restore the segment from a replica or a copy; or, to go on without those "
                 f"messages, start once with --set acceptDataLoss={found.lost_at}",
             )
@@ -228,6 +259,16 @@ class _Recovery:
             unit for queue in self._parts.queues for unit in queue.units(queue.max_offset - 1, 1)
         )
         return any((unit["position"], unit["size"]) == (start, end - start) for unit in last)
+
+    def _is_named(self, position: int) -> bool:
+        """Does a queue, as it was found, name a record that begins there? For damaged logs only."""
+        if self._named is None:
+            self._parts.queues.load(None)
+            self._named = set()
+            for queue in self._parts.queues:
+                first = max(queue.first_offset, queue.max_offset - _KEPT_UNITS)
+                self._named.update(queue.units(first, _KEPT_UNITS)["position"].tolist())
+        return position in self._named
 
     def _remember_offsets(self, regions: list[Region]) -> None:
         """Note which offsets the queues, before they are cut, give to records in these regions."""
@@ -256,6 +297,22 @@ class _Recovery:
         return end
 
     # -- projections ------------------------------------------------------------------------------
+
+    def _wipe_queues(self, found: Survey) -> None:
+        """Begin the queues anew, but first write down what the log could not tell once more.
+
+        That is where good records go on behind damaged ones, and how many messages a queue had that
+        another broker deleted.
+        """
+        parts = self._parts
+        for queue in parts.queues:
+            expired = queue.offset_at(self._log.start)
+            if expired > queue.first_offset:
+                ends = parts.queue_ends.setdefault(queue.topic, {})
+                ends[queue.queue_id] = max(expired, ends.get(queue.queue_id, 0))
+        parts.quarantine.add(found.regions)
+        parts.remember()
+        parts.queues.wipe()
 
     def _load_projections(self, end: int) -> bool:
         """Load queues and index as far as they can be trusted; True to rebuild the queues."""
@@ -292,10 +349,21 @@ class _Recovery:
         self._report.problems += problems
 
     def _settle_index(self, end: int) -> None:
-        """Forget the keys of records that the log does not have."""
-        index = self._parts.index
-        if index is not None and (index.end_position >= end or index.covered > end):
-            index.truncate(end, self._store_ms_at)
+        """Forget the keys of records that the log does not have.
+
+        And, after another broker, of all that it may have written: it leaves gaps (started without
+        an index, or where it thinks it has a key), so these records are indexed again.
+        """
+        index, ours, log = self._parts.index, self._parts.point, self._log
+        if index is None:
+            return
+        if self._foreign and ours is not None:
+            end = min(end, max(min(ours.indexed, self._report.walked_from), log.start))
+        if index.end_position >= end or index.covered > end:
+            try:
+                index.truncate(end, self._store_ms_at)
+            except (Corrupt, Rejected):  # the record before the cut is damaged, or deleted
+                index.wipe()
 
     def _store_ms_at(self, position: int) -> int:
         view = self._log.view_segment(position)

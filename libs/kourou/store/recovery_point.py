@@ -14,6 +14,8 @@ Two sectors take turns at checkpoints and are synced. Two others take turns afte
 log and are *not* synced: that costs a microsecond, survives the death of the process, and can never
 lie, because a flushed position is written only after the log's fdatasync has returned.
 
+A file without a whole synced sector tells nothing: no checkpoint was made since it was created.
+
 Invariant:  projected <= flushed at every checkpoint; a position named here was on disk before
 """
 
@@ -60,7 +62,10 @@ def load_recovery_point(disk: Disk, path: Path) -> RecoveryPoint | None:
 
 
 def load_recovery_points(disk: Disk, path: Path) -> list[RecoveryPoint]:
-    """Every point in the file that is whole, in no order."""
+    """Every point in the file that is whole, in no order; none if no checkpoint ever came to it.
+
+    What a flush notes says where the projections stand only as of the checkpoint before it.
+    """
     try:
         file = disk.open(path)
     except FileNotFoundError:
@@ -69,8 +74,11 @@ def load_recovery_points(disk: Disk, path: Path) -> list[RecoveryPoint]:
         data = file.pread(FILE_BYTES, 0)
     finally:
         file.close()
-    found = [_decode(data, sector) for sector in _SYNCED + _UNSYNCED]
-    return [point for point in found if point]
+    synced, unsynced = (
+        [point for sector in sectors if (point := _decode(data, sector))]
+        for sectors in (_SYNCED, _UNSYNCED)
+    )
+    return synced + unsynced if synced else []
 
 
 class RecoveryFile:
@@ -82,8 +90,10 @@ class RecoveryFile:
         if created:
             disk.sync_dir(path.parent)
         self._last = last
-        self._synced_turn = 0
-        self._unsynced_turn = 0
+        # The first write of each kind spares the newer one of its two sectors.
+        found = self._file.pread(FILE_BYTES, 0)
+        self._synced_turn = _newer(found, _SYNCED)
+        self._unsynced_turn = _newer(found, _UNSYNCED)
         self._lock = threading.Lock()
 
     @property
@@ -130,6 +140,12 @@ class RecoveryFile:
             point.index_entries,
         )
         self._file.pwrite(body + _CRC.pack(zlib.crc32(body)), sector * SECTOR_BYTES)
+
+
+def _newer(data: bytes, sectors: tuple[int, int]) -> int:
+    """Which of two sectors, 0 or 1, has the newer point."""
+    first, second = (_decode(data, sector) for sector in sectors)
+    return int(second is not None and (first is None or second.sequence > first.sequence))
 
 
 def _decode(data: bytes, sector: int) -> RecoveryPoint | None:

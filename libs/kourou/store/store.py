@@ -120,14 +120,14 @@ class Store(Reads):
             make_root(disk, paths.root)
             lock = take_lock(disk, paths)
         except OSError as error:
-            raise unusable(paths.root, error) from error
+            raise unusable(disk, paths.root, error) from error
         try:
             if first_look is not None:
                 first_look(paths)
             return cls._open_locked(settings, disk, paths, lock, known=known)
         except OSError as error:
             lock.release()
-            raise unusable(paths.root, error) from error
+            raise unusable(disk, paths.root, error) from error
         except BaseException:
             lock.release()
             raise

@@ -19,12 +19,18 @@ the power loss took; it is put back.
 
 What a damaged record's own header claims is trusted first, so that bytes of a message are not taken
 for records while the header stands; below F only if something good begins where it ends.
+
+If the header is gone, too, a search finds the next good record, and it may be a forged one in the
+body of the damaged one: whoever sends can tell where it will lie. So it is believed only if good
+records lead from it to one that a queue names, to F, to a known region, or to zeros up to the
+segment's end: behind what lies in a body come a topic and properties, which are no record.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,12 +73,14 @@ class Rules:
     good records may lie behind zeros. `resume_below`: a good record behind a bad one counts only
     below this position (a log that another program truncated may have old records above its end).
     `accept_loss_at`: an operator has accepted that what was promised from this position on is gone.
+    `is_named`: does a queue say that a record begins at a position? None if nothing can tell.
     """
 
     flushed: int
     crashed: bool
     resume_below: int | None = None
     accept_loss_at: int | None = None
+    is_named: Callable[[int], bool] | None = None
 
 
 def good_run(view: memoryview, position: int, *, verify: bool = True) -> RecordColumns:
@@ -155,7 +163,7 @@ class _Walk:
         claimed = None if view is None else _claimed_end(view, at, self._remaining(at))
         if claimed is not None and at < rules.flushed and not self._is_boundary(claimed):
             claimed = None  # its size is what is damaged: it would hide good records behind it
-        good = self._next_good(at if claimed is None else claimed)
+        good = self._next_good(claimed) if claimed is not None else self._next_believed(at)
         if good is None:
             return at < rules.flushed and self._promised_but_gone(at, claimed)
         if at >= rules.flushed and self._is_lost_filler(at, good):
@@ -190,6 +198,41 @@ class _Walk:
         self._found.regions.append(Region(at, flushed, "the last records fail their check"))
         self._at = flushed
         return True
+
+    def _next_believed(self, at: int) -> int | None:
+        """The next good record that is not part of a damaged one, as far as anything can tell."""
+        good = self._next_good(at)
+        while good is not None:
+            reached, believed = self._follow(good)
+            if believed:
+                return good
+            good = self._next_good(max(reached, good + 1))
+        return None
+
+    def _follow(self, at: int) -> tuple[int, bool]:
+        """Where the good records that begin at `at` end, and whether anything speaks for them."""
+        named = self._rules.is_named
+        promised = at < self._rules.flushed
+        while True:
+            view = self._log.raw_view(at)
+            known = self._quarantine.at(at) is not None
+            if view is None or known or (promised and at >= self._rules.flushed):
+                return at, True
+            limit = self._quarantine.next_start(at)
+            run = good_run(view if limit is None else view[: limit - at], at)
+            if len(run):
+                if named is not None and any(map(named, run.positions.tolist())):
+                    return at, True
+                at += int(run.sizes.sum())
+                continue
+            segment = self._log.segment_at(at)
+            assert segment is not None
+            filler = _is_filler(view, self._remaining(at))
+            if not segment.is_zero_from(at + _HEAD.size if filler else at):
+                return at, False
+            if not filler:
+                return at, True
+            at = segment.end
 
     def _next_good(self, at: int) -> int | None:
         """The first position from `at` on where a good record begins, in any segment."""

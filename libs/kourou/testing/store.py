@@ -1,7 +1,7 @@
 """Writing to a store as a broker does, without a broker.
 
-Lives here: `StoreWriter`, which numbers, places and stamps records exactly as the engine does, and
-settings for stores that fit into a test.
+Lives here: `StoreWriter`, which numbers, places and stamps records exactly as the engine does,
+settings for stores that fit into a test, and reading a topic back.
 May not live here: assertions.
 
 State: soft.
@@ -17,6 +17,7 @@ import numpy as np
 
 from kourou.engine.placement import place
 from kourou.protocol.record import encode_draft, encode_host, stamp
+from kourou.protocol.record_layout import POSITION_AT
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 
@@ -131,3 +132,23 @@ class StoreWriter:
             born_host=_HOST,
             with_crc=draft.with_crc,
         )
+
+
+def readable(store: Store, topic: str = "TopicA", queue_count: int = 3) -> list[bytes]:
+    """Every record of a topic that readers are given, in the log's order."""
+    found: list[bytes] = []
+    for queue_id in range(queue_count):
+        offset, end = store.queue_range(topic, queue_id) or (0, 0)
+        while offset < end:
+            read = store.read_queue(
+                topic,
+                queue_id,
+                offset,
+                max_messages=100,
+                max_bytes=1 << 20,
+                codes=None,
+                below=store.end,
+            )
+            found += [bytes(record) for record in read.records]
+            offset = read.next_offset
+    return sorted(found, key=lambda record: record[POSITION_AT : POSITION_AT + 8])

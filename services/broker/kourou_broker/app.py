@@ -237,6 +237,10 @@ class BrokerService:
         assert self._hands is not None
         core = parts.core
         await self._record(parts.booted.imported, "imported from config/*.json of another broker")
+        if parts.booted.imported:
+            # Written again, those files count as ours: then only the log tells what was in them.
+            await asyncio.to_thread(parts.store.write_out)
+            await asyncio.to_thread(parts.store.flush)
         # Decided only now: what was imported is not made a second time.
         own = decide_start(core.desks.control, core.desks.topic_desk.rules)
         await self._record(own, "the broker's own")

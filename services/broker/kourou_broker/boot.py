@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
-from kourou.engine.events import Event, Recorded
+from kourou.engine.events import Event, Recorded, TopicDeleted
 from kourou.engine.ports import StoreView
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
@@ -90,7 +90,7 @@ def boot_control(
             evolve(control, recorded)
         if events is not None and writable:
             writable = _project(events, batch)
-    imported = _differences(control, files.foreign(), rules)
+    imported = [_with_ends(view, one) for one in _differences(control, files.foreign(), rules)]
     if imported:
         _log.warning("importing %d changes from config/*.json", len(imported))
     return Booted(control, imported)
@@ -105,6 +105,16 @@ def _differences(control: ControlState, tables: Tables, rules: TopicRules) -> li
         groups=control.groups.table if tables.groups is None else tables.groups,
         offsets=control.progress.table if tables.offsets is None else tables.offsets,
     )
+
+
+def _with_ends(view: StoreView, event: Event) -> Event:
+    """A topic that another broker deleted goes on counting, too: its records are in our log."""
+    if not isinstance(event, TopicDeleted):
+        return event
+    name = event.before.name
+    spans = {queue_id: view.queue_range(name, queue_id) for queue_id in view.queue_ids(name)}
+    ends = {queue_id: span[1] for queue_id, span in sorted(spans.items()) if span and span[1]}
+    return TopicDeleted(event.before, ends)
 
 
 def _projected(

@@ -15,6 +15,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.protocol.record import encode_draft
 from kourou.testing.disk import SimDisk
+from kourou.testing.store import Draft, StoreWriter
 from kourou_broker.boot import boot_control
 from kourou_broker.config_mirror import Tables
 from kourou_broker.control_log import read_control_events
@@ -229,6 +230,16 @@ def test_what_another_broker_wrote_is_imported_as_events(site) -> None:
     assert not any(isinstance(event, GroupPut) for event in booted.imported)
     site.record(*booted.imported)
     assert boot(site, None, files).imported == [], "the same files a second time change nothing"
+
+
+def test_a_topic_that_another_broker_deleted_goes_on_counting(site) -> None:
+    """Its records are in our log, and no offset is ever given twice (decision 0021)."""
+    site.record(TopicPut(TOPIC))
+    StoreWriter(site.store).write([Draft("orders", number % 2) for number in range(5)])
+    site.reopen()
+    booted = boot(site, None, Files(foreign=Tables({}, None, None)))
+    (deleted,) = (one for one in booted.imported if isinstance(one, TopicDeleted))
+    assert deleted == TopicDeleted(TOPIC, {0: 3, 1: 2})
 
 
 def test_a_record_that_is_no_event_costs_itself_only(site, event_store) -> None:

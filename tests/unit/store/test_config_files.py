@@ -32,7 +32,7 @@ def write(disk: SimDisk, name: str, data: bytes) -> None:
     disk.open(path, create_size=0).pwrite(data, 0)
 
 
-@pytest.mark.feature("F061", "F071")
+@pytest.mark.feature("F061", "F071", "F083")
 def test_tables_are_written_with_a_copy_of_the_one_before():
     disk = new_disk()
     files = ConfigFiles(disk, PATHS)

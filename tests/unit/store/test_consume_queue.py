@@ -143,7 +143,7 @@ def test_truncation_never_frees_an_offset_kept_for_a_damaged_record():
     assert (queue.max_offset, queue.end_position) == (7, 500)
 
 
-@pytest.mark.feature("F120")
+@pytest.mark.feature("F120", "F011")
 def test_expired_units_are_below_the_minimum_and_their_files_go():
     disk = new_disk()
     queue = fill(queue_on(disk), 35)

@@ -40,7 +40,7 @@ class Projections:
     def find(self, topic: str, key: str) -> list[int]:
         from kourou.protocol.hashing import index_hash
 
-        return self.index.find(index_hash(f"{topic}#{key}"), max_count=64, begin_ms=0, end_ms=2**62)
+        return list(self.index.find(index_hash(f"{topic}#{key}"), begin_ms=0, end_ms=2**62))
 
 
 def mixed_run(count: int = 150) -> RecordRun:
@@ -136,7 +136,6 @@ def test_the_queues_that_grew_are_told_with_their_codes():
     assert made.dispatcher.dispatch(run.columns(20, 20)) == []
 
 
-@pytest.mark.feature("F249")
 def test_a_delayed_message_has_its_time_of_delivery_for_a_code():
     run = RecordRun(store_ms=1_000_000)
     for level in ("1", "3", "9", "0", "x", "", "-1"):
@@ -297,6 +296,18 @@ def test_a_record_that_contradicts_a_unit_is_counted_and_the_first_one_stays():
         dispatch_in(made, run, batches)
         assert made.queues.get("TopicA", 0).units(0, 99)["position"].tolist() == run.positions[:10]
         assert made.dispatcher.conflicting == 2
+
+
+def test_a_topic_that_rocketmq_deleted_and_made_again_begins_anew():
+    run = RecordRun()
+    for number in (*range(10), *range(3)):
+        run.add("TopicA", 0, offset=number)
+    for batches in ([13], [10, 3], [11, 2], [1]):
+        made = Projections()
+        dispatch_in(made, run, batches)
+        dispatch_in(made, run, batches)  # also if all of it is handed in again
+        assert made.queues.get("TopicA", 0).units(0, 99)["position"].tolist() == run.positions[10:]
+        assert made.dispatcher.begun_anew == 1
 
 
 def test_names_and_numbers_that_can_be_no_queue_are_refused_and_the_rest_goes_on():

@@ -1,11 +1,14 @@
 import time
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kourou.errors import ConfigError, StoreFaulted
+from kourou.store import key_index
+from kourou.store.index_file import IndexFile
 from kourou.store.index_layout import IndexHeader, file_size
 from kourou.store.key_index import IndexState, KeyIndex, index_file_name
 from kourou.store.real_disk import RealDisk
@@ -55,8 +58,8 @@ def store_ms_of(position: int) -> int:
 
 
 def find(index: KeyIndex, record: int, key: int = 0, **options: int) -> list[int]:
-    wanted = {"max_count": 64, "begin_ms": 0, "end_ms": 2**62, **options}
-    return index.find(key_hash(record, key), **wanted)
+    wanted = {"begin_ms": 0, "end_ms": 2**62, **options}
+    return list(index.find(key_hash(record, key), **wanted))
 
 
 def knows(index: KeyIndex, count: int) -> bool:
@@ -94,19 +97,46 @@ def test_a_span_of_time_narrows_the_search():
     index.put_many(hashes, at * SIZE, BEGIN_MS + at * 10_000, start=0, end=60 * SIZE)
 
     def span(begin: int, end: int, max_count: int = 64) -> list[int]:
-        found = index.find(
-            5,
-            max_count=max_count,
-            begin_ms=BEGIN_MS + begin * 10_000,
-            end_ms=BEGIN_MS + end * 10_000,
-        )
-        return [position // SIZE for position in found]
+        found = index.find(5, begin_ms=BEGIN_MS + begin * 10_000, end_ms=BEGIN_MS + end * 10_000)
+        return [position // SIZE for position in islice(found, max_count)]
 
     assert span(10, 14) == [14, 13, 12, 11, 10]
     assert span(0, 59) == list(range(59, -1, -1))
     assert span(18, 21) == [21, 20, 19, 18]  # over the border of two files
     assert span(0, 59, max_count=3) == [59, 58, 57]
     assert span(60, 90) == []
+
+
+def test_who_has_enough_stops_the_walk_and_nothing_further_is_read(monkeypatch):
+    index = index_on(new_disk())
+    at = np.arange(60, dtype=np.int64)
+    index.put_many(np.full(60, 5, np.int32), at * SIZE, at + BEGIN_MS, start=0, end=60 * SIZE)
+    read: list[int] = []
+    entry = IndexFile.entry
+    monkeypatch.setattr(IndexFile, "entry", lambda file, n: read.append(n) or entry(file, n))
+    found = index.find(5, begin_ms=0, end_ms=2**62)
+    assert read == []
+    assert list(islice(found, 3)) == [59 * SIZE, 58 * SIZE, 57 * SIZE]
+    assert len(read) == 3
+
+
+def test_all_files_together_are_walked_so_far_and_no_further(monkeypatch):
+    index = index_on(new_disk())
+    at = np.arange(60, dtype=np.int64)
+    index.put_many(np.full(60, 5, np.int32), at * SIZE, at + BEGIN_MS, start=0, end=60 * SIZE)
+    for steps in (1, 20, 21, 25, 59, 60, 99):
+        monkeypatch.setattr(key_index, "INDEX_CHAIN_STEPS_MAX", steps)
+        assert len(list(index.find(5, begin_ms=0, end_ms=2**62))) == min(steps, 60)
+
+
+def test_a_message_that_names_a_key_twice_is_found_once():
+    """In one file, and over the border of two."""
+    for before in range(ENTRIES):
+        index = index_on(new_disk())
+        hashes = np.asarray([5] * before + [7, 12, 7], np.int32)
+        positions = np.asarray([*range(before), 100, 100, 100]) * SIZE
+        index.put_many(hashes, positions, np.full(before + 3, BEGIN_MS), start=0, end=101 * SIZE)
+        assert list(index.find(7, begin_ms=0, end_ms=2**62)) == [100 * SIZE]
 
 
 @pytest.mark.feature("F079")
@@ -410,11 +440,11 @@ def test_an_idle_index_takes_no_space_on_a_real_disk(tmp_path):
     (file,) = tmp_path.iterdir()
     assert file.stat().st_size == 420_000_040 == file_size(5_000_000, 20_000_000)
     assert file.stat().st_blocks * 512 < 100_000
-    assert index.find(1, max_count=9, begin_ms=0, end_ms=2**62) == [0]
+    assert list(index.find(1, begin_ms=0, end_ms=2**62)) == [0]
     index.close()
     again = KeyIndex(RealDisk(), tmp_path)
     assert again.load(covered=200, clean=True) == []
-    assert again.find(2, max_count=9, begin_ms=0, end_ms=2**62) == [100]
+    assert list(again.find(2, begin_ms=0, end_ms=2**62)) == [100]
     with file.open("rb") as raw:
         header = IndexHeader.decode(raw.read(40))
     assert header == IndexHeader(BEGIN_MS, BEGIN_MS, 0, 100, 3, 4)

@@ -10,6 +10,7 @@ from kourou.errors import Corrupt, Rejected
 from kourou.protocol.hashing import tags_code
 from kourou.store.paths import StorePaths
 from kourou.store.queue_files import fillers
+from kourou.store.segment import Segment
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou.testing.store import Draft, StoreWriter, Written, small_settings
@@ -190,6 +191,47 @@ def test_a_damaged_record_is_left_out_of_a_query(shelf: Shelf) -> None:
         assert len(hits) == (n != 3)
 
 
+def test_damaged_records_do_not_count(shelf: Shelf) -> None:
+    writer = StoreWriter(shelf.store)
+    shelf.written += writer.write([Draft(keys=("same",)) for _ in range(6)])
+    shelf.damage(*range(32, 36))
+    for count in (1, 2, 3):
+        hits = shelf.store.find_by_key(
+            "TopicA", "same", max_count=count, begin_ms=0, end_ms=1 << 60
+        )
+        wanted = [item.record for item in shelf.written[31:29:-1]]
+        assert [bytes(hit) for hit in hits] == wanted[:count]
+
+
+def test_a_record_that_claims_too_much_is_damaged_and_costs_no_more(shelf: Shelf) -> None:
+    """Also where the log is read and not mapped, and the size leads out of it."""
+    for size in (3, 1 << 30):
+        item = shelf.written[3]
+        path = PATHS.segment(item.position - item.position % SIZE)
+        shelf.disk.overwrite(path, size.to_bytes(4, "big"), item.position % SIZE)
+        with pytest.raises(Corrupt):
+            shelf.store.record_at(item.position)
+        find = {"max_count": 5, "begin_ms": 0, "end_ms": 1 << 60}
+        assert shelf.store.find_by_key("TopicA", "k3", **find) == []
+
+
+def test_a_single_record_is_read_without_the_rest_of_its_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the log is not mapped a view is a copy, and a segment has a gigabyte."""
+    shelf = Shelf(read_mode="pread")
+    sizes: list[int] = []
+    view = Segment.view
+    monkeypatch.setattr(Segment, "view", lambda *args: sizes.append(args[2]) or view(*args))
+    item = shelf.written[2]
+    assert bytes(shelf.store.record_at(item.position)) == item.record
+    assert shelf.store.find_by_key("TopicA", "k2", max_count=5, begin_ms=0, end_ms=1 << 60)
+    assert shelf.store.store_time("TopicA", 0, 2) > 0
+    with pytest.raises(Rejected):
+        shelf.store.record_at(item.position + 1)
+    assert max(sizes) == len(item.record)
+
+
 def test_time_search_steps_over_damage(shelf: Shelf) -> None:
     writer = StoreWriter(shelf.store, now_ms=1_700_000_005_000)
     writer.write([Draft(body=b"later") for _ in range(10)])
@@ -205,7 +247,6 @@ def test_without_an_index_a_query_is_refused() -> None:
         shelf.store.find_by_key("TopicA", "k", max_count=1, begin_ms=0, end_ms=1)
 
 
-@pytest.mark.feature("F084", "F085")
 def test_recent_is_a_share_of_memory() -> None:
     shelf = Shelf(memory_bytes=1000, recent_percent=40)
     end = shelf.store.end
@@ -213,7 +254,7 @@ def test_recent_is_a_share_of_memory() -> None:
     assert not shelf.store.is_recent(end - 401)
 
 
-@pytest.mark.feature("F089", "F115")
+@pytest.mark.feature("F089", "F115", "F093")
 def test_records_are_views_of_the_mapped_log_and_not_copies() -> None:
     shelf = Shelf()
     (record,) = shelf.read(5, max_messages=1).records

@@ -8,8 +8,9 @@ from kourou.errors import Corrupt
 from kourou.store.paths import StorePaths
 from kourou.store.recovery_point import load_recovery_point
 from kourou.store.store import Store
+from kourou.store.verified import check_stored
 from kourou.testing.disk import SimDisk
-from kourou.testing.store import Draft, StoreWriter, Written, small_settings
+from kourou.testing.store import Draft, StoreWriter, Written, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)
@@ -32,27 +33,6 @@ def fill(
     else:
         disk.kill()
     return written
-
-
-def readable(store: Store) -> list[bytes]:
-    """All records of the three queues, in the log's order."""
-    found: list[bytes] = []
-    for queue_id in range(3):
-        known = store.queue_range("TopicA", queue_id)
-        offset, end = known or (0, 0)
-        while offset < end:
-            read = store.read_queue(
-                "TopicA",
-                queue_id,
-                offset,
-                max_messages=100,
-                max_bytes=1 << 20,
-                codes=None,
-                below=store.end,
-            )
-            found += [bytes(record) for record in read.records]
-            offset = read.next_offset
-    return sorted(found, key=lambda record: record[28:36])
 
 
 def contents(disk: SimDisk, *below: Path) -> dict[Path, bytes]:
@@ -80,7 +60,7 @@ def test_after_a_clean_stop_nothing_is_read() -> None:
     assert disk.exists(PATHS.abort)
 
 
-@pytest.mark.feature("F081", "F113")
+@pytest.mark.feature("F081")
 def test_after_a_kill_everything_appended_is_there() -> None:
     disk = SimDisk()
     written = fill(disk, close=False)
@@ -160,7 +140,6 @@ def test_queue_units_beyond_the_log_are_cut() -> None:
     assert not any(disk.read(queue)[160:])
 
 
-@pytest.mark.feature("F113")
 def test_neither_file_times_nor_store_times_decide_anything() -> None:
     reports = []
     for seed in range(6):
@@ -319,99 +298,28 @@ def test_a_log_that_is_gone_altogether_keeps_the_store_shut() -> None:
     assert new.offset == 8, "offsets are never given again"
 
 
-# -- somebody else's store ----------------------------------------------------------------------
-
-
-def foreign(disk: SimDisk, *, abort: bool = False) -> None:
-    disk.remove_tree(PATHS.kourou)
-    if abort:
-        disk.open(PATHS.abort, create_size=0)
-    else:
-        disk.unlink(PATHS.abort)
-
-
-def test_a_store_without_our_files_is_walked_in_its_last_three_segments() -> None:
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_forged_record_in_a_body_is_not_served_when_the_header_around_it_is_gone(
+    flush: bool,
+) -> None:
+    """It says where it lies and what comes next in its queue; whoever sends can tell both."""
     disk = SimDisk()
-    written = fill(disk, 60)
-    before = contents(disk, PATHS.commit_log, *PROJECTIONS)
-    foreign(disk)
     store = Store.open(SETTINGS, disk)
-    assert store.report.way == "after RocketMQ"
-    assert store.report.walked_from == written[-1].end // SIZE * SIZE - 2 * SIZE
-    assert readable(store) == [item.record for item in written]
-    store.close()
-    assert contents(disk, PATHS.commit_log, *PROJECTIONS) == before
-
-
-def test_after_a_crash_of_somebody_else_everything_is_made_again() -> None:
-    disk = SimDisk()
-    written = fill(disk, 60)
-    before = contents(disk, *PROJECTIONS)
-    foreign(disk, abort=True)
-    path = PATHS.queue("TopicA", 0) / ("0" * 20)
-    disk.overwrite(path, b"\x77" * 40, 0)
-    store = Store.open(SETTINGS, disk)
-    assert store.report.way == "after a crash of RocketMQ"
-    assert store.report.walked_from == 0
-    assert readable(store) == [item.record for item in written]
-    store.close()
-    assert contents(disk, *PROJECTIONS) == before
-
-
-def test_records_that_somebody_else_appended_are_taken_over() -> None:
-    disk = SimDisk()
-    written = fill(disk, 60)
-    point = disk.read(PATHS.recovery_point)
-    store = Store.open(SETTINGS, disk)
-    new = StoreWriter(store).write([Draft(queue_id=1, body=b"theirs") for _ in range(3)])
-    store.close()
-    disk.overwrite(PATHS.recovery_point, point, 0)  # they know nothing of our files
+    writer = StoreWriter(store)
+    (template,) = writer.stamp([Draft("TopicB", with_crc=False)])
+    forged = template.record[:28] + (200).to_bytes(8, "big") + template.record[36:]
+    (outer, behind) = StoreWriter(store).write(
+        [Draft(body=bytes(200 - 88) + forged), Draft(body=b"behind")]
+    )
+    segment = disk.read(PATHS.segment(0))
+    assert check_stored(memoryview(segment), 200, SIZE, 200).position == 200, "it is good"
+    if flush:
+        store.flush()
+    disk.kill()
+    damage(disk, outer.position, bytes(40))
     again = Store.open(SETTINGS, disk)
-    assert again.report.way == "after RocketMQ"
-    assert again.report.foreign.startswith("3 records lie behind the end at")
-    assert again.report.walked_from == new[-1].end // SIZE * SIZE - 2 * SIZE
-    assert readable(again) == [item.record for item in [*written, *new]]
-    assert again.queue_range("TopicA", 1) == (0, 23)
-    again.close()
-    assert Store.open(SETTINGS, disk).report.foreign == ""
-
-
-@pytest.mark.parametrize("by_other", [True, False])
-def test_a_log_that_somebody_else_cut_is_as_long_as_they_left_it(by_other: bool) -> None:
-    """Its checkpoint is newer than ours, so a promise of ours that is gone refuses nothing."""
-    disk = SimDisk()
-    written = fill(disk, 60)
-    cut = written[-4]
-    for item in written[-4:]:
-        disk.overwrite(PATHS.segment(item.position // SIZE * SIZE), bytes(40), item.position % SIZE)
-        at = 20 * (item.offset % 20)
-        path = PATHS.queue("TopicA", item.queue_id)
-        disk.overwrite(path / f"{item.offset // 20 * 400:020d}", bytes(20), at)
-    if not by_other:
-        with pytest.raises(Corrupt):
-            Store.open(SETTINGS, disk)
-        return
-    disk.overwrite(PATHS.checkpoint, (1_800_000_000_000).to_bytes(8, "big"), 0)
-    store = Store.open(SETTINGS, disk)
-    assert store.report.foreign == "these are not ours: checkpoint"
-    assert store.end == cut.position
-    assert readable(store) == [item.record for item in written[:-4]]
-
-
-def test_quarantined_regions_are_judged_again_after_somebody_else() -> None:
-    """They wrote good records where a damaged one of ours lay."""
-    disk = SimDisk()
-    fill(disk, 12)
-    last = Store.open(SETTINGS, disk)
-    end = last.end
-    last.close()
-    region = f'{{"regions":[{{"start":{end},"end":{end + 200},"reason":"old"}}]}}'
-    file = disk.open(PATHS.quarantine, create_size=0)
-    file.pwrite(region.encode(), 0)
-    other = disk.open(PATHS.checkpoint)
-    other.pwrite((1_800_000_000_000).to_bytes(8, "big"), 0)
-    store = Store.open(SETTINGS, disk)
-    assert store.report.foreign
-    assert store.damaged_regions == []
-    store.close()
-    assert b"old" not in disk.read(PATHS.quarantine)
+    assert again.queue_range("TopicB", 0) is None
+    assert readable(again) == [behind.record]
+    assert [(region.start, region.end) for region in again.damaged_regions] == [(0, outer.end)]
+    with pytest.raises(Corrupt, match="damaged region"):
+        again.record_at(200)

@@ -11,6 +11,7 @@ from kourou.store.recovery_point import (
     RecoveryFile,
     RecoveryPoint,
     load_recovery_point,
+    load_recovery_points,
 )
 from kourou.testing.disk import SimDisk
 
@@ -58,6 +59,13 @@ def test_a_flush_moves_the_flushed_position_only() -> None:
     assert found == replace(POINT, flushed=1000, sequence=2)
 
 
+def test_a_flush_before_the_first_checkpoint_tells_nothing() -> None:
+    """It would name projections of a file that was there before this one."""
+    disk = SimDisk()
+    RecoveryFile(disk, PATH, POINT).note_flushed(1000)
+    assert load_recovery_points(disk, PATH) == []
+
+
 def test_it_goes_on_counting_after_a_restart() -> None:
     disk = SimDisk()
     file = RecoveryFile(disk, PATH, RecoveryPoint())
@@ -70,6 +78,25 @@ def test_it_goes_on_counting_after_a_restart() -> None:
     found = load_recovery_point(disk, PATH)
     assert found is not None
     assert (found.sequence, found.projected) == (3, 850)
+
+
+@pytest.mark.parametrize("saves", [1, 2, 3])
+def test_after_a_restart_the_newest_point_is_not_the_first_to_be_overwritten(saves: int) -> None:
+    """Torn, the first write after a restart would take it, and an older one would count."""
+    disk = SimDisk()
+    file = RecoveryFile(disk, PATH, RecoveryPoint())
+    for flushed in range(1000, 1000 + saves):
+        file.save(replace(POINT, flushed=flushed))
+        file.note_flushed(flushed + 500)
+    last = load_recovery_point(disk, PATH)
+    assert last is not None
+    before = {point.sequence: point for point in load_recovery_points(disk, PATH)}
+    again = RecoveryFile(disk, PATH, last)
+    again.note_flushed(5000)
+    again.save(POINT)
+    after = {point.sequence: point for point in load_recovery_points(disk, PATH)}
+    assert after.keys() >= {2 * saves - 1, 2 * saves, 2 * saves + 1, 2 * saves + 2}
+    assert all(after[sequence] == before[sequence] for sequence in (2 * saves - 1, 2 * saves))
 
 
 @pytest.mark.feature("F110")

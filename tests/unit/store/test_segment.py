@@ -14,7 +14,7 @@ def segment(request: pytest.FixtureRequest) -> Segment:
     return Segment(file, 300_000, 100_000, mapped=request.param == "mmap")
 
 
-@pytest.mark.feature("F114", "F115")
+@pytest.mark.feature("F115")
 def test_bytes_are_addressed_by_position(segment: Segment) -> None:
     segment.write(b"hello", 300_010)
     assert bytes(segment.view(300_010, 5)) == b"hello"

@@ -127,7 +127,7 @@ def offsets(store: Store) -> tuple[int, int]:
     return store.queue_range("TopicA", 0) or (0, 0)
 
 
-@pytest.mark.feature("F102", "F113")
+@pytest.mark.feature("F102")
 def test_a_clean_stop_loses_nothing() -> None:
     disk = SimDisk()
     store = Store.open(SETTINGS, disk)
@@ -140,7 +140,7 @@ def test_a_clean_stop_loses_nothing() -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.feature("F102", "F106", "F113")
+@pytest.mark.feature("F102", "F106")
 def test_a_kill_loses_at_most_what_was_not_written() -> None:
     disk = SimDisk()
     store = Store.open(SETTINGS, disk)

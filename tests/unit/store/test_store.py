@@ -110,11 +110,29 @@ def test_a_file_in_the_place_of_a_directory_is_refused(disk: SimDisk, tmp_path: 
         Store.open(SETTINGS, disk)
     real = tmp_path / "file"
     real.write_bytes(b"")
-    with pytest.raises(ConfigError, match="is a file where a directory is needed"):
-        Store.open(small_settings(real), RealDisk())
-    with pytest.raises(ConfigError, match="is a file where a directory is needed"):
-        Store.open(small_settings(real / "below"), RealDisk())
+    for root in (real, real / "below", real / "below" / "that"):
+        with pytest.raises(ConfigError, match=f"^{real} is a file where a directory is needed"):
+            Store.open(small_settings(root), RealDisk())
     assert real.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "code", [errno.ENOENT, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES]
+)
+@pytest.mark.parametrize("where", ["store", "commitlog"])
+def test_a_place_where_no_directory_can_be_made_is_an_operators_matter(
+    code: int, where: str
+) -> None:
+    """As /proc, a read-only file system, a path that is too long."""
+
+    class NoPlace(SimDisk):
+        def make_dirs(self, path: Path) -> None:
+            if path.name == where:
+                raise OSError(code, "no place", str(path))
+            super().make_dirs(path)
+
+    with pytest.raises(ConfigError, match="/data/store"):
+        Store.open(SETTINGS, NoPlace())
 
 
 @pytest.mark.parametrize("where", ["commitlog", "consumequeue", "store"])
@@ -282,7 +300,6 @@ def test_flush_and_checkpoint_may_run_in_other_threads(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.feature("F093")
 def test_on_a_full_disk_reads_go_on_and_writing_resumes_when_space_is_freed() -> None:
     size = SETTINGS.segment_size_bytes
     disk = SimDisk(capacity_bytes=60_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.protocol.record_layout import MAGIC_V2
+from kourou.protocol.record_layout import BLANK_MAGIC, MAGIC_V2
 from kourou.store.commit_log import CommitLog
 from kourou.store.paths import StorePaths
 from kourou.store.quarantine import Quarantine, Region
@@ -197,25 +197,76 @@ def test_old_records_above_the_end_of_another_program_do_not_count(log: Log) -> 
     assert log.survey(flushed=item.position, resume_below=log.end).end == log.end
 
 
-def test_bytes_of_a_message_are_not_taken_for_records_while_the_header_stands() -> None:
-    disk = SimDisk()
-    store = Store.open(small_settings(ROOT, segment_size_bytes=4096), disk)
-    writer = StoreWriter(store)
-    (probe,) = writer.stamp([Draft(body=bytes(600))])
-    # A record that says it lies exactly where it will lie inside the body of another.
-    inside = probe.position + 88 + 100
+def forged_at(position: int, writer: StoreWriter) -> bytes:
+    """A record of another topic that says it lies at `position`, checksum and all."""
     forged = bytearray(writer.stamp([Draft(topic="forged")])[0].record)
-    forged[28:36] = inside.to_bytes(8, "big")
+    forged[28:36] = position.to_bytes(8, "big")
     mark = len(forged) - 20
     crc = zlib.crc32(forged[:mark]) & 0x7FFFFFFF
     forged[mark + 9 : mark + 19] = (b"%010d" % crc)[::-1]
-    body = bytes(100) + bytes(forged)
-    outer, behind = StoreWriter(store).write([Draft(body=body), Draft(body=b"behind")])
-    assert outer.record[inside - outer.position :][: len(forged)] == forged
-    store.flush()
+    return bytes(forged)
+
+
+def write_forged(disk: SimDisk, *, filler: bool = False, behind: int = 1) -> list[Written]:
+    """A log of a message, one with a forged record in its body, and `behind` more.
+
+    `filler`: behind it the body says that the rest of the segment is free.
+    """
+    store = Store.open(small_settings(ROOT, segment_size_bytes=4096), disk)
+    writer = StoreWriter(store)
+    first = writer.write([Draft(body=b"first")])
+    inside = first[0].end + 88 + 100
+    forged = forged_at(inside, writer)
+    end = inside + len(forged)
+    tail = (4096 - end).to_bytes(4, "big") + BLANK_MAGIC.to_bytes(4, "big") if filler else b""
+    body = bytes(100) + forged + tail + bytes(500)
+    written = StoreWriter(store).write([Draft(body=body), *[Draft(body=b"behind")] * behind])
+    assert written[0].record[inside - written[0].position :][: len(forged)] == forged
+    disk.kill()
+    return [*first, *written]
+
+
+def test_bytes_of_a_message_are_not_taken_for_records_while_the_header_stands() -> None:
+    disk = SimDisk()
+    _, outer, behind = write_forged(disk)
     disk.overwrite(PATHS.segment(0), b"\xff", outer.position + 90)
     found = survey(CommitLog.open(disk, PATHS, 4096), NONE, 0, Rules(0, crashed=True))
     assert found.regions == [Region(outer.position, behind.position, "the record fails its check")]
+
+
+@pytest.mark.parametrize("filler", [False, True])
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("behind", [0, 1, 3])
+def test_nor_where_the_header_is_gone(filler: bool, flushed: bool, behind: int) -> None:
+    """The power was lost when the sectors of a body were written and that of its header was not."""
+    disk = SimDisk()
+    first, outer, *rest = write_forged(disk, filler=filler, behind=behind)
+    disk.overwrite(PATHS.segment(0), bytes(60), outer.position)
+    end = rest[-1].end if rest else outer.end
+    rules = Rules(end if flushed else first.end, crashed=True)
+    found = survey(CommitLog.open(disk, PATHS, 4096), NONE, 0, rules)
+    if rest:
+        assert found.regions == [Region(outer.position, outer.end, "no readable record")]
+        assert (found.end, found.records) == (end, 1 + behind)
+    elif flushed:
+        assert found.lost_at == outer.position
+    else:
+        assert (found.end, found.regions, found.records) == (outer.position, [], 1)
+
+
+def test_a_record_between_damaged_ones_is_believed_if_a_queue_names_it(log: Log) -> None:
+    one, other = log.written[4], log.written[7]
+    for item in (one, other):
+        log.change(item.position, bytes(40))
+    opened = CommitLog.open(log.disk, PATHS, SIZE)
+    positions = {item.position for item in log.written}
+    held = survey(opened, NONE, 0, Rules(0, crashed=True))
+    assert [(region.start, region.end) for region in held.regions] == [(one.position, other.end)]
+    found = survey(opened, NONE, 0, Rules(0, crashed=True, is_named=positions.__contains__))
+    assert [(region.start, region.end) for region in found.regions] == [
+        (one.position, one.end),
+        (other.position, other.end),
+    ]
 
 
 def test_a_second_layout_is_refused_and_not_truncated(log: Log) -> None:

@@ -1,0 +1,230 @@
+"""The worked examples of docs/formats are what the code reads and writes, byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kourou.engine import events
+from kourou.engine.events import EVENT_TYPES, TopicPut, decode_record_body
+from kourou.engine.placement import Blank, place
+from kourou.protocol.frames import decode_frame, decode_reply, decode_request, encode_request
+from kourou.protocol.hashing import index_hash, tags_code
+from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
+from kourou.protocol.record import decode_record
+from kourou.protocol.record_layout import BLANK_MAGIC, MAGIC
+from kourou.protocol.remoting import HeaderType, Language, decode_command, encode_command
+from kourou.store.checkpoint import load_checkpoint
+from kourou.store.config_json import encode_offsets
+from kourou.store.disk import write_atomically
+from kourou.store.index_layout import IndexHeader
+from kourou.store.paths import StorePaths
+from kourou.store.quarantine import Region, load_quarantine
+from kourou.store.real_disk import RealDisk
+from kourou.store.recovery_point import FILE_BYTES
+from kourou.store.retention import load_queue_ends
+from kourou.store.retention_ages import AgeClock, Now
+from kourou.store.segment import Segment
+from kourou.store.shared_files import SharedFiles
+from kourou.store.store import Store
+from kourou.store.verified import check_stored
+from kourou.testing.disk import SimDisk
+from kourou.testing.store import small_settings
+
+BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+GOLDEN = "tests/golden/rocketmq-4.9.8/store-clean"
+PATHS = StorePaths.under(Path("/s"))
+
+
+@pytest.fixture
+def closed(root: Path, tmp_path: Path) -> StorePaths:
+    """The golden store, when we have opened and closed it."""
+    shutil.copytree(root / GOLDEN, tmp_path / "store")
+    settings = small_settings(tmp_path / "store")
+    Store.open(settings, RealDisk()).close()
+    return StorePaths.under(settings.root)
+
+
+class Page:
+    """One page of docs/formats."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.text = (root / "docs/formats" / f"{name}.md").read_text(encoding="utf-8")
+
+    def block(self, start: str) -> str:
+        """The block of code that begins so."""
+        (found,) = (block for block in BLOCK.findall(self.text) if block.lstrip().startswith(start))
+        return str(found)
+
+    def bytes(self, start: str) -> bytes:
+        """The bytes of a block: hexadecimal, and four blanks before a comment."""
+        return b"".join(
+            bytes.fromhex(re.sub(r"00 × (\d+)", lambda many: "00" * int(many[1]), part).strip())
+            for line in self.block(start).splitlines()
+            if (part := re.split(r"\s{4,}(?=\S)", line.strip())[0])
+        )
+
+    def line(self, start: str) -> str:
+        """What stands between back ticks and begins so."""
+        (found,) = re.findall(rf"`({re.escape(start)}[^`]*)`", self.text)
+        return str(found)
+
+
+def test_the_record(root: Path) -> None:
+    record = Page(root, "record").bytes("00000084")
+    assert check_stored(memoryview(record), 0, len(record), 0x4000).size == 132
+    read = decode_record(record)
+    assert (read.topic, read.queue_id, read.offset, read.position) == ("TopicA", 2, 7, 16_384)
+    assert (bytes(read.body), read.tag) == (b"hello", "TagA")
+    assert read.store_timestamp - read.born_timestamp == 184
+
+
+def test_the_zeromq_frames(root: Path) -> None:
+    page = Page(root, "frame")
+    request = page.bytes("4b 01 01 00")
+    asked = GetMaxOffset(topic="TopicA", queue_id=3)
+    assert decode_request(decode_frame([request])) == asked
+    assert encode_request(asked, correlation=27, deadline_ms=3_000) == request
+    reply = decode_frame([page.bytes("4b 01 02 00")])
+    assert decode_reply(reply, GetMaxOffsetResponse) == (0, "", GetMaxOffsetResponse(offset=5))
+    assert reply.correlation == 27
+
+
+def test_the_remoting_frames(root: Path) -> None:
+    page = Page(root, "frame")
+    head, _, header = page.block("00 00 00 92").partition("{")
+    lengths = b"".join(bytes.fromhex(line[:11]) for line in head.splitlines())
+    text = "{" + header.replace("(without the line break)", "").replace("\n ", "").strip()
+    as_json, binary = lengths + text.encode(), page.bytes("00 00 00 38")
+    assert (len(as_json), len(binary)) == (150, 60)
+    for frame, kind in ((as_json, HeaderType.JSON), (binary, HeaderType.BINARY)):
+        command = decode_command(frame)
+        assert (command.code, command.opaque, command.version) == (30, 27, 409)
+        assert (command.language, command.header_type) == (Language.JAVA, kind)
+        assert command.ext_fields == {"topic": "TopicA", "queueId": "3"}
+        assert encode_command(command) == frame
+
+
+def test_the_end_of_a_segment(root: Path) -> None:
+    lines = re.findall(
+        r"^  ([0-9a-f]{4})  ([0-9a-f]{8}) ([0-9a-f]{8})",
+        Page(root, "commit-log").block("commitlog/00000000000000009216"),
+        re.MULTILINE,
+    )
+    (first, filler, second) = [[int(number, 16) for number in line] for line in lines]
+    assert first == [0x2784 - 9_216, 98, MAGIC]
+    placed = place(0x2784, [98, 200], 1_024)
+    assert placed.positions.tolist() == [0x2784, 10_240]
+    assert placed.blanks == [Blank(9_216 + filler[0], filler[1])]
+    assert (filler[2], second) == (BLANK_MAGIC, [0, 200, MAGIC])
+
+
+def test_the_beginning_of_a_real_log(root: Path) -> None:
+    log = (root / GOLDEN / "commitlog" / ("0" * 20)).read_bytes()
+    told = re.findall(
+        r"^  ([0-9a-f]{4})  ([0-9a-f ]+) \.\.\.",
+        Page(root, "commit-log").block("0000  000000de"),
+        re.MULTILINE,
+    )
+    assert len(told) == 2
+    for at, data in told:
+        assert log[int(at, 16) :].startswith(bytes.fromhex(data))
+    assert (len(log), len(log.rstrip(b"\0"))) == (16_384, 7_183)
+
+
+def test_the_recovery_point(root: Path, closed: StorePaths) -> None:
+    found = closed.recovery_point.read_bytes()
+    told = Page(root, "commit-log").bytes("4b525031")
+    assert (len(told), len(found)) == (72, FILE_BYTES)
+    assert found[:512] == told + bytes(440)
+
+
+def test_the_quarantine_and_the_files_of_retention(root: Path) -> None:
+    disk = SimDisk()
+    disk.make_dirs(PATHS.kourou)
+    regions = Page(root, "commit-log").line('{"regions":')
+    write_atomically(disk, PATHS.quarantine, regions.encode())
+    region = Region(2064, 2275, "the record fails its check")
+    assert load_quarantine(disk, PATHS).regions == [region]
+    page = Page(root, "retention")
+    write_atomically(disk, PATHS.queue_ends, page.line('{"orders"').encode())
+    ends = load_queue_ends(disk, PATHS)
+    assert ends == {"orders": {0: 1200, 1: 1187}, "%DLQ%till": {0: 3}}
+    write_atomically(disk, PATHS.ages, page.line('{"at":').encode())
+    file = disk.open(PATHS.kourou / "file", create_size=16)
+    segments = [Segment(file, start, 16, mapped=False) for start in (0, 1 << 30)]
+    look = Now(86_400_000 + 5, 1_795_228_849_207, "5f0e…")
+    closed, _ = AgeClock(disk, PATHS).look(look, segments)
+    assert [segment.age_ms for segment in closed] == [7_200_005, 5]
+
+
+def test_the_queue_units(root: Path, closed: StorePaths) -> None:
+    told = Page(root, "consume-queue").bytes("00 00 00 00 00 00 02 88")
+    theirs = closed.queue("TopicA", 1) / ("0" * 20)
+    theirs.unlink()
+    Store.open(small_settings(closed.root), RealDisk()).close()
+    assert theirs.read_bytes().startswith(told)
+    assert tags_code("TagB") == 2_598_920 == int.from_bytes(told[12:20], "big")
+    assert tags_code("TagOne") == -1_797_389_172 == int.from_bytes(told[32:40], "big", signed=True)
+
+
+def test_the_key_index(root: Path) -> None:
+    (path,) = (root / GOLDEN / "index").iterdir()
+    file, page = path.read_bytes(), Page(root, "key-index")
+    header = page.bytes("00 00 01 a1 fb fa 42 ea")
+    assert file[:40] == header
+    assert IndexHeader.decode(header) == IndexHeader(
+        1_795_228_844_778, 1_795_228_851_617, 0, 6_875, 38, 51
+    )
+    entry = bytes.fromhex("".join(page.block("71 71 25 c9").splitlines()[0].split()))
+    assert file[480:500] == entry
+    assert index_hash("TopicA#k1") == int.from_bytes(entry[:4], "big") == 1_903_240_649
+
+
+def test_the_control_event(root: Path) -> None:
+    page = Page(root, "control-event")
+    body = "".join(page.block('{"at_ms":1795228849207').splitlines())
+    told = decode_record_body(body.encode(), offset=0, position=0)
+    assert isinstance(told.event, TopicPut)
+    assert told.event.before is not None
+    queues = (told.event.before.write_queue_nums, told.event.topic.write_queue_nums)
+    assert (told.actor, *queues) == ("admin:alice", 4, 8)
+    rows = re.findall(r"^\| (`[A-Z].+?) \| .+? \| (.+?) \| .+ \|$", page.text, re.MULTILINE)
+    fields = {
+        name: set(fields.split(", "))
+        for names, fields in rows
+        for name in names[1:-1].split("`, `")
+    }
+    assert fields.keys() == EVENT_TYPES
+    fields["KeyValueDeleted"].remove("value")  # it shares its row
+    assert fields == {name: set(getattr(events, name).__struct_fields__) for name in EVENT_TYPES}
+
+
+def test_the_tables(root: Path) -> None:
+    page = Page(root, "tables")
+    table = page.block('{\n→"offsetTable"').strip().replace("→", "\t").encode()
+    assert encode_offsets({"TopicA@CG1": {0: 4, 1: 3}}) == table
+    disk = SimDisk()
+    SharedFiles(disk, PATHS.config, PATHS.kourou / "hashes", 1 << 20).save(
+        "consumerOffset.json", table, json.loads
+    )
+    hashes = page.block('{"consumerOffset.json"')
+    assert disk.read(PATHS.kourou / "hashes").decode() == hashes
+    assert hashlib.sha256(table).hexdigest() in hashes
+    told = page.bytes("000001a1fbfa5da1 000001a1fbfa5da1 0000000000000000")
+    checkpoint = root / GOLDEN / "checkpoint"
+    assert checkpoint.read_bytes() == told + bytes(4_072)
+    assert load_checkpoint(RealDisk(), checkpoint).log_ms == 1_795_228_851_617
+
+
+def test_every_page_says_what_is_good_and_bad_about_it(root: Path) -> None:
+    for path in sorted((root / "docs/formats").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        assert "# Virtues" in text, path.name
+        assert re.search(r"# .*[Ff]aults", text), path.name
+        assert "xample" in text, path.name
