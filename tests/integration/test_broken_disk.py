@@ -159,7 +159,7 @@ async def test_nobody_is_promised_anything_after_a_failed_fsync(
         f"{len(ks)} failed syncs, {len(early)} of them while starting; {len(told.stored)} messages "
         f"acknowledged, 0 of them lost; {dict(kinds)}"
     )
-    assert "StoreFaulted" in kinds
+    assert kinds.keys() & {"StoreFaulted", "UnknownOutcome"}, "somebody learnt of it"
     assert all(f"ended with {FAULTED}" in why for why in early), early
     assert len(early) < len(ks)
     assert len(told.stored) > len(ks) * 2
