@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from kourou.client.offsets import OffsetStore
 from kourou.client.settings import ConsumerSettings, ProducerSettings
 from kourou.errors import BadRequest
+from kourou.filtering.tags import check_expression
 from kourou.model.subscription import MATCH_ALL
 
 BATCH_SIZE = 32
@@ -46,7 +47,7 @@ def consumption(
 ) -> Consumption:
     """The value for one call of `subscribe` or `listen`; settings fill what it does not say.
 
-    Raises BadRequest when neither says which topics.
+    Raises BadRequest when neither says which topics, and for an expression that nobody means.
     """
     if topics is None:
         topics = settings.subscription
@@ -71,6 +72,8 @@ def consumption(
         if expression != MATCH_ALL:
             raise BadRequest("give each topic its own expression, or one topic and an expression")
         subscriptions = dict(topics)
+    for each in subscriptions.values():
+        check_expression(each)
     return Consumption(settings, subscriptions, body_type, offsets, bool(batch))
 
 
@@ -83,6 +86,11 @@ def chosen_handler(
     if handler is None:
         raise BadRequest(
             "there is no handler", hint="give one, or put it into the setting message_listener"
+        )
+    if not callable(handler):
+        raise BadRequest(
+            f"the handler is {handler!r}, which cannot be called",
+            hint="listen(topics, handler, expression)",
         )
     return handler
 

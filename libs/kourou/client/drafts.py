@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kourou.client.settings import CompressionKind, ProducerSettings
 from kourou.errors import BadRequest, MessageIllegal
+from kourou.filtering.tags import check_tag
 from kourou.model.message import RESERVED_PROPERTIES, Property
 from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.compression import compress
@@ -37,6 +39,8 @@ _KEYS = Property.KEYS.value
 _CLUSTER = Property.CLUSTER.value
 _TEMPLATES_MAX = 64
 """So many tags of one queue are remembered."""
+
+_checked_tag = lru_cache(maxsize=1_024)(check_tag)  # few tags, many messages
 
 QUEUE_ID_AT = 12
 """Where a record keeps its queue id (fact sheet §4.1)."""
@@ -94,7 +98,7 @@ class Drafting:
         """The bytes of one draft; `keys` are already joined by spaces.
 
         Raises MessageIllegal for a body above the limit or properties that cannot be stored, and
-        BadRequest for a reserved property name.
+        BadRequest for a reserved property name or a tag that nobody could subscribe to.
         """
         sys_flag = 0
         if len(body) >= self._compress_over or len(body) > self._size_max:
@@ -106,6 +110,7 @@ class Drafting:
             return template.draft(body, unique_key, sys_flag, born_ms)
         named = {_UNIQ_KEY: unique_key}
         if tag:
+            _checked_tag(tag)
             named[_TAGS] = tag
         if keys:
             named[_KEYS] = keys
@@ -137,6 +142,8 @@ class Drafting:
         return (squeezed, self._sys_flag) if len(squeezed) < len(body) else (body, 0)
 
     def _template(self, place: Place, tag: str | None, flag: int, key_length: int) -> DraftTemplate:
+        if tag:
+            check_tag(tag)
         properties = {_TAGS: tag} if tag else {}
         if place.cluster:
             properties[_CLUSTER] = place.cluster

@@ -28,7 +28,7 @@ from kourou.client.received import ReceivedMessage, tag_filter
 from kourou.client.session import Session
 from kourou.client.settings import PullConsumerSettings
 from kourou.errors import BadRequest, Code, Corrupt, error_from_code
-from kourou.filtering.tags import parse_tags
+from kourou.filtering.tags import check_expression, parse_tags
 from kourou.model.limits import POLL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
 from kourou.model.queue import MessageQueue
@@ -220,6 +220,7 @@ class PullConsumer:
     def _subscription(self, topic: str, expression: str) -> Subscription:
         known = self._subscriptions.get(topic)
         if known is None or known.expression != expression:
+            check_expression(expression)
             # A pull brings its expression along; the version only tells it from an older one.
             known = parse_tags(topic, expression, version=self._session.clock.now_ms())
             self._subscriptions[topic] = known

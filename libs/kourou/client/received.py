@@ -247,7 +247,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         return f"<{type(self).__name__} {self!s}>"
 
     def __str__(self) -> str:
-        return f"{self.queue!s} offset {self.offset} id {self.message_id}"
+        return f"{self.queue!s}@{self.offset} id {self.message_id}"
 
 
 def decode_pull(

@@ -50,15 +50,17 @@ RETRY_CODES = frozenset(
         Code.SERVICE_NOT_AVAILABLE,
         Code.SYSTEM_ERROR,
         Code.NO_PERMISSION,
-        204,  # NO_BUYER_ID
-        205,  # NOT_IN_CURRENT_UNIT
         Code.SYSTEM_BUSY,
         Code.FLOW_CONTROL,
         Code.DISK_FULL,
         Code.STORE_FAULTED,
     }
 )
-"""RocketMQ's set, and ours for brokers that are busy, full or faulted. All mean: not stored."""
+"""RocketMQ's set, and ours for brokers that are busy, full or faulted. All mean: not stored.
+
+RocketMQ's 204 (NO_BUYER_ID) and 205 (NOT_IN_CURRENT_UNIT) have no name here. Like every number
+without one they come as SYSTEM_ERROR (kourou.errors.error_from_code), and so they are in it.
+"""
 
 STALE_ROUTE_CODES = frozenset(
     {Code.TOPIC_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE, Code.NO_PERMISSION, Code.STORE_FAULTED}

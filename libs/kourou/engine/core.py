@@ -178,7 +178,9 @@ class BrokerCore:
     def _grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         confirmations = self.desks.confirmations
         if confirmations.confirmed >= confirmations.written and not self._unconfirmed:
-            return self.desks.pulls.grown(now_ms, queues)
+            answers = self.desks.pulls.grown(now_ms, queues)
+            done = self.desks.appends.take_done()
+            return [*done, *answers] if done else answers
         self._unconfirmed.append((confirmations.written, queues))
         return self._confirmed(now_ms)
 
@@ -193,7 +195,7 @@ class BrokerCore:
             effects += self.desks.pulls.grown(now_ms, queues)
         if ready:
             del self._unconfirmed[:ready]
-        return effects
+        return [*self.desks.appends.take_done(), *effects]
 
     # -- time ---------------------------------------------------------------------------------
 

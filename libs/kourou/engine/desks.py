@@ -21,6 +21,7 @@ from kourou.engine.history_desk import HistoryDesk
 from kourou.engine.joint_sends import JointSends
 from kourou.engine.member_desk import MemberDesk
 from kourou.engine.membership import Membership
+from kourou.engine.moved_offsets import MovedOffsets
 from kourou.engine.offset_desk import OffsetDesk
 from kourou.engine.owing import Owing
 from kourou.engine.policy import BrokerPolicy
@@ -94,6 +95,16 @@ class Desks:
     def _open_for_clients(self, start: Start) -> None:
         """Sends, pulls, offsets, searches, members."""
         policy, control, view = self.policy, self.control, self.view
+        self.members = MemberDesk(
+            control, self.membership, self.recorder, self.confirmations, policy
+        )
+        moved = MovedOffsets(
+            self.appends,
+            self.confirmations,
+            self.pressure,
+            policy.broker_name,
+            encode_host(start.store_host),
+        )
         self.pulls = Pulls(
             view,
             control,
@@ -102,6 +113,8 @@ class Desks:
             self.confirmations,
             policy,
             self.traffic,
+            self.members.ensure_group,
+            moved,
         )
         self.topic_desk = TopicDesk(
             control,
@@ -136,11 +149,8 @@ class Desks:
             self.traffic,
             start.store_host,
         )
-        self.offsets = OffsetDesk(view, control, self.commits)
+        self.offsets = OffsetDesk(view, control, self.commits, self.members.ensure_group)
         self.queries = QueryDesk(view, self.confirmations, policy)
-        self.members = MemberDesk(
-            control, self.membership, self.recorder, self.confirmations, policy
-        )
 
     def _open_for_operators(self, start: Start) -> None:
         """Groups and the broker itself; topics are made where sends need them."""

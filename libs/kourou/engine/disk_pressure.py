@@ -5,11 +5,6 @@ May not live here: what is deleted (kourou.engine.retention), looking (the servi
 
 State: soft; the next look tells again.
 
-    75 %  CLEANING   expired segments are deleted at any hour           diskMaxUsedSpaceRatio
-    85 %  FORCING    so are the oldest that are not expired             diskSpaceCleanForciblyRatio
-    90 %  REFUSING   clients' messages are refused until below 85 %     diskSpaceWarningLevelRatio
-    95 %  STARVING   the key index rests, the reserve is given back, until below 90 %
-
 Reads go on at every level, and so do the broker's own records (progress, decisions), for which the
 reserved segment has room. A disk that says ENOSPC whatever its figures are counts as FORCING.
 
@@ -31,13 +26,16 @@ _LOW_OVER_BYTES = DISK_SIZE_WARN_BYTES * 9 // 8
 
 
 class Level(IntEnum):
-    """How full the disk is."""
+    """How full the disk is: by default they begin at 75, 85, 90 and 95 % in use.
 
-    NORMAL = 0
-    CLEANING = 1
-    FORCING = 2
-    REFUSING = 3
-    STARVING = 4
+    Refusing lasts until the disk is below FORCING, starving until it is below REFUSING.
+    """
+
+    NORMAL = 0  # expired segments are deleted at the hours of deleteWhen
+    CLEANING = 1  # expired segments are deleted at any hour (diskMaxUsedSpaceRatio)
+    FORCING = 2  # the oldest that are not expired go, too (diskSpaceCleanForciblyRatio)
+    REFUSING = 3  # clients' messages are refused (diskSpaceWarningLevelRatio)
+    STARVING = 4  # the key index rests, and the reserve is given back
 
 
 class DiskPressure:

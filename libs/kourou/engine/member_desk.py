@@ -1,6 +1,7 @@
 """Clients come, speak and go: heartbeats, leaving, lists of members, notices to rebalance.
 
-Lives here: what a heartbeat makes of groups and retry topics, and who is told of a change.
+Lives here: which groups and retry topics come to exist because a consumer names them, and who is
+told of a change.
 May not live here: the table of members (engine.membership).
 
 State: none of its own.
@@ -21,8 +22,9 @@ from kourou.engine.membership import Change, ConsumerPart, Heartbeat, Member, Me
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.recording import Recorder
-from kourou.errors import Code, GroupNotFound, KourouError, Rejected
+from kourou.errors import Code, GroupNotFound, KourouError, Rejected, Unavailable
 from kourou.filtering.tags import parse_subscription
+from kourou.model.group import GroupConfig
 from kourou.protocol.heartbeat_body import HeartbeatBody, decode_heartbeat
 from kourou.protocol.lists_body import (
     Connection,
@@ -41,6 +43,9 @@ from kourou.protocol.messages.membership import (
     UnregisterClient,
 )
 from kourou.protocol.request import Request
+
+EnsureGroup = Callable[[str, Received, str], GroupConfig]
+"""(group, request, reason) -> the group, made if it may be; raises Rejected."""
 
 
 class MemberDesk:
@@ -85,7 +90,8 @@ class MemberDesk:
         consumers: list[ConsumerPart] = []
         for part in beat.consumers:
             try:
-                self._found(part.group, beat.client_id, received.wall_ms)
+                cause = Cause(beat.client_id, "first heartbeat of a consumer")
+                self._found(part.group, cause, received.wall_ms)
             except KourouError as error:
                 code = code or error.wire_code
                 refused.append(str(error))
@@ -103,13 +109,26 @@ class MemberDesk:
             return [*effects, reply]
         return effects + self._confirmations.owe(now_ms, self._confirmations.appended, reply)
 
-    def _found(self, group: str, client_id: str, wall_ms: int) -> None:
+    def ensure_group(self, group: str, received: Received, reason: str) -> GroupConfig:
+        """The new group that a pull or commit names, made if it may be, as a heartbeat makes it.
+
+        Nobody is told of it, so nobody waits until it is confirmed. Raises GroupNotFound (26) where
+        none may be made, or none can be made now, and BadRequest for what is no name.
+        """
+        try:
+            self._found(group, Cause(str(received.to.peer), reason), received.wall_ms)
+        except Unavailable as error:
+            raise GroupNotFound(
+                f"the consumer group {group} cannot be made now: {error}", hint="try again later"
+            ) from error
+        return self._control.groups.table[group]
+
+    def _found(self, group: str, cause: Cause, wall_ms: int) -> None:
         """Make a consumer group and its retry topic, as far as they are missing; may refuse."""
         events = decide_consumer_group(
             self._control, group, auto_create=self._policy.auto_create_group
         )
         if events:
-            cause = Cause(client_id, "first heartbeat of a consumer")
             self._recorder.record(events, cause, wall_ms)
 
     def unregister(

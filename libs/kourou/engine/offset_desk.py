@@ -11,9 +11,10 @@ from __future__ import annotations
 from kourou.engine.control import ControlState
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Received
+from kourou.engine.member_desk import EnsureGroup
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits
-from kourou.errors import BadRequest, Code, GroupNotFound, TopicNotFound
+from kourou.errors import BadRequest, Code, TopicNotFound
 from kourou.protocol.messages.offsets import (
     GetEarliestMsgStoreTime,
     GetEarliestMsgStoreTimeResponse,
@@ -32,10 +33,17 @@ from kourou.protocol.messages.offsets import (
 class OffsetDesk:
     """Answers questions about offsets and takes commits."""
 
-    def __init__(self, view: StoreView, control: ControlState, commits: Commits) -> None:
+    def __init__(
+        self,
+        view: StoreView,
+        control: ControlState,
+        commits: Commits,
+        ensure_group: EnsureGroup,
+    ) -> None:
         self._view = view
         self._control = control
         self._commits = commits
+        self._ensure_group = ensure_group
 
     def committed(
         self, _now_ms: int, received: Received, request: QueryConsumerOffset
@@ -65,11 +73,14 @@ class OffsetDesk:
     def commit(
         self, _now_ms: int, received: Received, request: UpdateConsumerOffset
     ) -> list[Effect]:
-        """A group commits its progress (15); recorded with the next ProgressRecorded event."""
+        """A group commits its progress (15); recorded with the next ProgressRecorded event.
+
+        A group that nobody knows yet comes to exist, as far as that is allowed.
+        """
         if request.topic not in self._control.topics:
             raise TopicNotFound(f"the topic {request.topic} does not exist here")
         if request.consumer_group not in self._control.groups:
-            raise GroupNotFound(f"the consumer group {request.consumer_group} does not exist here")
+            self._ensure_group(request.consumer_group, received, "first commit of a consumer")
         self._commits.commit(
             request.consumer_group, request.topic, request.queue_id, request.commit_offset
         )

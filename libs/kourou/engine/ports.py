@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+ANYWHERE = 2**63 - 1
+"""Above every position."""
+
 
 @dataclass(slots=True)
 class QueueRead:
@@ -87,9 +90,20 @@ class StoreView(Protocol):
         ...
 
     def find_by_key(
-        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        below: int = ANYWHERE,
     ) -> list[memoryview]:
-        """Records whose key hash matches, newest first, stored within [begin, end]."""
+        """The newest `max_count` records of a topic with this key or unique key, newest first.
+
+        Only whole, verified ones that were stored within [begin, end] and end at or below position
+        `below`; nothing else counts.
+        """
         ...
 
     def is_recent(self, position: int) -> bool:

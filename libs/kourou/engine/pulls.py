@@ -19,7 +19,9 @@ from kourou.engine.control import ControlState
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.holds import Hold, Holds
 from kourou.engine.inputs import Received
+from kourou.engine.member_desk import EnsureGroup
 from kourou.engine.membership import Membership
+from kourou.engine.moved_offsets import MovedOffsets
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import QueueRead, StoreView
@@ -29,7 +31,6 @@ from kourou.engine.traffic import Traffic
 from kourou.errors import (
     BadRequest,
     Code,
-    GroupNotFound,
     KourouError,
     NoPermission,
     Rejected,
@@ -62,6 +63,8 @@ class Pulls:
         confirmations: Confirmations,
         policy: BrokerPolicy,
         traffic: Traffic,
+        ensure_group: EnsureGroup,
+        moved: MovedOffsets,
     ) -> None:
         self._view = view
         self._control = control
@@ -70,6 +73,8 @@ class Pulls:
         self._confirmations = confirmations
         self._policy = policy
         self._traffic = traffic
+        self._ensure_group = ensure_group
+        self._moved = moved
         self._holds: Holds[_Waiting] = Holds()
 
     @property
@@ -135,17 +140,23 @@ class Pulls:
         deadline_ms: int = 0,
     ) -> list[Effect]:
         try:
-            subscription = self._check(request, received.to.peer)
+            subscription = self._check(received, request)
             code, read = self._read(request, subscription)
         except KourouError as error:
             return [Reply(received.to, error.wire_code, str(error), self._header(0, 0, 0))]
+        if not code:
+            return [self._reply(received, request, code, read)]
         if code == Code.PULL_NOT_FOUND and may_hold:
             if self._holds.full:
-                code = Code.POLLING_FULL if request.max_msg_bytes else code
+                # A RocketMQ client knows no such answer; to it there is nothing new.
+                code = Code.POLLING_FULL if request.max_msg_bytes is not None else code
             else:
                 self._hold(now_ms, received, request, deadline_ms)
                 return []
-        return [self._reply(received, request, code, read)]
+        reply = self._reply(received, request, code, read)
+        if code == Code.PULL_OFFSET_MOVED:
+            return [reply, *self._moved.note(now_ms, received, request, read.next_offset)]
+        return [reply]
 
     def _hold(
         self, now_ms: int, received: Received, request: PullMessage, deadline_ms: int
@@ -163,15 +174,12 @@ class Pulls:
 
     # -- the checks, in RocketMQ's order ------------------------------------------------------
 
-    def _check(self, request: PullMessage, peer: Peer) -> Subscription:
+    def _check(self, received: Received, request: PullMessage) -> Subscription:
         if not self._policy.permission & READ:
             raise NoPermission(f"broker {self._policy.broker_name} is not readable")
         group = self._control.groups.get(request.consumer_group)
         if group is None:
-            raise GroupNotFound(
-                f"the consumer group {request.consumer_group} does not exist here",
-                hint="create it, or send a heartbeat first",
-            )
+            group = self._ensure_group(request.consumer_group, received, "first pull of a consumer")
         if not group.consume_enable:
             raise NoPermission(f"the consumer group {request.consumer_group} may not consume")
         topic = self._control.topics.get(request.topic)
@@ -202,7 +210,7 @@ class Pulls:
         return check_pull(
             request.consumer_group,
             request.topic,
-            consuming.subscription(request.topic, peer),
+            consuming.subscription(request.topic, received.to.peer),
             wanted_version=request.sub_version,
             model=consuming.message_model,
             broadcast_enabled=group.consume_broadcast_enable,

@@ -16,7 +16,7 @@ from kourou.engine.ports import StoreView
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import QUERY_MESSAGES_MAX
 from kourou.protocol.messages.queries import QueryMessage, QueryMessageResponse, ViewMessageById
-from kourou.protocol.record import decode_record
+from kourou.protocol.record_layout import parts_of
 
 
 class QueryDesk:
@@ -37,7 +37,7 @@ class QueryDesk:
         """Messages by key or unique key (12).
 
         Beyond RocketMQ, which returns whatever has the same hash, records of other keys are left
-        out here already: the seeds let the client compare, and ours does so too.
+        out at the broker already: the seeds let the client compare, and ours does so too.
         """
         wanted = self._policy.query_max if request.unique_key_query else request.max_num
         if wanted <= 0:
@@ -48,30 +48,22 @@ class QueryDesk:
             max_count=min(wanted, QUERY_MESSAGES_MAX),
             begin_ms=request.begin_timestamp,
             end_ms=request.end_timestamp,
+            below=self._confirmations.confirmed,
         )
-        found: list[memoryview] = []
-        newest_ms, newest_position = 0, 0
-        for record in records:
-            message = decode_record(record, decompress=False)
-            if message.position >= self._confirmations.confirmed:
-                continue
-            if message.topic != request.topic:  # two names may have one hash
-                continue
-            if request.key != message.message_id and request.key not in message.keys:
-                continue
-            found.append(record)
-            newest_ms = max(newest_ms, message.store_timestamp)
-            newest_position = max(newest_position, message.position)
-        header = QueryMessageResponse(
-            index_last_update_timestamp=newest_ms, index_last_update_phyoffset=newest_position
-        )
-        if not found:
+        if not records:
             return [
                 Reply(
                     received.to,
                     Code.QUERY_NOT_FOUND,
                     f"no message with key {request.key} in {request.topic} at this broker",
-                    header,
+                    QueryMessageResponse(
+                        index_last_update_timestamp=0, index_last_update_phyoffset=0
+                    ),
                 )
             ]
-        return [Reply(received.to, header=header, body=(b"".join(found),))]
+        newest = parts_of(records[0], 0, len(records[0]))
+        header = QueryMessageResponse(
+            index_last_update_timestamp=newest.store_timestamp,
+            index_last_update_phyoffset=newest.position,
+        )
+        return [Reply(received.to, header=header, body=(b"".join(records),))]

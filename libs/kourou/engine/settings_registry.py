@@ -61,6 +61,8 @@ _NEVER_REMOTE_NAMES: dict[str, str] = {
     "allowLoseUnconsumed": "whether unread messages may be deleted",
     "configBlackList": "what may be set",
 }
+RESTART = "change the configuration file and restart"
+
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
@@ -119,14 +121,13 @@ class SettingsRegistry:
         """The specification of a key that may be changed now.
 
         Raises NoPermission (16) for what is never set from afar, ConfigError for the rest; the text
-        says why and names the nearest key that can be changed.
+        says why, and for a name that no key has the nearest that can be changed.
         """
         shown = name if len(name) <= SETTING_NAME_LENGTH_MAX else name[:SETTING_NAME_LENGTH_MAX]
         reason = never_remote(shown)
         if reason is not None:
             raise NoPermission(
-                f"{shown!r} decides {reason} and is never set from afar",
-                hint="change the configuration file and restart" + self._nearest(shown),
+                f"{shown!r} decides {reason} and is never set from afar", hint=RESTART
             )
         spec = self._by_name.get(name)
         if spec is None:
@@ -135,8 +136,8 @@ class SettingsRegistry:
             )
         if not spec.dynamic:
             raise ConfigError(
-                f"{name} is read at start only",
-                hint="change the configuration file and restart" + self._nearest(name),
+                f"{name} is a setting, but it cannot be changed while the service runs",
+                hint=RESTART,
             )
         return spec
 

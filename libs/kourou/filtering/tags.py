@@ -3,17 +3,72 @@
 Lives here: parsing `TagA || TagB` (fact sheet §3.3) and the exact test of one tag.
 May not live here: SQL92, and reading queues: a queue unit holds a 64-bit tag code, so the broker
 compares codes and lets a rare collision through; the consumer tests the tag itself.
+
+A broker takes whatever RocketMQ takes, and there `paid &&` is one tag of that very name. Our client
+is stricter (`check_expression`, `check_tag`): nobody means that, and who writes it waits for ever.
+
+State: none.
 """
 
 from __future__ import annotations
 
-from kourou.errors import Code, Rejected
+import re
+
+from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import SUBSCRIPTION_EXPRESSION_LENGTH_MAX, SUBSCRIPTION_TAGS_MAX
 from kourou.model.names import check_topic
 from kourou.model.subscription import MATCH_ALL, SQL92, TAG, Subscription
 from kourou.protocol.hashing import java_hash
 
 SEPARATOR = "||"
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NO_OPERATORS = ("&&", "|")
+"""What looks like an operator in an expression and is none; `||` was taken out before."""
+
+
+def check_expression(expression: str | None) -> None:
+    """Raise BadRequest for an expression that would be taken for something nobody means.
+
+    Everything else that RocketMQ takes is taken: nothing at all is every message, and a tag may
+    have blanks within.
+    """
+    if expression is None:
+        return
+    if not isinstance(expression, str):
+        raise BadRequest(
+            f"the tag expression is {expression!r}; it must be text", hint="join tags with ||"
+        )
+    tags = [part.strip() for part in expression.split(SEPARATOR)]
+    if MATCH_ALL in tags and any(tag not in ("", MATCH_ALL) for tag in tags):
+        raise _misread(expression, "has * beside other tags", "use * alone for every message")
+    for tag in tags:
+        found = next((each for each in _NO_OPERATORS if each in tag), None)
+        if found is not None:
+            raise _misread(
+                expression,
+                f"has {found}, which is no operator",
+                "join tags with ||; for a tag of that very name use * and look at message.tag",
+            )
+        if _CONTROL.search(tag):
+            raise _misread(expression, "has a control character in a tag", "join tags with ||")
+
+
+def check_tag(tag: str) -> None:
+    """Raise BadRequest for a tag to send that no subscription could name."""
+    if not isinstance(tag, str):
+        raise BadRequest(f"the tag is {tag!r}; it must be text, or None")
+    if SEPARATOR in tag:
+        raise BadRequest(
+            f"the tag {tag[:80]!r} has || in it, which joins tags in a subscription",
+            hint="a message has one tag; put more into properties",
+        )
+    if _CONTROL.search(tag):
+        raise BadRequest(f"the tag {tag[:80]!r} has a control character in it")
+    if tag != tag.strip():
+        raise BadRequest(
+            f"the tag {tag[:80]!r} begins or ends with a blank, which a subscription leaves out"
+        )
 
 
 def parse_subscription(
@@ -65,6 +120,10 @@ def wanted_codes(subscription: Subscription) -> frozenset[int] | None:
 def wants(subscription: Subscription, tag: str | None) -> bool:
     """Does the subscription want a message with this tag? The exact test, made by consumers."""
     return not subscription.tags or tag in subscription.tags
+
+
+def _misread(expression: str, what: str, hint: str) -> BadRequest:
+    return BadRequest(f"the tag expression {expression[:80]!r} {what}", hint=hint)
 
 
 def _unparsable(message: str) -> Rejected:

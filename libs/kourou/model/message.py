@@ -147,6 +147,10 @@ class SendResult(msgspec.Struct, frozen=True):
     offset_message_id: str = ""
     transaction_id: str = ""
 
+    def __str__(self) -> str:
+        """For people: `SEND_OK orders/broker-a/1@57 id 7F00…`."""
+        return f"{self.status.value} {self.queue!s}@{self.offset} id {self.message_id}"
+
 
 class PullStatus(IntEnum):
     """What a pull came back with; the values are the response codes."""

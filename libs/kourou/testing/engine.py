@@ -27,7 +27,7 @@ from kourou.engine.inputs import (
 )
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import QueueRead
+from kourou.engine.ports import ANYWHERE, QueueRead
 from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, Rejected
@@ -36,6 +36,8 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.record import check_record, decode_record
+from kourou.protocol.record_keys import code_and_keys
+from kourou.protocol.record_layout import parts_of
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
 
@@ -167,20 +169,29 @@ class MemoryStore:
         return -1 if position < 0 else decode_record(self.records[position]).store_timestamp
 
     def find_by_key(
-        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        below: int = ANYWHERE,
     ) -> list[memoryview]:
         """Records with a key, newest first."""
         found: list[memoryview] = []
         for position in sorted(self.records, reverse=True):
-            stored = decode_record(self.records[position], decompress=False)
+            raw = self.records[position]
+            stored = decode_record(raw, decompress=False)
+            _, keys = code_and_keys(raw[parts_of(raw, 0, len(raw)).props_at :])
             if (
                 stored.topic == topic
-                and key in (stored.message_id, *stored.keys)
+                and key in [str(each, "utf-8", "replace") for each in keys]
                 and begin_ms <= stored.store_timestamp <= end_ms
-                and len(found) < max_count
+                and position + len(raw) <= below
             ):
-                found.append(memoryview(self.records[position]))
-        return found
+                found.append(memoryview(raw))
+        return found[:max_count]
 
     def is_recent(self, position: int) -> bool:
         """Whether a record counts as in memory: the test says."""

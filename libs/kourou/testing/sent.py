@@ -209,7 +209,7 @@ class Ledger:
         lines = [f"\nthe topic has {len(there)} messages of this test:"]
         for one in there[:SHOWN_MAX]:
             body = one.raw_body[:SHOWN_BODY_BYTES]
-            lines.append(f"  {one.queue!s} offset {one.offset} tag={one.tag!r} keys={one.keys!r}")
+            lines.append(f"  {one.queue!s}@{one.offset} tag={one.tag!r} keys={one.keys!r}")
             lines[-1] += f" body={body!r}" + ("..." if len(one.raw_body) > len(body) else "")
         if len(there) > SHOWN_MAX:
             lines.append(f"  and {len(there) - SHOWN_MAX} more")

@@ -14,8 +14,10 @@ State: a log (the events) and a projection (the file).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +25,7 @@ import msgspec
 from kourou.clock import Clock
 from kourou.engine.events import Cause, Event, Recorded
 from kourou.engine.key_values import KEY_VALUES, KeyValues, decide_import
-from kourou.errors import ConfigError, DecodeError
+from kourou.errors import ConfigError, DecodeError, MetadataUnavailable
 from kourou.model.limits import KEY_VALUE_FILE_BYTES_MAX
 from kourou.protocol import lenient_json
 from kourou.store.disk import as_store_error
@@ -32,6 +34,8 @@ from kourou.store.shared_files import SharedFiles
 
 if TYPE_CHECKING:
     from kourou.eventstore.event_store import EventStore
+
+_log = logging.getLogger("kourou.namesrv")
 
 Table = Mapping[str, Mapping[str, str]]
 
@@ -49,6 +53,7 @@ class KeyValueStore:
 
     def load(self) -> KeyValues:
         """The settings as they are, a copy. ConfigError for a file that cannot be read."""
+        self._warn_of_place()
         if self._url or self._database.exists():
             self._state, _ = self._opened().load(KEY_VALUES)
         foreign = self._read_foreign()
@@ -89,9 +94,29 @@ class KeyValueStore:
             from kourou.eventstore.database import sqlite_url
             from kourou.eventstore.event_store import EventStore
 
-            self._database.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._database.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                where = self._database.parent
+                raise MetadataUnavailable(f"{where} cannot be made: {error.strerror}") from error
             self._events = EventStore.open(self._url or sqlite_url(self._database))
         return self._events
+
+    def _warn_of_place(self) -> None:
+        """Tell at the start what would fail at the first setting; routes do not need the place."""
+        place = self._path.parent
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        try:
+            TemporaryDirectory(prefix=".kourou-", dir=place).cleanup()
+        except OSError as error:
+            _log.warning(
+                "kvConfigPath is %s, and nothing can be written in %s (%s): setting key/values "
+                "will be refused",
+                self._path,
+                place,
+                error.strerror,
+            )
 
     def _files(self) -> SharedFiles:
         written = self._path.with_name(f"{self._path.name}.written")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
 
+from kourou import Client as AsyncClient
 from kourou import Message, ProducerSettings, SendStatus
 from kourou.client.batches import SomeNotSent
 from kourou.client.blocking_sends import _Callback
 from kourou.client.io_thread import ClientClosed
 from kourou.client.outbox import CallbackPort
-from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable
+from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.sending import SendRecordsResponse
 from kourou.sync import Client
@@ -150,3 +152,35 @@ def test_a_callback_that_leaves_oddly_keeps_no_other_from_being_called(
     assert called == ["first", "second"]
     assert port._room.acquire(blocking=False), "there is room for others again"
     assert "odd" in caplog.text
+
+
+def test_a_dead_address_costs_as_much_as_the_other_face(cluster, broker):
+    """One question to each name server, and the error of the last: three seconds each in life."""
+    names = ("n1:9876", "n2:9876")
+    cluster.down.update(f"{name.removesuffix('9876')}19876" for name in names)
+    waited: list[list[tuple[str, int]]] = []
+
+    def dial(address, on_notify):
+        wire = cluster.dial(address, on_notify)
+        request = wire.request
+
+        async def counted(asked, *, timeout_ms, **more):
+            waited[-1].append((address, timeout_ms))
+            return await request(asked, timeout_ms=timeout_ms, **more)
+
+        wire.request = counted
+        return wire
+
+    async def other_face():
+        async with AsyncClient(";".join(names), dial=dial) as mq:
+            with pytest.raises((Unavailable, UnknownOutcome)):
+                await mq.send("T", b"")
+
+    waited.append([])
+    asyncio.run(other_face())
+    waited.append([])
+    with Client(";".join(names), dial=dial) as mq, pytest.raises((Unavailable, UnknownOutcome)):
+        mq.send("T", b"")
+    other, own = waited
+    assert sorted(own) == sorted(other)
+    assert len(own) == len(names)

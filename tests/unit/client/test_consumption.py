@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.consumption import BATCH_SIZE, consumption, group_defaults
+from kourou.client.consumption import BATCH_SIZE, chosen_handler, consumption, group_defaults
 from kourou.client.settings import ConsumerSettings, ProducerSettings
 from kourou.errors import BadRequest
 
@@ -55,3 +55,16 @@ def test_the_clients_group_fills_what_is_not_given():
     producer, consumer = group_defaults(None, None, None)
     assert producer.producer_group == "DEFAULT_PRODUCER"
     assert consumer.consumer_group == "DEFAULT_CONSUMER"
+
+
+def test_expressions_that_nobody_means_are_refused_before_anything_is_joined():
+    for topics, expression in (("T", "paid &&"), ({"T": "*", "U": "a | b"}, "*"), ("T", 5)):
+        with pytest.raises(BadRequest, match="the tag expression"):
+            wanted(topics, expression)
+    with pytest.raises(BadRequest, match="the tag expression"):
+        wanted(None, settings=ConsumerSettings(subscription={"T": "a || *"}))
+
+
+def test_a_handler_that_cannot_be_called_is_refused():
+    with pytest.raises(BadRequest, match="cannot be called"):
+        chosen_handler(DEFAULTS, "*")

@@ -91,6 +91,12 @@ def test_what_is_no_address(address):
         zmq_endpoint(address)
 
 
+@pytest.mark.parametrize("argument", [9876, ("127.0.0.1", 9876), b"127.0.0.1:9876"])
+def test_what_is_no_text_is_no_address(argument):
+    with pytest.raises(ConfigError, match=r"no address of a name server .write a text"):
+        discover(argument, options={}, environment={})
+
+
 @given(st.text(max_size=30))
 def test_any_text_gives_addresses_or_our_own_error(text):
     try:

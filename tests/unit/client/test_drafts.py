@@ -112,10 +112,27 @@ def test_trace_context_is_the_applications():
     assert stored(draft).properties["traceparent"] == "00-1-2-01"
 
 
-@pytest.mark.parametrize("bad", [{"tag": "a\x01b"}, {"properties": {"a": ""}}, {"keys": "a\x02"}])
+@pytest.mark.parametrize("bad", [{"properties": {"a": ""}}, {"keys": "a\x02"}])
 def test_what_properties_cannot_hold(bad):
     with pytest.raises(MessageIllegal):
         drafting().draft(PLACE, b"", "U", 1, **bad)
+
+
+@pytest.mark.parametrize("more", [{}, {"keys": "k"}])
+@pytest.mark.parametrize("tag", ["a || b", "||", " paid", "paid\t", "a\x01b", "a\nb", 5])
+def test_a_tag_that_nobody_could_subscribe_to_is_refused(tag, more):
+    with pytest.raises(BadRequest, match="the tag"):
+        drafting().draft(PLACE, b"", "U", 1, tag=tag, **more)
+
+
+@pytest.mark.parametrize("more", [{}, {"keys": "k"}])
+@pytest.mark.parametrize("tag", ["a b", "a|b", "R&D", "*", "主题", "a,b", "x" * 200])
+def test_every_other_tag_of_rocketmq_is_sent(tag, more):
+    assert stored(drafting().draft(PLACE, b"", "U", 1, tag=tag, **more)).tag == tag
+
+
+def test_an_empty_tag_is_none():
+    assert stored(drafting().draft(PLACE, b"", "U", 1, tag="")).tag is None
 
 
 def test_a_broker_with_an_ipv6_address():

@@ -41,6 +41,13 @@ async def test_every_status(broker, consumer):
     assert (illegal.status, illegal.next_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
 
 
+async def test_an_expression_that_nobody_means_is_refused(consumer):
+    with pytest.raises(BadRequest, match="&&, which is no operator"):
+        await consumer.pull(QUEUE, 0, expression="paid &&")
+    with pytest.raises(BadRequest, match="other tags"):
+        await consumer.assign([QUEUE], expression="* || paid")
+
+
 @pytest.mark.feature("F187", "F317")
 async def test_a_held_pull_is_answered_by_the_next_message(broker, consumer, producing, tools):
     held = asyncio.ensure_future(consumer.pull(QUEUE, 5, wait_ms=20_000))

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kourou import Client, ClientSettings, ConsumerSettings
 from kourou.client.connections import HURRIED_MS
 from kourou.errors import BadRequest
 from kourou.model.queue import MessageQueue
@@ -175,6 +176,41 @@ async def test_members_share_the_queues_and_take_over(broker, consuming, tools):
             await first_mq.send_many("T", [b"n%d" % n for n in range(8)])
             everything = set(tools.numbers(40)) | {b"n%d" % n for n in range(8)}
             await tools.until(broker, lambda: everything <= set(first.bodies) | set(second.bodies))
+
+
+def rarely_balancing(cluster, interval_ms: int) -> Client:
+    """A client that shares queues out again so seldom, unless something tells it to."""
+    return Client(
+        "127.0.0.1:9876",
+        settings=ClientSettings(rebalance_interval_ms=interval_ms),
+        consumer=ConsumerSettings(consumer_group="g"),
+        dial=cluster.dial,
+    )
+
+
+@pytest.mark.feature("F202")
+async def test_queues_are_shared_out_again_from_time_to_time(broker, cluster, tools):
+    """A notice may get lost: here nobody tells of the new member."""
+    async with (
+        rarely_balancing(cluster, 10) as mq,
+        mq.listen("T", tools.Inbox(1).handle) as listener,
+    ):
+        assert len(listener.assigned) == 4
+        broker.members["g"]["another"] = broker.members["g"][mq.client_id]
+        await tools.until(broker, lambda: len(listener.assigned) == 2)
+
+
+@pytest.mark.feature("F202")
+async def test_a_changed_route_shares_queues_out_again_at_once(broker, cluster, tools):
+    """Not only when the interval is over, which here is an hour."""
+    async with (
+        rarely_balancing(cluster, 3_600_000) as mq,
+        mq.listen("T", tools.Inbox(1).handle) as listener,
+    ):
+        for count in (6, 1):
+            cluster.topics["T"] = (count, count)
+            await mq._client.io.run(mq._client.session.routes.refresh("T"))
+            await tools.until(broker, lambda n=count: len(listener.assigned) == n)
 
 
 @pytest.mark.feature("F205")

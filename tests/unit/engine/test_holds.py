@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from kourou.engine import holds as holds_module
 from kourou.engine.holds import Hold, Holds
 from kourou.engine.peer import Peer
 
@@ -48,6 +49,19 @@ def test_a_lost_connection_takes_its_holds_along() -> None:
     assert len(holds) == 1
     assert [h.pull for h in holds.take_topic("t")] == [2]
     assert holds.take_expired(10_000) == []
+
+
+def test_there_is_a_limit_and_who_leaves_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holds_module, "HOLDS_MAX", 2)
+    holds: Holds[int] = Holds()
+    holds.add(hold(1))
+    assert not holds.full
+    holds.add(hold(2))
+    assert holds.full
+    with pytest.raises(AssertionError):
+        holds.add(hold(3))
+    holds.drop_peer(peer(1))
+    assert not holds.full
 
 
 def test_random_use_never_leaks() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kourou.engine.inputs import SpaceChanged
 from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
@@ -83,10 +84,40 @@ def test_a_commit_is_in_force_at_once_and_may_go_back(filled) -> None:
 
 
 def test_nobody_commits_for_what_does_not_exist(filled) -> None:
-    unknown = commit(filled, 1, consumer_group="stranger")
-    assert unknown.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert commit(filled, 1, topic="nowhere").code == Code.TOPIC_NOT_EXIST
+    filled.core.desks.apply("autoCreateSubscriptionGroup", False)
+    for group, topic, code in (
+        ("stranger", "orders", Code.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ("g", "nowhere", Code.TOPIC_NOT_EXIST),
+        ("stranger", "nowhere", Code.TOPIC_NOT_EXIST),
+    ):
+        assert commit(filled, 1, consumer_group=group, topic=topic).code == code
+    assert "stranger" not in filled.control.groups
     assert filled.core.desks.commits.unrecorded_groups == 0
+
+
+@pytest.mark.feature("F332")
+def test_a_commit_makes_its_group_as_a_heartbeat_does(filled) -> None:
+    assert commit(filled, 1, consumer_group="new", topic="nowhere").code == Code.TOPIC_NOT_EXIST
+    assert "new" not in filled.control.groups
+    assert commit(filled, 3, consumer_group="new").code == Code.SUCCESS
+    assert "new" in filled.control.groups
+    assert "%RETRY%new" in filled.control.topics
+    assert filled.core.desks.commits.offset("new", "orders", 0) == 3
+    assert [event.tag for event in filled.events()[-2:]] == ["GroupPut", "TopicPut"]
+    before = len(filled.events())
+    assert commit(filled, 4, consumer_group="new").code == Code.SUCCESS
+    assert len(filled.events()) == before, "once"
+
+
+@pytest.mark.fault
+def test_a_full_disk_makes_no_group_for_a_commit(filled) -> None:
+    filled.core.desks.appends._allocated_end = filled.store.end
+    filled.handle(SpaceChanged(0, full=True))
+    reply = commit(filled, 3, consumer_group="new")
+    assert reply.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert "the disk is full" in reply.remark
+    assert filled.core.desks.commits.offset("new", "orders", 0) is None
+    assert commit(filled, 3).code == Code.SUCCESS, "who is known needs no room"
 
 
 @pytest.mark.feature("F193", "F194")

@@ -2,7 +2,9 @@
 
 import pytest
 
-from kourou.engine.inputs import Disconnected
+from kourou.engine import holds, pulls
+from kourou.engine.effects import Append, Reply
+from kourou.engine.inputs import Disconnected, SpaceChanged
 from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
@@ -14,7 +16,7 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.record import decode_record
 from kourou.protocol.record_batch import decode_many
-from kourou.testing.engine import Engine, header_of
+from kourou.testing.engine import Engine, MemoryStore, header_of
 
 
 @pytest.fixture
@@ -23,8 +25,8 @@ def group(engine: Engine) -> str:
     return "g"
 
 
-def make_group(engine: Engine, name: str = "g") -> None:
-    body = b'{"groupName":"%s"}' % name.encode()
+def make_group(engine: Engine, name: str = "g", more: bytes = b"") -> None:
+    body = b'{"groupName":"%s"%s}' % (name.encode(), more)
     assert engine.ask(UpdateAndCreateSubscriptionGroup(), body).code == Code.SUCCESS
 
 
@@ -79,6 +81,56 @@ def test_both_pairs_of_transfer_limits_hold(engine, draft, records, group) -> No
     assert len(bodies(engine.ask(own))) == 100, "our client states its own budget"
 
 
+def test_a_pull_gets_no_more_messages_than_it_asks_for(engine, draft, records, group) -> None:
+    engine.ask(*records([draft() for _ in range(40)]))
+    for recent in (True, False):
+        engine.store.recent = recent
+        assert len(bodies(engine.ask(pull(max_msg_nums=3)))) == 3
+        assert len(bodies(engine.ask(pull(max_msg_nums=3, max_msg_bytes=1 << 20)))) == 3
+
+
+def test_the_budget_of_our_own_client_has_limits_too(
+    draft, records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(segment_size=32 << 20)
+    make_group(engine)
+    engine.ask(*records([draft(body=bytes(1_000_000)) for _ in range(6)]))
+    greedy = pull(max_msg_nums=1 << 30, max_msg_bytes=1 << 30)
+    engine.core.desks.apply("maxPullBytes", 1 << 30)
+    assert len(bodies(engine.ask(greedy))) == 4, "4 MiB whatever the settings say"
+    engine.core.desks.apply("maxPullBytes", 2_500_000)
+    assert len(bodies(engine.ask(greedy))) == 2
+    assert len(bodies(engine.ask(pull(max_msg_bytes=0)))) == 1, "the first one whatever its size"
+    engine.core.desks.apply("maxPullBytes", 1 << 30)
+    monkeypatch.setattr(pulls, "PULL_MESSAGES_MAX", 3)
+    assert len(bodies(engine.ask(greedy))) == 3
+
+
+class Damaged(MemoryStore):
+    """The message at offset 1 of every queue cannot be read."""
+
+    def read_queue(self, topic, queue_id, offset, **limits):
+        read = super().read_queue(topic, queue_id, offset, **limits)
+        if offset <= 1 < read.next_offset:
+            del read.records[1 - offset]
+            read.corrupt_offsets.append(1)
+        return read
+
+
+def test_only_our_own_client_is_told_of_a_hole(engine, draft, records, group) -> None:
+    """A RocketMQ client knows no such answer: it can only be led past the hole."""
+    engine.ask(*records([draft(body=bytes([n])) for n in range(3)]))
+    engine.store.__class__ = Damaged
+    one = {"queue_offset": 1, "max_msg_nums": 1}
+    theirs = engine.ask(pull(**one))
+    assert (theirs.code, theirs.body) == (Code.PULL_RETRY_IMMEDIATELY, ())
+    ours = engine.ask(pull(max_msg_bytes=1_000, **one))
+    assert (ours.code, ours.remark) == (Code.MESSAGE_CORRUPT, "unreadable offsets: 1")
+    assert theirs.header.next_begin_offset == ours.header.next_begin_offset == 2
+    for fields in ({}, {"max_msg_bytes": 1_000}):
+        assert bodies(engine.ask(pull(**fields))) == [b"\0", b"\2"], "what can be read is given"
+
+
 @pytest.mark.feature("F234", "F235", "F236", "F012")
 def test_tags_are_compared_by_hash_at_the_broker(engine, draft, records, group) -> None:
     tags = ["Aa", "BB", "C", "Aa", ""]  # "Aa" and "BB" have one hash
@@ -123,6 +175,39 @@ def test_a_waiting_pull_is_answered_by_the_next_message(engine, draft, records, 
     assert other not in engine.replies
     engine.advance(10_000)
     assert engine.replies[other].code == Code.PULL_NOT_FOUND
+
+
+def test_nobody_waits_where_long_polling_is_switched_off(engine, draft, records, group) -> None:
+    engine.ask(*records([draft()]))
+    engine.core.desks.apply("longPollingEnable", False)
+    assert engine.ask(waiting(queue_offset=1)).code == Code.PULL_NOT_FOUND
+    assert engine.core.desks.pulls.held == 0
+
+
+def test_nobody_waits_longer_than_the_broker_allows(engine, draft, records, group) -> None:
+    engine.ask(*records([draft()]))
+    engine.core.desks.apply("longPollingTimeMillsMax", 3_000)
+    name = engine.send(waiting(queue_offset=1))
+    engine.advance(2_999)
+    assert name not in engine.replies
+    engine.advance(1)
+    assert engine.replies[name].code == Code.PULL_NOT_FOUND
+
+
+def test_beyond_the_limit_of_waiting_pulls_they_are_answered_at_once(
+    engine, draft, records, group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.ask(*records([draft()]))
+    monkeypatch.setattr(holds, "HOLDS_MAX", 1)
+    engine.send(waiting(queue_offset=1))
+    assert engine.ask(waiting(queue_offset=1)).code == Code.PULL_NOT_FOUND
+    for budget in (0, 1_000):
+        own = waiting(queue_offset=1, max_msg_bytes=budget)
+        assert engine.ask(own).code == Code.POLLING_FULL
+    assert engine.ask(waiting()).code == Code.SUCCESS, "who finds something need not wait"
+    engine.ask(*records([draft()]))
+    name = engine.send(waiting(queue_offset=2))
+    assert name not in engine.replies, "there is room again"
 
 
 def test_a_waiting_pull_goes_on_waiting_past_other_tags(engine, draft, records, group) -> None:
@@ -178,12 +263,74 @@ def test_only_read_queues_can_be_read(engine, draft, records, group) -> None:
 
 def test_who_may_not_read_is_told_why(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
-    assert engine.ask(pull(consumer_group="x")).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
     assert engine.ask(pull(topic="nowhere")).code == Code.TOPIC_NOT_EXIST
     assert engine.ask(pull(sys_flag=0)).code == Code.SUBSCRIPTION_NOT_EXIST
     assert engine.ask(pull(subscription="||")).code == Code.SUBSCRIPTION_PARSE_FAILED
     engine.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=2))
     assert engine.ask(pull()).code == Code.NO_PERMISSION
+
+
+def test_a_broker_that_is_not_readable_refuses_pulls(engine, draft, records, group) -> None:
+    engine.ask(*records([draft()]))
+    for permission in (0, 2):
+        engine.core.desks.apply("brokerPermission", permission)
+        reply = engine.ask(pull())
+        assert reply.code == Code.NO_PERMISSION
+        assert "broker-a is not readable" in reply.remark
+    engine.core.desks.apply("brokerPermission", 4)
+    assert engine.ask(pull()).code == Code.SUCCESS
+
+
+def test_a_group_that_may_not_consume_is_refused(engine, draft, records, group) -> None:
+    engine.ask(*records([draft()]))
+    make_group(engine, more=b',"consumeEnable":false')
+    reply = engine.ask(pull())
+    assert reply.code == Code.NO_PERMISSION
+    assert "the consumer group g may not consume" in reply.remark
+
+
+@pytest.mark.feature("F332")
+def test_a_pull_makes_its_group_as_a_heartbeat_does(engine, draft, records) -> None:
+    engine.ask(*records([draft()]))
+    _, received = engine.received(pull(consumer_group="new"))
+    effects = engine.core.handle(engine.now_ms, [received])
+    kinds = [type(effect) for effect in effects if isinstance(effect, Append | Reply)]
+    assert kinds == [Append, Append, Reply], "the group and its retry topic, then the answer"
+    assert effects[-1].code == Code.SUCCESS
+    assert engine.control.groups.get("new").consume_enable
+    assert engine.control.topics.get("%RETRY%new").read_queue_nums == 1
+    made = [decode_record(effect.pieces[0][1]) for effect in effects if isinstance(effect, Append)]
+    assert [event.tag for event in made] == ["GroupPut", "TopicPut"]
+    assert b"first pull of a consumer" in made[0].body
+    engine._perform(effects[:-1])
+    before = len(engine.events())
+    assert engine.ask(pull(consumer_group="new")).code == Code.SUCCESS
+    assert len(engine.events()) == before, "once"
+
+
+@pytest.mark.feature("F332")
+def test_a_pull_makes_no_group_where_none_may_be_made(engine, draft, records) -> None:
+    engine.ask(*records([draft()]))
+    assert engine.ask(pull(consumer_group="no name")).code == Code.SYSTEM_ERROR
+    engine.core.desks.apply("autoCreateSubscriptionGroup", False)
+    refused = engine.ask(pull(consumer_group="x"))
+    assert refused.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert "autoCreateSubscriptionGroup is false" in refused.remark
+    assert not {"no name", "x"} & set(engine.control.groups.table)
+    assert engine.ask(pull(consumer_group="CID_RMQ_SYS_ours")).code == Code.SUCCESS
+
+
+@pytest.mark.fault
+def test_a_full_disk_makes_no_group_and_says_so(engine, draft, records) -> None:
+    engine.ask(*records([draft()]))
+    engine.core.desks.appends._allocated_end = engine.store.end
+    for full, told in ((True, "the disk is full"), (False, "still being allocated")):
+        engine.handle(SpaceChanged(0, full=full))
+        reply = engine.ask(pull(consumer_group="new"))
+        assert reply.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert told in reply.remark
+    engine.handle(SpaceChanged(1 << 40, full=False))
+    assert engine.ask(pull(consumer_group="new")).code == Code.SUCCESS
 
 
 @pytest.mark.feature("F195", "F071")
@@ -214,6 +361,7 @@ def test_a_pull_carries_a_commit(engine, draft, records, group) -> None:
     engine.ask(pull(sys_flag=flag, commit_offset=6))
     asked = QueryConsumerOffset(consumer_group="g", topic="orders", queue_id=0)
     assert header_of(engine.ask(asked)).offset == 6
+    engine.core.desks.apply("autoCreateSubscriptionGroup", False)
     engine.ask(pull(consumer_group="stranger", sys_flag=flag, commit_offset=2))
     assert engine.core.desks.commits.offset("stranger", "orders", 0) is None
 

@@ -44,7 +44,7 @@ def test_without_auto_creation_an_unknown_topic_is_refused(draft, records) -> No
     assert ("orders", 0) not in engine.store.queues
 
 
-@pytest.mark.feature("F011", "F063", "F197")
+@pytest.mark.feature("F011", "F063")
 def test_a_batch_over_topics_and_queues_is_numbered_lane_by_lane(engine, draft, records) -> None:
     lanes = [("orders", 0), ("orders", 3), ("paid", 1)]
     lane_of = [0, 1, 0, 2, 2, 1, 0]
@@ -80,6 +80,25 @@ def test_permissions_are_kept(engine, draft, records) -> None:
         assert header.lane_codes == [code]
 
 
+@pytest.mark.feature("F052")
+@pytest.mark.parametrize("permission", [0, 4])
+def test_a_broker_that_takes_no_writes_stores_nothing(engine, draft, records, permission) -> None:
+    """Alone, as a batch, and as one of several sends of a turn."""
+    engine.ask(*records([draft()]))
+    engine.core.desks.apply("brokerPermission", permission)
+    for count in (1, 3):
+        header = header_of(engine.ask(*records([draft() for _ in range(count)])))
+        assert header.lane_codes == [Code.NO_PERMISSION]
+        assert "broker-a takes no writes now" in header.lane_remarks[0]
+    turn = [engine.received(*records([draft() for _ in range(20)])) for _ in range(2)]
+    engine.handle(*[received for _, received in turn])
+    for name, _ in turn:
+        assert header_of(engine.replies[name]).lane_codes == [Code.NO_PERMISSION]
+    assert len(bodies(engine, "orders")) == 1
+    engine.core.desks.apply("brokerPermission", 2)
+    assert header_of(engine.ask(*records([draft()]))).lane_offsets == [1]
+
+
 @pytest.mark.parametrize("damage", ["topic", "topics", "queue", "sizes", "lane"])
 def test_a_batch_that_lies_is_refused_whole(engine, draft, records, damage) -> None:
     good, other = draft(), draft("other")
@@ -105,6 +124,19 @@ def test_a_batch_that_lies_is_refused_whole(engine, draft, records, damage) -> N
 
 
 @pytest.mark.feature("F172", "F296")
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_damaged_bodies_and_delayed_messages_are_refused_and_nothing_is_stored(
+    engine, draft, records, count
+) -> None:
+    later = draft(keys="3").replace(b"KEYS", b"DELAY").replace(b"CLUSTER\x01D", b"CLUSTER\x01")
+    damaged = draft(body=b"whole").replace(b"whole", b"whale")
+    for bad, told in ((later, "without the property DELAY"), (damaged, "BODYCRC")):
+        reply = engine.ask(*records([draft()] * (count - 1) + [bad]))
+        assert reply.code == Code.MESSAGE_ILLEGAL
+        assert told in reply.remark
+    assert ("orders", 0) not in engine.store.queues
+
+
 def test_too_large_a_body_is_refused_and_nothing_is_stored(draft, records) -> None:
     engine = Engine(segment_size=32 << 20)
     engine.ask(*records([draft()]))
@@ -172,7 +204,6 @@ def test_a_topic_that_was_deleted_and_is_back_goes_on_counting(engine, draft, re
     assert engine.store.queue_range("orders", 0) == (2, 3)
 
 
-@pytest.mark.feature("F011")
 def test_a_lane_named_twice_is_refused(engine, draft, records) -> None:
     """Each lane is numbered by itself: two for one queue would give its offsets out twice."""
     drafts = [draft(), draft()]
@@ -202,7 +233,6 @@ def test_many_at_once_fail_as_a_whole_when_there_is_no_room(engine, draft, recor
     assert header_of(engine.ask(*records([draft(body=b"small")]))).lane_offsets == [1]
 
 
-@pytest.mark.feature("F166")
 def test_requests_of_one_turn_are_stored_in_order_before_any_answer(engine, draft, records) -> None:
     turn = [engine.received(*records([draft(body=bytes([n]))])) for n in range(3)]
     effects = engine.core.handle(engine.now_ms, [received for _, received in turn])

@@ -50,6 +50,28 @@ def test_a_single_send_is_stored_with_the_cluster_and_without_wait(engine) -> No
     assert found.born_host == ("127.0.0.1", 40_001)
 
 
+def test_the_number_of_attempts_is_stored_with_the_message(engine) -> None:
+    for times in (None, 0, 7):
+        engine.ask(message(reconsume_times=times), b"alone")
+        engine.ask(message(reconsume_times=times, batch=True), encode_batch([(0, b"x", b"")]))
+    assert [each.reconsume_times for each in engine.stored("orders")] == [0, 0, 0, 0, 7, 7]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_every_answer_says_whether_to_trace(engine, on) -> None:
+    engine.core.desks.apply("traceOn", on)
+    for fields, body in (({}, b"x"), ({"batch": True}, encode_batch([(0, b"x", b"")]))):
+        header = header_of(engine.ask(message(**fields), body))
+        assert header.trace_on == ("true" if on else "false")
+
+
+def test_a_broker_that_takes_no_writes_refuses(engine) -> None:
+    engine.core.desks.apply("brokerPermission", 4)
+    reply = engine.ask(message(), b"x")
+    assert (reply.code, "takes no writes now" in reply.remark) == (Code.NO_PERMISSION, True)
+    assert ("orders", 0) not in engine.store.queues
+
+
 def test_the_broker_chooses_a_queue_when_asked_to(engine) -> None:
     queues = {header_of(engine.ask(message(queue_id=-1), b"x")).queue_id for _ in range(8)}
     assert queues == {0, 1, 2, 3}

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest, Code, Rejected
-from kourou.filtering.tags import parse_subscription, parse_tags, wanted_codes, wants
+from kourou.filtering.tags import (
+    check_expression,
+    check_tag,
+    parse_subscription,
+    parse_tags,
+    wanted_codes,
+    wants,
+)
 from kourou.model.limits import SUBSCRIPTION_TAGS_MAX
 from kourou.model.subscription import MATCH_ALL, SQL92, TAG, Subscription
 from kourou.protocol.hashing import java_hash
@@ -89,3 +96,44 @@ def test_any_text_is_parsed_or_refused(text: str):
         return
     assert parsed.codes == {java_hash(tag) for tag in parsed.tags}
     assert parse_tags("T", parsed.expression) == parsed
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "paid &&",
+        "a && b",
+        "a&&b",
+        "a | b",
+        "a|b",
+        "a |||b",
+        "a || *",
+        "* || a || b",
+        "a\tb",
+        "a\x01",
+    ],
+)
+def test_what_nobody_means_is_refused_of_our_clients(expression: str):
+    with pytest.raises(BadRequest, match="the tag expression"):
+        check_expression(expression)
+    parse_tags("T", expression)  # a broker takes it, as RocketMQ's does
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [None, "", "  ", "*", " * ", "* || *", "a", "a||b", "||a||||b||", "a b", "R&D || a,b", "主题"],
+)
+def test_what_rocketmq_gives_a_meaning_is_taken(expression: str | None):
+    check_expression(expression)
+
+
+@given(st.text(alphabet="ab |&*\t", max_size=12))
+def test_a_tag_that_may_be_sent_is_found_under_its_name_or_refused_there(tag: str):
+    try:
+        check_tag(tag)
+        check_expression(tag)
+    except BadRequest:
+        return
+    if tag and tag != MATCH_ALL:
+        assert wants(parse_tags("T", tag), tag)
+        assert parse_tags("T", tag).tags == {tag}

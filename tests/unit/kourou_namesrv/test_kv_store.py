@@ -42,6 +42,27 @@ def test_nothing_to_keep_makes_no_file(path: Path) -> None:
     assert not path.parent.exists()
 
 
+def test_a_place_where_nothing_can_be_kept_is_told_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = opened(Path("/proc/namesrv/kvConfig.json"))  # where not even root makes a directory
+    assert store.load().table == {}
+    assert "nothing can be written in /proc (" in caplog.text
+    with pytest.raises(MetadataUnavailable, match="cannot be made"):
+        store.record([KeyValuePut("N", "a", "1")], 0, CAUSE)
+    store.close()
+
+
+def test_looking_for_a_place_leaves_nothing_and_says_nothing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(path)
+    store.load()
+    store.close()
+    assert list(path.parents[1].iterdir()) == []
+    assert not caplog.records
+
+
 @pytest.mark.feature("F023")
 def test_what_was_recorded_is_there_again_in_rocketmqs_format(path: Path) -> None:
     store = opened(path)

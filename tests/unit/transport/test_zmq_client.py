@@ -16,8 +16,9 @@ import pytest
 from kourou.clock import SystemClock
 from kourou.errors import KourouError, TimedOut, Unavailable, UnknownOutcome
 from kourou.model import limits
-from kourou.protocol.frames import Frame, encode_request
+from kourou.protocol.frames import Frame, encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig, QueryDataVersion
+from kourou.protocol.messages.sending import SendMessage, SendRefusal
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 
@@ -70,6 +71,30 @@ async def test_a_held_request_that_times_out_costs_nobody_else(
     host.answer(host.frames[1])
     assert (await other).code == 0
     assert connection.statistics().late_answers == 1
+
+
+async def test_a_refused_send_is_an_answer_though_it_names_no_message(
+    host: Host, connect: Connect, until: Until
+) -> None:
+    connection = connect(host.address)
+    host.answering = False
+    send = SendMessage(
+        producer_group="p",
+        topic="T",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=1,
+        flag=0,
+    )
+    asked = asyncio.ensure_future(connection.request(send, timeout_ms=PATIENT_MS))
+    await until(lambda: len(host.frames) == 1)
+    [inbound] = host.frames
+    head = encode_reply(inbound.frame.correlation, 13, "too large", SendRefusal())
+    host.server.send(inbound.peer, [head])
+    reply = await asked
+    assert (reply.code, reply.remark, reply.header) == (13, "too large", None)
 
 
 @pytest.fixture

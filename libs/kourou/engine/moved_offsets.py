@@ -1,0 +1,107 @@
+"""The broker's own note of every pull whose offset it had to correct: topic OFFSET_MOVED_EVENT.
+
+Lives here: what is noted, and how often (fact sheet §2.3). Operators and RocketMQ's tools read it
+to learn which group lost its place, where, and by how much.
+May not live here: when an offset is corrected (engine.pulls).
+
+State: soft: which queues were noted lately. A note is an ordinary message in the log.
+
+A consumer that does not follow the correction asks again at once. So a group's corrections in one
+queue are noted once a second, and the table of whom was noted is bounded: beyond it nothing is.
+The reader is answered all the same: a note that cannot be stored is left out.
+"""
+
+from __future__ import annotations
+
+from kourou.engine.appends import Appends
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.disk_pressure import DiskPressure
+from kourou.engine.effects import Effect, LogWarning
+from kourou.engine.inputs import Received
+from kourou.errors import KourouError
+from kourou.model.limits import OFFSET_MOVED_QUEUES_MAX
+from kourou.model.message import Property
+from kourou.model.names import OFFSET_MOVED_TOPIC
+from kourou.model.queue import MessageQueue
+from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.properties import encode_properties
+from kourou.protocol.record import encode_draft
+from kourou.protocol.status_bodies import OffsetMoved, encode_offset_moved
+
+AGAIN_AFTER_MS = 1_000
+"""How soon another correction of the same group in the same queue is noted."""
+
+
+class MovedOffsets:
+    """Stores the notes; `host` is the broker's own, encoded."""
+
+    def __init__(
+        self,
+        appends: Appends,
+        confirmations: Confirmations,
+        pressure: DiskPressure,
+        broker_name: str,
+        host: bytes,
+    ) -> None:
+        self._appends = appends
+        self._confirmations = confirmations
+        self._pressure = pressure
+        self._broker_name = broker_name
+        self._host = host
+        self._noted_ms: dict[tuple[str, str, int], int] = {}
+        self._left_out = False
+
+    def note(
+        self, now_ms: int, received: Received, request: PullMessage, offset_new: int
+    ) -> list[Effect]:
+        """A pull is told to go on at `offset_new`: append that, unless it was said just now.
+
+        The append is the core's to take. Returns a warning for the first note of several that
+        cannot be stored.
+        """
+        if not self._is_due(now_ms, (request.consumer_group, request.topic, request.queue_id)):
+            return []
+        try:
+            self._store(received.wall_ms, request, offset_new)
+        except KourouError as error:
+            told, self._left_out = self._left_out, True
+            return [] if told else [LogWarning(f"corrected offsets are not noted now: {error}")]
+        self._left_out = False
+        return []
+
+    def _is_due(self, now_ms: int, whose: tuple[str, str, int]) -> bool:
+        noted = self._noted_ms
+        last_ms = noted.get(whose)
+        if last_ms is not None and now_ms - last_ms < AGAIN_AFTER_MS:
+            return False
+        while noted:  # in the order of their times, so this one goes, too, if it is there
+            oldest = next(iter(noted))
+            if now_ms - noted[oldest] < AGAIN_AFTER_MS:
+                break
+            del noted[oldest]
+        if len(noted) >= OFFSET_MOVED_QUEUES_MAX:
+            return False
+        noted[whose] = now_ms
+        return True
+
+    def _store(self, wall_ms: int, request: PullMessage, offset_new: int) -> None:
+        if self._pressure.refusing:
+            self._pressure.check_writable()
+        group = request.consumer_group
+        at_ms = max(self._appends.store_ms, wall_ms)
+        moved = OffsetMoved(
+            group,
+            MessageQueue(request.topic, self._broker_name, request.queue_id),
+            request.queue_offset,
+            offset_new,
+        )
+        draft = encode_draft(
+            topic=OFFSET_MOVED_TOPIC.encode(),
+            queue_id=0,
+            body=encode_offset_moved(moved),
+            properties=encode_properties({Property.KEYS: group, Property.TAGS: group}),
+            born_timestamp=at_ms,
+            born_host=self._host,
+        )
+        self._appends.write_one(draft, (OFFSET_MOVED_TOPIC, 0), at_ms)
+        self._confirmations.append(self._appends.end)
