@@ -143,4 +143,4 @@ def _line(result: SendResult, *, as_json: bool) -> str:
             }
         )
     place = f"{result.queue.broker_name}/{result.queue.queue_id}"
-    return f"{result.status.value}  {place} offset {result.offset}  {result.message_id}"
+    return f"{result.status.value}  {place}@{result.offset}  {result.message_id}"

@@ -1,4 +1,4 @@
-"""Every example of the page about the client is run as it stands there."""
+"""Every example of the page about the client is run as it stands there, and that of the README."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kourou import Client as AsyncClient
 from kourou import ProducerSettings
 from kourou.sync import Client
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+ROOT = Path(__file__).resolve().parents[3]
 ADDRESS = "127.0.0.1:9876"
 DIFFERS = [
     (re.compile(r"broker-a/\d+@\d+"), "broker-a/Q@N"),
@@ -31,12 +31,11 @@ class Example(NamedTuple):
     output: str
 
 
-def examples() -> list[Example]:
+def examples(page: Path) -> list[Example]:
     found = []
     heading = ""
-    page = (DOCS / "client.md").read_text(encoding="utf-8")
     pattern = r"^#+ ([^\n]*)$|^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?"
-    for one in re.finditer(pattern, page, re.DOTALL | re.MULTILINE):
+    for one in re.finditer(pattern, page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         if one[2] is None:
             heading = one[1]
         else:
@@ -44,7 +43,7 @@ def examples() -> list[Example]:
     return found
 
 
-EXAMPLES = examples()
+EXAMPLES = examples(ROOT / "docs" / "client.md")
 
 
 def same_for_all(text: str) -> str:
@@ -97,3 +96,12 @@ def test_the_errors_are_those_of_the_table(kourou_broker, kourou_chaos, capfd) -
         assert sell(mq, {"id": "A-3"}) == "SEND_OK"
         kourou_chaos.fill_disk()
         assert sell(mq, {"id": "A-4"}) == "not sold, try later"
+
+
+def test_the_example_of_the_readme(kourou_broker, capfd) -> None:
+    (example,) = (one for one in examples(ROOT / "README.md") if one.heading == "One minute")
+    with Client(kourou_broker.address) as mq:
+        mq.send("orders", '{"id": "A-1", "amount": 42}', tag="paid", keys=["A-1"])
+    run(example, kourou_broker.address)
+    printed = same_for_all(capfd.readouterr().out)
+    assert printed.replace("paid Order(id='A-1', amount=42)\n", "") == same_for_all(example.output)
