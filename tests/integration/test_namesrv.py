@@ -160,7 +160,7 @@ async def test_a_silent_broker_is_dropped(start: Start, talk: Talk) -> None:
     assert "silent for too long" in log
 
 
-@pytest.mark.feature("F022")
+@pytest.mark.feature("F022", "F380")
 async def test_name_servers_share_nothing(start: Start, talk: Talk, tmp_path: Path) -> None:
     first = start()
     (tmp_path / "second").mkdir()

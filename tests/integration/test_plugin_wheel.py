@@ -79,6 +79,7 @@ def test_the_example_is_short(example: str) -> None:
     assert len(example.splitlines()) <= LINES_MAX
 
 
+@pytest.mark.feature("F019")
 @pytest.mark.timeout(INSTALL_S + 60)
 def test_the_readmes_example_runs_from_a_wheel_in_an_empty_environment(
     example: str, python: Path, tmp_path: Path

@@ -208,7 +208,7 @@ def projections(disk: SimDisk) -> dict[str, bytes]:
 
 @pytest.mark.fault
 @pytest.mark.timeout(600)
-@pytest.mark.feature("F068", "F074", "F081", "F094", "F110")
+@pytest.mark.feature("F068", "F074", "F081", "F094", "F110", "F347")
 def test_what_was_acknowledged_survives(
     simulation_seeds: Callable[[int], Iterator[int]], record_property: Callable[[str, object], None]
 ) -> None:

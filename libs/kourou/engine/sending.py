@@ -143,7 +143,7 @@ class Sending:
         else:
             offset, position = self._appends.write_one(draft, lane, received.wall_ms)
             self._confirmations.append(self._appends.end)
-            self._traffic.taken(lane[0], 1, len(draft))
+            self._traffic.taken(lane[0], len(draft))
         header = SendRecordsResponse(
             lane_codes=[int(Code.SUCCESS)],
             lane_remarks=[""],
@@ -185,14 +185,7 @@ class Sending:
         drafts: RecordColumns,
     ) -> None:
         """Note what was taken, for statistics."""
-        if lane_of is None:
-            self._traffic.taken(lanes[0][0], len(drafts.sizes), int(drafts.sizes.sum()))
-            return
-        counts = np.bincount(lane_of, minlength=len(lanes))
-        sizes = np.bincount(lane_of, weights=drafts.sizes, minlength=len(lanes))
-        for lane, count, size in zip(lanes, counts, sizes, strict=True):
-            if count:
-                self._traffic.taken(lane[0], int(count), int(size))
+        self._traffic.taken_many([lane[0] for lane in lanes], lane_of, drafts.sizes)
 
     # -- sends that may be repeats ------------------------------------------------------------
 
@@ -257,7 +250,7 @@ class Sending:
             return original
         offset, position = self._appends.write_one(draft, lane, received.wall_ms)
         self._confirmations.append(self._appends.end)
-        self._traffic.taken(lane[0], 1, len(draft))
+        self._traffic.taken(lane[0], len(draft))
         placed = Original(lane[1], offset, position, len(draft))
         if retried:
             self._repeats.remember(now_ms, lane[0], key, body_crc, placed)

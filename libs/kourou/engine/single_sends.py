@@ -108,7 +108,8 @@ class SingleSends:
         offset, positions = self._append(drafts, (topic.name, queue_id), received)
         end = self._appends.end
         self._confirmations.append(end)
-        self._traffic.taken(topic.name, len(drafts), sum(map(len, drafts)))
+        for draft in drafts:
+            self._traffic.taken(topic.name, len(draft))
         header = SendResponse(
             msg_id=",".join(encode_offset_id(self._store_host, at) for at in positions),
             queue_id=queue_id,

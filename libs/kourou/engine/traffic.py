@@ -1,12 +1,27 @@
 """What passed through this broker, in plain integers (a metrics page reads them; nothing waits on
 it).
 
+Lives here: counting by topic, by group, by size; a batch at a time where there are batches.
+May not live here: a decision that looks at the counts.
+
 State: soft. Counters start at 0 with the process, as every scraper expects.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SIZE_BOUNDS = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
+"""Sizes of stored messages are counted in RocketMQ's buckets: so many bytes at most, or more."""
+
+_BUCKETS = len(SIZE_BOUNDS) + 1
+_BOUNDS = np.asarray(SIZE_BOUNDS, np.int64)
 
 
 class Traffic:
@@ -19,20 +34,60 @@ class Traffic:
         "messages_out",
         "refused",
         "repeats_removed",
+        "sizes_in",
     )
 
     def __init__(self) -> None:
         self.messages_in: defaultdict[str, int] = defaultdict(int)
         self.bytes_in: defaultdict[str, int] = defaultdict(int)
+        self.sizes_in: defaultdict[str, list[int]] = defaultdict(_no_sizes)
         self.messages_out: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.bytes_out: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.refused: defaultdict[int, int] = defaultdict(int)
         self.repeats_removed = 0
 
-    def taken(self, topic: str, messages: int, size_bytes: int) -> None:
-        """Messages were stored."""
-        self.messages_in[topic] += messages
+    def taken(self, topic: str, size_bytes: int) -> None:
+        """A message was stored."""
+        self.messages_in[topic] += 1
         self.bytes_in[topic] += size_bytes
+        self.sizes_in[topic][bisect_left(SIZE_BOUNDS, size_bytes)] += 1
+
+    def taken_many(
+        self,
+        topics: Sequence[str],
+        topic_of: npt.NDArray[np.integer[Any]] | None,
+        sizes: npt.NDArray[np.int64],
+    ) -> None:
+        """Messages of these sizes, at least one, were stored.
+
+        `topic_of[i]` says which of `topics` message i went to, None that all went to the first; the
+        same topic may stand there more than once.
+        """
+        lowest, highest = (bisect_left(SIZE_BOUNDS, int(end)) for end in (sizes.min(), sizes.max()))
+        # As a rule the messages of a batch are much alike.
+        buckets = None if lowest == highest else _BOUNDS.searchsorted(sizes)
+        if topic_of is None:
+            self._add(topics[0], len(sizes), int(sizes.sum()), _by_bucket(buckets), highest)
+            return
+        counts = np.bincount(topic_of, minlength=len(topics)).tolist()
+        totals = np.bincount(topic_of, weights=sizes, minlength=len(topics)).tolist()
+        for number, (count, total) in enumerate(zip(counts, totals, strict=True)):
+            if count:
+                found = None if buckets is None else _by_bucket(buckets[topic_of == number])
+                self._add(topics[number], count, int(total), found, highest)
+
+    def _add(
+        self, topic: str, count: int, size_bytes: int, found: list[int] | None, bucket: int
+    ) -> None:
+        """Messages of one topic: so many a bucket, or all of them in this one."""
+        self.messages_in[topic] += count
+        self.bytes_in[topic] += size_bytes
+        sizes = self.sizes_in[topic]
+        if found is None:
+            sizes[bucket] += count
+            return
+        for number, more in enumerate(found):
+            sizes[number] += more
 
     def out(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
         """Messages went to a consumer group."""
@@ -42,3 +97,11 @@ class Traffic:
     def refuse(self, code: int) -> None:
         """A request was refused with this code."""
         self.refused[code] += 1
+
+
+def _no_sizes() -> list[int]:
+    return [0] * _BUCKETS
+
+
+def _by_bucket(buckets: npt.NDArray[np.integer[Any]] | None) -> list[int] | None:
+    return None if buckets is None else np.bincount(buckets, minlength=_BUCKETS).tolist()

@@ -35,6 +35,7 @@ from kourou.eventstore.postgres import (
 from kourou.model.limits import PASSWORD_FILE_BYTES_MAX
 
 BUSY_TIMEOUT_MS = 5_000
+WAL_ATTEMPTS = 100
 POOL_TIMEOUT_S = 5
 CONNECTIONS_KEPT = 2
 CONNECTIONS_EXTRA = 4
@@ -228,10 +229,25 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    cursor.execute("PRAGMA journal_mode = WAL")
+    _switch_to_wal(cursor)
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute(f"PRAGMA journal_size_limit = {JOURNAL_SIZE_BYTES_MAX}")
     cursor.close()
+
+
+def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
+    # The switch needs the file for itself and, unlike everything else, may refuse without waiting
+    # (others open the same new file at this moment). A write lock does wait, for as long as any.
+    for _ in range(WAL_ATTEMPTS - 1):
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+        cursor.execute("BEGIN IMMEDIATE")
+        cursor.execute("ROLLBACK")
+    cursor.execute("PRAGMA journal_mode = WAL")
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

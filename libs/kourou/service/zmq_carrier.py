@@ -146,7 +146,8 @@ class ZmqCarrier:
     def families(self, base: Mapping[str, str]) -> list[Family]:
         """The connections' metrics; `base` are the labels that go with all."""
         labels = {**base, "carrier": "zmq"}
-        all_of = list(self.statistics().values())
+        by_listener = self.statistics()
+        all_of = list(by_listener.values())
 
         def total(
             pick: Callable[[ZmqServerStatistics], int],
@@ -154,7 +155,12 @@ class ZmqCarrier:
             return [(labels, sum(map(pick, all_of)))]
 
         return [
-            Family.gauge("kourou_peers", samples=total(lambda s: s.peers)),
+            Family.gauge(
+                "kourou_peers",
+                samples=[
+                    ({**labels, "listener": name}, one.peers) for name, one in by_listener.items()
+                ],
+            ),
             Family.counter("kourou_frames_in_total", samples=total(lambda s: s.frames_in)),
             Family.counter("kourou_frames_out_total", samples=total(lambda s: s.frames_out)),
             Family.counter("kourou_bytes_in_total", samples=total(lambda s: s.bytes_in)),

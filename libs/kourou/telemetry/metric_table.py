@@ -51,6 +51,13 @@ class MetricSpec:
     when: str = ""
 
 
+RPC_BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
+"""RocketMQ 5's buckets of rocketmq_rpc_latency."""
+
+DISK_BOUNDS_MS = (1, 3, 5, 7, 10, 30, 100, 300, 1_000, 3_000, 10_000)
+"""A flush takes under a millisecond on a good disk and a second on one that is in trouble."""
+
+
 def _counter(
     name: str,
     about: str,
@@ -72,6 +79,10 @@ def _gauge(
     return MetricSpec(name, MetricKind.GAUGE, about, labels, unit, services)
 
 
+def _histogram(name: str, about: str, *labels: str, unit: str) -> MetricSpec:
+    return MetricSpec(name, MetricKind.HISTOGRAM, about, labels, unit)
+
+
 _BOTH = (Service.BROKER, Service.NAMESRV)
 _NAMESRV = (Service.NAMESRV,)
 _BY_TOPIC = ("topic", "message_type")
@@ -85,6 +96,16 @@ _ALL = (
     _counter("rocketmq_messages_out_total", "Messages delivered", *_BY_GROUP),
     _counter("rocketmq_throughput_in_total", "Bytes stored", *_BY_TOPIC, unit="bytes"),
     _counter("rocketmq_throughput_out_total", "Bytes delivered", *_BY_GROUP, unit="bytes"),
+    _histogram("rocketmq_message_size", "Sizes of messages stored", *_BY_TOPIC, unit="bytes"),
+    _histogram(
+        "rocketmq_rpc_latency",
+        "From a request's arrival to its answer; a held pull is one of long polling",
+        "protocol_type",
+        "request_code",
+        "response_code",
+        "is_long_polling",
+        unit="ms",
+    ),
     # RocketMQ 5's: what is there
     _gauge("rocketmq_topic_number", "Topics"),
     _gauge("rocketmq_consumer_group_number", "Consumer groups"),
@@ -105,6 +126,10 @@ _ALL = (
         unit="bytes",
     ),
     # Ours: the store
+    _histogram("kourou_store_flush_latency", "Time of one flush of the log", unit="ms"),
+    _histogram(
+        "kourou_store_checkpoint_latency", "Time of one flush of queues and index", unit="ms"
+    ),
     _gauge("kourou_quarantined_regions", "Damaged regions of the log that are kept aside"),
     _gauge("kourou_store_faulted", "1 after a failed flush, when nothing is acknowledged any more"),
     _gauge("kourou_store_disk_used_ratio", "Share of the store's disk in use, from 0 to 1"),
@@ -127,8 +152,12 @@ _ALL = (
     _counter("kourou_requests_refused_total", "Requests refused", "response_code"),
     _counter("kourou_repeats_removed_total", "Repeated sends answered with their original's place"),
     _gauge("kourou_holds", "Pulls that wait for data"),
+    # Ours: the loop
+    _counter("kourou_loop_turns_total", "Turns of the single-writer loop"),
+    _counter("kourou_loop_inputs_total", "Inputs handled in them"),
+    _gauge("kourou_loop_largest_batch", "Most inputs of one turn so far"),
     # Ours: connections
-    _gauge("kourou_peers", "Connected peers", "carrier", services=_BOTH),
+    _gauge("kourou_peers", "Connected peers", "carrier", "listener", services=_BOTH),
     _counter("kourou_frames_in_total", "Frames received", "carrier", services=_BOTH),
     _counter("kourou_frames_out_total", "Frames sent", "carrier", services=_BOTH),
     _counter("kourou_bytes_in_total", "Bytes received", "carrier", unit="bytes", services=_BOTH),

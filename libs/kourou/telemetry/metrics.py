@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SERIES_MAX = 50_000
 """Of one metric. More comes from a label that should not be one; the rest is left out."""
 
+NS_PER_MS = 1_000_000
+
 Labels = Mapping[str, str]
 
 
@@ -37,6 +39,15 @@ class Histogram:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._total = 0.0
+
+    @classmethod
+    def counted(cls, bounds: Sequence[float], counts: Sequence[int], total: float) -> Histogram:
+        """What somebody else has counted: so many a bucket, the last one beyond all bounds."""
+        made = cls(bounds)
+        assert len(counts) == len(made._counts), "one count a bucket, and one beyond"
+        made._counts = list(counts)
+        made._total = total
+        return made
 
     def observe(self, value: float, count: int = 1) -> None:
         """Count a value, `count` times."""
@@ -56,6 +67,30 @@ class Histogram:
             below += count
             found.append(("+Inf" if bound == float("inf") else f"{bound:g}", below))
         return found
+
+
+class Durations:
+    """Counts durations, in integers of nanoseconds; `bounds_ms` are those of its buckets.
+
+    One thread counts, any may look.
+    """
+
+    __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_total_ns")
+
+    def __init__(self, bounds_ms: Sequence[int]) -> None:
+        self._bounds_ms = tuple(bounds_ms)
+        self._bounds_ns = [bound * NS_PER_MS for bound in bounds_ms]
+        self._counts = [0] * (len(self._bounds_ms) + 1)
+        self._total_ns = 0
+
+    def observe(self, duration_ns: int) -> None:
+        """Something took so long."""
+        self._counts[bisect.bisect_left(self._bounds_ns, duration_ns)] += 1
+        self._total_ns += duration_ns
+
+    def histogram(self) -> Histogram:
+        """All of them so far, in milliseconds."""
+        return Histogram.counted(self._bounds_ms, self._counts, self._total_ns / NS_PER_MS)
 
 
 @dataclass(frozen=True, slots=True)

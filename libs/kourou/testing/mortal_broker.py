@@ -78,7 +78,7 @@ class MortalBroker(BrokerService):
         if self._server is not None:
             self._server.close()
         if self._registration is not None:
-            self._registration.registered = dict.fromkeys(self._registration.registered, False)
+            self._registration.forget()
             await self._registration.stop()
         parts = self._parts
         if parts is not None:

@@ -107,7 +107,7 @@ class ZmqServer:
             )
         self.host = host
         self.port = port
-        self._listener = listener
+        self.listener = listener
         self._on_frames = on_frames
         self._on_disconnect = on_disconnect
         self._clock: Clock = clock or SystemClock()
@@ -253,7 +253,7 @@ class ZmqServer:
         address = far_end(descriptor) if descriptor in self._links.standing else None
         if address is None or address[0] != host:
             address = (host, 0)
-        link = Link(routing_id, descriptor, Peer(next_peer_id(), "zmq", address, self._listener))
+        link = Link(routing_id, descriptor, Peer(next_peer_id(), "zmq", address, self.listener))
         former = self._links.add(link)
         if former is not None:
             self._lost.append(former)

@@ -19,7 +19,7 @@ from kourou.engine.appends import LogEnd
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Start
-from kourou.engine.effects import Flush
+from kourou.engine.effects import Flush, Reply
 from kourou.engine.events import Event
 from kourou.engine.inputs import (
     Disconnected,
@@ -43,15 +43,18 @@ from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_broker.address_server import AddressServer
 from kourou_broker.boot import Booted
 from kourou_broker.config import BrokerSettings
 from kourou_broker.config_mirror import ConfigMirror
 from kourou_broker.figures import Figures
 from kourou_broker.hands import Hands
 from kourou_broker.history_hands import HistoryHands
+from kourou_broker.measures import Measures
 from kourou_broker.opening import OpenStore, open_store
 from kourou_broker.projector import Projector
 from kourou_broker.registration import Identity, Registration, told_topics
+from kourou_broker.rpc_latency import TimedReplyTo
 from kourou_broker.tracing import broker_spans, hands_of
 from kourou_broker.wiring import (
     log_flush_of,
@@ -98,12 +101,14 @@ class BrokerService:
         self._parts: _Parts | None = None
         self._server: ZmqServer | None = None
         self._registration: Registration | None = None
+        self._address_server: AddressServer | None = None
         self._projector: Projector | None = None
         self._admin: AdminHttp | None = None
         self._loop: SingleWriterLoop[Input, Any] | None = None
         self._hands: Hands | None = None
         self._history: HistoryHands | None = None
         self._spans: BrokerSpans | None = None
+        self._measures = Measures()
         self._fail: Callable[[BaseException], None] = _nobody
         self._served = False
         self._ready = False
@@ -170,7 +175,7 @@ class BrokerService:
             )
         )
         core = BrokerCore(desks)
-        figures.attach(desks, server, self._spans)
+        figures.attach(desks, server, self._spans, self._measures)
         found.mirror.attach(desks.control, desks.commits)
         self._trouble = found.trouble
         self._parts = _Parts(store, found.mirror, found.events, core, found.booted)
@@ -186,6 +191,7 @@ class BrokerService:
             announce=self._announce,
             failed=self._fail,
             events_projected=lambda: self._projector.projected if self._projector else 0,
+            measures=self._measures,
         )
         self._hands = hands
         performers = hands.performers()
@@ -195,14 +201,16 @@ class BrokerService:
             flush=lambda: performers[Flush](Flush()),
             post=self._post,
         )
+        timed = {Reply: self._measures.rpc.watching(performers[Reply])}
         self._loop = SingleWriterLoop(
             core,
-            {**performers, **self._history.performers()},
+            {**performers, **self._history.performers(), **timed},
             self._clock,
             on_failure=self._fail,
             refuse=self._refuse,
             inbox_inputs_max=settings.inbox_inputs_max,
         )
+        self._measures.loop = self._loop.statistics
         self._figures = figures
 
     async def serve(self) -> Mapping[str, str]:
@@ -220,17 +228,30 @@ class BrokerService:
             self._projector.start()
         parts.mirror.start()
         self._served = self._ready = True
-        addresses = self.settings.name_server_endpoints
-        if addresses:
-            self._registration = self._register_with(addresses)
-            self._registration.start()
-            await self._registration.first(REGISTER_WAIT_S)
-        else:
-            _log.warning("namesrvAddr is not set: clients find this broker through no name server")
+        await self._find_name_servers()
         listening = {"zmq": f"tcp://{self._dial()}"}
         if self._admin is not None:
             listening["admin"] = f"http://{self._admin.address}"
         return listening
+
+    async def _find_name_servers(self) -> None:
+        addresses, url = self.settings.name_server_endpoints, self.settings.name_server_list_url
+        if not addresses and not url:
+            _log.warning("namesrvAddr is not set: clients find this broker through no name server")
+            return
+        self._registration = self._register_with(addresses)
+        self._registration.start()
+        if url:
+            self._address_server = AddressServer(url, self._registration.follow)
+            self._address_server.start()
+            await self._address_server.first(REGISTER_WAIT_S)
+        await self._registration.first(REGISTER_WAIT_S)
+
+    async def _leave_name_servers(self) -> None:
+        if self._address_server is not None:
+            await self._address_server.stop()
+        if self._registration is not None:
+            await self._registration.stop()
 
     async def _record_start(self, parts: _Parts) -> None:
         """Append what was imported and what a broker makes for itself, before anybody asks."""
@@ -283,9 +304,8 @@ class BrokerService:
     async def drain(self) -> None:
         """Leave the name servers, finish what is under way, take nothing new."""
         self._ready = False
-        if self._registration is not None:
-            await self._registration.stop()
-            self._registration = None
+        await self._leave_name_servers()
+        self._address_server = self._registration = None
         if self._server is not None:
             self._server.pause()
         desks = self._parts.core.desks if self._parts else None
@@ -299,8 +319,7 @@ class BrokerService:
         """Record progress, flush and close everything."""
         if self._admin is not None:
             await self._admin.stop()
-        if self._registration is not None:
-            await self._registration.stop()
+        await self._leave_name_servers()
         if self._loop is not None:
             self._loop.stop()
         if self._history is not None:
@@ -338,13 +357,16 @@ class BrokerService:
 
     def _arrived(self, frames: list[Inbound]) -> None:
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        arrived_ns = self._measures.rpc.arrived()
         received: list[Received] = []
         for inbound in frames:
             frame = inbound.frame
             if frame.kind is Kind.REPLY:
                 continue  # an answer to a notice; nobody waits for it
             oneway = frame.kind is not Kind.REQUEST
-            to = ReplyTo(inbound.peer, frame.correlation, oneway, frame.trace)
+            to = TimedReplyTo(
+                inbound.peer, frame.correlation, oneway, frame.trace, frame.code, arrived_ns
+            )
             try:
                 request = decode_request(frame)
                 if Answerer.BROKER not in REQUESTS[request.code].answered_by:
@@ -362,6 +384,7 @@ class BrokerService:
                 self._answer(early.to, Code.SERVICE_NOT_AVAILABLE, STARTING)
         else:
             self._admit(self._loop, received)
+        self._measures.rpc.handled()
 
     def _admit(self, loop: SingleWriterLoop[Input, Any], received: list[Received]) -> None:
         if self._spans is None:
@@ -384,6 +407,7 @@ class BrokerService:
         if not to.oneway and self._server is not None:
             head = encode_reply(to.correlation, code, remark, trace=to.trace or NO_TRACE)
             self._server.send(to.peer, (head,))
+            self._measures.rpc.answered(to, code)
 
     def _post(self, item: Input) -> None:
         if self._loop is not None:
@@ -432,6 +456,7 @@ class BrokerService:
                 "behind": self._projector.behind if self._projector else 0,
                 "trouble": self._projector.trouble if self._projector else self._trouble,
             },
+            "name_servers": {} if self._registration is None else self._registration.registered,
             "history": {} if self._history is None else self._history.statistics(),
         }
 

@@ -16,6 +16,7 @@ from kourou.clock import Clock
 from kourou.engine.desks import Desks
 from kourou.store.store import Store
 from kourou.transport.zmq_server import ZmqServer
+from kourou_broker.measures import Measures
 from kourou_broker.metrics import broker_metrics
 
 if TYPE_CHECKING:
@@ -33,10 +34,18 @@ class Figures:
         self._desks: Desks | None = None
         self._server: ZmqServer | None = None
         self._spans: BrokerSpans | None = None
+        self._measures = Measures()
 
-    def attach(self, desks: Desks, server: ZmqServer, spans: BrokerSpans | None = None) -> None:
+    def attach(
+        self,
+        desks: Desks,
+        server: ZmqServer,
+        spans: BrokerSpans | None = None,
+        measures: Measures | None = None,
+    ) -> None:
         """The parts that were made after this."""
         self._spans = spans
+        self._measures = measures or self._measures
         self._desks = desks
         self._server = server
 
@@ -91,4 +100,4 @@ class Figures:
         """The Prometheus page."""
         assert self._desks is not None
         assert self._server is not None
-        return broker_metrics(self._desks, self._store, self._server, self._spans)
+        return broker_metrics(self._desks, self._store, self._server, self._measures, self._spans)

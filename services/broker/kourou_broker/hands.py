@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from kourou.clock import Clock
@@ -36,6 +37,7 @@ from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.protocol.frames import NO_TRACE, Kind, encode_reply, encode_request
 from kourou.store.flush_schedule import WRITE_OUT, FlushPolicy, FlushSchedule
 from kourou.store.store import Store
+from kourou_broker.measures import Measures
 from kourou_broker.retention_hands import RetentionHands
 from kourou_broker.write_out_hands import WriteOutHands
 
@@ -70,7 +72,9 @@ class Hands:
         announce: Callable[[], None],
         failed: Callable[[BaseException], None],
         events_projected: Callable[[], int | None] = lambda: None,
+        measures: Measures | None = None,
     ) -> None:
+        self._measures = measures or Measures()
         self._store = store
         self._clock = clock
         self._transmit = transmit
@@ -210,7 +214,7 @@ class Hands:
 
     def _flush_store(self) -> int:
         """In the flush thread: make what was written durable; the position it reaches to."""
-        return self._store.flush()
+        return self._measures.flush(self._store.flush)
 
     async def _checkpoint_in_thread(self) -> None:
         """Queues, index and recovery point to disk, so that a restart has little to walk."""
@@ -234,7 +238,7 @@ class Hands:
         """Planned here, saved in the flush thread: in the order in which they were planned."""
         plan = self._store.plan_checkpoint()
         await asyncio.get_running_loop().run_in_executor(
-            self._flusher, self._store.save_checkpoint, plan
+            self._flusher, self._measures.checkpoint, partial(self._store.save_checkpoint, plan)
         )
 
     def tick(self) -> None:

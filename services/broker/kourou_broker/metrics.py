@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kourou.engine.desks import Desks
+from kourou.engine.traffic import SIZE_BOUNDS
 from kourou.model.names import RETRY_PREFIX
 from kourou.store.store import Store
-from kourou.telemetry.metrics import Family, Labels, expose
+from kourou.telemetry.metrics import Family, Histogram, Labels, expose
 from kourou.transport.zmq_server import ZmqServer
+from kourou_broker.measures import Measures
 
 if TYPE_CHECKING:
     from kourou_broker.spans import BrokerSpans
@@ -27,7 +29,11 @@ Sample = tuple[Labels, float]
 
 
 def broker_metrics(
-    desks: Desks, store: Store, server: ZmqServer, spans: BrokerSpans | None = None
+    desks: Desks,
+    store: Store,
+    server: ZmqServer,
+    measures: Measures,
+    spans: BrokerSpans | None = None,
 ) -> bytes:
     """The page of one broker, as of now."""
     policy = desks.policy
@@ -42,6 +48,7 @@ def broker_metrics(
             *_state(base, desks),
             *_disk(base, store),
             *_retention(base, desks, store),
+            *_measured(base, measures),
             *_zmq(base, server),
             *(() if spans is None else spans.families(base)),
         ]
@@ -52,6 +59,11 @@ def _traffic(base: Base, desks: Desks) -> Iterator[Family]:
     traffic = desks.traffic
     yield Family.counter("rocketmq_messages_in_total", "", _by_topic(base, traffic.messages_in))
     yield Family.counter("rocketmq_throughput_in_total", "", _by_topic(base, traffic.bytes_in))
+    sizes = [
+        (_topic(base, topic), Histogram.counted(SIZE_BOUNDS, counts, traffic.bytes_in[topic]))
+        for topic, counts in traffic.sizes_in.items()
+    ]
+    yield Family.histogram("rocketmq_message_size", "", sizes)
     yield Family.counter("rocketmq_messages_out_total", "", _by_group(base, traffic.messages_out))
     yield Family.counter("rocketmq_throughput_out_total", "", _by_group(base, traffic.bytes_out))
     refused = [
@@ -101,10 +113,23 @@ def _retention(base: Base, desks: Desks, store: Store) -> Iterator[Family]:
     yield Family.counter("kourou_clock_steps_total", "", [(base, store.ages.steps)])
 
 
+def _measured(base: Base, measures: Measures) -> Iterator[Family]:
+    loop = measures.loop()
+    yield Family.counter("kourou_loop_turns_total", "", [(base, loop.get("turns", 0))])
+    yield Family.counter("kourou_loop_inputs_total", "", [(base, loop.get("inputs", 0))])
+    yield Family.gauge("kourou_loop_largest_batch", "", [(base, loop.get("largest_batch", 0))])
+    yield Family.histogram("rocketmq_rpc_latency", "", list(measures.rpc.samples(base)))
+    for name, durations in (
+        ("kourou_store_flush_latency", measures.flushes),
+        ("kourou_store_checkpoint_latency", measures.checkpoints),
+    ):
+        yield Family.histogram(name, "", [(base, durations.histogram())])
+
+
 def _zmq(base: Base, server: ZmqServer) -> Iterator[Family]:
     labels = {"carrier": "zmq", **base}
     told = server.statistics()
-    yield Family.gauge("kourou_peers", "", [(labels, told.peers)])
+    yield Family.gauge("kourou_peers", "", [({"listener": server.listener, **labels}, told.peers)])
     yield Family.gauge("kourou_peer_queue_bytes", "", [(labels, told.queued_bytes)])
     for name, value in (
         ("kourou_frames_in_total", told.frames_in),
@@ -118,10 +143,11 @@ def _zmq(base: Base, server: ZmqServer) -> Iterator[Family]:
 
 
 def _by_topic(base: Base, counts: Mapping[str, int]) -> list[Sample]:
-    return [
-        ({"topic": topic, "message_type": "normal", **base}, count)
-        for topic, count in counts.items()
-    ]
+    return [(_topic(base, topic), count) for topic, count in counts.items()]
+
+
+def _topic(base: Base, topic: str) -> dict[str, str]:
+    return {"topic": topic, "message_type": "normal", **base}
 
 
 def _by_group(base: Base, counts: Mapping[tuple[str, str], int]) -> list[Sample]:

@@ -19,12 +19,14 @@ from kourou.client.discovery import zmq_endpoint
 from kourou.errors import ConfigError
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import SAME, setting
+from kourou_broker.address_server import list_url
 
 ZMQ_PORT_SHIFT = 10_000
 FIRST_PORT = 10_911
 PORT_STEP = 20
 FIRST_ADMIN_PORT = 18_081
 
+_DOMAIN = r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
 
 
@@ -103,10 +105,23 @@ class NetworkKeys(ProcessKeys):
     fetch_namesrv_addr: bool = setting(
         False,
         "fetchNamesrvAddrByAddressServer",
-        "Ask an HTTP server for the name servers",
+        "If namesrvAddr is empty: ask rmqAddressServerDomain for the name servers, every 2 minutes",
         seed=SAME,
         rocketmq=SAME,
-        without_effect=True,
+    )
+    address_server: str | None = setting(
+        None,
+        "rmqAddressServerDomain",
+        "That HTTP server, host or host:port; the port is 8080 unless it says so",
+        rocketmq="jmenv.tbsite.net",
+        pattern=_DOMAIN,
+    )
+    address_server_group: str = setting(
+        "nsaddr",
+        "rmqAddressServerSubGroup",
+        "The name of the list there: GET /rocketmq/nsaddr",
+        rocketmq=SAME,
+        pattern="[A-Za-z0-9._-]{1,255}",
     )
     register_period_ms: int = setting(
         30_000,
@@ -200,6 +215,19 @@ class NetworkKeys(ProcessKeys):
         self.listeners("")
         self.zmq_bind_address  # noqa: B018 - raises if a port does not fit
         self.name_server_endpoints  # noqa: B018 - raises for what is no address
+        if self.fetch_namesrv_addr and not self.name_server_addresses and not self.address_server:
+            raise ConfigError(
+                "fetchNamesrvAddrByAddressServer=true, and nothing says which server that is",
+                hint="set rmqAddressServerDomain; RocketMQ's default, jmenv.tbsite.net, is a host "
+                "of strangers unless your /etc/hosts says otherwise",
+            )
+
+    @property
+    def name_server_list_url(self) -> str:
+        """Where the address server has its list; "" if it is not to be asked."""
+        if not self.fetch_namesrv_addr or self.name_server_addresses or not self.address_server:
+            return ""
+        return list_url(self.address_server, self.address_server_group)
 
     @property
     def name_server_addresses(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Telling every name server which topics are here, every 30 seconds and whenever they change.
 
 Lives here: one connection and one task per name server; registering, and leaving.
-May not live here: what a name server does with it.
+May not live here: what a name server does with it, where the list of them comes from
+(kourou_broker.address_server, or a setting).
 
 State: soft. A name server that cannot be reached is tried again with the next registration; the
 broker serves all the same.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
@@ -25,6 +26,7 @@ from kourou.transport.zmq_client import ZmqConnection
 _log = logging.getLogger("kourou.broker")
 
 CONNECT_WAIT_MS = 3_000
+LEAVE_TIMEOUT_MS = 1_000
 RETRY_S = 1.0
 """After a failed registration: name server and broker are often started together."""
 
@@ -61,8 +63,22 @@ def told_topics(control: ControlState, permission: int) -> tuple[list[TopicConfi
     ], version
 
 
+@dataclass(slots=True, eq=False)
+class _NameServer:
+    """One of them. `wanted` is set when it shall be told at once."""
+
+    address: str
+    connection: ZmqConnection
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    registered: bool = False
+
+
 class Registration:
-    """Registers with all name servers of a list."""
+    """Registers with all name servers of a list; `follow` gives it another list.
+
+    Addresses are `host:port` of ZeroMQ listeners.
+    """
 
     def __init__(
         self,
@@ -73,63 +89,76 @@ class Registration:
         period_ms: int,
         timeout_ms: int,
     ) -> None:
-        self._addresses = addresses
+        self._first_addresses = addresses
         self._identity = identity
         self._topics = topics
         self._period_s = period_ms / 1_000
         self._timeout_ms = timeout_ms
-        self._connections: dict[str, ZmqConnection] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._wanted: dict[str, asyncio.Event] = {}
+        self._servers: dict[str, _NameServer] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._known = asyncio.Event()
-        self.registered: dict[str, bool] = dict.fromkeys(addresses, False)
+
+    @property
+    def registered(self) -> dict[str, bool]:
+        """Each name server of the list, and whether it knows this broker."""
+        return {address: server.registered for address, server in self._servers.items()}
 
     def start(self) -> None:
         """Begin to register, on the running loop."""
-        for address in self._addresses:
-            self._connections[address] = ZmqConnection(address, connect_wait_ms=CONNECT_WAIT_MS)
-            self._wanted[address] = asyncio.Event()
-            self._tasks.append(asyncio.create_task(self._keep_registered(address)))
+        self.follow(self._first_addresses)
+
+    def follow(self, addresses: Sequence[str]) -> None:
+        """Register with these: begin with new ones, leave those that are not among them."""
+        for address in [known for known in self._servers if known not in addresses]:
+            server = self._servers.pop(address)
+            task = asyncio.create_task(self._leave(server))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+        for address in addresses:
+            if address not in self._servers:
+                connection = ZmqConnection(address, connect_wait_ms=CONNECT_WAIT_MS)
+                server = self._servers[address] = _NameServer(address, connection)
+                server.task = asyncio.create_task(self._keep_registered(server))
 
     def announce(self) -> None:
         """Topics changed: register now. Announcements of one turn travel together."""
-        for wanted in self._wanted.values():
-            wanted.set()
+        for server in self._servers.values():
+            server.wanted.set()
 
     async def first(self, timeout_s: float) -> None:
-        """Wait until some name server knows this broker, or the time is up."""
+        """Wait until some name server of the list knows this broker, or the time is up."""
+        if not self._servers:
+            return
         try:
             async with asyncio.timeout(timeout_s):
                 await self._known.wait()
         except TimeoutError:
             _log.warning(
                 "no name server knows this broker yet; it goes on trying %s",
-                ", ".join(self._addresses),
+                ", ".join(self._servers),
             )
+
+    def forget(self) -> None:
+        """No name server is to be told of the end."""
+        for server in self._servers.values():
+            server.registered = False
 
     async def stop(self) -> None:
         """Leave every name server that can be reached, and close."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(self._leave(address) for address in self._addresses))
-        for connection in self._connections.values():
-            connection.close()
-        self._tasks.clear()
-        self._connections.clear()
+        self.follow(())
+        await asyncio.gather(*self._leaving)
 
-    async def _keep_registered(self, address: str) -> None:
-        wanted = self._wanted[address]
+    async def _keep_registered(self, server: _NameServer) -> None:
         while True:
-            wanted.clear()
-            done = await self._register(address)
+            server.wanted.clear()
+            done = await self._register(server)
             try:
                 async with asyncio.timeout(self._period_s if done else RETRY_S):
-                    await wanted.wait()
+                    await server.wanted.wait()
             except TimeoutError:
                 continue
 
-    async def _register(self, address: str) -> bool:
+    async def _register(self, server: _NameServer) -> bool:
         me = self._identity
         topics, version = self._topics()
         request = RegisterBroker(
@@ -142,29 +171,30 @@ class Registration:
         )
         body = encode_registration(BrokerRegistration(tuple(topics), version))
         try:
-            reply = await self._connections[address].request(
+            reply = await server.connection.request(
                 request, body=(body,), timeout_ms=self._timeout_ms
             )
         except KourouError as error:
-            self._note(address, done=False, why=str(error))
+            self._note(server, done=False, why=str(error))
             return False
         done = reply.code == Code.SUCCESS
-        self._note(address, done=done, why=reply.remark)
+        self._note(server, done=done, why=reply.remark)
         return done
 
-    def _note(self, address: str, *, done: bool, why: str) -> None:
-        if done and not self.registered[address]:
-            _log.info("registered with the name server %s", address)
-        elif not done and self.registered[address]:
-            _log.warning("the name server %s does not answer: %s", address, why)
-        self.registered[address] = done
+    def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
+        if done and not server.registered:
+            _log.info("registered with the name server %s", server.address)
+        elif not done and server.registered:
+            _log.warning("the name server %s does not answer: %s", server.address, why)
+        server.registered = done
         if done:
             self._known.set()
 
-    async def _leave(self, address: str) -> None:
-        if not self.registered[address]:
-            return
-        self.registered[address] = False
+    async def _leave(self, server: _NameServer) -> None:
+        """Stop registering there, and say so if it knows this broker."""
+        if server.task is not None:
+            server.task.cancel()
+            await asyncio.gather(server.task, return_exceptions=True)
         me = self._identity
         request = UnregisterBroker(
             broker_name=me.broker_name,
@@ -173,6 +203,9 @@ class Registration:
             broker_id=me.broker_id,
         )
         try:
-            await self._connections[address].request(request, timeout_ms=1_000)
+            if server.registered:
+                await server.connection.request(request, timeout_ms=LEAVE_TIMEOUT_MS)
         except KourouError as error:
-            _log.warning("could not leave the name server %s: %s", address, error)
+            _log.warning("could not leave the name server %s: %s", server.address, error)
+        finally:
+            server.connection.close()

@@ -123,7 +123,7 @@ class StoreKeys:
     message_index_safe: bool = setting(
         False,
         "messageIndexSafe",
-        "Flush the index with every checkpoint, so none is rebuilt",
+        "No key is lost by a crash: always so here, whatever this says",
         seed=SAME,
         rocketmq=SAME,
         without_effect=True,

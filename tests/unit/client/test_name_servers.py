@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 
@@ -11,9 +10,11 @@ import pytest
 
 from kourou.client.connections import Connections
 from kourou.client.discovery import NameServers
-from kourou.client.name_servers import NameServerChoice, fetch_list
-from kourou.errors import Code, Rejected, TopicNotFound, Unavailable, UnknownOutcome
+from kourou.client.name_server_list import fetch_list
+from kourou.client.name_servers import NameServerChoice
+from kourou.errors import Code, TopicNotFound, UnknownOutcome
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetRouteInfoByTopic
+from kourou.testing.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
 
 THREE = ("n1:19876", "n2:19876", "n3:19876")
 ASK = GetRouteInfoByTopic(topic="TBW102")
@@ -126,65 +127,11 @@ async def test_without_a_list_nothing_is_known(choose):
         await choice.ask(ASK)
 
 
-class ListServer:
-    """An HTTP server of raw answers, one after the other; the last one is given again and again."""
-
-    def __init__(self, answers):
-        self.answers = list(answers)
-        self.asked = 0
-        self.exhausted = asyncio.Event()
-        self.url = ""
-
-    async def answer(self, reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(self.answers[min(self.asked, len(self.answers) - 1)])
-        self.asked += 1
-        if self.asked > len(self.answers):
-            self.exhausted.set()  # so the last answer has been read once
-        writer.close()
-
-    @contextlib.asynccontextmanager
-    async def running(self):
-        async with await asyncio.start_server(self.answer, "127.0.0.1", 0) as server:
-            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/list"
-            yield self
-
-
-def answer_of(body, *, status=b"200 OK", length=None):
-    length = len(body) if length is None else length
-    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, length, body)
-
-
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-BAD_ANSWERS = {
-    "garbage": b"\x00\xff\xfe no http at all\r\n\r\n",
-    "nothing": b"",
-    "truncated": answer_of(b"n1:9876", length=15),
-    "empty": answer_of(b"", length=15),
-    "huge": answer_of(b"n1:9876;" * 100_000),
-    "endless": b"HTTP/1.0 200 OK\r\n\r\n" + b"n1:9876;" * 100_000,
-    "chunk": CHUNKED + b"zz\r\nn1:9876",
-    "half a chunk": CHUNKED + b"f\r\nn1:9876;",
-    "500": answer_of(b"n1:9876", status=b"500 Internal Server Error"),
-    "no text": answer_of(b"n1:\xff\xfe"),
-    "long header": b"HTTP/1.0 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\nn1:9876",
-}
-
-
-@pytest.mark.feature("F033")
-@pytest.mark.parametrize("name", BAD_ANSWERS)
-async def test_an_answer_that_is_not_whole_is_refused(name):
-    async with ListServer([BAD_ANSWERS[name]]).running() as server:
-        with pytest.raises(Unavailable, match="gave"):
-            await asyncio.to_thread(fetch_list, server.url)
-
-
 @pytest.mark.fault
 @pytest.mark.feature("F033")
 async def test_no_answer_of_a_list_server_ends_the_refreshing(choose, caplog):
     caplog.set_level(logging.INFO, "kourou.client")
-    pages = [answer_of(b"<html>captive portal</html>"), answer_of(b"  \n")]
-    answers = [answer_of(b"old:9876"), *BAD_ANSWERS.values(), *pages]
+    answers = [answer_of(b"old:9876"), *BAD_ANSWERS.values(), *PAGES]
     async with ListServer([*answers, answer_of(b"new:9876")]).running() as server:
         kept = []
         loop = asyncio.get_running_loop()
@@ -202,17 +149,3 @@ async def test_no_answer_of_a_list_server_ends_the_refreshing(choose, caplog):
     assert len(said) == 2, "once when it begins to fail, once when it ends"
     assert "cannot be read, staying with old:9876" in said[0]
     assert "can be read again" in said[1]
-
-
-@pytest.mark.feature("F033")
-async def test_fetching_by_http():
-    async def answer(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\na:1;b:2\n")
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        text = await asyncio.to_thread(fetch_list, f"http://127.0.0.1:{port}/list")
-    assert text == "a:1;b:2\n"
-    assert not issubclass(OSError, Rejected)

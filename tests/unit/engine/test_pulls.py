@@ -261,6 +261,28 @@ def test_only_read_queues_can_be_read(engine, draft, records, group) -> None:
     assert "lost to consumers" in refused.remark
 
 
+@pytest.mark.feature("F046")
+def test_write_queues_hold_messages_and_read_queues_hold_progress(
+    engine, draft, records, group
+) -> None:
+    def lane(queue_id: int) -> Reply:
+        return engine.ask(*records([draft(queue_id=queue_id)], lanes=[("orders", queue_id)]))
+
+    engine.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=6, write_queue_nums=3, perm=6))
+    for queue_id in range(3):
+        assert lane(queue_id).header.lane_codes == [Code.SUCCESS]
+    assert engine.core.desks.view.queue_ids("orders") == [0, 1, 2]
+    assert lane(3).header.lane_codes == [Code.SYSTEM_ERROR], "a read queue takes no messages"
+    for queue_id in range(6):
+        commit = UpdateConsumerOffset(
+            consumer_group="g", topic="orders", queue_id=queue_id, commit_offset=queue_id
+        )
+        assert engine.ask(commit).code == Code.SUCCESS
+    found = [engine.core.desks.commits.offset("g", "orders", queue_id) for queue_id in range(6)]
+    assert found == [0, 1, 2, 3, 4, 5]
+    assert engine.core.desks.view.queue_ids("orders") == [0, 1, 2], "and has no files"
+
+
 def test_who_may_not_read_is_told_why(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
     assert engine.ask(pull(topic="nowhere")).code == Code.TOPIC_NOT_EXIST

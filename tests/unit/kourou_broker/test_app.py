@@ -32,6 +32,7 @@ from kourou.service import clear_text
 from kourou.service.admin_http import AdminHttp
 from kourou.store.config_files import TOPICS
 from kourou.store.config_json import TopicTable, encode_topics
+from kourou.testing.list_server import ListServer, answer_of
 from kourou.transport import zmq_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound
@@ -255,6 +256,37 @@ async def test_it_registers_with_the_name_servers_that_are_named(tmp_path) -> No
             assert [request.broker_name for request in heard] == ["broker-a"]
     finally:
         name_server.close()
+
+
+@pytest.mark.feature("F334")
+async def test_it_registers_with_the_name_servers_that_the_address_server_lists(
+    tmp_path, caplog
+) -> None:
+    heard: list[str] = []
+
+    def answer(frames: list[Inbound]) -> None:
+        for inbound in frames:
+            heard.append(type(decode_request(inbound.frame)).__name__)
+            head = encode_reply(inbound.frame.correlation, Code.SUCCESS)
+            name_server.send(inbound.peer, (head,))
+
+    name_server = zmq_server.ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
+    name_server.start()
+    try:
+        async with ListServer([answer_of(name_server.address.encode())]).running() as http:
+            asks = {"fetch_namesrv_addr": True, "address_server": http.address}
+            async with running(settings(tmp_path, **asks)) as (service, _):
+                assert service._statistics()["name_servers"] == {name_server.address: True}
+                assert heard == ["RegisterBroker"]
+            assert heard == ["RegisterBroker", "UnregisterBroker"]
+            assert http.paths == ["/rocketmq/nsaddr"]
+    finally:
+        name_server.close()
+    async with running(settings(tmp_path, **asks)) as (service, connection):
+        assert "through no name server" in caplog.text, "it says so, and serves all the same"
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=5_000)
+        assert reply.code == Code.SUCCESS
+        assert service._statistics()["name_servers"] == {}
 
 
 async def test_without_its_database_the_broker_serves(tmp_path) -> None:

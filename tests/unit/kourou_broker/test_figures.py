@@ -12,7 +12,8 @@ def figures(site) -> Figures:
     made = Figures(site.store, site.clock)
     desks = site.desks()
     made.attach(desks, ZmqServer("127.0.0.1:0", lambda _frames: None, lambda _peer: None))
-    desks.traffic.taken("orders", 3, 300)
+    for size in (50, 150, 100):
+        desks.traffic.taken("orders", size)
     desks.traffic.out("orders", "g", 2, 200)
     return made
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from kourou.engine.events import GroupPut, ProgressRecorded, TopicPut
+from kourou.engine.peer import Peer
+from kourou.errors import Code
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record import encode_draft
 from kourou.telemetry.metric_table import METRICS
 from kourou.transport.zmq_server import ZmqServer
+from kourou_broker.measures import Measures
 from kourou_broker.metrics import broker_metrics
+from kourou_broker.rpc_latency import TimedReplyTo
 
 
-def page(site, desks) -> dict[str, float]:
-    server = ZmqServer("127.0.0.1:0", lambda _frames: None, lambda _peer: None)
-    text = broker_metrics(desks, site.store, server).decode()
+def page(site, desks, measures=None) -> dict[str, float]:
+    server = ZmqServer("127.0.0.1:0", lambda _frames: None, lambda _peer: None, listener="lan")
+    text = broker_metrics(desks, site.store, server, measures or Measures()).decode()
     found = {}
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -36,14 +43,20 @@ def value(found: dict[str, float], name: str, **labels: str) -> float:
 
 def test_traffic_by_topic_and_group(site) -> None:
     desks = site.desks()
-    desks.traffic.taken("orders", 3, 300)
+    for size in (50, 150, 100, 5_000):
+        desks.traffic.taken("orders", size)
     desks.traffic.out("%RETRY%g", "g", 2, 200)
     desks.traffic.refuse(13)
     desks.traffic.repeats_removed = 5
     found = page(site, desks)
     who = {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}
-    assert value(found, "rocketmq_messages_in_total", topic="orders", **who) == 3
-    assert value(found, "rocketmq_throughput_in_total", topic="orders", **who) == 300
+    assert value(found, "rocketmq_messages_in_total", topic="orders", **who) == 4
+    assert value(found, "rocketmq_throughput_in_total", topic="orders", **who) == 5_300
+    size = "rocketmq_message_size"
+    assert value(found, f"{size}_bucket", topic="orders", le="1024", **who) == 3
+    assert value(found, f"{size}_bucket", topic="orders", le="4096", **who) == 3
+    assert value(found, f"{size}_bucket", topic="orders", le="524288", **who) == 4
+    assert value(found, f"{size}_sum", topic="orders", **who) == 5_300
     assert value(found, "rocketmq_messages_out_total", consumer_group="g", is_retry="true") == 2
     assert value(found, "kourou_requests_refused_total", response_code="13") == 1
     assert value(found, "kourou_repeats_removed_total") == 5
@@ -78,8 +91,8 @@ def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
 
 def test_every_name_is_in_the_table(site) -> None:
     for sample in page(site, site.desks()):
-        name = sample.split("{")[0]
-        assert name in METRICS or name.removesuffix("_total") in METRICS
+        name = re.sub(r"_(bucket|count|sum)$", "", sample.split("{")[0])
+        assert name in METRICS
 
 
 def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
@@ -97,3 +110,30 @@ def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
     assert value(found, "kourou_retention_unread_deleted_total", topic="orders") == 7
     assert value(found, "kourou_retention_unread_expiring_messages", is_retry="true") == 5
     assert value(found, "kourou_clock_steps_total") == 2
+
+
+def test_what_a_broker_measures_of_itself(site) -> None:
+    times = iter(range(0, 1 << 40, 4_000_000))
+    measures = Measures(lambda: next(times))
+    assert measures.flush(lambda: 7) == 7
+    assert measures.checkpoint(lambda: None) is None
+    with pytest.raises(OSError, match="no"):
+        measures.flush(fails)
+    measures.loop = lambda: {"turns": 5, "inputs": 9, "largest_batch": 3, "waiting": 0}
+    peer = Peer(1, "zmq", ("127.0.0.1", 5))
+    measures.rpc.answered(TimedReplyTo(peer, 1, False, b"", SendRecords.code, 0), Code.SUCCESS)
+    found = page(site, site.desks(), measures)
+    for name in ("kourou_store_flush_latency", "kourou_store_checkpoint_latency"):
+        assert value(found, f"{name}_bucket", le="3") == 0
+        assert value(found, f"{name}_bucket", le="5") == 1
+        assert value(found, f"{name}_sum") == 4
+    assert value(found, "kourou_loop_turns_total") == 5
+    assert value(found, "kourou_loop_inputs_total") == 9
+    assert value(found, "kourou_loop_largest_batch") == 3
+    labels = {"request_code": "send_records", "response_code": "success"}
+    assert value(found, "rocketmq_rpc_latency_count", protocol_type="zmq", **labels) == 1
+    assert value(found, "kourou_peers", carrier="zmq", listener="lan") == 0
+
+
+def fails() -> None:
+    raise OSError("no")

@@ -6,6 +6,8 @@ import ipaddress
 
 import pytest
 
+from kourou.errors import ConfigError
+from kourou.service.setting import settings_of
 from kourou_broker.config import BrokerSettings
 
 
@@ -59,3 +61,25 @@ def test_listeners_as_the_name_server_is_told() -> None:
         "zmq:host": "127.0.0.1:30911",
     }
     assert BrokerSettings().listeners("h:1") == {"zmq:internal": "h:1"}
+
+
+@pytest.mark.feature("F334")
+def test_the_address_server_is_asked_only_if_that_was_said() -> None:
+    asks = {"fetch_namesrv_addr": True, "address_server": "lists.example"}
+    url = "http://lists.example:8080/rocketmq/nsaddr"
+    assert BrokerSettings(**asks).name_server_list_url == url
+    assert BrokerSettings(address_server="lists.example").name_server_list_url == ""
+    named = BrokerSettings(**asks, namesrv_addr="10.0.0.1:9876")
+    assert named.name_server_list_url == "", "as at RocketMQ, what is named wins"
+    assert BrokerSettings(fetch_namesrv_addr=True, namesrv_addr="n:1").name_server_list_url == ""
+    with pytest.raises(ConfigError, match="which server that is"):
+        BrokerSettings(fetch_namesrv_addr=True)
+
+
+@pytest.mark.parametrize("text", ["http://lists", "lists/x", "lists:port", "a b", "[::1", "::1"])
+def test_an_address_server_is_a_host(text: str) -> None:
+    (domain,) = (one for one in settings_of(BrokerSettings) if one.attribute == "address_server")
+    assert domain.parse("lists.example:81") == "lists.example:81"
+    assert domain.parse("[::1]:81") == "[::1]:81"
+    with pytest.raises(ConfigError, match="rmqAddressServerDomain"):
+        domain.parse(text)

@@ -159,6 +159,52 @@ async def test_it_leaves_once(make) -> None:
     assert sum(isinstance(each, UnregisterBroker) for each in heard) == 1
 
 
+@pytest.mark.feature("F334")
+async def test_another_list_is_followed(make) -> None:
+    one = make("a", "b")
+    one.start()
+    await one.first(1)
+    first = dict(NameServer.servers)
+    for server in first.values():
+        await server.count(1)
+    one.follow(["b", "c"])
+    assert set(one.registered) == {"b", "c"}
+    await NameServer.servers["c"].count(1)
+    await first["a"].count(2)
+    assert [type(each) for each in first["a"].heard] == [RegisterBroker, UnregisterBroker]
+    assert NameServer.servers["b"] is first["b"], "who stays is not dialled again"
+    one.announce()
+    await NameServer.servers["b"].count(2)
+    await NameServer.servers["c"].count(2)
+    assert len(first["a"].heard) == 2, "who was left is told nothing more"
+    one.follow(["a", "b"])
+    await NameServer.servers["a"].count(1)
+    assert NameServer.servers["a"] is not first["a"]
+    await one.stop()
+    assert first["a"].closed
+    for server in NameServer.servers.values():
+        assert server.closed
+        assert isinstance(server.heard[-1], UnregisterBroker)
+
+
+async def test_a_list_may_come_later_and_its_name_servers_may_be_dead(make, caplog) -> None:
+    one = make()
+    one.start()
+    await one.first(1)
+    one.follow(["a"])
+    NameServer.servers["a"].up = False
+    await NameServer.servers["a"].count(2)
+    one.follow(["b"])
+    await NameServer.servers["b"].count(1)
+    await one.first(1)
+    assert one.registered == {"b": True}
+    one.forget()
+    await one.stop()
+    for server in NameServer.servers.values():
+        assert server.closed
+        assert not any(isinstance(each, UnregisterBroker) for each in server.heard)
+
+
 @pytest.mark.feature("F052", "F034")
 def test_no_topic_allows_more_than_the_broker() -> None:
     from kourou.engine.control import evolve

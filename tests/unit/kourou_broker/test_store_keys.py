@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou_broker.config import BrokerSettings
+from kourou.service.command_line import parse_arguments
+from kourou.store.paths import StorePaths
+from kourou_broker.config import BrokerSettings, load_broker_settings
 from kourou_broker.store_keys import FlushDiskType
+from kourou_broker.wiring import store_settings_of
 
 
 def test_flushing() -> None:
@@ -20,6 +23,24 @@ def test_flushing() -> None:
 def test_hours() -> None:
     assert BrokerSettings().delete_hours == (4,)
     assert BrokerSettings(delete_when="02;14").delete_hours == (2, 14)
+
+
+@pytest.mark.feature("F059")
+def test_the_store_is_in_the_home_directory_unless_it_is_told_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    arguments = parse_arguments("kourou broker", "", [])
+    store = store_settings_of(load_broker_settings(arguments, {}).settings)
+    paths = StorePaths.under(store.root, store.commit_log)
+    assert paths.root == tmp_path / "store"
+    assert paths.commit_log == tmp_path / "store" / "commitlog"
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path}/s\nstorePathCommitLog={tmp_path}/fast\n")
+    arguments = parse_arguments("kourou broker", "", ["-c", str(file)])
+    store = store_settings_of(load_broker_settings(arguments, {}).settings)
+    paths = StorePaths.under(store.root, store.commit_log)
+    assert (paths.root, paths.commit_log) == (tmp_path / "s", tmp_path / "fast")
 
 
 @pytest.mark.feature("F336", "F337", "F338", "F339")

@@ -12,9 +12,10 @@ import pytest
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.settings_registry import SettingSpec
 from kourou.engine.topics import TopicRules
-from kourou.store.flush_schedule import WRITE_OUT
+from kourou.service.command_line import parse_arguments
+from kourou.store.flush_schedule import WRITE_OUT, FlushPolicy
 from kourou.testing.engine import Engine
-from kourou_broker.config import BrokerSettings
+from kourou_broker.config import BrokerSettings, load_broker_settings
 from kourou_broker.store_keys import FlushDiskType
 from kourou_broker.wiring import (
     log_flush_of,
@@ -150,6 +151,26 @@ def test_who_may_wake_the_flush(flush: FlushDiskType, timed: bool, by_clock: boo
     """Under SYNC_FLUSH those who wait for the disk do; an append alone would flush twice."""
     assert not BrokerSettings().flush_timed
     assert log_flush_of(BrokerSettings(flush_disk_type=flush, flush_timed=timed)).timed is by_clock
+
+
+@pytest.mark.feature("F354")
+def test_the_eight_keys_of_flushing_under_their_own_names(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        "flushCommitLogTimed=true\n"
+        "flushIntervalCommitLog=41\n"
+        "flushCommitLogLeastPages=42\n"
+        "flushCommitLogThoroughInterval=43\n"
+        "transientStorePoolEnable=true\n"
+        "commitIntervalCommitLog=51\n"
+        "commitCommitLogLeastPages=52\n"
+        "commitCommitLogThoroughInterval=53\n"
+    )
+    arguments = parse_arguments("kourou broker", "", ["-c", str(file)])
+    settings = load_broker_settings(arguments, {}).settings
+    assert log_flush_of(settings) == FlushPolicy(41, 42, 43, timed=True)
+    assert write_out_of(settings) == FlushPolicy(51, 52, 53, timed=WRITE_OUT.timed)
+    assert store_settings_of(settings).staging_buffers > 0
 
 
 def test_what_an_operator_accepts_as_lost_reaches_the_store() -> None:

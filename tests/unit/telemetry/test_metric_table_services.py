@@ -62,7 +62,8 @@ async def scraped(admin: str) -> dict[str, Shown]:
     for family in text_string_to_metric_families(text):
         # The parser takes _total from a counter's name.
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        kinds = {frozenset(sample.labels) for sample in family.samples}
+        # A histogram's buckets say what they hold by one label more.
+        kinds = {frozenset(sample.labels) - {"le"} for sample in family.samples}
         assert len(kinds) <= 1, f"{name} has samples with different labels"
         found[name] = Shown(family.type, kinds.pop() if kinds else None)
     return found

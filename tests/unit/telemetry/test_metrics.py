@@ -6,8 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.telemetry import metrics
-from kourou.telemetry.metric_table import METRICS, MetricKind, MetricSpec
-from kourou.telemetry.metrics import Family, Histogram, expose
+from kourou.telemetry.metrics import Durations, Family, Histogram, expose
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -43,9 +42,7 @@ def test_counters_and_gauges() -> None:
     assert b"# HELP rocketmq_storage_size Bytes of the commit log (bytes)\n" in page
 
 
-def test_histograms(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = MetricSpec("rocketmq_message_size", MetricKind.HISTOGRAM, "Sizes", ("topic",))
-    monkeypatch.setitem(METRICS, spec.name, spec)
+def test_histograms() -> None:
     histogram = Histogram((1.0, 10.0, 1024.0))
     for value in (0.5, 1.0, 5.0, 5_000.0):
         histogram.observe(value)
@@ -58,6 +55,19 @@ def test_histograms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[name + "_count", labels] == 6
     assert found[name + "_sum", labels] == 0.5 + 1 + 5 + 5_000 + 2_048
     assert found[name + "_bucket", (("le", "10"), *labels)] == 3
+
+
+def test_counts_of_others_and_durations() -> None:
+    counted = Histogram.counted((1, 10), [2, 0, 3], 70)
+    assert counted.buckets() == [("1", 2), ("10", 2), ("+Inf", 5)]
+    assert counted.total == 70
+    with pytest.raises(AssertionError, match="one count a bucket"):
+        Histogram.counted((1, 10), [2, 3], 70)
+    durations = Durations((1, 3))
+    for duration_ns in (999_999, 1_000_000, 1_000_001, 9_000_000):
+        durations.observe(duration_ns)
+    assert durations.histogram().buckets() == [("1", 2), ("3", 3), ("+Inf", 4)]
+    assert durations.histogram().total == 12
 
 
 def test_unknown_names_and_wrong_kinds_are_bugs() -> None:

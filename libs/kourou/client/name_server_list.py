@@ -1,0 +1,100 @@
+"""A list of name servers that an HTTP server gives out: reading it, and keeping the last good one.
+
+Lives here: the request with its limits, and what a bad answer leads to. Clients find name servers
+like this (F033), and so do brokers (fetchNamesrvAddrByAddressServer).
+May not live here: how often it is read, what is done with the addresses.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kourou.client.discovery import parse_addresses
+from kourou.clock import Clock, SystemClock
+from kourou.errors import Unavailable
+from kourou.model.limits import NAME_SERVER_LIST_BYTES_MAX
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+LIST_TIMEOUT_S = 3.0
+"""For the connection, for the headers, and for whatever is waited for next ..."""
+LIST_WHOLE_MS = 10_000
+"""... but a body that trickles in shall not keep a thread for ever."""
+
+
+class NameServerList:
+    """The list at `url`. `fetch` gets its text and may block: it is called in a thread."""
+
+    def __init__(
+        self, url: str, log: logging.Logger, *, fetch: Callable[[str], str] | None = None
+    ) -> None:
+        self.url = url
+        self.addresses: tuple[str, ...] = ()
+        self._log = log
+        self._fetch = fetch or fetch_list
+        self._failing = False
+
+    async def refresh(self) -> bool:
+        """Read the list; False if that cannot be done: then `addresses` stays what it was."""
+        loop = asyncio.get_running_loop()
+        try:
+            text = await loop.run_in_executor(None, self._fetch, self.url)
+            fresh = parse_addresses(text.strip())
+        except Exception as error:  # noqa: BLE001 - whatever a list server does, the list is asked for again
+            self._failed(error)
+            return False
+        if self._failing:
+            self._failing = False
+            self._log.info("the name server list %s can be read again", self.url)
+        self.addresses = fresh
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        """Stay with the list as it was; say so once, until it can be read again."""
+        if self._failing:
+            self._log.debug("the name server list %s still cannot be read: %r", self.url, error)
+            return
+        self._failing = True
+        self._log.warning(
+            "the name server list %s cannot be read, staying with %s: %r",
+            self.url,
+            ";".join(self.addresses) or "none",
+            error,
+        )
+
+
+def fetch_list(url: str, clock: Clock | None = None) -> str:
+    """The list at `url`; Unavailable when it cannot be had whole. Blocks: run it in a thread."""
+    # Imported here: most processes read no list, and these two take a while.
+    import urllib.request
+    from http.client import HTTPException
+
+    try:
+        with urllib.request.urlopen(url, timeout=LIST_TIMEOUT_S) as answer:
+            body = _read(url, answer, clock or SystemClock())
+            missing: int | None = answer.length  # of Content-Length; None when it was not given
+            text = body.decode()
+    except (OSError, HTTPException, ValueError) as error:
+        raise Unavailable(f"{url} gave no list: {error!r}") from error
+    if missing:
+        raise Unavailable(f"{url} gave {len(body)} bytes and kept {missing} back")
+    return text
+
+
+def _read(url: str, answer: HTTPResponse, clock: Clock) -> bytes:
+    """The body, within its limits of size and time."""
+    body = b""
+    until_ms = clock.monotonic_ms() + LIST_WHOLE_MS
+    while piece := answer.read1(NAME_SERVER_LIST_BYTES_MAX + 1 - len(body)):
+        body += piece
+        if len(body) > NAME_SERVER_LIST_BYTES_MAX:
+            raise Unavailable(f"{url} gave more than {NAME_SERVER_LIST_BYTES_MAX} bytes")
+        if clock.monotonic_ms() > until_ms:
+            raise Unavailable(f"{url} gave {len(body)} bytes in {LIST_WHOLE_MS} ms and no end")
+    return body
