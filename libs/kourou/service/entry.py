@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kourou.errors import ConfigError, KourouError
+from kourou.service import collector
 from kourou.service.command_line import parse_arguments
 from kourou.service.lifecycle import ExitCode, Service, complain, run_service
 from kourou.service.process_keys import ProcessKeys
@@ -63,7 +64,9 @@ def run_from_arguments(
     configure_logs(service=name, level=settings.log_level, log_format=settings.log_format)
     for warning in loaded.warnings:
         _log.warning("%s", warning)
-    return run_service(lambda: make(settings), ready_file=arguments.ready_file)
+    return run_service(
+        lambda: make(settings), ready_file=arguments.ready_file, ready=collector.settle
+    )
 
 
 def _check_ready_file(path: Path) -> None:

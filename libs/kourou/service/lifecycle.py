@@ -107,11 +107,13 @@ def run_service(
     *,
     ready_file: Path | None = None,
     stop_when: Callable[[Callable[[], None]], None] | None = None,
+    ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Live one service's life; returns the exit code. One clear sentence on stderr if it fails.
 
     `stop_when` is given a thread-safe function that stops the service as SIGTERM does: for running
-    one inside another program, where signals belong to somebody else.
+    one inside another program, where signals belong to somebody else. `ready` is called when the
+    service serves.
     """
     course = _Course()
     try:
@@ -121,7 +123,7 @@ def run_service(
         course.enter(Phase.END)
         return _exit_code(error)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return int(runner.run(_Life(service, course, ready_file, stop_when).live()))
+        return int(runner.run(_Life(service, course, ready_file, stop_when, ready).live()))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -183,12 +185,14 @@ class _Life:
         course: _Course,
         ready_file: Path | None,
         stop_when: Callable[[Callable[[], None]], None] | None,
+        ready: Callable[[], None],
     ) -> None:
         self._service = service
         self._course = course
         self._who = f"kourou {service.name}"
         self._ready_file = ready_file
         self._stop_when = stop_when
+        self._ready = ready
         self._signals = 0
         self._failure: BaseException | None = None
 
@@ -216,6 +220,7 @@ class _Life:
         except Exception as error:  # noqa: BLE001 - a bug: say so and end as one
             _log.critical("starting failed", exc_info=error)
             return self._report_failure(error)
+        self._ready()
         self._announce(listening)
         await self._ended.wait()
         if self._failure is None:
