@@ -1,8 +1,9 @@
 """A subscription by tags: what the expression means, and which tag codes match it.
 
 Lives here: parsing `TagA || TagB` (fact sheet §3.3) and the exact test of one tag.
-May not live here: SQL92, and reading queues: a queue unit holds a 64-bit tag code, so the broker
-compares codes and lets a rare collision through; the consumer tests the tag itself.
+May not live here: SQL92 (kourou.filtering.sql), and reading queues: a queue unit holds a 64-bit tag
+code, so the broker compares codes and lets a rare collision through; the consumer tests the tag
+itself.
 
 A broker takes whatever RocketMQ takes, and there `paid &&` is one tag of that very name. Our client
 is stricter (`check_expression`, `check_tag`): nobody means that, and who writes it waits for ever.
@@ -17,7 +18,7 @@ import re
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import SUBSCRIPTION_EXPRESSION_LENGTH_MAX, SUBSCRIPTION_TAGS_MAX
 from kourou.model.names import check_topic
-from kourou.model.subscription import MATCH_ALL, SQL92, TAG, Subscription
+from kourou.model.subscription import MATCH_ALL, TAG, Subscription
 from kourou.protocol.hashing import java_hash
 
 SEPARATOR = "||"
@@ -69,25 +70,6 @@ def check_tag(tag: str) -> None:
         raise BadRequest(
             f"the tag {tag[:80]!r} begins or ends with a blank, which a subscription leaves out"
         )
-
-
-def parse_subscription(
-    topic: str,
-    expression: str | None,
-    expression_type: str | None = TAG,
-    *,
-    version: int = 0,
-) -> Subscription:
-    """The subscription that a client asks for; no type or an empty one means tags.
-
-    Raises Rejected: code 1 for SQL92, which this broker does not evaluate (4.9 answers so with
-    enablePropertyFilter=false), 23 for what cannot be parsed.
-    """
-    if expression_type == SQL92:
-        raise Rejected("this broker does not filter by SQL92", hint="subscribe by tags")
-    if expression_type not in (None, "", TAG):
-        raise _unparsable(f"the expression type {expression_type[:32]!r} is unknown")
-    return parse_tags(topic, expression, version=version)
 
 
 def parse_tags(topic: str, expression: str | None, *, version: int = 0) -> Subscription:

@@ -10,13 +10,12 @@ from kourou.errors import BadRequest, Code, Rejected
 from kourou.filtering.tags import (
     check_expression,
     check_tag,
-    parse_subscription,
     parse_tags,
     wanted_codes,
     wants,
 )
 from kourou.model.limits import SUBSCRIPTION_TAGS_MAX
-from kourou.model.subscription import MATCH_ALL, SQL92, TAG, Subscription
+from kourou.model.subscription import MATCH_ALL, TAG, Subscription
 from kourou.protocol.hashing import java_hash
 
 
@@ -67,24 +66,6 @@ def test_what_names_no_tag_or_too_many_is_refused(expression: str):
 def test_a_bad_topic_is_refused():
     with pytest.raises(BadRequest):
         parse_tags("a/b", "*")
-
-
-@pytest.mark.parametrize("kind", [None, "", TAG])
-def test_no_type_means_tags(kind: str | None):
-    assert parse_subscription("T", "a", kind, version=3) == parse_tags("T", "a", version=3)
-
-
-def test_sql92_is_refused_as_by_a_broker_that_has_it_switched_off():
-    with pytest.raises(Rejected, match="does not filter by SQL92") as refused:
-        parse_subscription("T", "a > 1", SQL92)
-    assert refused.value.wire_code == Code.SYSTEM_ERROR
-
-
-def test_an_unknown_type_is_refused():
-    with pytest.raises(Rejected, match="unknown") as refused:
-        parse_subscription("T", "a", "X" * 100_000)
-    assert refused.value.wire_code == Code.SUBSCRIPTION_PARSE_FAILED
-    assert len(str(refused.value)) < 200
 
 
 @given(st.text(max_size=40))

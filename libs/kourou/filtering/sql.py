@@ -1,0 +1,103 @@
+"""Filters in SQL92 over message properties: compiled once, asked for every message.
+
+Lives here: the door to it for brokers and clients, and the bounded memory of compiled filters.
+May not live here: grammar, terms, evaluation (sql_grammar, sql_terms, sql_compile).
+
+State: none but that memory, which follows from the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from kourou.errors import Code, KourouError, Rejected
+from kourou.filtering.sql_compile import Judge, Unmatchable, compiled
+from kourou.model.limits import FILTERS_REMEMBERED_MAX, SUBSCRIPTION_EXPRESSION_LENGTH_MAX
+
+Sift = Callable[[bytes], bool]
+
+
+class SqlFilter:
+    """One compiled expression. Shared by everybody who asks with the same text."""
+
+    __slots__ = ("_judge", "expression")
+
+    def __init__(self, expression: str, judge: Judge) -> None:
+        self.expression = expression
+        self._judge = judge
+
+    def matches(self, properties: bytes) -> bool:
+        """Does a message with these stored properties match? What cannot be compared does not."""
+        try:
+            return self._judge(b"\x02" + properties) is True
+        except Unmatchable:
+            return False
+
+    def sieve(self) -> Sieve:
+        """A fresh test for the messages of one read."""
+        return Sieve(self._judge)
+
+
+class Sieve:
+    """Tests the messages of one read and counts those that could not be compared.
+
+    Call it with the stored properties after a 0x02, so that every name has one before it.
+    """
+
+    __slots__ = ("_judge", "failed", "reason")
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self.failed = 0
+        self.reason = ""
+
+    def __call__(self, properties: bytes) -> bool:
+        """True if the message is wanted."""
+        try:
+            return self._judge(properties) is True
+        except Unmatchable as error:
+            self.failed += 1
+            self.reason = str(error)
+            return False
+
+
+def sql_filter(expression: str) -> SqlFilter:
+    """The filter for an expression. Raises Rejected (23) that names position and expectation."""
+    check_length(expression)
+    found = _remembered(expression)
+    if isinstance(found, SqlFilter):
+        return found
+    raise Rejected(found.message, hint=found.hint, code=Code.SUBSCRIPTION_PARSE_FAILED)
+
+
+def check_meant(expression: str) -> None:
+    """Refuse what brokers take and nobody means, such as `NOT a = 1`; for those who write filters.
+
+    Raises Rejected (23), as for what brokers refuse.
+    """
+    sql_filter(expression)
+    from kourou.filtering.sql_grammar import check  # see below
+
+    check(expression)
+
+
+def check_length(expression: str) -> None:
+    """Raise Rejected (23) for an expression that is too long."""
+    if len(expression) > SUBSCRIPTION_EXPRESSION_LENGTH_MAX:
+        raise Rejected(
+            f"the filter is {len(expression)} characters long; "
+            f"at most {SUBSCRIPTION_EXPRESSION_LENGTH_MAX} are allowed",
+            code=Code.SUBSCRIPTION_PARSE_FAILED,
+        )
+
+
+@lru_cache(maxsize=FILTERS_REMEMBERED_MAX)
+def _remembered(expression: str) -> SqlFilter | KourouError:
+    """A filter or why there is none: heartbeats and pulls bring the same texts again and again."""
+    from kourou.filtering.sql_grammar import parse  # the library takes 60 ms to import
+
+    try:
+        return SqlFilter(expression, compiled(parse(expression)))
+    except KourouError as error:
+        return error.with_traceback(None)

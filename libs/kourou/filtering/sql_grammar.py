@@ -1,0 +1,291 @@
+"""From the text of a filter in SQL92 to its terms.
+
+Lives here: the grammar (fact sheet §8.1 and §8.2), and what an error says of the place where the
+text leaves it. May not live here: which terms go together (sql_terms).
+
+State: none. Importing this builds the parser's tables, 60 ms with the library's own import; so it
+is imported when the first filter comes.
+
+The grammar is RocketMQ 4.9's with one difference: the text ends where the expression ends. RocketMQ
+stops reading there, so that `a = 1 garbage` is `a = 1`, `a LIKE 'x%'` is `a`, and `a = 007` is
+`a = 0` to it. And `--` always begins a comment; RocketMQ takes it for two signs in a last line
+without an end.
+
+NOT binds tighter than comparisons: `NOT a = 1` is `(NOT a) = 1`, as in RocketMQ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken
+
+from kourou.errors import Code, Rejected
+from kourou.filtering import sql_terms as terms
+from kourou.filtering.sql_terms import Constant, Misfit, Property, Term, Text, shown
+
+GRAMMAR = r"""
+    start: alternatives
+
+    ?alternatives: demands
+        | demands (_OR demands)+                -> either
+
+    ?demands: equality
+        | equality (_AND equality)+             -> every
+
+    ?equality: sized
+        | equality _EQUAL sized                 -> equal
+        | equality _UNEQUAL sized               -> unequal
+        | equality _IS NULL                     -> is_null
+        | equality _IS _NOT NULL                -> is_not_null
+
+    ?sized: signed
+        | sized _GREATER signed                 -> greater
+        | sized _GREATER_OR_EQUAL signed        -> greater_or_equal
+        | sized _LESS signed                    -> less
+        | sized _LESS_OR_EQUAL signed           -> less_or_equal
+        | sized _BETWEEN signed _AND signed     -> between
+        | sized _NOT _BETWEEN signed _AND signed -> outside
+        | sized _IN values                      -> member
+        | sized _NOT _IN values                 -> no_member
+
+    values: _OPEN TEXT (_COMMA TEXT)* _CLOSE
+
+    ?signed: single
+        | _PLUS signed                          -> plus
+        | _MINUS signed                         -> minus
+        | _NOT signed                           -> denied
+
+    ?single: TEXT                               -> text
+        | WHOLE                                 -> whole
+        | DOUBLE                                -> double
+        | TRUE                                  -> true
+        | FALSE                                 -> false
+        | NULL                                  -> null
+        | NAME                                  -> name
+        | _OPEN alternatives _CLOSE
+
+    _OR: "OR"i
+    _AND: "AND"i
+    _NOT: "NOT"i
+    _IS: "IS"i
+    _IN: "IN"i
+    _BETWEEN: "BETWEEN"i
+    TRUE: "TRUE"i
+    FALSE: "FALSE"i
+    NULL: "NULL"i
+    _EQUAL: "="
+    _UNEQUAL: "<>"
+    _LESS: "<"
+    _LESS_OR_EQUAL: "<="
+    _GREATER: ">"
+    _GREATER_OR_EQUAL: ">="
+    _PLUS: "+"
+    _MINUS: "-"
+    _OPEN: "("
+    _CLOSE: ")"
+    _COMMA: ","
+
+    DOUBLE.3: /[0-9]+\.[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+/
+    WHOLE.2: /0|[1-9][0-9]*[lL]?/
+    TEXT: /'(''|[^'])*'/
+    NAME: /[A-Za-z_$][A-Za-z0-9_$]*/
+
+    %ignore /[ \t\n\r\f]+/
+    %ignore /--[^\n\r]*/
+    %ignore /\/\*[^*]*\*+([^*\/][^*]*\*+)*\//
+"""
+
+_STARTS = frozenset(
+    {"TEXT", "WHOLE", "DOUBLE", "TRUE", "FALSE", "NULL", "NAME", "_OPEN", "_PLUS", "_MINUS", "_NOT"}
+)
+"""What may begin an operand."""
+
+_COMPARES = frozenset({"_EQUAL", "_UNEQUAL", "_LESS", "_LESS_OR_EQUAL", "_GREATER"})
+_WORDS = {
+    "TEXT": "a text in single quotes",
+    "NULL": "NULL",
+    "_AND": "AND",
+    "_OR": "OR",
+    "_NOT": "NOT",
+    "_BETWEEN": "BETWEEN",
+    "_IN": "IN",
+    "_OPEN": "(",
+    "_CLOSE": ")",
+    "_COMMA": ",",
+    "$END": "the end",
+}
+_ABSENT = frozenset({"LIKE", "CONTAINS", "STARTSWITH", "ENDSWITH", "ESCAPE"})
+
+
+class _Builder(Transformer[Token, Term]):
+    """Makes terms while the text is read; the parser calls it, so nothing here recurses."""
+
+    def start(self, found: list[Any]) -> Term:
+        term: Term = found[0]
+        return term
+
+    def either(self, found: list[Any]) -> Term:
+        return terms.either(tuple(found))
+
+    def every(self, found: list[Any]) -> Term:
+        return terms.every(tuple(found))
+
+    def equal(self, found: list[Any]) -> Term:
+        return terms.equal(*found)
+
+    def unequal(self, found: list[Any]) -> Term:
+        return terms.denied(terms.equal(*found))
+
+    def is_null(self, found: list[Any]) -> Term:
+        return terms.is_null(found[0])
+
+    def is_not_null(self, found: list[Any]) -> Term:
+        return terms.denied(terms.is_null(found[0]))
+
+    def greater(self, found: list[Any]) -> Term:
+        return terms.compared(">", *found)
+
+    def greater_or_equal(self, found: list[Any]) -> Term:
+        return terms.compared(">=", *found)
+
+    def less(self, found: list[Any]) -> Term:
+        return terms.compared("<", *found)
+
+    def less_or_equal(self, found: list[Any]) -> Term:
+        return terms.compared("<=", *found)
+
+    def between(self, found: list[Any]) -> Term:
+        return terms.between(*found)
+
+    def outside(self, found: list[Any]) -> Term:
+        return terms.outside(*found)
+
+    def member(self, found: list[Any]) -> Term:
+        return terms.member(*found)
+
+    def no_member(self, found: list[Any]) -> Term:
+        return terms.denied(terms.member(*found))
+
+    def values(self, found: list[Any]) -> tuple[str, ...]:
+        return tuple(map(_unquoted, found))
+
+    def plus(self, found: list[Any]) -> Term:
+        term: Term = found[0]
+        return term
+
+    def minus(self, found: list[Any]) -> Term:
+        return terms.negative(found[0])
+
+    def denied(self, found: list[Any]) -> Term:
+        return terms.denied(found[0])
+
+    def text(self, found: list[Any]) -> Term:
+        return Text(_unquoted(found[0]), _place(found[0]))
+
+    def whole(self, found: list[Any]) -> Term:
+        return terms.whole(str(found[0]), _place(found[0]))
+
+    def double(self, found: list[Any]) -> Term:
+        return terms.double(str(found[0]), _place(found[0]))
+
+    def true(self, found: list[Any]) -> Term:
+        return Constant(True, _place(found[0]))
+
+    def false(self, found: list[Any]) -> Term:
+        return Constant(False, _place(found[0]))
+
+    def null(self, found: list[Any]) -> Term:
+        return Constant(None, _place(found[0]))
+
+    def name(self, found: list[Any]) -> Term:
+        return Property(str(found[0]), _place(found[0]))
+
+
+def _unquoted(token: Token) -> str:
+    return str(token)[1:-1].replace("''", "'")
+
+
+def _place(token: Token) -> int:
+    return token.start_pos or 0
+
+
+_parse: Callable[[str], Any] = Lark(
+    GRAMMAR,
+    parser="lalr",
+    lexer="basic",  # a word means the same everywhere, as to RocketMQ
+    transformer=_Builder(),
+    g_regex_flags=re.ASCII,
+    maybe_placeholders=False,
+).parse
+
+
+def parse(text: str) -> terms.Truth:
+    """The terms of an expression. Raises Rejected (23) that names position and expectation."""
+    try:
+        found = terms.truth(_parse(text))
+        terms.conditions(found)
+    except Misfit as misfit:
+        raise refusal(text, misfit.at, misfit.problem, misfit.expected) from None
+    except UnexpectedInput as error:
+        raise _unreadable(text, error) from None
+    return found
+
+
+def check(text: str) -> None:
+    """Raise Rejected (23) for an expression that is taken and means nothing."""
+    try:
+        terms.check_meant(parse(text))
+    except Misfit as misfit:
+        raise refusal(text, misfit.at, misfit.problem, misfit.expected) from None
+
+
+def refusal(text: str, at: int, problem: str, expected: str, hint: str = "") -> Rejected:
+    """The error for what is wrong at character `at`, counted from 0."""
+    return Rejected(
+        f"the filter {shown(text)!r} is refused at character {at + 1}: {problem}; "
+        f"expected {expected}",
+        hint=hint,
+        code=Code.SUBSCRIPTION_PARSE_FAILED,
+    )
+
+
+def _unreadable(text: str, error: UnexpectedInput) -> Rejected:
+    if isinstance(error, UnexpectedToken):
+        # What follows in truth; `expected` holds what would be found wrong only later, too.
+        wanted = _expected(error.accepts or error.expected)
+        if error.token.type == "$END":
+            return refusal(text, len(text), "the text ends", wanted)
+        at = error.token.start_pos or 0
+        found = shown(str(error.token))
+        return refusal(text, at, f"{found} stands there", wanted, _hint(text, at))
+    at = error.pos_in_stream or 0
+    if text[at] == "'":
+        return refusal(text, at, "a text begins and does not end", "a second quote")
+    return refusal(text, at, f"{text[at]!r} means nothing here", "SQL92", _hint(text, at))
+
+
+def _expected(names: set[str]) -> str:
+    """The words for what may stand where something else does."""
+    if names >= _STARTS:
+        return "a property or a value"
+    words = ["an operator"] if names >= _COMPARES else []
+    after = {"_BETWEEN", "_IN", "_NOT"} if words else set()
+    words += [word for name, word in _WORDS.items() if name in names - after]
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def _hint(text: str, at: int) -> str:
+    rest = text[at:]
+    word = re.match(r"[A-Za-z]+", rest)
+    if word and word[0].upper() in _ABSENT:
+        return f"there is no {word[0].upper()}; there are =, <>, <, >, BETWEEN, IN, IS NULL"
+    if rest.startswith('"'):
+        return "text stands in single quotes"
+    if rest.startswith(("!=", "=")) and (rest[0] == "!" or text[at - 1 : at] == "="):
+        return "equality is =, inequality is <>"
+    if rest[:1] in ("+", "-", "*", "/"):
+        return "a filter does not calculate"
+    return ""

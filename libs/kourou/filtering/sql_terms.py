@@ -1,0 +1,370 @@
+"""What a filter in SQL92 is made of, and what may be compared with what (fact sheet §8.2).
+
+Lives here: the terms of an expression, made by functions that refuse what RocketMQ's compiler
+refuses. May not live here: reading text (sql_grammar), looking at messages (sql_compile).
+
+State: none. Terms are values.
+
+A term is either a truth (true, false or unknown) or a plain value (a property, a literal). Only a
+property may stand where a truth is wanted: it is then false, or unknown where it is missing.
+
+Invariants:  no term is nested deeper than limits.FILTER_DEPTH_MAX
+             a number has the width that RocketMQ gives it: 32 bits if it fits, else 64, or double
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kourou.model.limits import FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX
+
+INT32_TOP = 2**31 - 1
+INT64_TOP = 2**63 - 1
+
+
+class Misfit(Exception):
+    """Terms that do not go together; `at` is where in the text, counted from 0."""
+
+    def __init__(self, at: int, problem: str, expected: str) -> None:
+        super().__init__(problem)
+        self.at = at
+        self.problem = problem
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A message's property; its value is text, or it is missing."""
+
+    name: str
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text in quotes."""
+
+    value: str
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number. `bits` 32 or 64 for whole ones, 0 for a double; `signed`: a minus stood before it.
+
+    RocketMQ checks constants when it compiles, and what has a minus is none.
+    """
+
+    value: int | float
+    bits: int
+    signed: bool = False
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """TRUE, FALSE, or NULL (None)."""
+
+    value: bool | None
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A minus before what is no number: looked at, and then unknown."""
+
+    operand: Term
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A property where a truth is wanted."""
+
+    operand: Property
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """By size. `sign` is one of < <= > >=."""
+
+    sign: str
+    left: Term
+    right: Term
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Equal, or both missing. `IS NULL` is equality with NULL."""
+
+    left: Term
+    right: Term
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A property's text is one of these."""
+
+    operand: Property
+    values: frozenset[str]
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite; unknown stays unknown."""
+
+    operand: Truth
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """AND of two parts or more, from left to right."""
+
+    parts: tuple[Truth, ...]
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """OR of two parts or more, from left to right."""
+
+    parts: tuple[Truth, ...]
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
+Truth: TypeAlias = Constant | Bare | Comparison | Equality | Membership | Not | Every | Either
+Term: TypeAlias = Truth | Property | Text | Number | Negative
+
+_TRUTHS = (Constant, Bare, Comparison, Equality, Membership, Not, Every, Either)
+_A_TRUTH = "a property or a condition"
+_SIZED = "a number or a property"
+
+
+def _deeper(*parts: Term) -> int:
+    depth = max(part.depth for part in parts) + 1
+    if depth > FILTER_DEPTH_MAX:
+        raise Misfit(
+            parts[0].at,
+            f"it is nested deeper than {FILTER_DEPTH_MAX} levels",
+            "less nesting",
+        )
+    return depth
+
+
+# -- literals -------------------------------------------------------------------------------------
+
+
+def whole(text: str, at: int) -> Number:
+    """A literal like `42` or `42L`. Its width follows from its size, not from the L."""
+    digits = text.rstrip("lL")
+    value = int(digits) if len(digits) <= len(str(INT64_TOP)) else INT64_TOP + 1
+    if value > INT64_TOP:
+        # -9223372036854775808 as well: the sign comes after the number.
+        raise Misfit(at, f"{shown(text)} is too large", f"at most {INT64_TOP}")
+    return Number(value, 32 if value <= INT32_TOP else 64, at=at)
+
+
+def double(text: str, at: int) -> Number:
+    """A literal like `4.2`, `.5` or `1e3`."""
+    value = float(text)
+    if value == 0 or value == float("inf"):
+        what = "zero" if value == 0 else "too large"
+        raise Misfit(
+            at, f"{shown(text)} is {what} as a double", "a whole number, or another double"
+        )
+    return Number(value, 0, at=at)
+
+
+# -- operators ------------------------------------------------------------------------------------
+
+
+def truth(term: Term) -> Truth:
+    """The term where a truth is wanted; a property is looked at and never true."""
+    if isinstance(term, _TRUTHS):
+        return term
+    if isinstance(term, Property):
+        return Bare(term, term.at, _deeper(term))
+    raise Misfit(term.at, f"{_named(term)} is no condition", _A_TRUTH)
+
+
+def negative(term: Term) -> Term:
+    """Minus `term`."""
+    if isinstance(term, Number):
+        return Number(-term.value, term.bits, True, term.at)
+    return Negative(term, term.at, _deeper(term))
+
+
+def denied(term: Term) -> Not:
+    """NOT `term`."""
+    inner = truth(term)
+    return Not(inner, term.at, _deeper(inner))
+
+
+def every(parts: tuple[Term, ...]) -> Every:
+    """Parts joined by AND."""
+    truths = tuple(truth(part) for part in parts)
+    return Every(truths, parts[0].at, _deeper(*truths))
+
+
+def either(parts: tuple[Term, ...]) -> Either:
+    """Parts joined by OR."""
+    truths = tuple(truth(part) for part in parts)
+    return Either(truths, parts[0].at, _deeper(*truths))
+
+
+def compared(sign: str, left: Term, right: Term) -> Comparison:
+    """`left < right` and the like: numbers, and properties that hold some."""
+    for side in (left, right):
+        if isinstance(side, (Text, *_TRUTHS)):
+            raise Misfit(side.at, f"{_named(side)} has no size", _SIZED)
+    return Comparison(sign, left, right, left.at, _deeper(left, right))
+
+
+def equal(left: Term, right: Term) -> Equality:
+    """`left = right`."""
+    for side in (left, right):
+        if isinstance(side, Constant) and side.value is None:
+            raise Misfit(side.at, "nothing equals NULL", "IS NULL or IS NOT NULL")
+    boolean = isinstance(left, Constant)
+    if boolean and (isinstance(right, Text) or (isinstance(right, Number) and not right.signed)):
+        raise Misfit(right.at, f"{_named(right)} is neither TRUE nor FALSE", _A_TRUTH)
+    return Equality(left, right, left.at, _deeper(left, right))
+
+
+def is_null(term: Term) -> Equality:
+    """`term IS NULL`."""
+    return Equality(term, Constant(None, term.at), term.at, _deeper(term))
+
+
+def between(term: Term, low: Term, high: Term) -> Every:
+    """`term BETWEEN low AND high`."""
+    if (
+        isinstance(low, Number)
+        and isinstance(high, Number)
+        and not (low.signed or high.signed)
+        and low.value > high.value
+    ):
+        raise Misfit(
+            low.at, f"nothing lies between {low.value} and {high.value}", "the lower first"
+        )
+    return every((compared(">=", term, low), compared("<=", term, high)))
+
+
+def outside(term: Term, low: Term, high: Term) -> Either:
+    """`term NOT BETWEEN low AND high`."""
+    return either((compared("<", term, low), compared(">", term, high)))
+
+
+def member(term: Term, values: tuple[str, ...]) -> Membership:
+    """`term IN (values)`."""
+    if not isinstance(term, Property):
+        raise Misfit(term.at, f"{_named(term)} stands before IN", "a property")
+    return Membership(term, frozenset(values), term.at, _deeper(term))
+
+
+# -- the whole ------------------------------------------------------------------------------------
+
+
+def conditions(term: Term) -> int:
+    """How many conditions a message is asked at most; Misfit beyond FILTER_CONDITIONS_MAX."""
+    count = _count(term)
+    if count > FILTER_CONDITIONS_MAX:
+        raise Misfit(
+            term.at,
+            f"it has {count} conditions",
+            f"at most {FILTER_CONDITIONS_MAX} conditions; IN takes any number of values",
+        )
+    return count
+
+
+def _count(term: Term) -> int:
+    match term:
+        case Every(parts) | Either(parts):
+            return sum(map(_count, parts))
+        case Not(operand) | Negative(operand):
+            return _count(operand)
+        case Comparison(_, left, right) | Equality(left, right):
+            return 1 + _nested(left) + _nested(right)
+        case _:
+            return 1
+
+
+def _nested(term: Term) -> int:
+    return 0 if isinstance(term, (Property, Text, Number, Constant)) else _count(term)
+
+
+def check_meant(term: Term) -> None:
+    """Misfit for what RocketMQ takes and nobody means: it is never true, whatever a message has."""
+    match term:
+        case Bare(operand):
+            raise Misfit(
+                term.at,
+                f"{_named(operand)} is no truth by itself; NOT binds tighter than =",
+                "a comparison, such as a = TRUE or NOT (a = 1)",
+            )
+        case Negative():
+            raise Misfit(term.at, f"{_named(term)} is unknown", "a number")
+        case Every(parts) | Either(parts):
+            for part in parts:
+                check_meant(part)
+        case Not(operand):
+            check_meant(operand)
+        case Comparison(_, left, right):
+            check_meant(left)
+            check_meant(right)
+        case Equality(left, right):
+            check_meant(left)
+            check_meant(right)
+            for side in (left, right):
+                if isinstance(side, Text) and not side.value:
+                    raise Misfit(side.at, "no property is empty", "IS NULL or IS NOT NULL")
+            truths = [isinstance(side, _TRUTHS) for side in (left, right)]
+            if truths == [True, False] or (truths == [False, True] and not _is_text(left)):
+                raise Misfit(
+                    right.at, f"{_named(left)} never equals {_named(right)}", "things of one kind"
+                )
+        case _:
+            return
+
+
+def _is_text(term: Term) -> bool:
+    return isinstance(term, (Property, Text))
+
+
+def shown(text: str) -> str:
+    """A piece of an expression as errors show it."""
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _named(term: Term) -> str:
+    match term:
+        case Property(name):
+            return f"the property {shown(name)}"
+        case Text(value):
+            return f"the text '{shown(value)}'"
+        case Number(value):
+            return f"the number {value}"
+        case Constant(value):
+            return "NULL" if value is None else str(value).upper()
+        case Negative():
+            return "a minus before no number"
+        case _:
+            return "a condition"

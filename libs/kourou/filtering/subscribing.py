@@ -1,0 +1,77 @@
+"""From what a client says to a subscription, and from a subscription to a test.
+
+Lives here: the types of expressions there are, and how a broker refuses one (fact sheet §8.4).
+May not live here: what an expression of one type means (tags, sql).
+
+State: none.
+
+A heartbeat is taken whatever its filters say, as RocketMQ takes it: one program with a wrong filter
+must not cost the others of its process their place. Its pulls of that topic are refused, with the
+place and the expectation, and so is a pull that brings its filter along; RocketMQ would let that
+one match everything.
+"""
+
+from __future__ import annotations
+
+from kourou.errors import Code, Rejected
+from kourou.filtering.sql import SqlFilter, check_length, sql_filter
+from kourou.filtering.tags import parse_tags
+from kourou.model.limits import FILTER_TYPE_LENGTH_MAX
+from kourou.model.names import check_topic
+from kourou.model.subscription import SQL92, TAG, Subscription
+
+
+def heard(
+    topic: str, expression: str | None, expression_type: str | None, *, version: int = 0
+) -> Subscription:
+    """The subscription that a heartbeat tells of; no type or an empty one means tags.
+
+    Raises Rejected (23) for tags that cannot be parsed and for texts that are too long.
+    """
+    if expression_type in (None, "", TAG):
+        return parse_tags(topic, expression, version=version)
+    check_topic(topic)
+    assert expression_type is not None
+    if len(expression_type) > FILTER_TYPE_LENGTH_MAX:
+        raise _unknown(expression_type)
+    text = expression or ""
+    check_length(text)
+    return Subscription(topic, text, expression_type, version=version)
+
+
+def parse_subscription(
+    topic: str,
+    expression: str | None,
+    expression_type: str | None = TAG,
+    *,
+    version: int = 0,
+) -> Subscription:
+    """The same for a subscription that must be right at once; raises Rejected (23) otherwise."""
+    subscription = heard(topic, expression, expression_type, version=version)
+    if subscription.expression_type != TAG:
+        filter_of(subscription)
+    return subscription
+
+
+def check_allowed(expression_type: str, *, property_filter: bool) -> None:
+    """Refuse filters over properties where the broker is set to have none: code 1, as 4.9 does."""
+    if expression_type != TAG and not property_filter:
+        raise Rejected(
+            f"The broker does not support consumer to filter message by {expression_type[:32]}",
+            hint="enablePropertyFilter=false here; subscribe by tags",
+        )
+
+
+def filter_of(subscription: Subscription) -> SqlFilter:
+    """The filter of a subscription that is not by tags. Raises Rejected (23)."""
+    if subscription.expression_type != SQL92:
+        raise _unknown(subscription.expression_type)
+    return sql_filter(subscription.expression)
+
+
+def _unknown(expression_type: str) -> Rejected:
+    return Rejected(
+        f"the expression type {expression_type[:32]!r} is unknown",
+        hint=f"there are {TAG} and {SQL92}",
+        code=Code.SUBSCRIPTION_PARSE_FAILED,
+    )

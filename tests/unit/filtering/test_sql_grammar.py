@@ -1,0 +1,167 @@
+"""Expressions become terms, or an error names the place and what was expected."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kourou.errors import Code, Rejected
+from kourou.filtering import sql_terms as terms
+from kourou.filtering.sql_grammar import parse
+from kourou.filtering.sql_terms import Bare, Constant, Every, Not, Number, Property, Text
+from kourou.model.limits import FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX
+
+A, B = Property("a"), Property("b")
+
+
+def is_one(name: str) -> terms.Truth:
+    return terms.equal(Property(name), Number(1, 32))
+
+
+@pytest.mark.parametrize(
+    ("text", "term"),
+    [
+        ("a = 1", is_one("a")),
+        ("a=1", is_one("a")),
+        ("((a)) = ((1))", is_one("a")),
+        ("a <> 1", Not(is_one("a"))),
+        ("a", Bare(A)),
+        ("TRUE", Constant(True)),
+        ("nUlL", Constant(None)),
+        ("+a = +1", is_one("a")),
+        ("a = - - 1", terms.equal(A, Number(1, 32, signed=True))),
+        ("a = 'it''s'", terms.equal(A, Text("it's"))),
+        ("a = ''", terms.equal(A, Text(""))),
+        ("_a$1 = 1", is_one("_a$1")),
+        ("ANDY = 1", is_one("ANDY")),
+        ("a = 1AND b = 1", terms.every((is_one("a"), is_one("b")))),
+        ("a IS NULL", terms.is_null(A)),
+        ("a IS NOT NULL", Not(terms.is_null(A))),
+        ("a IN ('x', 'y')", terms.member(A, ("x", "y"))),
+        ("a NOT IN ('x')", Not(terms.member(A, ("x",)))),
+        ("a BETWEEN 1 AND b", terms.between(A, Number(1, 32), B)),
+        ("a NOT BETWEEN b AND 5", terms.outside(A, B, Number(5, 32))),
+        ("a /* c **/ = -- x\n 1 -- the end", is_one("a")),
+        ("a\t=\r\n\f1", is_one("a")),
+    ],
+)
+def test_expressions(text: str, term: terms.Term):
+    assert parse(text) == term
+
+
+def test_precedence():
+    assert parse("a = 1 OR b = 1 AND c = 1") == terms.either(
+        (is_one("a"), terms.every((is_one("b"), is_one("c"))))
+    )
+    assert parse("NOT a = 1") == terms.equal(Not(Bare(A)), Number(1, 32))
+    assert parse("NOT (a = 1)") == Not(is_one("a"))
+    assert parse("a = b > 1") == terms.equal(A, terms.compared(">", B, Number(1, 32)))
+    assert parse("a = 1 = 1") == terms.equal(is_one("a"), Number(1, 32))
+    assert parse("a BETWEEN 1 AND 2 AND b = 1") == terms.every(
+        (terms.between(A, Number(1, 32), Number(2, 32)), is_one("b"))
+    )
+    assert isinstance(parse("a = 1 AND b = 1 AND c = 1"), Every)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "problem"),
+    [
+        ("", 1, "the text ends; expected a property or a value"),
+        ("a >", 4, "the text ends; expected a property or a value"),
+        ("a = 1 AND", 10, "the text ends; expected a property or a value"),
+        ("(a = 1", 7, "the text ends; expected )"),
+        ("a = 1 garbage", 7, "garbage stands there; expected an operator, AND, OR or the end"),
+        ("a = 1 )", 7, ") stands there; expected the end"),
+        ("a = 007", 6, "0 stands there; expected an operator, AND, OR or the end"),
+        ("a = 0L", 6, "L stands there; expected"),
+        (
+            "a-b = 1",
+            2,
+            "- stands there; expected an operator, AND, OR or the end (a filter does not",
+        ),
+        ("a + 1 > 2", 3, "+ stands there; expected an operator, AND, OR or the end (a filter does"),
+        (
+            "a LIKE 'x%'",
+            3,
+            "LIKE stands there; expected an operator, AND, OR or the end (there is no",
+        ),
+        ("a CONTAINS 'x'", 3, "CONTAINS stands there"),
+        ("a IN (1, 2)", 7, "1 stands there; expected a text in single quotes"),
+        ("a IN ()", 7, ") stands there; expected a text in single quotes"),
+        ("a IN ('x' 'y')", 11, "'y' stands there; expected ) or ,"),
+        ("a IS TRUE", 6, "TRUE stands there; expected NULL or NOT"),
+        ("a NOT 1", 7, "1 stands there; expected BETWEEN or IN"),
+        ("a BETWEEN 1 OR 2", 13, "OR stands there; expected AND"),
+        ("AND = 1", 1, "AND stands there; expected a property or a value"),
+        ("a == 1", 4, "= stands there; expected a property or a value (equality is =, inequality"),
+        ("a != 1", 3, "'!' means nothing here; expected SQL92 (equality is =, inequality is <>)"),
+        ('a = "x"', 5, "'\"' means nothing here; expected SQL92 (text stands in single quotes)"),
+        ("a = 'x", 5, "a text begins and does not end; expected a second quote"),
+        ("a.b = 1", 2, "'.' means nothing here"),
+        ("a = 1;", 6, "';' means nothing here"),
+        ("a = 1\n AND b @ 2", 14, "'@' means nothing here"),
+        ("a /* b", 3, "'/' means nothing here"),
+        ("\u212a = 1", 1, "'\u212a' means nothing here"),  # KELVIN SIGN, a K without case
+        ("a > 'x'", 5, "the text 'x' has no size; expected a number or a property"),
+        ("a = NULL", 5, "nothing equals NULL; expected IS NULL or IS NOT NULL"),
+        ("a BETWEEN 5 AND 1", 11, "nothing lies between 5 and 1; expected the lower first"),
+        ("'x' IN ('x')", 1, "the text 'x' stands before IN; expected a property"),
+        ("b AND 1", 7, "the number 1 is no condition; expected a property or a condition"),
+        ("a = 0.0", 5, "0.0 is zero as a double"),
+        ("a = 9223372036854775808", 5, "9223372036854775808 is too large"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(text: str, at: int, problem: str):
+    with pytest.raises(Rejected) as refused:
+        parse(text)
+    assert f"at character {at}: {problem}" in str(refused.value)
+    assert refused.value.wire_code == Code.SUBSCRIPTION_PARSE_FAILED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 8_000,
+        "NOT " * 4_000 + "a",
+        "- " * 8_000 + "a = 1",
+        "a" + " = a" * 4_000,
+        "a" + " IS NULL" * 2_000,
+        " OR ".join(["a = 1"] * (FILTER_CONDITIONS_MAX + 1)),
+        " AND ".join(["(a OR b)"] * FILTER_CONDITIONS_MAX),
+        "a = '" + "x" * 16_000,
+        "a = " + "9" * 16_000,
+        "a = 1" + "/*" * 8_000,
+        "a = .5e" + "5" * 16_000,
+    ],
+)
+def test_hostile_texts_are_refused_in_few_words(text: str):
+    with pytest.raises(Rejected) as refused:
+        parse(text)
+    assert len(str(refused.value)) < 300
+
+
+def test_what_is_large_and_harmless_is_taken():
+    parse("(" * 2_000 + "a = 1" + ")" * 2_000)
+    parse("NOT " * (FILTER_DEPTH_MAX - 2) + "a")
+    parse(" OR ".join(["a = 1"] * FILTER_CONDITIONS_MAX))
+    parse("a IN (" + ", ".join(["'x'"] * 3_000) + ")")
+
+
+PIECES = st.sampled_from(
+    [
+        *("a", "b", "AND", "OR", "NOT", "IN", "IS", "NULL", "TRUE", "BETWEEN", "(", ")", ","),
+        *("=", "<>", "<", ">=", "+", "-", "1", "2.5", "'x'", "--", "/*", "*/", ";", "\n", "é"),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map(" ".join) | st.text(max_size=30))
+def test_any_text_is_parsed_or_refused(text: str):
+    try:
+        parse(text)
+    except Rejected as error:
+        refused = str(error)
+    else:
+        return
+    assert "at character" in refused
