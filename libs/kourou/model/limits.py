@@ -41,6 +41,13 @@ CONFIG_FILE_BYTES_MAX = 256 * 1024 * 1024  # a million topics; more is not a tab
 KEY_VALUE_FILE_BYTES_MAX = 16 * 1024 * 1024  # a name server's kvConfig.json
 OWN_FILE_BYTES_MAX = 64 * 1024 * 1024  # one of our own files in kourou/; more is damage
 
+# -- delays ---------------------------------------------------------------------------------------
+DELAY_LEVELS_MAX = 1_000  # each is a queue that is looked at ten times a second
+DELIVERIES_MAX = 512  # delayed messages delivered in one turn: 10 ms in which nobody else is served
+DELIVERY_BYTES_MAX = 4 * 1024 * 1024  # and their bytes, beside a single large one
+CLOCK_STEPS_MAX = 64  # how often the clock was set while messages waited; then two become one
+FAILURE_REASON_LENGTH_MAX = 500  # characters of why a message became a dead letter
+
 # -- frames ---------------------------------------------------------------------------------------
 FRAME_SIZE_BYTES_MAX = 16 * 1024 * 1024  # [RMQ] com.rocketmq.remoting.frameMaxLength
 HEADER_SIZE_BYTES_MAX = 64 * 1024
@@ -61,14 +68,33 @@ FRAME_RECORD_BYTES_MAX = 4 * 1024 * 1024  # bytes of such records, beside a sing
 PULL_MESSAGES_MAX = 16_384  # one bulk pull of our own client
 PULL_SIZE_BYTES_MAX = 4 * 1024 * 1024
 QUERY_MESSAGES_MAX = 64  # [RMQ] maxMsgsNumBatch
+QUEUE_LOOK_UNITS_MAX = 1_000  # units of a queue in one answer to an operator
 HOLDS_MAX = 100_000  # pulls kept waiting; beyond: POLLING_FULL
 DEADLINE_MS_MAX = 120_000
+TRACE_RECORDS_MAX = 2_048  # [RMQ] of message traces that wait at a client; more are dropped
+TRACE_MESSAGE_BYTES_MAX = 118_000  # [RMQ] of one message of trace records: maxMessageSize - 10,000
+TRACE_KEYS_BYTES_MAX = 16_384  # of its keys; all properties together have 32,767
+REQUESTS_WAITING_MAX = 65_536  # of a client, for their replies; beyond: Throttled
+CLIENT_QUESTIONS_MAX = 10_000  # of a broker to its clients, open at a time; beyond: FLOW_CONTROL
 OFFSET_MOVED_QUEUES_MAX = 16_384  # corrections of offsets noted in a second; more are not
+QUEUE_LOCK_MS = 60_000  # [RMQ] rocketmq.broker.rebalance.lockMaxLiveTime, silence of a holder
+QUEUE_LOCKS_MAX = 262_144  # 16 groups consume the 10,000 queues of a machine in order, and more
+QUEUE_LOCK_WAITERS_MAX = 64  # clients that are told when a lock is free; others find out later
+QUEUE_LOCKS_EVENT_ENTRIES_MAX = 8_192  # an event about more queue locks is cut into several
 RETRIED_KEYS_MAX = 1_000_000  # unique keys of retried sends that a broker remembers
+CHECK_IMMUNITY_S_MAX = 7 * 24 * 3_600  # a half message that lasts longer outlives its log
+RESOLVED_REMEMBERED_MAX = 65_536  # transactions whose end is known without reading the log
 INBOX_INPUTS_MAX = 10_000  # [RMQ] sendThreadPoolQueueCapacity; who comes later is told it is busy
 UNPROJECTED_BYTES_MAX = 64 * 1024 * 1024  # appended, not yet projected; beyond: sends are refused
 FILTER_UNITS_MAX = 4_096  # units one pull looks at for its tags, then it answers
+FILTER_RECORDS_MAX = 1_024  # records one pull looks at for its SQL92 filter, then it answers
+FILTER_BYTES_MAX = 4 * 1024 * 1024  # and so many bytes of records: both are milliseconds of work
+FILTER_CONDITIONS_MAX = 256  # conditions of one SQL92 filter: every message may be asked them all
+FILTER_TYPE_LENGTH_MAX = 32  # an expression type that is not known is kept until it is needed
+FILTER_DEPTH_MAX = 64  # levels of nesting in it, far below what Python's stack allows
+FILTERS_REMEMBERED_MAX = 1_024  # compiled SQL92 filters that are kept, and refused ones
 POLL_MESSAGES_MAX = 500  # messages one poll hands out
+SKIP_BACKLOG_MAX = 1 << 40  # messages; more than a queue will ever hold
 
 # -- the control plane ----------------------------------------------------------------------------
 TOPIC_QUEUES_MAX = 16_384  # one topic may take all the 10,000 queues a machine is built for (F055)
@@ -104,6 +130,7 @@ SOCKET_HWM_MESSAGES = 1_000  # never 0: an unlimited queue to a stuck peer eats 
 PEER_QUEUE_BYTES_MAX = 64 * 1024 * 1024
 PEER_STUCK_MS_MAX = 5_000
 PEERS_MAX = 16_384  # identities one socket knows; the machine's 20,000 file descriptors end first
+UNFINISHED_BYTES_MAX = 512 * 1024 * 1024  # of all TCP frames of a listener that are not whole yet
 PEER_FAULTS_MAX = 16  # undecodable frames from one peer, then it is cut off
 FRAMES_PER_TURN_MAX = 1_024  # a busy socket yields the loop after so many frames ...
 FRAME_BYTES_PER_TURN_MAX = 16 * 1024 * 1024  # ... or so many bytes
@@ -133,4 +160,5 @@ assert RECORD_OVERHEAD_BYTES_MAX >= (
     RECORD_FIXED_BYTES + 24 + TOPIC_LENGTH_MAX + PROPERTIES_SIZE_BYTES_MAX
 )
 assert PROGRESS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 64) < BODY_SIZE_BYTES_MAX
+assert QUEUE_LOCKS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 320) < BODY_SIZE_BYTES_MAX
 assert TOPIC_QUEUES_MAX * 2 * 64 < BODY_SIZE_BYTES_MAX  # a reset names each queue twice

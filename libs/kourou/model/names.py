@@ -19,6 +19,7 @@ DLQ_PREFIX = "%DLQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 
 CONTROL_TOPIC = "rmq_sys_kourou_control"
+DELAY_PROGRESS_TOPIC = "rmq_sys_kourou_delays"
 AUTO_CREATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -38,6 +39,7 @@ NOT_FOR_CLIENTS = frozenset(
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
         CONTROL_TOPIC,
+        DELAY_PROGRESS_TOPIC,
     }
 )
 """Topics that a client may not send to."""

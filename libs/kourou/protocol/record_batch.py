@@ -64,8 +64,7 @@ from kourou.protocol.single_draft import (
     TRANSACTION,
     TRANSACTIONAL,
     draft_problem,
-    later_problem,
-    may_be_later,
+    may_go_elsewhere,
     too_large,
 )
 
@@ -98,8 +97,9 @@ def check_drafts(
     """The broker's test of a client's batch: drafts of these sizes, back to back, and nothing else.
 
     Every length field must agree, every body must match its checksum and not exceed
-    `body_size_max`, no draft may be delayed or part of a transaction, the checksum property must
-    have its place. Raises MessageIllegal that names the index of the first bad message.
+    `body_size_max`, the checksum property must have its place. Raises MessageIllegal that names the
+    index of the first bad message. `elsewhere` of the columns says which drafts may be delayed or
+    part of a transaction.
     """
     blob = as_array(buf)
     try:
@@ -136,25 +136,23 @@ def check_drafts(
         wrong = ~marked & (props_len < CRC_ROOM_FROM)
         if wrong.any():
             _refuse(int(np.argmax(wrong)), count, NO_CRC)
-    _check_later(found, ends, int(props_len.max()))
     _check_bodies(found)
+    _find_elsewhere(found, ends, int(props_len.max()))
     return found
 
 
-def _check_later(found: RecordColumns, ends: Longs, width: int) -> None:
-    """Refuse the first draft whose properties ask for what is not built.
+def _find_elsewhere(found: RecordColumns, ends: Longs, width: int) -> None:
+    """Note the drafts that may have to be stored in another topic first.
 
     Bodies are long and properties short, so only the last `width` bytes of each draft are looked
     at: as many as the longest properties have.
     """
     short = ends[0] >= width and width * len(found) < len(found.blob)
     looked = sliding(found.blob, f"V{width}")[ends - width] if short else found.blob
-    if not may_be_later(looked.tobytes()):
-        return
-    for index in range(len(found)):
-        problem = later_problem(found.properties(index))
-        if problem:
-            _refuse(index, len(found), problem)
+    if may_go_elsewhere(looked.tobytes()):
+        found.elsewhere = [
+            index for index in range(len(found)) if may_go_elsewhere(found.properties(index))
+        ]
 
 
 def _check_bodies(found: RecordColumns) -> None:
@@ -177,11 +175,16 @@ def _refuse(index: int, count: int, problem: str) -> None:
 def _check_few(found: RecordColumns, few: list[Parts], body_size_max: int) -> None:
     view = found.blob.data
     end = 0
+    elsewhere: list[int] = []
     for index, parts in enumerate(few):
         end += parts.size
-        problem = draft_problem(view, parts, end, body_size_max)
+        properties = bytes(view[parts.props_at : end])
+        problem = draft_problem(view, parts, properties, body_size_max)
         if problem:
             _refuse(index, len(few), problem)
+        if may_go_elsewhere(properties):
+            elsewhere.append(index)
+    found.elsewhere = elsewhere
 
 
 def _marked(found: RecordColumns, props_len: Longs | None = None) -> Marks | None:

@@ -104,7 +104,9 @@ class RecordColumns:
     """Fields of many records. `*_at` and `starts` are indexes into `blob`; times are ms.
 
     `base` is the position of byte 0 of the blob in the log, None where that means nothing. `stop`
-    and `next_at` say why and where a walk ended. Arrays are not to be written to.
+    and `next_at` say why and where a walk ended. `elsewhere` are the checked drafts that may have
+    to be stored in another topic first (`single_draft.may_go_elsewhere`). Arrays are not to be
+    written to.
     """
 
     __slots__ = (
@@ -115,6 +117,7 @@ class RecordColumns:
         "_topics",
         "base",
         "blob",
+        "elsewhere",
         "next_at",
         "sizes",
         "starts",
@@ -128,6 +131,7 @@ class RecordColumns:
         self.base = base
         self.stop = ScanStop.END
         self.next_at = len(blob)
+        self.elsewhere: Sequence[int] = ()
         self._cache: dict[str, Longs] = {}
         self._parts: list[Parts] | None = None
         self._head: npt.NDArray[np.void] | None = None

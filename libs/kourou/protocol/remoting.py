@@ -110,18 +110,27 @@ class RemotingCommand:
 
 _LENGTHS = struct.Struct(">II")
 _LENGTH_BYTES = 4
+LENGTHS_BYTES = _LENGTHS.size
 _HEADER_LENGTH_MASK = 0xFFFFFF
 
 
 def encode_command(command: RemotingCommand) -> bytes:
     """The frame of a command."""
+    return b"".join((encode_head(command, len(command.body)), command.body))
+
+
+def encode_head(command: RemotingCommand, body_size: int) -> bytes:
+    """The frame of a command up to its body, which leaves behind it in one piece or in several."""
     if command.header_type == HeaderType.JSON:
         header = _encode_json_header(command)
     else:
         header = _encode_binary_header(command)
-    total = _LENGTH_BYTES + len(header) + len(command.body)
-    word = command.header_type << 24 | len(header)
-    return b"".join((_LENGTHS.pack(total, word), header, command.body))
+    return frame_lengths(command.header_type, len(header), body_size) + header
+
+
+def frame_lengths(header_type: int, header_size: int, body_size: int) -> bytes:
+    """The first eight bytes of a frame."""
+    return _LENGTHS.pack(_LENGTH_BYTES + header_size + body_size, header_type << 24 | header_size)
 
 
 def decode_command(frame: bytes | bytearray | memoryview) -> RemotingCommand:
@@ -134,13 +143,33 @@ def decode_command(frame: bytes | bytearray | memoryview) -> RemotingCommand:
         raise DecodeError(f"the frame claims {total + _LENGTH_BYTES} bytes and has {len(view)}")
     header_type, header_length = _split_word(word, total)
     body_at = _LENGTHS.size + header_length
-    header = bytes(view[_LENGTHS.size : body_at])
-    if header_type == HeaderType.JSON:
-        command = _decode_json_header(header)
-    else:
-        command = _decode_binary_header(header)
+    command = decode_header(header_type, bytes(view[_LENGTHS.size : body_at]))
     command.body = bytes(view[body_at:])
     return command
+
+
+def decode_header(header_type: int, header: bytes) -> RemotingCommand:
+    """The command of a header alone, without its body."""
+    if header_type == HeaderType.JSON:
+        return _decode_json_header(header)
+    return _decode_binary_header(header)
+
+
+def read_lengths(
+    buffer: bytes | bytearray | memoryview, at: int, frame_size_max: int = FRAME_SIZE_BYTES_MAX
+) -> tuple[int, int, int]:
+    """(frame size, header type, header size) of the frame that starts at `at`.
+
+    At least LENGTHS_BYTES must be there; they are checked before the rest of the frame has come.
+    """
+    total, word = _LENGTHS.unpack_from(buffer, at)
+    size: int = total + _LENGTH_BYTES
+    if size > frame_size_max:
+        raise DecodeError(f"the frame claims {size} bytes; at most {frame_size_max} are allowed")
+    if total < _LENGTH_BYTES:
+        raise DecodeError(f"the frame claims {total} bytes behind its length; 4 is the least")
+    header_type, header_size = _split_word(word, total)
+    return size, header_type, header_size
 
 
 def _split_word(word: int, total: int) -> tuple[HeaderType, int]:
@@ -186,7 +215,7 @@ class FrameReader:
         at = 0
         try:
             while len(buffer) - at >= _LENGTHS.size:
-                size = self._frame_size(buffer, at)
+                size, _, _ = read_lengths(buffer, at, self._frame_size_max)
                 if len(buffer) - at < size:
                     break
                 with memoryview(buffer) as view:
@@ -200,19 +229,6 @@ class FrameReader:
             return commands
         del buffer[:at]
         return commands
-
-    def _frame_size(self, buffer: bytearray, at: int) -> int:
-        """The size of the frame that starts at `at`; its lengths are checked before it is whole."""
-        total, word = _LENGTHS.unpack_from(buffer, at)
-        size: int = total + _LENGTH_BYTES
-        if size > self._frame_size_max:
-            raise DecodeError(
-                f"the frame claims {size} bytes; at most {self._frame_size_max} are allowed"
-            )
-        if total < _LENGTH_BYTES:
-            raise DecodeError(f"the frame claims {total} bytes behind its length; 4 is the least")
-        _split_word(word, total)
-        return size
 
 
 # -- the JSON header ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Fact sheet §3.2. Lives here: body <-> kourou.model.route and plain collections.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -69,10 +70,10 @@ def decode_topic_route(body: Buffer) -> TopicRoute:
     )
 
 
-def encode_topic_route(route: TopicRoute) -> bytes:
-    """The same route as a body."""
+def encode_topic_route(route: TopicRoute, *, strict: bool = True) -> bytes:
+    """The same route as a body; broker ids are bare numbers where it need not be standard JSON."""
     conf = route.order_topic_conf
-    return _encode(
+    body = _encode(
         _RouteShape(
             broker_datas=[_broker_shape(broker) for broker in route.broker_datas],
             filter_server_table={
@@ -91,6 +92,15 @@ def encode_topic_route(route: TopicRoute) -> bytes:
             ],
         )
     )
+    return body if strict else _QUOTED_IDS.sub(_bare_ids, body)
+
+
+_QUOTED_IDS = re.compile(rb'"brokerAddrs":\{[^}]*\}')
+_QUOTED_ID = re.compile(rb'([{,])"([0-9]+)":')
+
+
+def _bare_ids(found: re.Match[bytes]) -> bytes:
+    return _QUOTED_ID.sub(rb"\1\2:", found.group())
 
 
 def _broker_shape(broker: BrokerData) -> _BrokerShape:

@@ -113,3 +113,14 @@ def test_key_value_tables():
     assert decode_kv_table(b'{"table":{"a":"b","c":null}}') == {"a": "b"}
     with pytest.raises(DecodeError, match="key/value table"):
         decode_kv_table(b'{"table":{"a":{}}}')
+
+
+def test_broker_ids_are_bare_numbers_for_those_who_take_routes_apart_by_hand():
+    """As the name servers of RocketMQ write them for clients before 4.9.4."""
+    brokers = (BrokerData("c", "b", {0: 'h:1,"0":', 12: "[::1]:2}"}),)
+    route = TopicRoute(brokers, (QueueData("b", 4, 4, 6, 0),))
+    body = encode_topic_route(route, strict=False)
+    assert b'"brokerAddrs":{0:"h:1,\\"0\\":",12:"[::1]:2}"}' in body
+    assert b'"readQueueNums":4' in body
+    assert decode_topic_route(body) == route
+    assert encode_topic_route(route) == encode_topic_route(route, strict=True) != body

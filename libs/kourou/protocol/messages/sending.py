@@ -83,7 +83,8 @@ class ConsumerSendMsgBack(Request, kw_only=True, frozen=True):
     """CONSUMER_SEND_MSG_BACK (36): a consumer could not process the message at `offset`.
 
     `offset` is the byte position in the commit log. `delay_level` 0 lets the broker choose, below 0
-    sends the message to the dead-letter queue at once.
+    sends the message to the dead-letter queue at once. `reason` is Kourou's own: why, in a line for
+    people, kept with a dead letter.
     """
 
     code: ClassVar[int] = 36
@@ -95,6 +96,7 @@ class ConsumerSendMsgBack(Request, kw_only=True, frozen=True):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     bname: str | None = None
+    reason: str | None = None
 
 
 class Lane(msgspec.Struct, frozen=True, array_like=True):
