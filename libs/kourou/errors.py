@@ -62,7 +62,7 @@ class Code(IntEnum):
     FILTER_DATA_NOT_EXIST = 27  # [RMQ] the filter's compiled form is not there yet
     FILTER_DATA_NOT_LATEST = 28  # [RMQ] the filter's compiled form is older than the subscription
     CONSUMER_NOT_ONLINE = 206  # no member of the group is connected
-    CONSUME_MSG_TIMEOUT = 207  # [RMQ] the member that was asked did not answer in time
+    CONSUME_MSG_TIMEOUT = 207  # the member that was asked did not answer in time
     NO_MESSAGE = 208  # [RMQ] there is nothing to hand over
     FLOW_CONTROL = 215  # [RMQ] the server slows its clients down
     # Kourou's own; a RocketMQ client sees them only where it can do nothing better anyway.

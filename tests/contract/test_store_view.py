@@ -15,9 +15,12 @@ import pytest
 from kourou.engine.effects import Append
 from kourou.engine.ports import QueueRead, StoreView
 from kourou.errors import Rejected
+from kourou.filtering.sql import sql_filter
 from kourou.protocol.hashing import tags_code
 from kourou.protocol.record import decode_record
+from kourou.store import reads as store_reads
 from kourou.store.store import Store
+from kourou.testing import engine as testing_engine
 from kourou.testing.disk import SimDisk
 from kourou.testing.engine import MemoryStore
 from kourou.testing.store import Draft, StoreWriter, Written, small_settings
@@ -106,6 +109,7 @@ def plain(answer: object) -> object:
 
 def test_nothing_is_the_same_nothing(both) -> None:
     assert same(both.views, "queue_ids", "TopicA") == []
+    assert same(both.views, "topics") == []
     assert same(both.views, "queue_range", "TopicA", 0) is None
     assert same(both.views, "offset_position", "TopicA", 0, 0) == -1
     assert same(both.views, "store_time", "TopicA", 0, 0) == -1
@@ -127,6 +131,7 @@ def test_ranges_positions_and_times(filled) -> None:
     for topic in ("TopicA", "TopicB", "TopicC"):
         same(views, "queue_ids", topic)
     assert same(views, "queue_ids", "TopicA") == [0, 1, 3]
+    assert "TopicA" in same(views, "topics")
     for topic, queue_id in [*LANES, ("TopicA", 2), ("TopicC", 0)]:
         found = same(views, "queue_range", topic, queue_id)
         high = found[1] if isinstance(found, tuple) else 2
@@ -190,6 +195,38 @@ def test_a_read_goes_on_where_the_last_one_ended(filled) -> None:
                 if (item.topic, item.queue_id) == ("TopicA", 0)
                 and decode_record(item.record).tag == "A"
             ]
+
+
+@pytest.mark.feature("F237")
+@pytest.mark.parametrize(("records_max", "bytes_max"), [(1 << 20, 1 << 30), (5, 1 << 30), (9, 900)])
+def test_reads_that_look_at_properties(
+    filled, monkeypatch: pytest.MonkeyPatch, records_max: int, bytes_max: int
+) -> None:
+    for module in (store_reads, testing_engine):
+        monkeypatch.setattr(module, "FILTER_RECORDS_MAX", records_max)
+        monkeypatch.setattr(module, "FILTER_BYTES_MAX", bytes_max)
+    views = filled.views
+    ends = [item.end for item in filled.written]
+    chance = random.Random(13)
+    found = 0
+    for _ in range(400):
+        topic, queue_id = chance.choice(LANES)
+        high = filled.memory.queue_range(topic, queue_id)[1]
+        text = chance.choice(("TAGS = 'A'", "TAGS IS NULL", "KEYS = 'k1'", "FALSE", "TRUE"))
+        records, *_ = same(
+            views,
+            "read_queue",
+            topic,
+            queue_id,
+            chance.randint(0, high),
+            max_messages=chance.choice((1, 2, 7, 1_000)),
+            max_bytes=chance.choice((1, 300, 2_500, 1 << 20)),
+            codes=None,
+            below=chance.choice((ends[0] - 1, ends[40], filled.store.end)),
+            wanted=sql_filter(text).sieve(),
+        )
+        found += len(records)
+    assert found > 50
 
 
 @pytest.mark.feature("F260")

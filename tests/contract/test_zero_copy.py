@@ -1,17 +1,21 @@
-"""Bytes of a mapped segment go to ZeroMQ as they lie there, and outlive the segment if need be."""
+"""Bytes of a mapped segment go to sockets as they lie there, and outlive the segment if need be."""
 
 from __future__ import annotations
 
+import gc
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import zmq
 
+from kourou.engine.peer import Peer
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.testing.store import Draft, StoreWriter, small_settings
+from kourou.transport.remoting_link import RemotingLink
 from kourou.transport.zmq_socket import COPY_BELOW_BYTES, NOBLOCK, SNDMORE, open_router, send_parts
 
 SEGMENT_BYTES = 1 << 20
@@ -78,6 +82,37 @@ def test_a_segment_that_is_deleted_meanwhile_arrives_whole(
     assert is_mapped(path), "ZeroMQ holds what it was given and not a copy"
     for _ in range(TIMES):
         assert dealer.recv() == wanted
+    until(lambda: not is_mapped(path))
+
+
+@pytest.mark.feature("F115")
+def test_a_tcp_connection_sends_from_the_segment_too(store: Store) -> None:
+    """What its socket does not take at once waits as a view, and not as a copy."""
+    wanted = StoreWriter(store).write([Draft(body=b"x" * 40_000) for _ in range(20)])
+    StoreWriter(store).write([Draft(body=bytes(400_000)) for _ in range(3)])
+    read = store.read_queue(
+        "TopicA", 0, 0, max_messages=20, max_bytes=1 << 21, codes=None, below=store.end
+    )
+    assert read.run is not None
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        link = RemotingLink(ours, Peer(1, "tcp", ("127.0.0.1", 5)), 0)
+        link.put((b"head", read.run))
+        link.write(0)
+        assert 0 < link.queued_bytes < len(read.run), "the other side does not read yet"
+        del read
+        path = store.paths.segment(0)
+        store.delete_before(SEGMENT_BYTES)
+        assert not path.exists()
+        assert is_mapped(path), "the link holds what it was given and not a copy"
+        came = b""
+        while link.queue:
+            came += theirs.recv(1 << 20)
+            link.write(0)
+        came += theirs.recv(1 << 20)
+    assert came == b"head" + b"".join(item.record for item in wanted)
+    gc.collect()
     until(lambda: not is_mapped(path))
 
 

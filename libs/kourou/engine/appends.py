@@ -50,13 +50,15 @@ class LogEnd:
 class Written:
     """What a sender is told of its batch; `end` is the log's end behind it.
 
-    `runs` are (number of the record, its position) wherever a segment begins.
+    `runs` are (number of the record, its position) wherever a segment begins; `offsets` and
+    `positions` are those of each record.
     """
 
     end: int
     lane_offsets: list[int]
     runs: list[tuple[int, int]]
     positions: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
 
 
 class _Unprojected(NamedTuple):
@@ -189,7 +191,8 @@ class Appends:
         """Number and stamp a checked batch whose drafts lie back to back in `blob`.
 
         `lane_of[i]` is the lane of draft i; None means that all are of lane 0. Records of one lane
-        get consecutive offsets in batch order. Raises as `write_one`.
+        get consecutive offsets in batch order. A bytearray is not copied but becomes the records.
+        Raises as `write_one`; then nothing in it has changed.
         """
         count = len(drafts.sizes)
         placement = self._reserve(drafts.sizes)
@@ -200,7 +203,7 @@ class Appends:
         else:
             offsets, counts = _number(lane_of, first_offsets)
         store_ms = max(self._store_ms, wall_ms)
-        records = bytearray(blob)
+        records = blob if type(blob) is bytearray else bytearray(blob)
         stamp_batch(records, drafts, offsets, placement.positions, store_ms, self._store_host)
         self._store_ms = store_ms
         for lane, first, number in zip(lanes, first_offsets, counts, strict=True):
@@ -216,6 +219,7 @@ class Appends:
             first_offsets,
             [(first, position) for first, _, position in placement.runs],
             placement.positions,
+            offsets,
         )
 
     def _place(

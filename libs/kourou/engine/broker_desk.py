@@ -29,7 +29,7 @@ from kourou.engine.owing import Owing
 from kourou.engine.ports import StoreView
 from kourou.engine.settings import decide_change, effective
 from kourou.engine.settings_registry import SettingsRegistry
-from kourou.errors import BadRequest, DecodeError
+from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.bodies import (
@@ -45,7 +45,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateBrokerConfig,
 )
 from kourou.protocol.messages.control import GetControlEvents, GetControlEventsResponse
-from kourou.protocol.record import decode_record
+from kourou.protocol.record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
 
 Apply = Callable[[str, bool | int | str], None]
@@ -140,10 +140,22 @@ class BrokerDesk:
         table = {
             "commitLogMinOffset": str(low),
             "commitLogMaxOffset": str(high),
+            "earliestMessageTimeStamp": str(self._first_stored_ms(low, high)),
             "remainHowManyDataToFlush": str(max(high - self._confirmations.flushed, 0)),
             **self._figures(),
         }
         return [Reply(received.to, body=(encode_kv_table(table),))]
+
+    def _first_stored_ms(self, low: int, high: int) -> int:
+        """When the oldest record of the log was stored; -1 if there is none, or it is damaged."""
+        if low >= high:
+            return -1
+        try:
+            record = self._view.record_at(low)
+            found = check_record(record, 0, len(record), low)
+        except (Rejected, Corrupt):
+            return -1
+        return found.store_timestamp if isinstance(found, CheckedRecord) else -1
 
     def control_events(
         self, _now_ms: int, received: Received, request: GetControlEvents

@@ -22,6 +22,7 @@ import msgspec
 
 from kourou.engine import groups as group_rules
 from kourou.engine import progress as progress_rules
+from kourou.engine import queue_locks as lock_rules
 from kourou.engine import settings as settings_rules
 from kourou.engine import topics as topic_rules
 from kourou.engine.events import (
@@ -30,6 +31,7 @@ from kourou.engine.events import (
     GroupPut,
     OffsetsReset,
     ProgressRecorded,
+    QueueLocksChanged,
     Recorded,
     Scalar,
     SettingChanged,
@@ -38,6 +40,7 @@ from kourou.engine.events import (
 )
 from kourou.engine.groups import Groups, groups_of
 from kourou.engine.progress import Commits, Progress, TopicTable
+from kourou.engine.queue_locks import LockOwners
 from kourou.engine.settings import Settings
 from kourou.engine.stream import StreamKind
 from kourou.engine.topics import TopicRules, Topics, topics_of
@@ -59,6 +62,7 @@ class ControlState:
     progress: Progress = field(default_factory=Progress)
     next_offset: int = 0
     at_ms: int = 0
+    locks: LockOwners = field(default_factory=LockOwners)
 
     def copy(self) -> ControlState:
         """An independent copy. O(everything): for tests and tools, not for the loop."""
@@ -69,6 +73,7 @@ class ControlState:
             self.progress.copy(),
             self.next_offset,
             self.at_ms,
+            self.locks.copy(),
         )
 
 
@@ -93,6 +98,8 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
             progress_rules.evolve(state.progress, event)
         case SettingChanged():
             settings_rules.evolve(state.settings, event, at_ms)
+        case QueueLocksChanged():
+            lock_rules.evolve(state.locks, event)
         case _:
             pass
     state.next_offset = recorded.offset + 1
@@ -225,6 +232,7 @@ class _Snapshot(msgspec.Struct):
     settings: dict[str, Scalar]
     settings_version: DataVersion
     progress: dict[str, dict[str, dict[int, int]]]
+    locks: lock_rules.Owners = {}
 
 
 class _Format(msgspec.Struct):
@@ -258,6 +266,12 @@ def encode_state(state: ControlState) -> bytes:
                 }
                 for group, topics in sorted(state.progress.table.items())
             },
+            {
+                group: {
+                    topic: dict(sorted(queues.items())) for topic, queues in sorted(topics.items())
+                }
+                for group, topics in sorted(state.locks.table.items())
+            },
         )
     )
 
@@ -280,6 +294,7 @@ def decode_state(snapshot: bytes) -> ControlState:
         Progress(read.progress),
         read.next_offset,
         read.at_ms,
+        LockOwners(read.locks),
     )
 
 

@@ -20,6 +20,8 @@ from kourou.engine.desks import Desks
 from kourou.engine.effects import Append, Effect, LogWarning, Reply
 from kourou.engine.events import Cause, Event
 from kourou.engine.inputs import (
+    Announced,
+    ClientAnswered,
     Disconnected,
     DiskMeasured,
     Dispatched,
@@ -35,6 +37,7 @@ from kourou.engine.inputs import (
 )
 from kourou.errors import Code, KourouError
 from kourou.protocol.messages.offsets import (
+    GetAllDelayOffset,
     GetEarliestMsgStoreTime,
     GetMaxOffset,
     GetMinOffset,
@@ -43,10 +46,10 @@ from kourou.protocol.messages.offsets import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.messages.pulling import PullMessage
-from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
 from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.request import Request
 
+_SENDS = frozenset({SendRecords, SendMessage})
 Handler = Callable[[int, Received, Any], list[Effect]]
 
 
@@ -62,21 +65,33 @@ class BrokerCore:
         """True if this broker answers such requests."""
         return request in self._handlers
 
+    def recall(self, now_ms: int, wall_ms: int) -> None:
+        """Find in the log what was under way when it ended; the first thing, once."""
+        self.desks.transactions.start(now_ms, wall_ms)
+        self.desks.check_backs.start(now_ms)
+
     def start(self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str) -> list[Effect]:
         """Record what the broker decides for itself before it serves."""
         self.desks.recorder.record(events, Cause("broker", why), wall_ms)
-        return self.desks.appends.take_done()
+        warnings = self.desks.delays.start(wall_ms)
+        return [*self.desks.appends.take_done(), *warnings]
 
     def stop(self, wall_ms: int) -> list[Effect]:
         """Record the progress that is not recorded yet; the last thing before the store closes."""
+        self.desks.transactions.settle()
         return self._record_progress(self.desks.commits.record(), "stopping", wall_ms)
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Decide on everything that has arrived, in order."""
         effects: list[Effect] = []
         sends: list[Received] = []
+        kind: type[Request] | None = None
         for item in inputs:
-            if type(item) is Received and type(item.request) is SendRecords:
+            if type(item) is Received and type(item.request) in _SENDS:
+                if sends and type(item.request) is not kind:
+                    effects += self._sends(now_ms, sends)
+                    sends = []
+                kind = type(item.request)
                 sends.append(item)
                 continue
             if sends:
@@ -94,11 +109,13 @@ class BrokerCore:
                 case Flushed(position):
                     effects += self.desks.confirmations.flushed_to(position)
                     effects += self._confirmed(now_ms)
-                case Tick(wall_ms):
-                    effects += self._tick(now_ms, wall_ms)
+                case Tick():
+                    effects += self._tick(now_ms, item)
                 case Disconnected(peer):
                     self.desks.pulls.drop_peer(peer)
                     effects += self.desks.members.disconnected(peer)
+                    effects += self._asked(self.desks.asking.drop_peer(now_ms, peer))
+                    self.desks.announcing.drop_peer(peer)
                 case SpaceChanged(allocated_end, full):
                     self.desks.appends.space(allocated_end, full=full)
                 case DiskMeasured():
@@ -107,6 +124,10 @@ class BrokerCore:
                     self.desks.retention.shrunk()
                 case HistoryAnswered():
                     effects += self._looked_back(now_ms, item)
+                case ClientAnswered():
+                    effects += self._asked(self.desks.asking.answered(now_ms, item))
+                case Announced(number):
+                    effects += self.desks.announcing.known(number)
                 case StoreFailed(reason):
                     self.desks.appends.fail(reason)
                     effects += self.desks.confirmations.fail(reason)
@@ -115,12 +136,14 @@ class BrokerCore:
         if sends:
             effects += self._sends(now_ms, sends)
         effects += self.desks.confirmations.want_flush()
-        return effects
+        return self.desks.announcing.gate(effects)
 
     def _sends(self, now_ms: int, sends: Sequence[Received]) -> list[Effect]:
-        """Sends with nothing between them: together where that can be, else one by one."""
+        """Sends of one kind with nothing between: together where that can be, else one by one."""
         if len(sends) == 1:
             return self._received(now_ms, sends[0])
+        if type(sends[0].request) is SendMessage:
+            return self.desks.joint_singles.store(now_ms, sends, self._received)
         effects: list[Effect] = []
         joint = self.desks.joint_sends
         for group in joint.groups(now_ms, sends):
@@ -158,7 +181,9 @@ class BrokerCore:
             for effect in done:
                 if isinstance(effect, Append):
                     effect.to = received.to
-        return [*done, *decided]
+        decided = [*done, *decided]
+        self.desks.announcing.number(now_ms, decided, received.to)
+        return decided
 
     def _looked_back(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
         """What the event database knows of a request is here: go on where it was left."""
@@ -171,7 +196,13 @@ class BrokerCore:
         except KourouError as error:
             self.desks.traffic.refuse(error.wire_code)
             decided = [Reply(received.to, error.wire_code, str(error))]
-        return [*self.desks.appends.take_done(), *decided]
+        decided = [*self.desks.appends.take_done(), *decided]
+        self.desks.announcing.number(now_ms, decided, received.to)
+        return decided
+
+    def _asked(self, decided: list[Effect]) -> list[Effect]:
+        """What came of a client's answer; what was recorded of it is written first."""
+        return [*self.desks.appends.take_done(), *decided] if decided else decided
 
     # -- waking readers -----------------------------------------------------------------------
 
@@ -199,18 +230,29 @@ class BrokerCore:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def _tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
-        desks = self.desks
+    def _tick(self, now_ms: int, tick: Tick) -> list[Effect]:
+        desks, wall_ms = self.desks, tick.wall_ms
         effects = desks.confirmations.expire(now_ms)
         effects += desks.pulls.expire(now_ms)
         effects += desks.members.expire(now_ms)
+        effects += desks.asking.expire(now_ms)
+        effects += desks.announcing.expire(now_ms)
+        effects += desks.lock_desk.expire(now_ms, wall_ms)
+        effects += desks.check_backs.tick(now_ms, wall_ms)
+        effects += desks.delays.tick(now_ms, tick)
         desks.repeats.expire(now_ms)
+        desks.statistics.tick(now_ms)
+        desks.transactions.settle()
+        # What was numbered meanwhile is taken here, in its order, and goes before every answer.
         return self._record_progress(desks.commits.due(now_ms), "", wall_ms) + effects
 
     def _measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
         """What is recorded of a deletion is written before the deletion is asked for."""
+        self.desks.statistics.note_hour(look.hour)
         try:
             decided = self.desks.retention.measured(now_ms, look)
+            if look.segments:
+                decided += self.desks.delays.keep_above(look.segments[-1].end, look.wall_ms)
         except KourouError as error:
             decided = [LogWarning(f"what may be deleted cannot be told now: {error}")]
         return [*self.desks.appends.take_done(), *decided]
@@ -243,12 +285,19 @@ def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
         GetMaxOffset: desks.offsets.maximum,
         GetMinOffset: desks.offsets.minimum,
         SearchOffsetByTimestamp: desks.offsets.by_time,
+        GetAllDelayOffset: desks.delays.all_offsets,
         GetEarliestMsgStoreTime: desks.offsets.earliest,
-        QueryMessage: desks.queries.by_key,
-        ViewMessageById: desks.queries.view,
+        **desks.queries.handlers(),
+        **desks.send_back.handlers(),
         **desks.members.handlers(),
+        **desks.lock_desk.handlers(),
+        **desks.transactions.handlers(),
         **desks.topic_desk.handlers(),
         **desks.group_desk.handlers(),
+        **desks.group_figures.handlers(),
+        **desks.statistics.handlers(),
+        **desks.ask_desk.handlers(),
+        **desks.reply_desk.handlers(),
         **desks.broker_desk.handlers(),
         **desks.retention.handlers(),
         **desks.history.handlers(),

@@ -9,16 +9,25 @@ State: none of its own; what a desk keeps is said in its module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from kourou.engine.announcing import Announcing
 from kourou.engine.appends import Appends, LogEnd
+from kourou.engine.ask_desk import AskDesk
+from kourou.engine.asking import Asking
 from kourou.engine.broker_desk import BrokerDesk
+from kourou.engine.check_backs import CheckBacks
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
+from kourou.engine.delays import Delays
 from kourou.engine.disk_pressure import DiskPressure
+from kourou.engine.events import UnreadSpan
 from kourou.engine.group_desk import GroupDesk
+from kourou.engine.group_figures import GroupFigures
 from kourou.engine.history_desk import HistoryDesk
 from kourou.engine.joint_sends import JointSends
+from kourou.engine.joint_singles import JointSingles
+from kourou.engine.lock_desk import LockDesk
 from kourou.engine.member_desk import MemberDesk
 from kourou.engine.membership import Membership
 from kourou.engine.moved_offsets import MovedOffsets
@@ -29,23 +38,32 @@ from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits
 from kourou.engine.pulls import Pulls
 from kourou.engine.query_desk import QueryDesk
+from kourou.engine.queue_locks import QueueLocks
 from kourou.engine.recording import Recorder
+from kourou.engine.redirects import HALF_LANE, Redirects
 from kourou.engine.repeats import Repeats
+from kourou.engine.reply_desk import ReplyDesk
 from kourou.engine.retention import parse_hours
 from kourou.engine.retention_desk import RetentionDesk
+from kourou.engine.send_back import SendBack
 from kourou.engine.sending import Sending
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.single_sends import SingleSends
+from kourou.engine.statistics import Statistics
 from kourou.engine.subscriptions import SubscriptionPolicy
 from kourou.engine.topic_desk import TopicDesk
 from kourou.engine.topics import TopicRules
 from kourou.engine.traffic import Traffic
+from kourou.engine.transactions import Transactions
 from kourou.protocol.record import Host, encode_host
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Everything a broker's decisions start from. `store_host` is the address in message ids."""
+    """Everything a broker's decisions start from. `store_host` is the address in message ids.
+
+    `delays` is the progress of the delay levels (level -> next offset) if another broker made some.
+    """
 
     view: StoreView
     control: ControlState
@@ -59,6 +77,7 @@ class Start:
     flush_timeout_ms: int
     figures: Callable[[], Mapping[str, str]]
     staged: bool = False
+    delays: Mapping[int, int] = field(default_factory=dict)
 
 
 class Desks:
@@ -68,6 +87,9 @@ class Desks:
         policy, control, view = start.policy, start.control, start.view
         self.policy, self.control, self.view = policy, control, view
         self.traffic = Traffic()
+        self.statistics = Statistics(self.traffic, policy.cluster_name)
+        self.asking = Asking()
+        self.announcing = Announcing()
         self.commits = Commits(control.progress, policy.progress_interval_ms)
         self.confirmations = Confirmations(
             sync_flush=start.sync_flush,
@@ -87,10 +109,42 @@ class Desks:
         self.repeats = Repeats(view, self.appends.unprojected)
         self.pressure = DiskPressure(policy)
         self.retention = RetentionDesk(
-            view, control, self.commits, self.recorder, policy, self.pressure
+            view,
+            control,
+            self.commits,
+            self.recorder,
+            policy,
+            self.pressure,
+            self._waiting_before,
         )
+        self.delays = Delays(
+            view,
+            control,
+            self.appends,
+            self.confirmations,
+            self.pressure,
+            policy,
+            host,
+            start.log.segment_size,
+            start.delays,
+        )
+        self._open_for_order()
         self._open_for_clients(start)
+        self._open_for_questions(start)
         self._open_for_operators(start)
+
+    def _waiting_before(self, position: int) -> list[UnreadSpan]:
+        """Messages below a position of the log that wait for their time or their outcome."""
+        low, _ = self.view.queue_range(*HALF_LANE) or (0, 0)
+        halves = self.transactions.halves.spans_before(position, low)
+        return self.delays.waiting_before(position) + halves
+
+    def _open_for_order(self) -> None:
+        """Queue locks of those who consume in order."""
+        self.locks = QueueLocks(self.control.locks)
+        self.lock_desk = LockDesk(
+            self.locks, self.membership, self.recorder, self.confirmations, self.policy
+        )
 
     def _open_for_clients(self, start: Start) -> None:
         """Sends, pulls, offsets, searches, members."""
@@ -98,13 +152,7 @@ class Desks:
         self.members = MemberDesk(
             control, self.membership, self.recorder, self.confirmations, policy
         )
-        moved = MovedOffsets(
-            self.appends,
-            self.confirmations,
-            self.pressure,
-            policy.broker_name,
-            encode_host(start.store_host),
-        )
+        moved = self._moved_offsets(start)
         self.pulls = Pulls(
             view,
             control,
@@ -128,6 +176,8 @@ class Desks:
             start.rules,
             policy.broker_name,
         )
+        self.redirects = Redirects(policy.delay_levels_ms)
+        self._open_transactions(start)
         self.sending = Sending(
             control,
             self.appends,
@@ -137,9 +187,20 @@ class Desks:
             self.traffic,
             self.topic_desk.ensure,
             self.pressure,
+            self.redirects,
         )
         self.joint_sends = JointSends(
             self.sending, self.appends, self.confirmations, self.repeats, policy
+        )
+        self.send_back = SendBack(
+            view,
+            control,
+            self.appends,
+            self.confirmations,
+            self.recorder,
+            self.redirects,
+            self.pressure,
+            policy,
         )
         self.single_sends = SingleSends(
             self.sending,
@@ -148,15 +209,76 @@ class Desks:
             policy,
             self.traffic,
             start.store_host,
+            self.redirects,
+            self.send_back,
         )
+        self.joint_singles = JointSingles(self.single_sends, self.appends)
         self.offsets = OffsetDesk(view, control, self.commits, self.members.ensure_group)
-        self.queries = QueryDesk(view, self.confirmations, policy)
+
+    def _open_transactions(self, start: Start) -> None:
+        """Half messages and the questions about them; whoever redirects sends is told of it."""
+        self.transactions = Transactions(
+            self.view,
+            self.control,
+            self.commits,
+            self.appends,
+            self.confirmations,
+            self.recorder,
+            self.pressure,
+            self.policy,
+            encode_host(start.store_host),
+        )
+        self.redirects.halves = self.transactions
+        self.check_backs = CheckBacks(
+            self.transactions, self.membership, self.policy, self.pressure, start.store_host
+        )
+
+    def _moved_offsets(self, start: Start) -> MovedOffsets:
+        return MovedOffsets(
+            self.appends,
+            self.confirmations,
+            self.pressure,
+            self.policy.broker_name,
+            encode_host(start.store_host),
+        )
+
+    def _open_for_questions(self, start: Start) -> None:
+        """Searches, figures, replies, and what is passed on to clients."""
+        policy, control, view = self.policy, self.control, self.view
+        self.queries = QueryDesk(view, self.confirmations, self.membership, policy)
+        self.reply_desk = ReplyDesk(
+            self.sending,
+            self.appends,
+            self.confirmations,
+            self.membership,
+            self.asking,
+            policy,
+            self.traffic,
+            start.store_host,
+        )
+        self.ask_desk = AskDesk(self.membership, self.asking, view, self.confirmations, policy)
+        host, port = start.store_host
+        self.group_figures = GroupFigures(
+            control,
+            self.commits,
+            self.membership,
+            view,
+            self.statistics,
+            policy.broker_name,
+            f"{host}:{port}",
+        )
 
     def _open_for_operators(self, start: Start) -> None:
         """Groups and the broker itself; topics are made where sends need them."""
         policy, control, view = self.policy, self.control, self.view
         self.group_desk = GroupDesk(
-            control, self.commits, self.membership, self.owing, view, policy.broker_name
+            control,
+            self.commits,
+            self.membership,
+            self.owing,
+            view,
+            policy.broker_name,
+            self.members.ensure_group,
         )
         self.broker_desk = BrokerDesk(
             control,
@@ -216,7 +338,12 @@ POLICY_FIELDS: Mapping[str, str] = {
     "defaultQueryMaxNum": "query_max",
     "notifyConsumerIdsChangedEnable": "notify_consumer_ids_changed",
     "rejectTransactionMessage": "reject_transactions",
+    "transactionTimeOut": "transaction_timeout_ms",
+    "transactionCheckMax": "transaction_check_max",
+    "transactionCheckInterval": "transaction_check_interval_ms",
+    "storeReplyMessageEnable": "store_replies",
     "longPollingEnable": "long_polling",
+    "enablePropertyFilter": "property_filter",
     "traceOn": "trace_on",
     "deduplicateRetriedSends": "deduplicate_retried_sends",
     "fileReservedTime": "reserved_hours",

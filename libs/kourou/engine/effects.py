@@ -62,6 +62,20 @@ class Notify:
     body: Sequence[Buffer] = field(default=())
 
 
+@dataclass(slots=True)
+class AskClient:
+    """Ask a client something and bring its answer back as ClientAnswered with this token.
+
+    Made by engine.asking, which also knows when waiting ends: a carrier only transmits.
+    """
+
+    token: int
+    peer: Peer
+    request: Request
+    body: Sequence[Buffer]
+    timeout_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigChanged:
     """A table that `config/*.json` mirrors has changed: topics, groups, offsets or settings."""
@@ -69,9 +83,14 @@ class ConfigChanged:
     table: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Announce:
-    """Topics or permissions changed: register with every name server now."""
+    """Topics or permissions changed: register with every name server now.
+
+    Come back with Announced(number) when all that can be reached know it.
+    """
+
+    number: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +133,16 @@ class AskHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class Wake:
+    """Come back with a Tick in so many ms, though none is due yet; 0: as soon as others had a turn.
+
+    A later one replaces it.
+    """
+
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogWarning:
     """Tell the operator, in the log."""
 
@@ -132,5 +161,7 @@ Effect = (
     | CleanProjections
     | DiskStarving
     | AskHistory
+    | AskClient
+    | Wake
     | LogWarning
 )

@@ -130,6 +130,21 @@ class OffsetsReset(_Event, frozen=True):
         return f"progress/{self.group}"
 
 
+class QueueLocksChanged(_Event, frozen=True):
+    """Who may consume which queues of a group in order: topic -> queue id -> client, or nobody.
+
+    Of the queues that changed hands only; that a lock was refreshed is not recorded.
+    """
+
+    group: str
+    owners: dict[str, dict[Count, str | None]]
+
+    @property
+    def aggregate(self) -> str:
+        """What it changed."""
+        return f"locks/{self.group}"
+
+
 class KeyValuePut(_Event, frozen=True):
     """A name server's key has a value (services without a commit log write it to their store)."""
 
@@ -225,6 +240,7 @@ KnownEvent = (
     | SettingChanged
     | ProgressRecorded
     | OffsetsReset
+    | QueueLocksChanged
     | KeyValuePut
     | KeyValueDeleted
     | LogDeleted

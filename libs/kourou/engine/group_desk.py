@@ -1,7 +1,8 @@
 """Consumer groups and their progress, as operators ask about and change them.
 
-Lives here: which command becomes which decision; lag; resets on a live group.
-May not live here: what a group may be (engine.groups), the table of progress (engine.progress).
+Lives here: which command becomes which decision; resets on a live group.
+May not live here: what a group may be (engine.groups), the table of progress (engine.progress), how
+far groups are (engine.group_figures).
 
 State: none of its own.
 
@@ -12,7 +13,7 @@ over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kourou.engine.control import ControlState, decide_delete_group
@@ -20,18 +21,16 @@ from kourou.engine.effects import Effect, Notify, Reply
 from kourou.engine.events import OffsetsReset
 from kourou.engine.groups import decide_put
 from kourou.engine.inputs import Received
+from kourou.engine.member_desk import EnsureGroup
 from kourou.engine.membership import Membership
 from kourou.engine.owing import Owing
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits, decide_clone, decide_reset
 from kourou.errors import GroupNotFound, TopicNotFound
-from kourou.model.names import retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies import (
-    OffsetWrapper,
     decode_group_config,
-    encode_consume_stats,
     encode_consumer_offsets,
     encode_group_configs,
     encode_offset_table,
@@ -39,7 +38,6 @@ from kourou.protocol.bodies import (
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
-    GetConsumeStats,
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.offsets import (
@@ -49,6 +47,9 @@ from kourou.protocol.messages.offsets import (
     ResetConsumerClientOffset,
 )
 from kourou.protocol.request import Request
+
+LIST_FORM_LANGUAGE = "CPP"
+"""Clients in this language read tables of offsets as lists (fact sheet §3.9)."""
 
 
 class GroupDesk:
@@ -62,6 +63,7 @@ class GroupDesk:
         owing: Owing,
         view: StoreView,
         broker_name: str,
+        ensure_group: EnsureGroup,
     ) -> None:
         self._control = control
         self._commits = commits
@@ -69,6 +71,7 @@ class GroupDesk:
         self._owing = owing
         self._view = view
         self._broker_name = broker_name
+        self._ensure_group = ensure_group
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """The requests this desk answers."""
@@ -77,7 +80,6 @@ class GroupDesk:
             DeleteSubscriptionGroup: self.delete,
             GetAllSubscriptionGroupConfig: self.all,
             GetAllConsumerOffset: self.all_offsets,
-            GetConsumeStats: self.stats,
             InvokeBrokerToResetOffset: self.reset,
             CloneGroupOffset: self.clone,
         }
@@ -111,43 +113,6 @@ class GroupDesk:
         """Every group's progress (43)."""
         return [Reply(received.to, body=(encode_consumer_offsets(self._commits.entries()),))]
 
-    def stats(self, _now_ms: int, received: Received, request: GetConsumeStats) -> list[Effect]:
-        """A group's progress beside the queues' ends (208); all its topics, or one."""
-        group = request.consumer_group
-        if request.topic:
-            self._topic(request.topic)
-            topics = [request.topic]
-        else:
-            topics = self._topics_of(group)
-        table: dict[MessageQueue, OffsetWrapper] = {}
-        for name in topics:
-            topic = self._control.topics.get(name)
-            if topic is None:
-                continue
-            for queue_id in range(topic.read_queue_nums):
-                table[MessageQueue(name, self._broker_name, queue_id)] = self._wrapper(
-                    group, name, queue_id
-                )
-        return [Reply(received.to, body=(encode_consume_stats(table, 0.0),))]
-
-    def _topics_of(self, group: str) -> list[str]:
-        topics = set(self._commits.topics(group))
-        consuming = self._members.consumer_group(group)
-        if consuming is not None:
-            topics |= set(consuming.subscriptions)
-        if not topics and group not in self._control.groups:
-            raise GroupNotFound(f"the consumer group {group} does not exist here")
-        return sorted(topics - {retry_topic(group)})
-
-    def _wrapper(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        low, high = self._view.queue_range(topic, queue_id) or (0, 0)
-        committed = self._commits.offset(group, topic, queue_id)
-        consumer = low if committed is None else committed
-        last_ms = 0
-        if low < consumer <= high:
-            last_ms = max(self._view.store_time(topic, queue_id, consumer - 1), 0)
-        return OffsetWrapper(broker_offset=high, consumer_offset=consumer, last_timestamp=last_ms)
-
     def reset(
         self, now_ms: int, received: Received, request: InvokeBrokerToResetOffset
     ) -> list[Effect]:
@@ -165,7 +130,8 @@ class GroupDesk:
             offsets[queue_id] = target
             table[MessageQueue(request.topic, self._broker_name, queue_id)] = target
         events = decide_reset(self._commits, request.group, request.topic, offsets)
-        body = encode_offset_table(table)
+        by_list = received.to.language == LIST_FORM_LANGUAGE
+        body = encode_offset_table(table, list_form=by_list)
         effects = self._owing.decided(
             now_ms, received, events, body=(body,), reason=f"reset to {request.timestamp}"
         )
@@ -175,7 +141,7 @@ class GroupDesk:
             timestamp=request.timestamp,
             is_force=request.is_force,
         )
-        return effects + self._tell_members(notice, body)
+        return effects + self._tell_members(notice, table)
 
     def moved(self, event: OffsetsReset, at_ms: int) -> list[Effect]:
         """Tell the connected members of a group that its progress was put elsewhere.
@@ -192,17 +158,30 @@ class GroupDesk:
         notice = ResetConsumerClientOffset(
             topic=event.topic, group=event.group, timestamp=at_ms, is_force=True
         )
-        return self._tell_members(notice, encode_offset_table(table))
+        return self._tell_members(notice, table)
 
-    def _tell_members(self, notice: ResetConsumerClientOffset, body: bytes) -> list[Effect]:
-        peers = {member.peer.id: member.peer for member in self._members.consumers(notice.group)}
-        return [Notify(peer, notice, (body,)) for peer in peers.values()]
+    def _tell_members(
+        self, notice: ResetConsumerClientOffset, table: Mapping[MessageQueue, int]
+    ) -> list[Effect]:
+        """Each connection once, in the form that its client understands.
+
+        RocketMQ takes the form of whoever asked for the reset, which other clients cannot read.
+        """
+        members = {member.peer.id: member for member in self._members.consumers(notice.group)}
+        return [
+            Notify(
+                member.peer,
+                notice,
+                (encode_offset_table(table, list_form=member.language == LIST_FORM_LANGUAGE),),
+            )
+            for member in members.values()
+        ]
 
     def clone(self, now_ms: int, received: Received, request: CloneGroupOffset) -> list[Effect]:
-        """One group begins where another stands (314)."""
-        for name in (request.src_group, request.dest_group):
-            if name not in self._control.groups:
-                raise GroupNotFound(f"the consumer group {name} does not exist here")
+        """One group begins where another stands (314); it is made where groups make themselves."""
+        if request.src_group not in self._control.groups:
+            raise GroupNotFound(f"the consumer group {request.src_group} does not exist here")
+        self._ensure_group(request.dest_group, received, f"begins where {request.src_group} is")
         events = decide_clone(
             self._commits, request.src_group, request.dest_group, request.topic or None
         )

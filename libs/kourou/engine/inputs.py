@@ -9,13 +9,14 @@ of the loop, as a value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kourou.engine.history import Found
 from kourou.engine.peer import Peer
 from kourou.errors import KourouError
+from kourou.protocol.remoting import VERSION_4_9_8
 from kourou.protocol.request import Request
 
 Buffer = bytes | bytearray | memoryview
@@ -38,6 +39,19 @@ class ReplyTo:
     def traced(self) -> bool:
         """Does the request belong to a trace that is recorded? The last bit of its context says."""
         return len(self.trace) == TRACE_BYTES and bool(self.trace[-1] & 1)
+
+    @property
+    def language(self) -> str:
+        """What the asker is written in, in RocketMQ's words; frames of ours come from Python."""
+        return "PYTHON"
+
+    @property
+    def version(self) -> int:
+        """The remoting version that the asker states (fact sheet §1.5).
+
+        Whoever speaks frames of ours can do what a RocketMQ 4.9.8 can.
+        """
+        return VERSION_4_9_8
 
 
 @dataclass(slots=True)
@@ -101,9 +115,13 @@ class SpaceChanged:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed; sent several times a second. `wall_ms` is the wall clock."""
+    """Time passed; sent several times a second. `wall_ms` is the wall clock.
+
+    `monotonic_ms` is monotonic time, read together with it; 0 where it is that of the turn.
+    """
 
     wall_ms: int
+    monotonic_ms: int = 0
 
 
 class ClosedSegment(NamedTuple):
@@ -149,6 +167,30 @@ class HistoryAnswered:
     error: KourouError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ClientAnswered:
+    """A client has answered what this broker asked it, or could not: `error` says why.
+
+    `fields` are the fields of the answer's header by their RocketMQ names; texts where the client
+    came in over remoting.
+    """
+
+    token: int
+    peer: Peer
+    code: int = 0
+    remark: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    body: Sequence[Buffer] = ()
+    error: KourouError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """All name servers that can be reached know what was announced up to `number`."""
+
+    number: int
+
+
 Input = (
     Received
     | Disconnected
@@ -161,4 +203,6 @@ Input = (
     | Tick
     | Written
     | HistoryAnswered
+    | ClientAnswered
+    | Announced
 )

@@ -104,8 +104,10 @@ class JointSends:
             return None  # who comes first creates it, behind those that came before
         sizes = np.concatenate([part.sizes for part in parts])
         lane_of = np.concatenate([part.lane_of for part in parts])
-        blob = b"".join([part.blob for part in parts])
+        blob = bytearray().join([part.blob for part in parts])
         drafts = check_drafts(blob, sizes, self._policy.body_size_max)
+        if drafts.elsewhere:
+            return None  # each place of theirs is answered by itself
         lanes = list(numbers)
         check_lane_bytes(drafts, lanes, lane_of)
         for part in parts:

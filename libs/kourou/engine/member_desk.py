@@ -17,24 +17,32 @@ from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, decide_consumer_group
 from kourou.engine.effects import Effect, LogWarning, Notify, Reply
 from kourou.engine.events import Cause
-from kourou.engine.inputs import Received
+from kourou.engine.inputs import Received, ReplyTo
 from kourou.engine.membership import Change, ConsumerPart, Heartbeat, Member, Membership
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.recording import Recorder
 from kourou.errors import Code, GroupNotFound, KourouError, Rejected, Unavailable
-from kourou.filtering.tags import parse_subscription
+from kourou.filtering.subscribing import check_allowed, heard, parse_subscription
 from kourou.model.group import GroupConfig
-from kourou.protocol.heartbeat_body import HeartbeatBody, decode_heartbeat
+from kourou.protocol.heartbeat_body import (
+    HeartbeatBody,
+    decode_heartbeat,
+    decode_subscription_check,
+)
 from kourou.protocol.lists_body import (
     Connection,
     ConsumerConnection,
     ProducerConnection,
+    ProducerInfo,
     encode_consumer_connection,
     encode_consumer_ids,
     encode_producer_connection,
+    encode_producer_table,
 )
 from kourou.protocol.messages.membership import (
+    CheckClientConfig,
+    GetAllProducerInfo,
     GetConsumerConnectionList,
     GetConsumerListByGroup,
     GetProducerConnectionList,
@@ -73,6 +81,8 @@ class MemberDesk:
             GetConsumerListByGroup: self.consumer_ids,
             GetConsumerConnectionList: self.consumer_connections,
             GetProducerConnectionList: self.producer_connections,
+            GetAllProducerInfo: self.producer_table,
+            CheckClientConfig: self.check_config,
         }
 
     def heartbeat(self, now_ms: int, received: Received, _request: HeartBeat) -> list[Effect]:
@@ -82,7 +92,7 @@ class MemberDesk:
         all the same, and the answer has the first refusal's code. An answer waits until the groups
         that the heartbeat made are confirmed.
         """
-        beat = _heartbeat(decode_heartbeat(b"".join(received.body)))
+        beat = _heartbeat(decode_heartbeat(b"".join(received.body)), received.to)
         self._members.check(received.to.peer, beat)
         before = self._confirmations.appended
         code = Code.SUCCESS
@@ -130,6 +140,15 @@ class MemberDesk:
         )
         if events:
             self._recorder.record(events, cause, wall_ms)
+
+    def check_config(
+        self, _now_ms: int, received: Received, _request: CheckClientConfig
+    ) -> list[Effect]:
+        """A consumer asks before it starts whether its filter is taken (46): 0, or why not."""
+        asked = decode_subscription_check(b"".join(received.body)).subscription
+        check_allowed(asked.expression_type, property_filter=self._policy.property_filter)
+        parse_subscription(asked.topic, asked.expression, asked.expression_type)
+        return [Reply(received.to)]
 
     def unregister(
         self, _now_ms: int, received: Received, request: UnregisterClient
@@ -191,6 +210,25 @@ class MemberDesk:
         body = encode_producer_connection(ProducerConnection(_connections(members)))
         return [Reply(received.to, body=(body,))]
 
+    def producer_table(
+        self, now_ms: int, received: Received, _request: GetAllProducerInfo
+    ) -> list[Effect]:
+        """Every producer of every group, and when it was heard last (328)."""
+        table = {
+            group: [
+                ProducerInfo(
+                    client_id=member.client_id,
+                    remote_ip=member.peer.address[0],
+                    language=member.language,
+                    version=member.version,
+                    last_update_timestamp=received.wall_ms - (now_ms - member.seen_ms),
+                )
+                for member in self._members.producers(group)
+            ]
+            for group in self._members.producer_groups()
+        }
+        return [Reply(received.to, body=(encode_producer_table(table),))]
+
     def _tell(self, change: Change) -> list[Effect]:
         effects: list[Effect] = [LogWarning(text) for text in change.clashes]
         for group, peers in change.notify.items():
@@ -203,15 +241,17 @@ class MemberDesk:
         return effects
 
 
-def _heartbeat(said: HeartbeatBody) -> Heartbeat:
+def _heartbeat(said: HeartbeatBody, by: ReplyTo) -> Heartbeat:
     return Heartbeat(
         client_id=said.client_id,
+        language=by.language,
+        version=by.version,
         producer_groups=tuple(said.producer_groups),
         consumers=tuple(
             ConsumerPart(
                 group=each.group,
                 subscriptions=tuple(
-                    parse_subscription(
+                    heard(
                         topic.topic,
                         topic.expression,
                         topic.expression_type,

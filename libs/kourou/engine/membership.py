@@ -192,7 +192,7 @@ class Membership:
         if other is not None:
             text = (
                 f"in the consumer group {part.group} the clients {beat.client_id} and {other[0]} "
-                f"differ in topics, tags or message model; some messages may reach nobody"
+                f"differ in topics, filters or message model; some messages may reach nobody"
             )
             if self.policy is SubscriptionPolicy.REFUSE:
                 change.refused.append(text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kourou.model.delay import DELAY_LEVELS_MS
+
 
 @dataclass(slots=True)
 class BrokerPolicy:
@@ -28,8 +30,14 @@ class BrokerPolicy:
     hold_ms_max: int = 30_000  # longPollingTimeMillsMax
     pull_bytes_max: int = 4 * 1024 * 1024  # maxPullBytes, for clients that state their budget
     notify_consumer_ids_changed: bool = True  # notifyConsumerIdsChangedEnable
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS  # messageDelayLevel
     reject_transactions: bool = False  # rejectTransactionMessage
+    transaction_timeout_ms: int = 6_000  # transactionTimeOut
+    transaction_check_max: int = 15  # transactionCheckMax
+    transaction_check_interval_ms: int = 60_000  # transactionCheckInterval
+    store_replies: bool = True  # storeReplyMessageEnable
     long_polling: bool = True  # longPollingEnable
+    property_filter: bool = True  # enablePropertyFilter
     region_id: str = "DefaultRegion"  # regionId
     trace_on: bool = True  # traceOn
     group_subscription_policy: str = "warn"  # groupSubscriptionPolicy

@@ -6,11 +6,15 @@ from files already written, so a decision stays a function of the inputs and of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 ANYWHERE = 2**63 - 1
 """Above every position."""
+
+PropertyTest: TypeAlias = Callable[[bytes], bool]
+"""Asked with a record's properties as they are stored, after one 0x02: is it wanted?"""
 
 
 @dataclass(slots=True)
@@ -40,6 +44,10 @@ class StoreView(Protocol):
         """First readable position and the end of what was appended."""
         ...
 
+    def topics(self) -> list[str]:
+        """The topics that have queues, sorted; also those that no table names any more."""
+        ...
+
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of a topic that were ever written, sorted."""
         ...
@@ -58,11 +66,13 @@ class StoreView(Protocol):
         max_bytes: int,
         codes: frozenset[int] | None,
         below: int,
+        wanted: PropertyTest | None = None,
     ) -> QueueRead:
         """Read from `offset` (which must lie in [min, max]) what lies below position `below`.
 
-        `codes` are tag hash codes to keep, None keeps all. The first record is returned whatever
-        its size; otherwise the sum of sizes stays within `max_bytes`.
+        `codes` are tag hash codes to keep, None keeps all; `wanted` keeps records by their
+        properties, and then a read looks at limits.FILTER_RECORDS_MAX records at most. The first
+        record is returned whatever its size; otherwise the sum of sizes stays within `max_bytes`.
         """
         ...
 

@@ -7,6 +7,10 @@ State: soft (the holds). Every answer is a function of the request, the configur
 
 A pull that finds nothing new and may wait is held; it is answered again from the top when its queue
 grows, when its time is up, or when its topic changes. Readers see what is confirmed, never more.
+
+A held pull whose filter lets nothing of the growth through is held again behind it, so that rare
+messages of a busy queue cost no conversation; its answer tells how far it has come. RocketMQ tells
+the client every time.
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Effect, Reply
+from kourou.engine.effects import Effect, LogWarning, Reply
 from kourou.engine.holds import Hold, Holds
 from kourou.engine.inputs import Received
 from kourou.engine.member_desk import EnsureGroup
@@ -36,10 +42,16 @@ from kourou.errors import (
     Rejected,
     TopicNotFound,
 )
-from kourou.filtering.tags import parse_subscription, wanted_codes
-from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
+from kourou.filtering.sql import Sieve
+from kourou.filtering.subscribing import check_allowed, filter_of, heard
+from kourou.filtering.tags import wanted_codes
+from kourou.model.limits import (
+    FILTERS_REMEMBERED_MAX,
+    PULL_MESSAGES_MAX,
+    PULL_SIZE_BYTES_MAX,
+)
 from kourou.model.permission import READ
-from kourou.model.subscription import Subscription
+from kourou.model.subscription import TAG, Subscription
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 
 
@@ -76,6 +88,7 @@ class Pulls:
         self._ensure_group = ensure_group
         self._moved = moved
         self._holds: Holds[_Waiting] = Holds()
+        self._told: set[tuple[str, str, str]] = set()
 
     @property
     def held(self) -> int:
@@ -141,11 +154,20 @@ class Pulls:
     ) -> list[Effect]:
         try:
             subscription = self._check(received, request)
-            code, read = self._read(request, subscription)
+            by_tags = subscription.expression_type == TAG
+            sieve = None if by_tags else self._sieve(request, subscription)
+            code, read = self._read(request, subscription, sieve)
         except KourouError as error:
             return [Reply(received.to, error.wire_code, str(error), self._header(0, 0, 0))]
+        warnings: list[Effect] = []
+        if subscription.codes or sieve is not None:
+            warnings = self._count(request, subscription, sieve, read)
         if not code:
-            return [self._reply(received, request, code, read)]
+            return [self._reply(received, request, code, read), *warnings]
+        if may_hold and deadline_ms and _nothing_let_through(code, read) and not self._holds.full:
+            later = msgspec.structs.replace(request, queue_offset=read.next_offset)
+            self._hold(now_ms, received, later, deadline_ms)
+            return warnings
         if code == Code.PULL_NOT_FOUND and may_hold:
             if self._holds.full:
                 # A RocketMQ client knows no such answer; to it there is nothing new.
@@ -156,7 +178,7 @@ class Pulls:
         reply = self._reply(received, request, code, read)
         if code == Code.PULL_OFFSET_MOVED:
             return [reply, *self._moved.note(now_ms, received, request, read.next_offset)]
-        return [reply]
+        return [reply, *warnings]
 
     def _hold(
         self, now_ms: int, received: Received, request: PullMessage, deadline_ms: int
@@ -195,7 +217,7 @@ class Pulls:
         if request.max_msg_nums <= 0:
             raise BadRequest(f"maxMsgNums is {request.max_msg_nums}; at least 1 is needed")
         if request.sys_flag & PullFlag.SUBSCRIPTION:
-            return parse_subscription(
+            return heard(
                 request.topic,
                 request.subscription,
                 request.expression_type,
@@ -216,9 +238,53 @@ class Pulls:
             broadcast_enabled=group.consume_broadcast_enable,
         )
 
+    # -- filters over properties --------------------------------------------------------------
+
+    def _sieve(self, request: PullMessage, subscription: Subscription) -> Sieve:
+        """What tests the messages of this pull; raises Rejected with 1, 23 or 27, as 4.9 does."""
+        check_allowed(subscription.expression_type, property_filter=self._policy.property_filter)
+        try:
+            return filter_of(subscription).sieve()
+        except Rejected as error:
+            if request.sys_flag & PullFlag.SUBSCRIPTION:
+                raise
+            raise Rejected(
+                error.message, hint=error.hint, code=Code.FILTER_DATA_NOT_EXIST
+            ) from error
+
+    def _count(
+        self,
+        request: PullMessage,
+        subscription: Subscription,
+        sieve: Sieve | None,
+        read: QueueRead,
+    ) -> list[Effect]:
+        """Count what the group does not want; a filter that cannot compare is told of once."""
+        topic, group = request.topic, request.consumer_group
+        looked_at = read.next_offset - request.queue_offset if read.max_offset else 0
+        left = max(0, looked_at - len(read.records) - len(read.corrupt_offsets))
+        failed = 0 if sieve is None else sieve.failed
+        if left:
+            self._traffic.passed_over(topic, group, left, failed)
+        key = (group, topic, subscription.expression)
+        if sieve is None or not failed or key in self._told:
+            return []
+        if len(self._told) >= FILTERS_REMEMBERED_MAX:
+            self._told.clear()
+        self._told.add(key)
+        return [
+            LogWarning(
+                f"the filter {subscription.expression[:200]!r} of the group {group} cannot be "
+                f"compared with some messages of {topic}, which it therefore does not get: "
+                f"{sieve.reason}"
+            )
+        ]
+
     # -- reading ------------------------------------------------------------------------------
 
-    def _read(self, request: PullMessage, subscription: Subscription) -> tuple[Code, QueueRead]:
+    def _read(
+        self, request: PullMessage, subscription: Subscription, sieve: Sieve | None
+    ) -> tuple[Code, QueueRead]:
         offset = request.queue_offset
         span = self._view.queue_range(request.topic, request.queue_id)
         low, high = span if span is not None else (0, 0)
@@ -244,6 +310,7 @@ class Pulls:
             max_bytes=size,
             codes=wanted_codes(subscription),
             below=self._confirmations.confirmed,
+            wanted=sieve,
         )
         if read.records:
             return Code.SUCCESS, read
@@ -293,6 +360,8 @@ class Pulls:
             # since a part of a frame for every record costs more than copying it.
             body = (read.run if read.run is not None else b"".join(records),)
             self._traffic.out(request.topic, request.consumer_group, len(records), read.size_bytes)
+        else:
+            self._traffic.pulls_empty += 1
         remark = _REMARKS.get(code, "")
         if read.corrupt_offsets:
             remark = f"unreadable offsets: {', '.join(map(str, read.corrupt_offsets))}"
@@ -307,6 +376,15 @@ class Pulls:
             min_offset=min_offset,
             max_offset=max_offset,
         )
+
+
+def _nothing_let_through(code: Code, read: QueueRead) -> bool:
+    """True when everything that there is was looked at, and a filter wants none of it."""
+    return (
+        code == Code.PULL_RETRY_IMMEDIATELY
+        and read.next_offset == read.max_offset
+        and not read.corrupt_offsets
+    )
 
 
 def _is_answer(effect: Effect) -> bool:

@@ -1,6 +1,7 @@
-"""Finding stored messages: by position, by key, by unique key.
+"""Finding stored messages: by position, by key, by unique key; and looks into one queue.
 
-Lives here: the answers of QUERY_MESSAGE (12) and VIEW_MESSAGE_BY_ID (33).
+Lives here: the answers of QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33) and QUERY_CONSUME_QUEUE
+(321).
 May not live here: the key index (kourou.store.key_index).
 
 State: none. What is not confirmed yet is not found.
@@ -8,24 +9,52 @@ State: none. What is not confirmed yet is not found.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Received
+from kourou.engine.membership import Membership
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.errors import BadRequest, Code, Rejected
-from kourou.model.limits import QUERY_MESSAGES_MAX
-from kourou.protocol.messages.queries import QueryMessage, QueryMessageResponse, ViewMessageById
+from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
+from kourou.model.subscription import TAG, Subscription
+from kourou.protocol.bodies import QueueLook, QueueUnit, encode_queue_look
+from kourou.protocol.messages.queries import (
+    QueryConsumeQueue,
+    QueryMessage,
+    QueryMessageResponse,
+    ViewMessageById,
+)
+from kourou.protocol.record_keys import code_and_keys
 from kourou.protocol.record_layout import parts_of
+from kourou.protocol.request import Request
 
 
 class QueryDesk:
     """Answers searches."""
 
-    def __init__(self, view: StoreView, confirmations: Confirmations, policy: BrokerPolicy) -> None:
+    def __init__(
+        self,
+        view: StoreView,
+        confirmations: Confirmations,
+        members: Membership,
+        policy: BrokerPolicy,
+    ) -> None:
         self._view = view
         self._confirmations = confirmations
+        self._members = members
         self._policy = policy
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {
+            QueryMessage: self.by_key,
+            ViewMessageById: self.view,
+            QueryConsumeQueue: self.look,
+        }
 
     def view(self, _now_ms: int, received: Received, request: ViewMessageById) -> list[Effect]:
         """The record at a log position (33)."""
@@ -67,3 +96,53 @@ class QueryDesk:
             index_last_update_phyoffset=newest.position,
         )
         return [Reply(received.to, header=header, body=(b"".join(records),))]
+
+    def look(self, _now_ms: int, received: Received, request: QueryConsumeQueue) -> list[Effect]:
+        """Units of a queue from an offset on (321), and whether a group's tags want them.
+
+        What lies beyond the confirmed position, or fails its check, is left out.
+        """
+        span = self._view.queue_range(request.topic, request.queue_id)
+        if span is None:
+            raise Rejected(f"{request.queue_id}@{request.topic} is not exist!")
+        low, high = span
+        subscription, filter_data = self._wanted(request)
+        if not low <= request.index < high:
+            look = QueueLook((), low, high, subscription, filter_data)
+            remark = f"Index {request.index} of {request.queue_id}@{request.topic} is not exist!"
+            return [Reply(received.to, Code.SUCCESS, remark, body=(encode_queue_look(look),))]
+        read = self._view.read_queue(
+            request.topic,
+            request.queue_id,
+            request.index,
+            max_messages=max(1, min(request.count, QUEUE_LOOK_UNITS_MAX)),
+            max_bytes=PULL_SIZE_BYTES_MAX,
+            codes=None,
+            below=self._confirmations.confirmed,
+        )
+        units = tuple(_unit(record, subscription) for record in read.records)
+        look = QueueLook(units, low, high, subscription, filter_data)
+        return [Reply(received.to, body=(encode_queue_look(look),))]
+
+    def _wanted(self, request: QueryConsumeQueue) -> tuple[Subscription | None, str | None]:
+        """What the group wants of the topic; or the sentence that it is not there."""
+        if request.consumer_group is None:
+            return None, None
+        group = self._members.consumer_group(request.consumer_group)
+        found = None if group is None else group.subscriptions.get(request.topic)
+        if found is None:
+            return None, f"{request.consumer_group}@{request.topic} is not online!"
+        return found, None
+
+
+def _unit(record: memoryview, subscription: Subscription | None) -> QueueUnit:
+    parts = parts_of(record, 0, len(record))
+    code, _ = code_and_keys(bytes(record[parts.props_at :]))
+    by_code = subscription is not None and subscription.expression_type == TAG
+    codes = subscription.codes if subscription is not None and by_code else frozenset()
+    return QueueUnit(
+        eval=not codes or code in codes,
+        physic_offset=parts.position,
+        physic_size=len(record),
+        tags_code=code,
+    )

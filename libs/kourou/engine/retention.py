@@ -16,7 +16,7 @@ Rules (fact sheet §5.10, and where they differ docs/decisions/0030):
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kourou.engine.control import ControlState
 from kourou.engine.events import UnreadSpan
@@ -24,7 +24,7 @@ from kourou.engine.inputs import ClosedSegment
 from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits
 from kourou.errors import ConfigError
-from kourou.model.names import CONTROL_TOPIC
+from kourou.model.names import CONTROL_TOPIC, retry_topic
 
 HOUR_MS = 3_600_000
 PASS_INTERVAL_MS = HOUR_MS
@@ -83,23 +83,36 @@ def unread_before(
 ) -> list[UnreadSpan]:
     """What registered groups have not consumed of what lies below position `end`.
 
-    A group counts in the queues in which it ever committed an offset.
+    A group counts in the queues in which it ever committed an offset, and in those of its retry
+    topic, which nobody else reads.
     """
     spans: list[UnreadSpan] = []
-    for group, topic, queues in commits.entries():
-        if control.groups.get(group) is None:
+    for group, topic, queue_id, offset in _reading(view, control, commits):
+        known = view.queue_range(topic, queue_id)
+        if known is None or offset >= known[1]:
             continue
-        for queue_id, offset in queues.items():
-            known = view.queue_range(topic, queue_id)
-            if known is None or offset >= known[1]:
-                continue
-            first = max(offset, known[0])
-            if view.offset_position(topic, queue_id, first) >= end:
-                continue  # the usual case: one look
-            after = view.offset_at(topic, queue_id, end)
-            if after > first:
-                spans.append(UnreadSpan(group, topic, queue_id, first, after))
+        first = max(offset, known[0])
+        if view.offset_position(topic, queue_id, first) >= end:
+            continue  # the usual case: one look
+        after = view.offset_at(topic, queue_id, end)
+        if after > first:
+            spans.append(UnreadSpan(group, topic, queue_id, first, after))
     return spans
+
+
+def _reading(
+    view: StoreView, control: ControlState, commits: Commits
+) -> Iterator[tuple[str, str, int, int]]:
+    """(group, topic, queue id, next offset) of all that registered groups read."""
+    for group, topic, queues in commits.entries():
+        if group in control.groups:
+            for queue_id, offset in queues.items():
+                yield group, topic, queue_id, offset
+    for config in control.groups:
+        topic = retry_topic(config.name)
+        for queue_id in view.queue_ids(topic):
+            if commits.offset(config.name, topic, queue_id) is None:
+                yield config.name, topic, queue_id, 0
 
 
 def first_unread(view: StoreView, spans: Sequence[UnreadSpan]) -> int:

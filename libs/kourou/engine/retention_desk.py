@@ -55,7 +55,10 @@ _NAMED_MAX = 3
 
 
 class RetentionDesk:
-    """Decides what is deleted."""
+    """Decides what is deleted.
+
+    `waiting_before(position)`: which messages below it the broker itself has yet to hand out.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class RetentionDesk:
         recorder: Recorder,
         policy: BrokerPolicy,
         pressure: DiskPressure,
+        waiting_before: Callable[[int], list[UnreadSpan]],
     ) -> None:
         self._view = view
         self._control = control
@@ -72,6 +76,7 @@ class RetentionDesk:
         self._recorder = recorder
         self._policy = policy
         self._pressure = pressure
+        self._waiting_before = waiting_before
         self._deleting = False
         self._asked = False
         self._due = False
@@ -253,7 +258,8 @@ class RetentionDesk:
         ]
 
     def _unread(self, end: int) -> list[UnreadSpan]:
-        return retention.unread_before(self._view, self._control, self._commits, end)
+        read = retention.unread_before(self._view, self._control, self._commits, end)
+        return read + self._waiting_before(end)
 
     # -- telling ------------------------------------------------------------------------------
 

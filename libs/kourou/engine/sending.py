@@ -13,6 +13,7 @@ itself; the records of refused lanes are left out, those of the others are store
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Buffer, Received
 from kourou.engine.policy import BrokerPolicy
+from kourou.engine.redirects import Redirects
 from kourou.engine.repeats import Original, Repeats
 from kourou.engine.traffic import Traffic
 from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission
@@ -54,6 +56,7 @@ class Sending:
         traffic: Traffic,
         ensure_topic: Ensure,
         pressure: DiskPressure,
+        redirects: Redirects,
     ) -> None:
         self._control = control
         self._appends = appends
@@ -63,6 +66,7 @@ class Sending:
         self._traffic = traffic
         self._ensure_topic = ensure_topic
         self._pressure = pressure
+        self._redirects = redirects
 
     def topic_for_send(
         self, name: str, default_topic: str, default_nums: int, received: Received
@@ -106,6 +110,10 @@ class Sending:
             return self._records_once(
                 now_ms, received, request, blob, drafts, lane_of, (codes, remarks, lanes)
             )
+        if drafts.elsewhere:
+            return self._records_elsewhere(
+                now_ms, received, request, drafts, lane_of, (codes, remarks, lanes)
+            )
         if any(codes):
             blob, drafts, lane_of, kept = _without_refused(blob, drafts, lane_of, codes)
             if kept == 0:
@@ -130,7 +138,7 @@ class Sending:
         lane = (request.lanes[0].topic, request.lanes[0].queue_id)
         if int.from_bytes(request.sizes, "little") != len(draft):
             raise MessageIllegal("the sizes do not tile the records; nothing was stored")
-        check_draft(draft, lane[0].encode(), lane[1], self._policy.body_size_max)
+        elsewhere = check_draft(draft, lane[0].encode(), lane[1], self._policy.body_size_max)
         code, remark = self._check_lane(received, request, lane)
         if code:
             return [_none_stored(received, [code], [remark])]
@@ -138,8 +146,13 @@ class Sending:
         if self._policy.deduplicate_retried_sends and (
             request.attempt > 1 or self._repeats.watching
         ):
-            placed = self._store_once(now_ms, received, request, memoryview(draft), lane)
+            moved = self._redirects.moved(draft, lane, received.wall_ms) if elsewhere else None
+            placed = self._store_once(now_ms, received, request, memoryview(draft), lane, moved)
             offset, position = placed.offset, placed.position
+        elif elsewhere:
+            placed = self._store_elsewhere(draft, lane, received.wall_ms)
+            offset, position = placed.offset, placed.position
+            self._traffic.taken(lane[0], len(draft))
         else:
             offset, position = self._appends.write_one(draft, lane, received.wall_ms)
             self._confirmations.append(self._appends.end)
@@ -205,6 +218,7 @@ class Sending:
         offsets: list[int] = []
         positions: list[int] = []
         queue_ids: list[int] = []
+        moved = self._moved(received, drafts, lane_of, checked)
         for index in range(len(drafts.sizes)):
             number = 0 if lane_of is None else int(lane_of[index])
             if codes[number]:
@@ -214,7 +228,12 @@ class Sending:
                 continue
             start, size = int(drafts.starts[index]), int(drafts.sizes[index])
             found = self._store_once(
-                now_ms, received, request, view[start : start + size], lanes[number]
+                now_ms,
+                received,
+                request,
+                view[start : start + size],
+                lanes[number],
+                moved.get(index),
             )
             offsets.append(found.offset)
             positions.append(found.position)
@@ -241,20 +260,120 @@ class Sending:
         request: SendRecords,
         draft: memoryview,
         lane: Lane,
+        elsewhere: tuple[Buffer, Lane] | None,
     ) -> Original:
+        """Store a draft, or what is stored `elsewhere` instead, unless it is stored already."""
         key, body_crc = _identity(draft)
         retried = request.attempt > 1
-        original = self._repeats.find(lane[0], key, body_crc, received.wall_ms, retried=retried)
+        wall_ms = received.wall_ms
+        moved, place = elsewhere or (draft, lane)
+        original = self._repeats.find(place[0], key, body_crc, wall_ms, retried=retried)
         if original is not None:
             self._traffic.repeats_removed += 1
-            return original
-        offset, position = self._appends.write_one(draft, lane, received.wall_ms)
+            # What lies elsewhere is told by the queue that its sender knows.
+            return original if place == lane else replace(original, queue_id=lane[1])
+        offset, position = self._appends.write_one(moved, place, wall_ms)
         self._confirmations.append(self._appends.end)
         self._traffic.taken(lane[0], len(draft))
+        if place != lane:
+            self._redirects.stored(place, offset, position, moved, wall_ms)
+            self._traffic.taken_to(place[0], lane[0], len(draft))
         placed = Original(lane[1], offset, position, len(draft))
         if retried:
-            self._repeats.remember(now_ms, lane[0], key, body_crc, placed)
+            self._repeats.remember(now_ms, place[0], key, body_crc, placed)
         return placed
+
+    # -- sends that are stored elsewhere ------------------------------------------------------
+
+    def _moved(
+        self,
+        received: Received,
+        drafts: RecordColumns,
+        lane_of: npt.NDArray[np.uint16] | None,
+        checked: tuple[list[int], list[str], list[Lane]],
+    ) -> dict[int, tuple[Buffer, Lane]]:
+        """Those drafts that may go elsewhere, as they are stored, and where.
+
+        One that cannot be redirected refuses its lane, before anything is stored.
+        """
+        codes, remarks, lanes = checked
+        moved: dict[int, tuple[Buffer, Lane]] = {}
+        for row in drafts.elsewhere:
+            number = 0 if lane_of is None else int(lane_of[row])
+            if codes[number]:
+                continue
+            try:
+                moved[row] = self._redirects.moved(
+                    drafts.record(row), lanes[number], received.wall_ms
+                )
+            except KourouError as error:
+                self._traffic.refuse(error.wire_code)
+                codes[number], remarks[number] = int(error.wire_code), str(error)
+        return moved
+
+    def _store_elsewhere(self, draft: Buffer, lane: Lane, wall_ms: int) -> Original:
+        """Store one draft that may be delayed or part of a transaction."""
+        moved, place = self._redirects.moved(draft, lane, wall_ms)
+        offset, position = self._appends.write_one(moved, place, wall_ms)
+        self._confirmations.append(self._appends.end)
+        self._redirects.stored(place, offset, position, moved, wall_ms)
+        self._traffic.taken_to(place[0], lane[0], len(draft))
+        return Original(lane[1], offset, position, len(draft))
+
+    def _records_elsewhere(
+        self,
+        now_ms: int,
+        received: Received,
+        request: SendRecords,
+        drafts: RecordColumns,
+        lane_of: npt.NDArray[np.uint16] | None,
+        checked: tuple[list[int], list[str], list[Lane]],
+    ) -> list[Effect]:
+        """As `records`, with some of them stored in other queues than they were sent to.
+
+        They are one append all the same, and each message is placed by itself in the answer: by the
+        queue its sender named, and offset and position of what was stored.
+        """
+        codes, remarks, lanes = checked
+        wall_ms = received.wall_ms
+        moved = self._moved(received, drafts, lane_of, checked)
+        numbers = [0] * len(drafts) if lane_of is None else lane_of.tolist()
+        rows = [row for row, number in enumerate(numbers) if not codes[number]]
+        if not rows:
+            return [_none_stored(received, codes, remarks)]
+        places: dict[Lane, int] = {}
+        pieces: list[Buffer] = []
+        new_lane_of = np.empty(len(rows), np.uint16)
+        for index, row in enumerate(rows):
+            piece, lane = moved.get(row) or (drafts.record(row), lanes[numbers[row]])
+            pieces.append(piece)
+            new_lane_of[index] = places.setdefault(lane, len(places))
+        joined = b"".join(pieces)
+        sizes = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
+        batch = columns(joined, sizes.cumsum() - sizes, sizes)
+        written = self._appends.write(joined, batch, list(places), new_lane_of, wall_ms)
+        self._confirmations.append(written.end)
+        offsets, positions = [-1] * len(numbers), [-1] * len(numbers)
+        stored = zip(rows, written.offsets.tolist(), written.positions.tolist(), strict=True)
+        for row, offset, position in stored:
+            offsets[row], positions[row] = offset, position
+            topic, size = lanes[numbers[row]][0], int(drafts.sizes[row])
+            self._traffic.taken(topic, size)
+            if row in moved:
+                draft, lane = moved[row]
+                self._redirects.stored(lane, offset, position, draft, wall_ms)
+                self._traffic.taken_to(lane[0], topic, size)
+        header = SendRecordsResponse(
+            lane_codes=codes,
+            lane_remarks=remarks,
+            lane_offsets=[-1] * len(lanes),
+            runs=[],
+            offsets=offsets,
+            positions=positions,
+            queue_ids=[lanes[number][1] for number in numbers],
+        )
+        reply = Reply(received.to, Code.SUCCESS, "", header)
+        return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
 
 
 def open_send(

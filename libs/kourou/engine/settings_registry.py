@@ -161,26 +161,26 @@ def parse_value(spec: SettingSpec, text: str) -> Scalar:
     if isinstance(spec.configured, int):
         return _parse_int(spec, text)
     if spec.choices and text not in spec.choices:
-        raise ConfigError(f"{spec.name} is {text!r}", hint=f"one of {', '.join(spec.choices)}")
+        raise ConfigError(f"{spec.name} is {text!r}", hint=f"write one of {', '.join(spec.choices)}")
     if spec.pattern and not re.fullmatch(spec.pattern, text):
-        raise ConfigError(f"{spec.name} is {text!r}", hint=f"in the form of {spec.configured}")
+        raise ConfigError(f"{spec.name} is {text!r}", hint=f"write it in the form of {spec.configured}")
     return text
 
 
 def _parse_bool(spec: SettingSpec, text: str) -> bool:
     form = text.strip().lower()
     if form not in ("true", "false"):
-        raise ConfigError(f"{spec.name} is {text!r}", hint="true or false")
+        raise ConfigError(f"{spec.name} is {text!r}", hint="write true or false")
     return form == "true"
 
 
 def _parse_int(spec: SettingSpec, text: str) -> int:
     form = text.strip()
     if not _INTEGER.fullmatch(form):
-        raise ConfigError(f"{spec.name} is {text!r}", hint="a whole number")
+        raise ConfigError(f"{spec.name} is {text!r}", hint="write a whole number")
     value = int(form)
     if not spec.minimum <= value <= spec.maximum:
-        raise ConfigError(f"{spec.name} is {value}", hint=f"{spec.minimum} to {spec.maximum}")
+        raise ConfigError(f"{spec.name} is {value}", hint=f"write {spec.minimum} to {spec.maximum}")
     if spec.choices and form not in spec.choices:
-        raise ConfigError(f"{spec.name} is {value}", hint=f"one of {', '.join(spec.choices)}")
+        raise ConfigError(f"{spec.name} is {value}", hint=f"write one of {', '.join(spec.choices)}")
     return value

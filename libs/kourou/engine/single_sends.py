@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from kourou.engine.appends import Appends
+from kourou.engine.appends import Appends, Lane
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Received
 from kourou.engine.policy import BrokerPolicy
+from kourou.engine.redirects import Redirects, delay_level, is_transactional
+from kourou.engine.send_back import SendBack
 from kourou.engine.sending import Sending
 from kourou.engine.traffic import Traffic
 from kourou.errors import (
@@ -31,14 +34,29 @@ from kourou.errors import (
 )
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
+from kourou.model.names import RETRY_PREFIX
 from kourou.model.sysflag import SysFlag
+from kourou.model.topic import TopicConfig
 from kourou.protocol.batch_body import split_batch
 from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
 from kourou.protocol.properties import decode_properties, encode_properties
 from kourou.protocol.record import Host, encode_draft, encode_host
 from kourou.protocol.record_batch import check_drafts
-from kourou.protocol.single_draft import later_problem, may_be_later
+from kourou.protocol.single_draft import may_go_elsewhere
+
+
+class Prepared(NamedTuple):
+    """A checked message on its way to `lane`; `queue_id` is what its sender is told.
+
+    `elsewhere`: Redirects say where it really goes.
+    """
+
+    draft: bytes
+    lane: Lane
+    queue_id: int
+    wait: bool
+    elsewhere: bool
 
 
 class SingleSends:
@@ -52,6 +70,8 @@ class SingleSends:
         policy: BrokerPolicy,
         traffic: Traffic,
         store_host: Host,
+        redirects: Redirects,
+        send_back: SendBack,
     ) -> None:
         self._sending = sending
         self._appends = appends
@@ -59,6 +79,8 @@ class SingleSends:
         self._policy = policy
         self._traffic = traffic
         self._store_host = store_host
+        self._redirects = redirects
+        self._send_back = send_back
         self._turn = 0
 
     def send(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
@@ -76,6 +98,66 @@ class SingleSends:
             return [Reply(received.to, code, str(error), header)]
 
     def _store(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
+        if request.batch:
+            return self._store_batch(now_ms, received, request)
+        one = self.prepare(received, request)
+        wall_ms = received.wall_ms
+        if one.elsewhere:
+            moved, place = self._redirects.moved(one.draft, one.lane, wall_ms)
+            offset, position = self._appends.write_one(moved, place, wall_ms)
+            self._redirects.stored(place, offset, position, moved, wall_ms)
+            self._traffic.taken_to(place[0], one.lane[0], len(one.draft))
+        else:
+            offset, position = self._appends.write_one(one.draft, one.lane, wall_ms)
+        return self.stored(now_ms, received, one, offset, position)
+
+    def prepare(self, received: Received, request: SendMessage) -> Prepared:
+        """A single message, checked, as it is stored. Raises KourouError; nothing was stored.
+
+        The topic may have been created by it.
+        """
+        topic, queue_id, body = self._checked(received, request)
+        properties = _parse(request.properties)
+        wait = properties.get(Property.WAIT, "true") != "false"
+        properties[Property.CLUSTER] = self._policy.cluster_name
+        lane: Lane | None = None
+        if topic.name.startswith(RETRY_PREFIX):
+            times, times_max = request.reconsume_times or 0, request.max_reconsume_times
+            lane = self._send_back.dead_lane(topic.name, received, times, times_max, properties)
+        asks = lane is None and (Property.DELAY in properties or Property.TRAN_MSG in properties)
+        elsewhere = asks and _goes_elsewhere(encode_properties(properties))
+        if not elsewhere:
+            properties.pop(Property.WAIT, None)  # RocketMQ stores it elsewhere only
+        encoded = encode_properties(properties)
+        if request.sys_flag & SysFlag.TRANSACTION_MASK and not is_transactional(encoded):
+            raise MessageIllegal(
+                "the flags name a phase of a transaction, but the property TRAN_MSG is not true; "
+                "nothing was stored"
+            )
+        if lane is None:
+            lane = (topic.name, queue_id)
+        draft = self._draft(received, request, lane, body, encoded, request.flag)
+        return Prepared(draft, lane, queue_id, wait, elsewhere)
+
+    def stored(
+        self, now_ms: int, received: Received, one: Prepared, offset: int, position: int
+    ) -> list[Effect]:
+        """A prepared message was appended, and the log ends behind it: count it and answer."""
+        self._traffic.taken(one.lane[0], len(one.draft))
+        self._confirmations.append(self._appends.end)
+        return self._answer(now_ms, received, one.queue_id, offset, [position], one.wait)
+
+    def _store_batch(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
+        topic, queue_id, body = self._checked(received, request)
+        drafts = self._batch(received, request, (topic.name, queue_id), body)
+        offset, positions = self._append(drafts, (topic.name, queue_id), received)
+        for draft in drafts:
+            self._traffic.taken(topic.name, len(draft))
+        self._confirmations.append(self._appends.end)
+        return self._answer(now_ms, received, queue_id, offset, positions, wait=True)
+
+    def _checked(self, received: Received, request: SendMessage) -> tuple[TopicConfig, int, bytes]:
+        """The topic, which may have been created, the queue, and the body."""
         topic = self._sending.topic_for_send(
             request.topic, request.default_topic, request.default_topic_queue_nums, received
         )
@@ -91,25 +173,22 @@ class SingleSends:
         if queue_id < 0:
             self._turn += 1
             queue_id = self._turn % queues
-        if request.sys_flag & SysFlag.TRANSACTION_MASK:
-            raise MessageIllegal(
-                "this broker does not store transactional messages yet; nothing was stored"
-            )
         body = b"".join(received.body)
         if len(body) > self._policy.body_size_max:
             raise MessageIllegal(
                 f"the body has {len(body)} bytes; maxMessageSize is {self._policy.body_size_max}"
             )
-        if request.batch:
-            drafts, wait = self._batch(received, request, queue_id, body), True
-        else:
-            draft, wait = self._single(received, request, queue_id, body)
-            drafts = [draft]
-        offset, positions = self._append(drafts, (topic.name, queue_id), received)
-        end = self._appends.end
-        self._confirmations.append(end)
-        for draft in drafts:
-            self._traffic.taken(topic.name, len(draft))
+        return topic, queue_id, body
+
+    def _answer(
+        self,
+        now_ms: int,
+        received: Received,
+        queue_id: int,
+        offset: int,
+        positions: Sequence[int],
+        wait: bool,
+    ) -> list[Effect]:
         header = SendResponse(
             msg_id=",".join(encode_offset_id(self._store_host, at) for at in positions),
             queue_id=queue_id,
@@ -118,14 +197,11 @@ class SingleSends:
             trace_on=_text(self._policy.trace_on),
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
-        return self._confirmations.owe(now_ms, end, reply, wait=wait)
+        return self._confirmations.owe(now_ms, self._appends.end, reply, wait=wait)
 
     def _append(
-        self, drafts: Sequence[bytes], lane: tuple[str, int], received: Received
+        self, drafts: Sequence[bytes], lane: Lane, received: Received
     ) -> tuple[int, list[int]]:
-        if len(drafts) == 1:
-            offset, position = self._appends.write_one(drafts[0], lane, received.wall_ms)
-            return offset, [position]
         blob = b"".join(drafts)
         sizes = np.fromiter(map(len, drafts), dtype=np.int64, count=len(drafts))
         columns = check_drafts(blob, sizes, self._policy.body_size_max)
@@ -139,33 +215,24 @@ class SingleSends:
                 at += len(drafts[index])
         return written.lane_offsets[0], positions
 
-    def _single(
-        self, received: Received, request: SendMessage, queue_id: int, body: bytes
-    ) -> tuple[bytes, bool]:
-        properties = _parse(request.properties)
-        if properties.get(Property.TRAN_MSG) == "true" and self._policy.reject_transactions:
-            raise NoPermission("this broker takes no transactional messages")
-        wait = properties.pop(Property.WAIT, "true") != "false"
-        properties[Property.CLUSTER] = self._policy.cluster_name
-        return self._draft(
-            received,
-            request,
-            queue_id,
-            body,
-            encode_properties(properties),
-            request.flag,
-        ), wait
-
     def _batch(
-        self, received: Received, request: SendMessage, queue_id: int, body: bytes
+        self, received: Received, request: SendMessage, lane: Lane, body: bytes
     ) -> list[bytes]:
         common = _parse(request.properties)
+        if request.sys_flag & SysFlag.TRANSACTION_MASK:
+            raise MessageIllegal("a batch cannot be part of a transaction; nothing was stored")
         common[Property.CLUSTER] = self._policy.cluster_name
         shared = encode_properties(common)
         drafts: list[bytes] = []
         for flag, item, own in split_batch(body):
             joined = own + (b"\x02" if own and not own.endswith(b"\x02") else b"") + shared
-            drafts.append(self._draft(received, request, queue_id, item, joined, flag))
+            if may_go_elsewhere(joined) and _goes_elsewhere(joined):
+                raise MessageIllegal(
+                    "the messages of a batch cannot be delayed or part of a transaction; nothing "
+                    "was stored",
+                    hint="send such messages one by one",
+                )
+            drafts.append(self._draft(received, request, lane, item, joined, flag))
         if not drafts:
             raise MessageIllegal("the batch is empty")
         return drafts
@@ -174,7 +241,7 @@ class SingleSends:
         self,
         received: Received,
         request: SendMessage,
-        queue_id: int,
+        lane: Lane,
         body: bytes,
         properties: bytes,
         flag: int,
@@ -184,16 +251,13 @@ class SingleSends:
                 f"the properties have {len(properties)} bytes; at most "
                 f"{PROPERTIES_SIZE_BYTES_MAX} are allowed"
             )
-        problem = later_problem(properties) if may_be_later(properties) else ""
-        if problem:
-            raise MessageIllegal(f"{problem}; nothing was stored")
         host = encode_host(received.to.peer.address)
         sys_flag = request.sys_flag & ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
         if len(host) > 8:
             sys_flag |= SysFlag.BORN_HOST_V6
         return encode_draft(
-            topic=request.topic.encode(),
-            queue_id=queue_id,
+            topic=lane[0].encode(),
+            queue_id=lane[1],
             body=body,
             properties=properties,
             flag=flag,
@@ -202,6 +266,10 @@ class SingleSends:
             born_host=host,
             reconsume_times=request.reconsume_times or 0,
         )
+
+
+def _goes_elsewhere(properties: bytes) -> bool:
+    return delay_level(properties) > 0 or is_transactional(properties)
 
 
 def _parse(text: str | None) -> dict[str, str]:

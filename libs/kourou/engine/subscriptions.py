@@ -159,7 +159,7 @@ def check_pull(
 
     `known` is what heartbeats said of this topic. Raises NoPermission (16) for a group that may not
     broadcast, Rejected with 24 for a topic nobody subscribed, 25 when the consumer has changed its
-    mind and its heartbeat is still on the way, and what `check_expression_type` raises.
+    mind and its heartbeat is still on the way.
     """
     if model == MessageModel.BROADCASTING and not broadcast_enabled:
         raise NoPermission(f"the group {group} may not broadcast")
@@ -175,13 +175,4 @@ def check_pull(
             hint="a heartbeat is on its way",
             code=Code.SUBSCRIPTION_NOT_LATEST,
         )
-    check_expression_type(known.expression_type)
     return known
-
-
-def check_expression_type(expression_type: str) -> None:
-    """Refuse filters that this broker cannot evaluate. Raises Rejected with code 1, as 4.9 does."""
-    if expression_type != TAG:
-        raise Rejected(
-            f"this broker does not filter by {expression_type}", hint="subscribe by tags"
-        )

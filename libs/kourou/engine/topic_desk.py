@@ -15,7 +15,7 @@ from typing import Any
 
 from kourou.engine.appends import Appends
 from kourou.engine.control import ControlState, decide_retry_topic
-from kourou.engine.effects import Effect, Reply
+from kourou.engine.effects import DropTopic, Effect, Reply
 from kourou.engine.events import Cause, Event, SettingChanged
 from kourou.engine.inputs import Received
 from kourou.engine.membership import Membership
@@ -43,6 +43,7 @@ from kourou.protocol.bodies import (
     encode_topic_list,
     encode_topic_stats,
 )
+from kourou.protocol.messages.broker_admin import CleanUnusedTopic
 from kourou.protocol.messages.topics import (
     DeleteTopicInBroker,
     GetAllTopicConfig,
@@ -90,6 +91,7 @@ class TopicDesk:
             GetTopicStatsInfo: self.stats,
             QueryTopicConsumeByWho: self.consumed_by,
             GetSystemTopicListFromBroker: self.system_topics,
+            CleanUnusedTopic: self.clean_unused,
         }
 
     def ensure(
@@ -180,6 +182,19 @@ class TopicDesk:
         """The topics that the broker itself owns (305)."""
         names = sorted(topic.name for topic in self._control.topics if is_system_topic(topic.name))
         return [Reply(received.to, body=(encode_topic_list(names),))]
+
+    def clean_unused(
+        self, _now_ms: int, received: Received, _request: CleanUnusedTopic
+    ) -> list[Effect]:
+        """Delete queues that no topic of the table names (316).
+
+        A topic that is deleted here loses its queues at once; a store that RocketMQ wrote may have
+        some left.
+        """
+        topics = self._control.topics
+        unused = [name for name in self._view.topics() if name not in topics]
+        gone = [DropTopic(name) for name in unused if not is_system_topic(name)]
+        return [*gone, Reply(received.to)]
 
     def _topic(self, name: str) -> TopicConfig:
         topic = self._control.topics.get(name)

@@ -267,7 +267,9 @@ def decide_auto_create(
         return []
     names.check_topic(name)
     missing = f"the topic {name} does not exist here"
-    if rules.owns(name) or name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX)):
+    # Clients that trace expect their topic to come to exist, as RocketMQ makes it.
+    own = rules.owns(name) and name not in (names.TRACE_TOPIC, rules.trace_topic_name)
+    if own or name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX)):
         raise TopicNotFound(missing, hint="topics of this name are not made by sending")
     if not rules.auto_create:
         raise TopicNotFound(missing, hint="create it; autoCreateTopicEnable is false")

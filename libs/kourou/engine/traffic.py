@@ -12,10 +12,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 
 SIZE_BOUNDS = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
 """Sizes of stored messages are counted in RocketMQ's buckets: so many bytes at most, or more."""
@@ -24,14 +27,32 @@ _BUCKETS = len(SIZE_BOUNDS) + 1
 _BOUNDS = np.asarray(SIZE_BOUNDS, np.int64)
 
 
+_KINDS = {HALF_TOPIC: "transaction", SCHEDULE_TOPIC: "delay"}
+"""RocketMQ 5's types of messages that are stored elsewhere first, by where that is."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Messages of one kind."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    sizes: list[int] = field(default_factory=lambda: _no_sizes())
+
+
 class Traffic:
     """Counts by topic, and by topic and group."""
 
     __slots__ = (
         "bytes_in",
         "bytes_out",
+        "filter_failures",
+        "filtered",
+        "kinds_in",
         "messages_in",
         "messages_out",
+        "pulls_empty",
+        "pulls_out",
         "refused",
         "repeats_removed",
         "sizes_in",
@@ -41,16 +62,31 @@ class Traffic:
         self.messages_in: defaultdict[str, int] = defaultdict(int)
         self.bytes_in: defaultdict[str, int] = defaultdict(int)
         self.sizes_in: defaultdict[str, list[int]] = defaultdict(_no_sizes)
+        self.kinds_in: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
         self.messages_out: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.bytes_out: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.pulls_out: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.filtered: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.filter_failures: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.refused: defaultdict[int, int] = defaultdict(int)
         self.repeats_removed = 0
+        self.pulls_empty = 0
+        """Pulls that were answered without a message, whatever the reason."""
 
     def taken(self, topic: str, size_bytes: int) -> None:
         """A message was stored."""
         self.messages_in[topic] += 1
         self.bytes_in[topic] += size_bytes
         self.sizes_in[topic][bisect_left(SIZE_BOUNDS, size_bytes)] += 1
+
+    def taken_to(self, place: str, topic: str, size_bytes: int) -> None:
+        """The message of `topic` that `taken` counts went to the topic `place` first."""
+        kind = _KINDS.get(place)
+        if kind is not None:
+            tally = self.kinds_in[topic, kind]
+            tally.messages += 1
+            tally.size_bytes += size_bytes
+            tally.sizes[bisect_left(SIZE_BOUNDS, size_bytes)] += 1
 
     def taken_many(
         self,
@@ -90,9 +126,16 @@ class Traffic:
             sizes[number] += more
 
     def out(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
-        """Messages went to a consumer group."""
+        """A pull brought messages to a consumer group."""
+        self.pulls_out[topic, group] += 1
         self.messages_out[topic, group] += messages
         self.bytes_out[topic, group] += size_bytes
+
+    def passed_over(self, topic: str, group: str, messages: int, failures: int) -> None:
+        """A pull looked at messages that its group does not want; so many could not be compared."""
+        self.filtered[topic, group] += messages
+        if failures:
+            self.filter_failures[topic, group] += failures
 
     def refuse(self, code: int) -> None:
         """A request was refused with this code."""

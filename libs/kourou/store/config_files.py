@@ -42,9 +42,9 @@ DELAYS = "delayOffset.json"
 FILTERS = "consumerFilter.json"
 
 OURS = (TOPICS, GROUPS, OFFSETS)
-"""The files that a broker of ours keeps writing, so that a change of them is another's.
+"""The files whose change is a sign that another broker ran here.
 
-Not delayOffset.json: a RocketMQ broker leaves one, and it would look like a fresh change for ever.
+Not delayOffset.json: stores that were opened before we wrote it have RocketMQ's.
 """
 
 
@@ -111,6 +111,10 @@ class ConfigFiles:
     def foreign_changes(self) -> list[str]:
         """Names of files that somebody else wrote, or removed, since we last wrote them."""
         return self._files.foreign(OURS)
+
+    def delays_are_foreign(self) -> bool:
+        """Did somebody else write, or remove, the progress of the delay levels since we did?"""
+        return bool(self._files.foreign([DELAYS]))
 
     def acknowledge(self, names: list[str]) -> None:
         """What stands in these files was imported: it counts as ours from now on."""

@@ -22,9 +22,14 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from kourou.engine.ports import ANYWHERE, QueueRead
+from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.errors import Corrupt, Rejected
-from kourou.model.limits import FILTER_UNITS_MAX, RECORD_FIXED_BYTES
+from kourou.model.limits import (
+    FILTER_BYTES_MAX,
+    FILTER_RECORDS_MAX,
+    FILTER_UNITS_MAX,
+    RECORD_FIXED_BYTES,
+)
 from kourou.protocol.hashing import index_hash
 from kourou.protocol.record import CheckedRecord, record_size
 from kourou.protocol.record_keys import code_and_keys
@@ -35,6 +40,7 @@ from kourou.store.key_index import KeyIndex
 from kourou.store.quarantine import Quarantine
 from kourou.store.queue_files import FILLER_SIZE, Units
 from kourou.store.queue_table import ConsumeQueues
+from kourou.store.sifting import sift
 from kourou.store.verified import Wanted, check_stored, verify
 
 EXT_CODES_BELOW = -(1 << 31)
@@ -47,6 +53,7 @@ _READ_AHEAD_BYTES = 64 * 1024
 """Where the log is not mapped, so much is read for nothing rather than read twice."""
 
 _NO_INDEXES = np.empty(0, np.int64)
+_ALL = slice(None)
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -77,6 +84,10 @@ class Reads:
         """First readable position and the end of what was appended."""
         return self._log.start, self._log.readable_end
 
+    def topics(self) -> list[str]:
+        """The topics that have queues, sorted; also those that no table names any more."""
+        return sorted(self._queues.topics())
+
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of a topic that were ever written, sorted."""
         return sorted(queue.queue_id for queue in self._queues.queues_of(topic))
@@ -101,6 +112,7 @@ class Reads:
         max_bytes: int,
         codes: frozenset[int] | None,
         below: int,
+        wanted: PropertyTest | None = None,
     ) -> QueueRead:
         """Read from `offset` what lies below position `below`; see StoreView."""
         queue = self._queues.get(topic, queue_id)
@@ -110,13 +122,22 @@ class Reads:
             next_offset=offset, min_offset=queue.min_offset, max_offset=queue.max_offset
         )
         count = max_messages if codes is None else max(max_messages, FILTER_UNITS_MAX)
+        if wanted is not None:
+            count = FILTER_RECORDS_MAX
         below = min(below, self._log.readable_end)
         chosen = _Choice(queue.units(offset, count), below, self._log.end)
         if not chosen.end:
             return read
-        chosen.limit(codes, max_messages, max_bytes)
+        if wanted is not None:
+            chosen.limit(codes, count, FILTER_BYTES_MAX)
+        else:
+            chosen.limit(codes, max_messages, max_bytes)
         good, views, run = self._fetch(queue, offset, chosen)
-        self._fill(read, offset, chosen, good, views)
+        taken = self._fill(read, offset, chosen, good, views)
+        if wanted is not None:
+            offsets = (chosen.indexes[taken] + offset).tolist()
+            positions = chosen.positions[taken].tolist()
+            sift(read, offsets, positions, wanted, max_messages=max_messages, max_bytes=max_bytes)
         if len(read.records) == len(views):
             read.run = run
         return read
@@ -190,9 +211,13 @@ class Reads:
 
     def _fill(
         self, read: QueueRead, offset: int, chosen: _Choice, good: Flags, views: list[memoryview]
-    ) -> None:
-        """Put together what was found; stop before the second run of damaged offsets."""
+    ) -> Longs | slice:
+        """Put together what was found; stop before the second run of damaged offsets.
+
+        Returns which of the chosen records were taken.
+        """
         end = chosen.end
+        which: Longs | slice = _ALL
         read.records = views
         if len(views):
             read.last_position = int(chosen.positions[-1])
@@ -203,13 +228,14 @@ class Reads:
             if len(gaps):
                 end = int(damaged[gaps[0] + 1])
             read.corrupt_offsets = (damaged[damaged < end] + offset).tolist()
-            taken = np.flatnonzero(good & (chosen.indexes < end))
+            which = taken = np.flatnonzero(good & (chosen.indexes < end))
             read.records = [views[index] for index in taken.tolist()]
             read.last_position = int(chosen.positions[taken[-1]]) if len(taken) else -1
             read.size_bytes = int(chosen.sizes[taken].sum())
             self.corrupt_met += len(read.corrupt_offsets)
         self.records_read += len(read.records)
         read.next_offset = offset + end
+        return which
 
     # -- single records ---------------------------------------------------------------------------
 

@@ -11,22 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kourou.model.delay import DELAY_LEVELS_MS
 from kourou.model.limits import (
     INDEX_ENTRIES,
     INDEX_SLOTS,
     QUEUE_FILE_UNITS,
     SEGMENT_SIZE_BYTES,
 )
-
-DELAY_LEVELS_MS = tuple(
-    1000 * seconds
-    for seconds in (
-        *(1, 5, 10, 30),
-        *(60 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-        *(3600 * hours for hours in (1, 2)),
-    )
-)
-"""messageDelayLevel: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,8 +85,9 @@ def _histogram(name: str, about: str, *labels: str, unit: str) -> MetricSpec:
 
 _BOTH = (Service.BROKER, Service.NAMESRV)
 _NAMESRV = (Service.NAMESRV,)
-_BY_TOPIC = ("topic", "message_type")
-_BY_GROUP = ("topic", "consumer_group", "is_retry")
+_BY_TOPIC = ("topic", "message_type", "is_system")
+_BY_GROUP = ("topic", "consumer_group", "is_retry", "is_system")
+_BY_CLIENT = ("language", "version", "protocol_type")
 _STORAGE = ("storage_type", "storage_medium")
 _TRACING = "only while the broker traces"
 
@@ -111,6 +112,19 @@ _ALL = (
     _gauge("rocketmq_consumer_group_number", "Consumer groups"),
     _gauge("rocketmq_broker_permission", "What may be done at this broker: 4 read, 2 write"),
     _gauge("rocketmq_consumer_lag_messages", "Messages a group has not consumed", *_BY_GROUP),
+    _gauge("rocketmq_producer_connections", "Connections of producers", *_BY_CLIENT),
+    _gauge(
+        "rocketmq_consumer_connections",
+        "Connections of a group's members",
+        "consumer_group",
+        "consume_mode",
+        "is_system",
+        *_BY_CLIENT,
+    ),
+    # RocketMQ 5's: transactions
+    _gauge("rocketmq_half_messages", "Half messages whose transaction is open"),
+    _counter("rocketmq_commit_messages_total", "Transactions that were committed", "topic"),
+    _counter("rocketmq_rollback_messages_total", "Transactions that were rolled back", "topic"),
     # RocketMQ 5's: the store
     _gauge("rocketmq_storage_size", "Bytes of the commit log", *_STORAGE, unit="bytes"),
     _gauge(
@@ -124,6 +138,12 @@ _ALL = (
         "Appended and not in the queues",
         *_STORAGE,
         unit="bytes",
+    ),
+    _gauge(
+        "rocketmq_storage_message_reserve_time",
+        "Age of the oldest message; without one, nothing",
+        *_STORAGE,
+        unit="ms",
     ),
     # Ours: the store
     _histogram("kourou_store_flush_latency", "Time of one flush of the log", unit="ms"),
@@ -148,10 +168,50 @@ _ALL = (
         *_BY_GROUP,
     ),
     _counter("kourou_clock_steps_total", "Times that somebody set the wall clock by over a second"),
+    # Delayed messages, retries and dead letters
+    _gauge("kourou_delayed_waiting", "Delayed messages that wait, by level", "delay_level"),
+    _histogram(
+        "kourou_delayed_lateness",
+        "From the end of a message's delay to its delivery",
+        unit="ms",
+    ),
+    _gauge("kourou_delayed_lateness_max", "The latest delivery since the start", unit="ms"),
+    _counter(
+        "kourou_delayed_lost_total", "Delayed messages deleted with the log before they were due"
+    ),
+    _counter("kourou_delayed_undeliverable_total", "Delayed messages that are damaged"),
+    _counter(
+        "kourou_messages_sent_back_total",
+        "Messages that consumers sent back for another attempt",
+        *_BY_GROUP,
+    ),
+    _counter(
+        "rocketmq_send_to_dlq_messages_total", "Messages that became dead letters", *_BY_GROUP
+    ),
     # Ours: requests
     _counter("kourou_requests_refused_total", "Requests refused", "response_code"),
     _counter("kourou_repeats_removed_total", "Repeated sends answered with their original's place"),
+    _counter(
+        "kourou_messages_filtered_total",
+        "Messages that pulls passed over, since their group does not want them",
+        *_BY_GROUP,
+    ),
+    _counter(
+        "kourou_filter_failures_total",
+        "Messages whose properties could not be compared with their group's filter",
+        *_BY_GROUP,
+    ),
     _gauge("kourou_holds", "Pulls that wait for data"),
+    _gauge(
+        "kourou_queue_locks", "Queues that a group's members consume in order", "consumer_group"
+    ),
+    # Ours: transactions
+    _counter("kourou_transactions_resolved_total", "Transactions that ended", "outcome"),
+    _counter("kourou_transaction_checks_total", "Producers asked about a half message"),
+    _counter(
+        "kourou_transaction_checks_unasked_total",
+        "Checks of half messages whose producer group had no member connected",
+    ),
     # Ours: the loop
     _counter("kourou_loop_turns_total", "Turns of the single-writer loop"),
     _counter("kourou_loop_inputs_total", "Inputs handled in them"),

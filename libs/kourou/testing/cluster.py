@@ -77,7 +77,9 @@ class Cluster:
             raise BadRequest(f"a cluster for tests has 1 to {BROKERS_MAX} brokers, not {brokers}")
         self.folder = folder
         self._thread = ClusterThread()
-        self.clock = ClusterClock(self._thread, self._thread.clock, self._settle)
+        self.clock = ClusterClock(
+            self._thread, self._thread.clock, self._settle, self._next_due_ms
+        )
         self.chaos = Chaos(self._thread, self, self.clock)
         given = {name: str(value) for name, value in (settings or {}).items()}
         self.members: Sequence[ClusterBroker] = [
@@ -239,6 +241,11 @@ class Cluster:
             self._waiters.append(waiter)
             await asyncio.wait([waiter], timeout=left_s)
         return True
+
+    def _next_due_ms(self) -> int | None:
+        """When the next delayed message is due at any broker that is up."""
+        due = [one.service.desks.delays.next_due_ms() for one in self.members if one.is_up]
+        return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def _moved(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -8,7 +8,7 @@ Lives here: how far time moves at once. May not live here: the clock itself (kou
 `advance` goes in steps, and after each lets what it set off settle: heartbeats go out and are
 answered before the next step, so nobody is taken for dead. A step is a fiftieth of the way, 20 ms
 at least and 2 s at most, which is less than any default timeout: a request that is under way while
-the clock is advanced is not given up.
+the clock is advanced is not given up. A step ends early where a delayed message is due.
 
 State: none; the clock has it.
 """
@@ -28,15 +28,20 @@ STEP_S_MAX = 0.1
 """What a step may take of the machine's time, on average; it takes less than a millisecond."""
 
 Settle = Callable[[], Awaitable[None]]
+NextDue = Callable[[], int | None]
+"""The wall time in ms at which the next delayed message is due; None if none waits."""
 
 
 class ClusterClock:
     """The time of one cluster, and of all clients that were given its address as it stands."""
 
-    def __init__(self, thread: ClusterThread, clock: TravelClock, settle: Settle) -> None:
+    def __init__(
+        self, thread: ClusterThread, clock: TravelClock, settle: Settle, next_due: NextDue
+    ) -> None:
         self._thread = thread
         self._clock = clock
         self._settle = settle
+        self._next_due = next_due
 
     @property
     def now_ms(self) -> int:
@@ -83,8 +88,14 @@ class ClusterClock:
     async def _advance(self, way_ms: int, step_ms: int) -> None:
         await self._settle()
         while way_ms > 0:
-            self._clock.move(min(step_ms, way_ms))
-            way_ms -= step_ms
+            move_ms = min(step_ms, way_ms)
+            due_ms = self._next_due()
+            if due_ms is not None:
+                left_ms = due_ms - self._clock.now_ms()
+                if 0 < left_ms < move_ms:
+                    move_ms = left_ms
+            self._clock.move(move_ms)
+            way_ms -= move_ms
             await self._settle()
 
     async def _leap(self, way_ms: int) -> None:

@@ -7,16 +7,18 @@ its effects applied). The real store passes the same contract tests.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kourou.engine.appends import LogEnd
-from kourou.engine.control import ControlState, decide_start
+from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.desks import Desks, Start
-from kourou.engine.effects import Append, DropTopic, Effect, Flush, Notify, Reply
+from kourou.engine.effects import Announce, Append, DropTopic, Effect, Flush, Notify, Reply, Wake
+from kourou.engine.events import decode_record_body
 from kourou.engine.inputs import (
+    Announced,
     Buffer,
     Dispatched,
     Flushed,
@@ -27,10 +29,11 @@ from kourou.engine.inputs import (
 )
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import ANYWHERE, QueueRead
+from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, Rejected
+from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.sysflag import SysFlag
@@ -83,6 +86,18 @@ class MemoryStore:
         self._pending = []
         return [(topic, queue_id, high) for (topic, queue_id), high in grown.items()]
 
+    def cut(self, end: int) -> MemoryStore:
+        """The store that a log cut off at position `end` leaves: a record at the cut is gone."""
+        left = MemoryStore()
+        for position in sorted(self.records):
+            if position + len(self.records[position]) > end:
+                break
+            left.records[position] = self.records[position]
+            left.end = position + len(self.records[position])
+            left._pending.append(self.records[position])
+        left.dispatch()
+        return left
+
     def drop(self, topic: str) -> None:
         """Forget the queues of a topic."""
         for lane in [lane for lane in self.queues if lane[0] == topic]:
@@ -90,9 +105,17 @@ class MemoryStore:
 
     # -- the engine's read port ---------------------------------------------------------------
 
+    def newest_ms(self) -> int:
+        """The store time of the last record; 0 for an empty log."""
+        return decode_record(self.records[max(self.records)]).store_timestamp if self.end else 0
+
     def log_range(self) -> tuple[int, int]:
         """First readable position and the end."""
         return 0, self.end
+
+    def topics(self) -> list[str]:
+        """The topics that have queues."""
+        return sorted({topic for topic, _ in self.queues})
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of a topic."""
@@ -114,17 +137,26 @@ class MemoryStore:
         max_bytes: int,
         codes: frozenset[int] | None,
         below: int,
+        wanted: PropertyTest | None = None,
     ) -> QueueRead:
         """Read a queue."""
         low, high = self.queue_range(topic, queue_id) or (0, 0)
         read = QueueRead(next_offset=offset, min_offset=low, max_offset=high)
+        looked_at = looked_bytes = 0
         for at in range(max(offset, low), high):
             position = self.queues[topic, queue_id][at - low]
             raw = self.records[position]
             if position + len(raw) > below:
                 break
+            if wanted is not None:
+                looked_at, looked_bytes = looked_at + 1, looked_bytes + len(raw)
+                many = looked_at > FILTER_RECORDS_MAX or looked_bytes > FILTER_BYTES_MAX
+                if many and looked_at > 1:
+                    break
             stored = decode_record(raw, decompress=False)
-            if codes is None or tags_code(stored.tag) in codes:
+            if (codes is None or tags_code(stored.tag) in codes) and (
+                wanted is None or wanted(b"\x02" + raw[parts_of(raw, 0, len(raw)).props_at :])
+            ):
                 full = read.size_bytes + len(raw) > max_bytes or len(read.records) == max_messages
                 if read.records and full:
                     break
@@ -208,14 +240,26 @@ class Engine:
     segment_size: int = 1 << 20
     now_ms: int = 1_000
     wall_ms: int = 1_700_000_000_000
+    left: MemoryStore | None = None
+    """The store on which a broker ran before: its decisions are read back from its log."""
+    delays: Mapping[int, int] = field(default_factory=dict)
+    """The progress of the delay levels as another broker left it."""
+    name_servers: bool = True
+    """Do they answer? Otherwise who makes a topic waits."""
 
     def __post_init__(self) -> None:
-        self.store = MemoryStore()
+        self.store = MemoryStore() if self.left is None else self.left
         self.control = ControlState()
+        for stored in self.stored(CONTROL_TOPIC):
+            recorded = decode_record_body(
+                stored.body, offset=stored.offset, position=stored.position
+            )
+            evolve(self.control, recorded)
         self.replies: dict[tuple[int, int], Reply] = {}
         self.notices: list[Notify] = []
         self.effects: list[Effect] = []
         self.flushes_wanted = 0
+        self._woken = False
         self._correlations = itertools.count(1)
         self._asked: dict[tuple[int, int], Request] = {}
         rules = TopicRules(self.policy.cluster_name, self.policy.broker_name)
@@ -224,8 +268,10 @@ class Engine:
                 Start(
                     view=self.store,
                     control=self.control,
-                    log=LogEnd(0, 1 << 62, self.segment_size, 0),
-                    flushed=0,
+                    log=LogEnd(
+                        self.store.end, 1 << 62, self.segment_size, self.store.newest_ms()
+                    ),
+                    flushed=self.store.end,
                     store_host=("127.0.0.1", 10911),
                     policy=self.policy,
                     rules=rules,
@@ -233,9 +279,11 @@ class Engine:
                     sync_flush=self.sync_flush,
                     flush_timeout_ms=5_000,
                     figures=dict,
+                    delays=self.delays,
                 )
             )
         )
+        self.core.recall(self.now_ms, self.wall_ms)
         start = self.core.start(
             self.now_ms, self.wall_ms, decide_start(self.control, rules), "start"
         )
@@ -287,14 +335,22 @@ class Engine:
         """The disk catches up."""
         self.handle(Flushed(self.store.end))
 
+    def perform(self, effects: Sequence[Effect]) -> None:
+        """Do what a test made the desks ask for."""
+        self._perform(effects)
+
     def advance(self, ms: int) -> None:
         """Time passes."""
         self.now_ms += ms
         self.wall_ms += ms
         self.handle(Tick(self.wall_ms))
+        while self._woken:
+            self._woken = False
+            self.handle(Tick(self.wall_ms))
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         appended = False
+        announced = 0
         for effect in effects:
             self.effects.append(effect)
             match effect:
@@ -311,6 +367,10 @@ class Engine:
                     self.notices.append(effect)
                 case Flush():
                     self.flushes_wanted += 1
+                case Wake():
+                    self._woken = self._woken or effect.after_ms == 0
+                case Announce() if effect.number and self.name_servers:
+                    announced = max(announced, effect.number)
                 case DropTopic():
                     self.store.dispatch()
                     self.store.drop(effect.topic)
@@ -320,6 +380,8 @@ class Engine:
             grown = self.store.dispatch()
             if grown:
                 self.handle(Dispatched(grown))
+        if announced:
+            self.handle(Announced(announced))
 
 
 def header_of(reply: Reply) -> Any:

@@ -46,8 +46,9 @@ class MortalBroker(BrokerService):
     @property
     def server(self) -> FaultyServer:
         """Its listener, once it listens."""
-        assert isinstance(self._server, FaultyServer)
-        return self._server
+        server = self._listening.zmq.server()
+        assert isinstance(server, FaultyServer)
+        return server
 
     @property
     def store(self) -> Store:
@@ -75,8 +76,7 @@ class MortalBroker(BrokerService):
         self._ready = False
         if self._loop is not None:
             self._loop.stop()
-        if self._server is not None:
-            self._server.close()
+        self._listening.carriers.close()
         if self._registration is not None:
             self._registration.forget()
             await self._registration.stop()

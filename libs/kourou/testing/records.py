@@ -7,7 +7,10 @@ May not live here: anything random; the same calls give the same bytes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
+from kourou.model.message import Property
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft, encode_host, stamp
 from kourou.protocol.record_batch import RecordColumns, scan
@@ -92,3 +95,26 @@ class RecordRun:
         """When the record at this position was stored, ms."""
         row = self.positions.index(position)
         return int(self.columns(row, row + 1).store_timestamps[0])
+
+
+def delayed_draft(
+    level: object,
+    key: str = "U",
+    topic: str = "orders",
+    queue_id: int = 0,
+    properties: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> bytes:
+    """What a client sends to be delayed; its body is its key. `fields` are those of a draft."""
+    own = {Property.UNIQ_KEY: key, Property.DELAY: str(level), **(properties or {})}
+    return encode_draft(
+        **{
+            "topic": topic.encode(),
+            "queue_id": queue_id,
+            "body": key.encode(),
+            "properties": encode_properties(own),
+            "born_timestamp": 5,
+            "born_host": bytes(8),
+            **fields,
+        }
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kourou.errors import Code
-from kourou.model.message import StoredMessage
+from kourou.model.message import Property, StoredMessage
 from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies import (
     OffsetWrapper,
@@ -27,15 +27,18 @@ from kourou.protocol.bodies import (
     encode_topic_stats,
 )
 from kourou.protocol.messages import groups, membership, offsets, pulling, queries, sending
+from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
 from kourou.protocol.messages.topics import (
     DeleteTopicInBroker,
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
 )
+from kourou.protocol.properties import decode_properties
 from kourou.protocol.record import decode_record, encode_host, stamp
 from kourou.protocol.request import Request, Response
-
-Lane = tuple[str, int]
+from kourou.testing.wire_locks import WireLocks
+from kourou.testing.wire_retries import Lane, sent_again, taken_back
 
 
 @dataclass
@@ -100,19 +103,28 @@ class WireBroker:
         self.position = 0
         self.committed: dict[tuple[str, str, int], int] = {}
         self.members: dict[str, dict[str, Wire]] = {}
+        self.locks = WireLocks()
         self.producers: set[str] = set()
+        self.clients: dict[str, Wire] = {}
+        self.replies: list[tuple[SendReplyMessage, bytes]] = []
         self.left: list[tuple[str, str]] = []
         self.holds: list[Hold] = []
         self.seen: list[Request] = []
         self.frames: list[sending.SendRecords] = []
         self.settings: dict[str, str] = {}
+        self.retry_times_max = 16
         self.intercept: Callable[[Request], Answer | None] | None = None
         self._handlers: dict[type[Request], Handler] = {
             sending.SendRecords: self._send,
+            sending.SendMessage: self._send_one,
+            sending.ConsumerSendMsgBack: self._take_back,
             pulling.PullMessage: self._pull,
             membership.HeartBeat: self._heartbeat,
+            SendReplyMessage: self._reply,
             membership.UnregisterClient: self._unregister,
             membership.GetConsumerListByGroup: self._consumer_ids,
+            LockBatchMq: self._lock,
+            UnlockBatchMq: self._unlock,
             offsets.QueryConsumerOffset: self._committed,
             offsets.UpdateConsumerOffset: self._commit,
             offsets.GetMaxOffset: self._max_offset,
@@ -176,6 +188,27 @@ class WireBroker:
             runs=[(0, run)],
         )
         return Answer(header=header)
+
+    def _send_one(
+        self, _wire: Wire, _number: int, request: sending.SendMessage, body: bytes
+    ) -> Answer:
+        lane, draft = sent_again(request, body, self.retry_times_max)
+        self.topics.setdefault(lane[0], (1, 1))
+        self.store(lane, draft)
+        offset = len(self.queues[lane]) - 1
+        return Answer(header=sending.SendResponse(msg_id="", queue_id=lane[1], queue_offset=offset))
+
+    def _take_back(
+        self, _wire: Wire, _number: int, request: sending.ConsumerSendMsgBack, _body: bytes
+    ) -> Answer:
+        for record in self._records():
+            found = decode_record(record)
+            if found.position == request.offset:
+                lane, draft = taken_back(request, found, self.retry_times_max)
+                self.topics.setdefault(lane[0], (1, 1))
+                self.store(lane, draft)
+                return Answer()
+        return Answer(Code.SYSTEM_ERROR, remark="no message lies there")
 
     def store(self, lane: Lane, draft: bytes) -> None:
         """Keep one draft and wake the pulls that wait for it."""
@@ -244,12 +277,37 @@ class WireBroker:
     ) -> Answer:
         said = decode_heartbeat(body)
         self.producers.update(said.producer_groups)
+        self.clients[said.client_id] = wire
         for consumer in said.consumers:
             members = self.members.setdefault(consumer.group, {})
             if members.get(said.client_id) is not wire:
                 members[said.client_id] = wire
                 self._notify(consumer.group)
         return Answer()
+
+    def _reply(
+        self, _wire: Wire, _number: int, request: SendReplyMessage, body: bytes
+    ) -> Answer:
+        """Hand a reply to the client that waits, as if it took it at once."""
+        self.replies.append((request, body))
+        properties = decode_properties((request.properties or "").encode())
+        waiting = self.clients.get(properties.get(Property.REPLY_TO_CLIENT, ""))
+        if waiting is None:
+            return Answer(Code.SYSTEM_ERROR, remark="channel not found")
+        pushed = PushReplyMessageToClient(
+            producer_group=request.producer_group,
+            topic=request.topic,
+            queue_id=request.queue_id,
+            sys_flag=request.sys_flag,
+            born_timestamp=request.born_timestamp,
+            flag=request.flag,
+            properties=request.properties,
+            born_host="10.0.0.9:4711",
+            store_host="10.0.0.1:10911",
+            store_timestamp=1_000_000,
+        )
+        waiting.hear(pushed, body)
+        return Answer(header=sending.SendResponse(msg_id="0", queue_id=0, queue_offset=0))
 
     def _unregister(
         self, _wire: Wire, _number: int, request: membership.UnregisterClient, _body: bytes
@@ -272,6 +330,13 @@ class WireBroker:
         if not ids:
             return Answer(Code.SYSTEM_ERROR, remark="nobody is there")
         return Answer(body=encode_consumer_ids(ids))
+
+    def _lock(self, _wire: Wire, _number: int, _request: LockBatchMq, body: bytes) -> Answer:
+        return Answer(body=self.locks.lock(body))
+
+    def _unlock(self, _wire: Wire, _number: int, _request: UnlockBatchMq, body: bytes) -> Answer:
+        self._notify(self.locks.unlock(body))
+        return Answer()
 
     # -- offsets ----------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class WireCluster:
         self.brokers: dict[str, WireBroker] = {}
         self.topics: dict[str, tuple[int, int]] = {"TBW102": (8, 8)}
         self.perms: dict[str, int] = {}
+        self.order: dict[str, str] = {}
         self.down: set[str] = set()
         self.asked: list[tuple[str, Request]] = []
         self.wires: list[MemoryWire] = []
@@ -116,6 +117,7 @@ class WireCluster:
         return TopicRoute(
             tuple(_data(broker) for broker in self.brokers.values()),
             tuple(QueueData(one.name, read, write, perm) for one in self.brokers.values()),
+            order_topic_conf=self.order.get(topic),
         )
 
 
@@ -134,6 +136,7 @@ class MemoryWire:
         self, cluster: WireCluster, address: str, on_notify: Callable[[Frame], None]
     ) -> None:
         self.address = address
+        self.on_connected: Callable[[], None] | None = None
         self.kinds: list[Kind] = []
         self.deadlines: list[tuple[int, int]] = []
         self.replies: list[Frame] = []

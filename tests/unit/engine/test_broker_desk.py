@@ -19,7 +19,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateBrokerConfig,
 )
 from kourou.protocol.messages.control import GetControlEvents
-from kourou.protocol.record import encode_draft
+from kourou.protocol.record import decode_record, encode_draft
 from kourou.testing.engine import Engine, header_of
 
 SPECS = [
@@ -118,6 +118,8 @@ def test_runtime_figures_tell_the_bounds_of_the_log(engine) -> None:
     assert table["commitLogMaxOffset"] == str(engine.store.end)
     assert table["commitLogMinOffset"] == "0"
     assert table["remainHowManyDataToFlush"] == "0"
+    first = decode_record(engine.store.record_at(0))
+    assert table["earliestMessageTimeStamp"] == str(first.store_timestamp)
 
 
 def events_from(engine: Engine, offset: int, count: int = 1_000):

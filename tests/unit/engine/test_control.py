@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 
@@ -14,6 +16,7 @@ from kourou.engine.events import (
     GroupPut,
     OffsetsReset,
     ProgressRecorded,
+    QueueLocksChanged,
     Recorded,
     SettingChanged,
     TopicDeleted,
@@ -46,6 +49,7 @@ def full_state() -> ControlState:
             SettingChanged("fileReservedTime", 24),
             SettingChanged("traceOn", False),
             ProgressRecorded("g", {"TopicA": {0: 3, 11: 4}}),
+            QueueLocksChanged("g", {"TopicA": {0: "a", 11: "b"}}),
         ],
     )
 
@@ -65,6 +69,15 @@ def test_events_that_this_version_does_not_know_change_nothing_but_are_counted()
     assert state.next_offset == before.next_offset + 2
     before.next_offset = state.next_offset
     assert state == before
+
+
+def test_a_snapshot_without_locks_is_read():
+    """Those were written before there were any."""
+    written = json.loads(encode_state(full_state()))
+    del written["locks"]
+    read = decode_state(json.dumps(written).encode())
+    assert read.locks.table == {}
+    assert read.progress == full_state().progress
 
 
 def test_a_snapshot_is_the_state_and_stays_behind():

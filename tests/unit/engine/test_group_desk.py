@@ -7,13 +7,12 @@ import pytest
 from kourou.engine.effects import Append, Notify
 from kourou.errors import Code
 from kourou.model.subscription import Subscription
-from kourou.protocol.bodies import OffsetWrapper, decode_consume_stats, decode_offset_table
+from kourou.protocol.bodies import decode_offset_table
 from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.lenient_json import loads
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
-    GetConsumeStats,
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.membership import HeartBeat
@@ -86,6 +85,20 @@ def test_a_reset_moves_a_live_group_on_both_sides(filled) -> None:
         assert (note.request.topic, note.request.group) == ("orders", "g")
         assert decode_offset_table(b"".join(note.body)) == told
     assert filled.events()[-1].tag == "OffsetsReset"
+
+
+def test_each_member_gets_offsets_in_the_form_of_its_own_language(filled) -> None:
+    for peer, client in ((5, "c1"), (6, "c2")):
+        body = encode_heartbeat(HeartbeatBody(client, consumers=(ConsumerData("g"),)))
+        filled.ask(HeartBeat(), body, peer=peer)
+    members = {one.client_id: one for one in filled.core.desks.membership.consumers("g")}
+    members["c2"].language = "CPP"
+    filled.notices.clear()
+    filled.ask(reset(START_MS))
+    bodies = {note.peer.id: b"".join(note.body) for note in filled.notices}
+    assert isinstance(loads(bodies[5])["offsetTable"], dict)
+    assert isinstance(loads(bodies[6])["offsetTable"], list)
+    assert decode_offset_table(bodies[5]) == decode_offset_table(bodies[6])
 
 
 def test_members_are_told_only_after_the_reset_is_in_the_log(filled) -> None:
@@ -166,31 +179,16 @@ def test_all_offsets_are_told_recorded_or_not(filled) -> None:
 
 
 def test_one_group_begins_where_another_stands(filled) -> None:
-    make(filled, "h")
     commit(filled, 7)
     clone = CloneGroupOffset(src_group="g", dest_group="h", topic="orders")
-    assert filled.ask(clone).code == Code.SUCCESS
+    assert filled.ask(clone).code == Code.SUCCESS  # h is made: its members need not come first
     assert offset(filled, group="h") == 7
-    bad = CloneGroupOffset(src_group="g", dest_group="x", topic="orders")
+    bad = CloneGroupOffset(src_group="x", dest_group="h", topic="orders")
     assert filled.ask(bad).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-def stats(engine: Engine, group: str = "g", topic: str = "") -> dict[int, OffsetWrapper]:
-    reply = engine.ask(GetConsumeStats(consumer_group=group, topic=topic))
-    assert reply.code == Code.SUCCESS, reply.remark
-    told = decode_consume_stats(b"".join(reply.body))
-    return {queue.queue_id: wrapper for queue, wrapper in told.offsets.items()}
-
-
-def test_lag_is_told_per_queue(filled) -> None:
-    commit(filled, 4)
-    found = stats(filled)
-    assert set(found) == {0, 1, 2, 3}
-    assert (found[0].broker_offset, found[0].consumer_offset) == (10, 4)
-    assert found[0].last_timestamp == START_MS + 3_000
-    assert (found[1].broker_offset, found[1].consumer_offset) == (1, 0)
-    assert stats(filled, topic="orders") == found
-    unknown = filled.ask(GetConsumeStats(consumer_group="x"))
-    assert unknown.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
-    missing = filled.ask(GetConsumeStats(consumer_group="g", topic="x"))
-    assert missing.code == Code.TOPIC_NOT_EXIST
+def test_a_group_that_may_not_be_made_gets_no_clone(filled) -> None:
+    commit(filled, 7)
+    filled.core.desks.policy.auto_create_group = False
+    bad = CloneGroupOffset(src_group="g", dest_group="x", topic="orders")
+    assert filled.ask(bad).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -5,12 +5,14 @@ import json
 import pytest
 
 from kourou.engine.effects import Append, LogWarning, Reply
-from kourou.engine.inputs import Disconnected, SpaceChanged
+from kourou.engine.inputs import Announced, Disconnected, SpaceChanged
 from kourou.errors import Code
 from kourou.model.subscription import MessageModel, Subscription
 from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.lists_body import decode_producer_table
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.membership import (
+    GetAllProducerInfo,
     GetConsumerConnectionList,
     GetConsumerListByGroup,
     GetProducerConnectionList,
@@ -124,7 +126,7 @@ def test_an_answer_waits_for_the_groups_it_made() -> None:
 
 def test_the_group_is_written_before_the_client_is_answered(engine) -> None:
     _, received = engine.received(HeartBeat(), beat("c1", "g"))
-    kinds = [type(effect) for effect in engine.core.handle(engine.now_ms, [received])]
+    kinds = [type(effect) for effect in engine.core.handle(engine.now_ms, [received, Announced(1)])]
     assert kinds.index(Append) < kinds.index(Reply)
 
 
@@ -228,3 +230,18 @@ def test_connections_are_listed(engine) -> None:
     assert offline.code == Code.CONSUMER_NOT_ONLINE
     assert engine.ask(GetProducerConnectionList(producer_group="x")).code == Code.SYSTEM_ERROR
     assert engine.ask(GetConsumerListByGroup(consumer_group="x")).code == Code.SYSTEM_ERROR
+
+
+def test_every_producer_and_when_it_was_heard(engine) -> None:
+    body = encode_heartbeat(HeartbeatBody("c1", producer_groups=("p", "q")))
+    say(engine, body)
+    engine.advance(500)
+    say(engine, encode_heartbeat(HeartbeatBody("c2", producer_groups=("p",))), peer=2)
+    engine.advance(500)
+    table = decode_producer_table(b"".join(engine.ask(GetAllProducerInfo(), peer=3).body))
+    heard = {
+        group: {one.client_id: engine.wall_ms - one.last_update_timestamp for one in producers}
+        for group, producers in table.items()
+    }
+    assert heard == {"p": {"c1": 1_000, "c2": 500}, "q": {"c1": 1_000}}
+    assert table["q"][0].remote_ip == "127.0.0.1"

@@ -3,7 +3,7 @@
 import pytest
 
 from kourou.engine.effects import Append, Reply
-from kourou.engine.inputs import StoreFailed
+from kourou.engine.inputs import Announced, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
 from kourou.testing.engine import Engine
@@ -13,7 +13,7 @@ REQUEST = UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nu
 
 def test_the_append_comes_before_the_answer(engine) -> None:
     _, received = engine.received(REQUEST)
-    kinds = [type(effect) for effect in engine.core.handle(engine.now_ms, [received])]
+    kinds = [type(effect) for effect in engine.core.handle(engine.now_ms, [received, Announced(1)])]
     assert kinds.index(Append) < kinds.index(Reply)
 
 

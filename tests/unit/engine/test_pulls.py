@@ -4,7 +4,7 @@ import pytest
 
 from kourou.engine import holds, pulls
 from kourou.engine.effects import Append, Reply
-from kourou.engine.inputs import Disconnected, SpaceChanged
+from kourou.engine.inputs import Announced, Disconnected, SpaceChanged
 from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
@@ -173,8 +173,10 @@ def test_a_waiting_pull_is_answered_by_the_next_message(engine, draft, records, 
     engine.ask(*records([draft(body=b"news")]))
     assert bodies(engine.replies[name]) == [b"news"]
     assert other not in engine.replies
+    assert engine.core.desks.traffic.pulls_empty == 0, "one has waited, and got something"
     engine.advance(10_000)
     assert engine.replies[other].code == Code.PULL_NOT_FOUND
+    assert engine.core.desks.traffic.pulls_empty == 1
 
 
 def test_nobody_waits_where_long_polling_is_switched_off(engine, draft, records, group) -> None:
@@ -213,8 +215,21 @@ def test_beyond_the_limit_of_waiting_pulls_they_are_answered_at_once(
 def test_a_waiting_pull_goes_on_waiting_past_other_tags(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
     name = engine.send(waiting(queue_offset=1, subscription="A"))
+    for _ in range(3):
+        engine.ask(*records([draft(tag="B")]))
+    assert name not in engine.replies, "no conversation for what is not wanted"
+    assert engine.core.desks.pulls.held == 1
+    engine.ask(*records([draft(tag="A", body=b"at last"), draft(tag="B")]))
+    assert bodies(engine.replies[name]) == [b"at last"]
+    assert engine.replies[name].header.next_begin_offset == 6
+
+
+def test_a_waiting_pull_tells_at_its_end_how_far_it_has_come(engine, draft, records, group) -> None:
+    engine.ask(*records([draft()]))
+    name = engine.send(waiting(queue_offset=1, subscription="A"))
     engine.ask(*records([draft(tag="B")]))
-    assert engine.replies[name].code == Code.PULL_RETRY_IMMEDIATELY
+    engine.advance(10_000)
+    assert engine.replies[name].code == Code.PULL_NOT_FOUND
     assert engine.replies[name].header.next_begin_offset == 2
 
 
@@ -315,7 +330,7 @@ def test_a_group_that_may_not_consume_is_refused(engine, draft, records, group) 
 def test_a_pull_makes_its_group_as_a_heartbeat_does(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
     _, received = engine.received(pull(consumer_group="new"))
-    effects = engine.core.handle(engine.now_ms, [received])
+    effects = engine.core.handle(engine.now_ms, [received, Announced(9)])
     kinds = [type(effect) for effect in effects if isinstance(effect, Append | Reply)]
     assert kinds == [Append, Append, Reply], "the group and its retry topic, then the answer"
     assert effects[-1].code == Code.SUCCESS

@@ -3,7 +3,12 @@
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
+from kourou.model.subscription import Subscription
+from kourou.protocol.bodies import decode_queue_look
+from kourou.protocol.hashing import tags_code
+from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.messages.membership import HeartBeat
+from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record import decode_record
 from kourou.protocol.record_batch import decode_many
 from kourou.testing.engine import Engine, header_of
@@ -92,3 +97,46 @@ def test_what_is_not_confirmed_is_not_found(draft, records) -> None:
     engine.send(*records([draft(keys="k", body=b"not yet")]))
     assert bodies(engine.ask(query("k", max_num=1))) == [b"hello"]
     assert engine.ask(ViewMessageById(offset=position)).code == Code.SUCCESS
+
+
+def look(engine: Engine, index: int = 0, count: int = 10, group: str | None = None, queue: int = 0):
+    request = QueryConsumeQueue(
+        topic="orders", queue_id=queue, index=index, count=count, consumer_group=group
+    )
+    return engine.ask(request)
+
+
+def test_units_of_a_queue_are_looked_at(engine, draft, records) -> None:
+    sent = [draft(body=b"a", tag="paid"), draft(body=b"bb"), draft(body=b"ccc", tag="late")]
+    engine.ask(*records(sent))
+    reply = look(engine, 1)
+    assert reply.code == Code.SUCCESS
+    found = decode_queue_look(b"".join(reply.body))
+    assert (found.min_index, found.max_index) == (0, 3)
+    assert [unit.physic_offset for unit in found.units] == engine.store.queues["orders", 0][1:]
+    assert [unit.physic_size for unit in found.units] == [len(sent[1]), len(sent[2])]
+    assert [unit.tags_code for unit in found.units] == [0, tags_code("late")]
+    assert all(unit.eval for unit in found.units)
+    assert len(decode_queue_look(b"".join(look(engine, 0, 1).body)).units) == 1
+
+
+def test_units_are_matched_against_what_a_group_wants(engine, draft, records) -> None:
+    engine.ask(*records([draft(tag="paid"), draft(tag="late")]))
+    away = decode_queue_look(b"".join(look(engine, group="g").body))
+    assert away.filter_data == "g@orders is not online!"
+    assert [unit.eval for unit in away.units] == [True, True]
+    wanted = (Subscription("orders", "paid", tags=frozenset({"paid"}), version=1),)
+    body = HeartbeatBody("c", consumers=(ConsumerData("g", subscriptions=wanted),))
+    engine.ask(HeartBeat(), encode_heartbeat(body))
+    found = decode_queue_look(b"".join(look(engine, group="g").body))
+    assert [unit.eval for unit in found.units] == [True, False]
+    assert found.subscription is not None
+    assert found.subscription.expression == "paid"
+
+
+def test_looking_past_the_end_or_at_no_queue(engine, draft, records) -> None:
+    engine.ask(*records([draft()]))
+    reply = look(engine, 7)
+    assert reply.remark == "Index 7 of 0@orders is not exist!"
+    assert decode_queue_look(b"".join(reply.body)).units == ()
+    assert look(engine, queue=3).code == Code.SYSTEM_ERROR

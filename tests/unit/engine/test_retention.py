@@ -106,6 +106,15 @@ def test_a_group_that_is_not_registered_loses_nothing(filled: Engine) -> None:
     assert len(unread(filled, filled.store.end)) == 1
 
 
+def test_a_retry_topic_is_unread_from_its_beginning_on(filled: Engine) -> None:
+    join(filled, "sick")
+    filled.store.queues["%RETRY%sick", 0] = [10, 20, 30]
+    filled.store.firsts["%RETRY%sick", 0] = 4
+    assert unread(filled, 25) == [UnreadSpan("sick", "%RETRY%sick", 0, 4, 6)]
+    filled.core.desks.commits.commit("sick", "%RETRY%sick", 0, 5)
+    assert unread(filled, 25) == [UnreadSpan("sick", "%RETRY%sick", 0, 5, 6)]
+
+
 def test_the_first_unread_message_and_the_sums(filled: Engine) -> None:
     join(filled, "a", q0=3, q1=0)
     join(filled, "b", q0=1)

@@ -16,8 +16,11 @@ from kourou.engine.events import (
     decode_record_body,
 )
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
+from kourou.engine.open_halves import OpenHalf
+from kourou.engine.redirects import HALF_LANE
 from kourou.errors import Code
 from kourou.model.group import GroupConfig
+from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     DeleteExpiredCommitLog,
@@ -319,6 +322,39 @@ def test_what_a_group_has_not_read_stays_if_that_is_not_allowed(site: Site) -> N
     assert "slow" in site.warnings()[-1]
     site.engine.core.desks.commits.commit("slow", "orders", 0, 3)
     assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+
+
+@pytest.mark.feature("F125", "F249")
+def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unread(
+    site: Site,
+) -> None:
+    site.policy.lose_unconsumed = False
+    site.engine.store.queues[SCHEDULE_TOPIC, 2] = [10, SEGMENT + 20]
+    site.engine.store.firsts[SCHEDULE_TOPIC, 2] = 7
+    site.engine.core.desks.delays._offsets[3] = 8
+    site.engine.store.queues[HALF_LANE] = [30, 2 * SEGMENT + 30]
+    site.engine.store.firsts[HALF_LANE] = 4
+    halves = site.engine.core.desks.transactions.halves
+    for offset, position in ((3, 5), (5, 2 * SEGMENT + 30)):
+        halves.open(OpenHalf(offset, position, 0))
+    site.ages = [70 * HOUR] * 4
+    site.used = 87
+    assert site.look() == [DeleteLogBefore(SEGMENT)], "what waits longest lies in the second"
+    site.done()
+    (event,) = site.recorded(UnreadExpiring)
+    assert event.unread == (
+        UnreadSpan("SCHEDULE_CONSUMER", SCHEDULE_TOPIC, 2, 8, 9),
+        UnreadSpan("CID_RMQ_SYS_TRANS", *HALF_LANE, 5, 6),
+    )
+    assert site.look() == []
+    assert "SCHEDULE_CONSUMER (1 messages of SCHEDULE_TOPIC_XXXX)" in site.warnings()[-1]
+    site.policy.lose_unconsumed = True
+    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
+    assert site.recorded(LogDeleted)[-1].unread == event.unread
+    assert site.desk.unread_deleted == {
+        (SCHEDULE_TOPIC, "SCHEDULE_CONSUMER"): 1,
+        (HALF_LANE[0], "CID_RMQ_SYS_TRANS"): 1,
+    }
 
 
 def test_very_many_losses_are_told_in_several_events(site: Site) -> None:

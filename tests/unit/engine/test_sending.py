@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kourou.engine.effects import Append
-from kourou.engine.inputs import SpaceChanged, StoreFailed
+from kourou.engine.inputs import Announced, SpaceChanged, StoreFailed
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
@@ -91,7 +91,7 @@ def test_a_broker_that_takes_no_writes_stores_nothing(engine, draft, records, pe
         assert header.lane_codes == [Code.NO_PERMISSION]
         assert "broker-a takes no writes now" in header.lane_remarks[0]
     turn = [engine.received(*records([draft() for _ in range(20)])) for _ in range(2)]
-    engine.handle(*[received for _, received in turn])
+    engine.handle(*[*(received for _, received in turn), Announced(9)])
     for name, _ in turn:
         assert header_of(engine.replies[name]).lane_codes == [Code.NO_PERMISSION]
     assert len(bodies(engine, "orders")) == 1
@@ -125,15 +125,11 @@ def test_a_batch_that_lies_is_refused_whole(engine, draft, records, damage) -> N
 
 @pytest.mark.feature("F172", "F296")
 @pytest.mark.parametrize("count", [1, 3, 20])
-def test_damaged_bodies_and_delayed_messages_are_refused_and_nothing_is_stored(
-    engine, draft, records, count
-) -> None:
-    later = draft(keys="3").replace(b"KEYS", b"DELAY").replace(b"CLUSTER\x01D", b"CLUSTER\x01")
+def test_damaged_bodies_are_refused_and_nothing_is_stored(engine, draft, records, count) -> None:
     damaged = draft(body=b"whole").replace(b"whole", b"whale")
-    for bad, told in ((later, "without the property DELAY"), (damaged, "BODYCRC")):
-        reply = engine.ask(*records([draft()] * (count - 1) + [bad]))
-        assert reply.code == Code.MESSAGE_ILLEGAL
-        assert told in reply.remark
+    reply = engine.ask(*records([draft()] * (count - 1) + [damaged]))
+    assert reply.code == Code.MESSAGE_ILLEGAL
+    assert "BODYCRC" in reply.remark
     assert ("orders", 0) not in engine.store.queues
 
 
@@ -235,7 +231,7 @@ def test_many_at_once_fail_as_a_whole_when_there_is_no_room(engine, draft, recor
 
 def test_requests_of_one_turn_are_stored_in_order_before_any_answer(engine, draft, records) -> None:
     turn = [engine.received(*records([draft(body=bytes([n]))])) for n in range(3)]
-    effects = engine.core.handle(engine.now_ms, [received for _, received in turn])
+    effects = engine.core.handle(engine.now_ms, [*(received for _, received in turn), Announced(9)])
     kinds = [type(effect).__name__ for effect in effects]
     for number, kind in enumerate(kinds):
         if kind == "Reply":

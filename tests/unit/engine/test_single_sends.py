@@ -93,20 +93,6 @@ def test_an_empty_body_is_a_message(engine) -> None:
     assert bodies(engine, "orders", 0) == [b""]
 
 
-def test_what_is_not_built_yet_is_refused_and_said_so(engine) -> None:
-    for name in ("DELAY\x013", "TRAN_MSG\x01true"):
-        reply = engine.ask(message(properties=name), b"x")
-        assert reply.code != Code.SUCCESS
-        assert "nothing was stored" in reply.remark
-        assert f"without the property {name.split(chr(1))[0]}" in reply.remark
-        for items in (1, 2, 12):
-            body = encode_batch([(0, b"x", b"")] * (items - 1) + [(0, b"x", name.encode())])
-            reply = engine.ask(message(batch=True), body)
-            assert reply.code == Code.MESSAGE_ILLEGAL
-            assert f"without the property {name.split(chr(1))[0]}" in reply.remark
-    assert ("orders", 0) not in engine.store.queues
-
-
 @pytest.mark.feature("F260")
 def test_the_message_id_leads_to_the_record(engine) -> None:
     header = header_of(engine.ask(message(), b"body"))

@@ -112,9 +112,12 @@ def test_a_topic_without_inherit_gives_no_template(default: str):
         auto(started(), "New", default)
 
 
-@pytest.mark.parametrize(
-    "name", ["%RETRY%g", "%DLQ%g", "rmq_sys_x", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"]
-)
+def test_the_topic_of_message_traces_comes_with_the_first_trace():
+    (made,) = auto(started(), "RMQ_SYS_TRACE_TOPIC")
+    assert (made.topic.name, made.topic.perm) == ("RMQ_SYS_TRACE_TOPIC", 6)
+
+
+@pytest.mark.parametrize("name", ["%RETRY%g", "%DLQ%g", "rmq_sys_x", "RMQ_SYS_TRANS_HALF_TOPIC"])
 def test_names_of_the_suite_are_never_made_by_sending(name: str):
     with pytest.raises(TopicNotFound):
         auto(started(), name)

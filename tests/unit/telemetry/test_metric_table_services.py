@@ -10,16 +10,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kourou.engine.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.model.group import GroupConfig
+from kourou.model.queue import MessageQueue
 from kourou.protocol.config_bodies import encode_group_config
+from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.lists_body import LockBatch, encode_lock_batch
+from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.locks import LockBatchMq
+from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
-from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage, SendResponse
+from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.service.lifecycle import Service as Life
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
@@ -82,8 +91,13 @@ async def alive(service: Life) -> AsyncIterator[dict[str, str]]:
         await service.stop()
 
 
-async def traffic(address: str) -> None:
-    """A message sent, delivered and committed, and a request refused."""
+BROKER_NAME = "broker-a"
+
+
+@asynccontextmanager
+async def traffic(address: str) -> AsyncIterator[None]:
+    """Everything once: sent in each way, delivered, not compared, sent back, refused. Its client
+    stays connected meanwhile."""
     wire = ZmqConnection(address)
     queue: dict[str, Any] = {"consumer_group": "g", "topic": "orders", "queue_id": 0}
 
@@ -91,7 +105,7 @@ async def traffic(address: str) -> None:
         return (await wire.request(request, body=(body,), timeout_ms=20_000)).code
 
     sent = {"producer_group": "p", "queue_id": 0, "born_timestamp": 1, "default_topic": "TBW102"}
-    create = SendMessage(topic="orders", default_topic_queue_nums=1, **sent)
+    create = SendMessage(topic="orders", default_topic_queue_nums=1, properties="a\x01x", **sent)
     pull = PullMessage(
         **queue,
         queue_offset=0,
@@ -101,11 +115,37 @@ async def traffic(address: str) -> None:
     )
     put = UpdateAndCreateSubscriptionGroup()
     assert await ask(put, encode_group_config(GroupConfig("g"))) == Code.SUCCESS
-    assert await ask(create, b"1") == Code.SUCCESS
+    placed = (await wire.request(create, body=(b"1",), timeout_ms=20_000)).header
+    assert isinstance(placed, SendResponse)
     while (code := await ask(pull)) != Code.SUCCESS:
         assert code == Code.PULL_NOT_FOUND, "it is not in its queue yet"
+    sifted = msgspec.structs.replace(pull, subscription="a > 1", expression_type="SQL92")
+    assert await ask(sifted) == Code.PULL_RETRY_IMMEDIATELY
     assert await ask(UpdateConsumerOffset(**queue, commit_offset=1)) == Code.SUCCESS
     assert await ask(SendMessage(topic="%DLQ%g", **sent), b"2") == Code.TOPIC_NOT_EXIST
+    beat = HeartbeatBody("c", ("p",), (ConsumerData("g"),))
+    assert await ask(HeartBeat(), encode_heartbeat(beat)) == Code.SUCCESS
+    delayed = SendMessage(topic="orders", properties="DELAY\x011", **sent)
+    assert await ask(delayed, b"3") == Code.SUCCESS
+    half = SendMessage(topic="orders", properties="TRAN_MSG\x01true\x02PGROUP\x01p", **sent)
+    for outcome in (COMMIT, ROLLBACK):
+        reply = await wire.request(half, body=(b"4",), timeout_ms=20_000)
+        assert isinstance(reply.header, SendResponse)
+        end = EndTransaction(
+            producer_group="p",
+            tran_state_table_offset=reply.header.queue_offset,
+            commit_log_offset=decode_offset_id(reply.header.msg_id)[1],
+            commit_or_rollback=outcome,
+            msg_id="",
+        )
+        assert await ask(end) == Code.SUCCESS
+    for level in (0, -1):
+        position = decode_offset_id(placed.msg_id)[1]
+        back = ConsumerSendMsgBack(offset=position, group="g", delay_level=level)
+        assert await ask(back) == Code.SUCCESS
+    lock = LockBatch("g", "c", (MessageQueue("orders", BROKER_NAME, 0),))
+    assert await ask(LockBatchMq(), encode_lock_batch(lock)) == Code.SUCCESS
+    yield
     wire.close()
 
 
@@ -134,14 +174,15 @@ async def test_the_page_is_what_services_show(
         async with alive(NamesrvService(namesrv)) as names:
             broker = BrokerSettings(
                 store_root=tmp_path / "store",
+                broker_name=BROKER_NAME,
                 listen_port=0,
                 segment_size_bytes=1 << 20,
                 namesrv_addr=names["zmq"].removeprefix("tcp://"),
                 trace_otlp_endpoint=collector.endpoint if traced else None,
             )
             async with alive(BrokerService(broker)) as brokers:
-                await traffic(brokers["zmq"].removeprefix("tcp://"))
-                shown = await scraped(brokers["admin"])
+                async with traffic(brokers["zmq"].removeprefix("tcp://")):
+                    shown = await scraped(brokers["admin"])
                 check(Service.BROKER, shown, traced=traced)
                 check(Service.NAMESRV, await scraped(names["admin"]), traced=traced)
     without = {name for name, one in shown.items() if one.labels is None}

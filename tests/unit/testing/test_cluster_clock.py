@@ -19,13 +19,19 @@ def settled() -> list[int]:
 
 
 @pytest.fixture
-def clock(settled):
+def due() -> list[int]:
+    """When the next delayed message is due."""
+    return []
+
+
+@pytest.fixture
+def clock(settled, due):
     thread = ClusterThread()
 
     async def settle() -> None:
         settled.append(thread.clock.ahead_ms)
 
-    yield ClusterClock(thread, thread.clock, settle)
+    yield ClusterClock(thread, thread.clock, settle, lambda: next(iter(due), None))
     thread.stop()
 
 
@@ -41,6 +47,14 @@ def test_it_is_a_moment_in_utc(clock):
 def test_it_goes_in_steps_with_a_pause_before_and_after_each(clock, settled):
     clock.advance(seconds=10)
     assert settled == list(range(0, 10_001, 200))
+
+
+def test_a_step_ends_where_something_is_due(clock, settled, due):
+    due.append(clock.now_ms + 1_234)
+    clock.advance(seconds=10)
+    assert 1_100 < settled[7] <= 1_234
+    assert settled[6] == 1_200
+    assert settled[-1] == 10_000
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,226 @@
+"""Operators ask members of a group through their broker, which passes the question on.
+
+Lives here: where a member stands (223 -> 221), how it runs (307), letting it consume one message
+now (309), and what its answer, or none, becomes.
+May not live here: questions and their ends (engine.asking), what a member says.
+
+State: soft, the questions under way. Whoever asked is answered exactly once: when the last member
+that was asked has answered, or will not any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kourou.engine.asking import Asking
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.effects import Effect, LogWarning, Reply
+from kourou.engine.inputs import Buffer, ClientAnswered, Received
+from kourou.engine.membership import Member, Membership
+from kourou.engine.peer import Peer
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import StoreView
+from kourou.errors import BadRequest, Code, GroupNotFound, KourouError, Rejected, TimedOut
+from kourou.protocol.bodies import (
+    ConsumerStatus,
+    decode_consumer_status,
+    encode_consumer_status,
+)
+from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.messages.membership import (
+    ConsumeMessageDirectly,
+    GetConsumerRunningInfo,
+    GetConsumerStatusFromClient,
+    InvokeBrokerToGetConsumerStatus,
+)
+from kourou.protocol.request import Request
+
+PASS_ON_MS = 10_000
+"""How long a member has for 307 and 309 (fact sheet §2.5)."""
+
+STATUS_MS = 5_000
+
+
+class AskDesk:
+    """Passes questions on to members."""
+
+    def __init__(
+        self,
+        members: Membership,
+        asking: Asking,
+        view: StoreView,
+        confirmations: Confirmations,
+        policy: BrokerPolicy,
+    ) -> None:
+        self._members = members
+        self._asking = asking
+        self._view = view
+        self._confirmations = confirmations
+        self._policy = policy
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {
+            GetConsumerRunningInfo: self.running_info,
+            ConsumeMessageDirectly: self.consume_directly,
+            InvokeBrokerToGetConsumerStatus: self.status,
+        }
+
+    # -- one member ---------------------------------------------------------------------------
+
+    def running_info(
+        self, now_ms: int, received: Received, request: GetConsumerRunningInfo
+    ) -> list[Effect]:
+        """A member's queues, rates and settings, in its own words (307)."""
+        peer = self._peer(request.consumer_group, request.client_id)
+        return self._pass_on(now_ms, received, peer, request)
+
+    def consume_directly(
+        self, now_ms: int, received: Received, request: ConsumeMessageDirectly
+    ) -> list[Effect]:
+        """Let a member consume one stored message now (309).
+
+        `msg_id` is an offset message id of this broker. Without a client id the member that was
+        heard last takes it. The group's progress stays as it is.
+        """
+        if not request.msg_id:
+            raise BadRequest("msgId is missing; it names the message to consume")
+        peer = self._peer(request.consumer_group, request.client_id or "")
+        _, position = decode_offset_id(request.msg_id)
+        if not 0 <= position < self._confirmations.confirmed:
+            raise Rejected(f"no message lies at position {position} of this broker's log")
+        record = self._view.record_at(position)
+        question = ConsumeMessageDirectly(
+            consumer_group=request.consumer_group,
+            client_id=request.client_id,
+            msg_id=request.msg_id,
+            broker_name=self._policy.broker_name,
+            topic=request.topic,
+            topic_sys_flag=request.topic_sys_flag,
+            group_sys_flag=request.group_sys_flag,
+        )
+        return self._pass_on(now_ms, received, peer, question, (record,))
+
+    def _peer(self, group: str, client_id: str) -> Peer:
+        if client_id:
+            peer = self._members.consumer_peer(group, client_id)
+        else:
+            members = self._members.consumers(group)
+            peer = members[-1].peer if members else None
+        if peer is None:
+            raise GroupNotFound(
+                f"The Consumer <{group}> <{client_id}> not online", code=Code.CONSUMER_NOT_ONLINE
+            )
+        return peer
+
+    def _pass_on(
+        self,
+        now_ms: int,
+        received: Received,
+        peer: Peer,
+        request: Request,
+        body: Sequence[Buffer] = (),
+    ) -> list[Effect]:
+        def answered(_now_ms: int, item: ClientAnswered) -> list[Effect]:
+            if item.error is not None:
+                return [_unanswered(received, item.error)]
+            if item.code == Code.SUCCESS:
+                return [Reply(received.to, Code.SUCCESS, item.remark, body=item.body)]
+            remark = item.remark or f"the member answered with code {item.code}"
+            return [Reply(received.to, Code.SYSTEM_ERROR, remark, body=item.body)]
+
+        timeout_ms = _time_left(now_ms, received, PASS_ON_MS)
+        return self._asking.ask(
+            now_ms, peer, request, body, timeout_ms=timeout_ms, answered=answered
+        )
+
+    # -- all members --------------------------------------------------------------------------
+
+    def status(
+        self, now_ms: int, received: Received, request: InvokeBrokerToGetConsumerStatus
+    ) -> list[Effect]:
+        """Where each member of a group stands in a topic, by client id (223); or one of them."""
+        members = _latest(self._members.consumers(request.group), request.client_addr or "")
+        if not members:
+            raise GroupNotFound(
+                f"No Any Consumer online in the consumer group: [{request.group}]",
+                code=Code.CONSUMER_NOT_ONLINE,
+            )
+        gathering = _Gathering(received, len(members))
+        effects: list[Effect] = []
+        question = GetConsumerStatusFromClient(topic=request.topic, group=request.group)
+        timeout_ms = _time_left(now_ms, received, STATUS_MS)
+        for member in members:
+            try:
+                effects += self._asking.ask(
+                    now_ms,
+                    member.peer,
+                    question,
+                    timeout_ms=timeout_ms,
+                    answered=gathering.of(member.client_id),
+                )
+            except KourouError as error:  # too many questions: this member is left out
+                effects += gathering.add(member.client_id, None, str(error))
+        return effects
+
+
+class _Gathering:
+    """The answers of several members to one operator's question."""
+
+    def __init__(self, received: Received, left: int) -> None:
+        self._received = received
+        self._left = left
+        self._found = ConsumerStatus()
+        self._silent: list[str] = []
+
+    def of(self, client_id: str) -> Callable[[int, ClientAnswered], list[Effect]]:
+        """Who takes this member's answer."""
+
+        def answered(_now_ms: int, item: ClientAnswered) -> list[Effect]:
+            if item.error is not None:
+                return self.add(client_id, None, str(item.error))
+            if item.code != Code.SUCCESS:
+                return self.add(client_id, None, item.remark or f"code {item.code}")
+            try:
+                status = decode_consumer_status(b"".join(item.body) or b"{}")
+            except KourouError as error:
+                return self.add(client_id, None, str(error))
+            return self.add(client_id, status, "")
+
+        return answered
+
+    def add(self, client_id: str, status: ConsumerStatus | None, problem: str) -> list[Effect]:
+        """One more answer; the last one releases the operator's. Who failed stands in its text."""
+        if status is None:
+            self._silent.append(f"{client_id}: {problem}")
+        else:
+            self._found.members[client_id] = status.queues
+        self._left -= 1
+        if self._left:
+            return []
+        remark = "; ".join(self._silent)
+        if not self._found.members:
+            code = Code.CONSUME_MSG_TIMEOUT
+            return [Reply(self._received.to, code, remark), LogWarning(remark)]
+        body = encode_consumer_status(self._found)
+        return [Reply(self._received.to, Code.SUCCESS, remark, body=(body,))]
+
+
+def _latest(members: Sequence[Member], client_id: str) -> list[Member]:
+    """Each client once, by the connection over which it was heard last; or only one client."""
+    found = {member.client_id: member for member in members}
+    return [member for name, member in found.items() if client_id in ("", name)]
+
+
+def _time_left(now_ms: int, received: Received, most_ms: int) -> int:
+    """No longer than whoever asks waits itself."""
+    if not received.deadline_ms:
+        return most_ms
+    return max(1, min(most_ms, received.deadline_ms - now_ms))
+
+
+def _unanswered(received: Received, error: KourouError) -> Reply:
+    late = isinstance(error, TimedOut)
+    code = Code.CONSUME_MSG_TIMEOUT if late else Code.SYSTEM_ERROR
+    return Reply(received.to, code, str(error))

@@ -1,0 +1,214 @@
+"""Half messages that nobody resolves: their producers' group is asked (F254).
+
+Lives here: when a half message is asked about, whom, how often, and when it is given up.
+May not live here: resolving (engine.transactions), the table of open ones (engine.open_halves).
+
+State: soft: how far the round under way has come. How often a half message was asked about stands
+in its record.
+
+Every transactionCheckInterval a round begins. It goes through the half messages that are open then,
+the lowest queue offset first, a few each tick. As in RocketMQ 4.9:
+  - one that was asked about transactionCheckMax times, or is older than fileReservedTime, is given
+    up: it goes to TRANS_CHECK_MAX_TIME_TOPIC, where operators find it
+  - at the first one that is younger than transactionTimeOut the round is over
+  - one that asked not to be checked yet (CHECK_IMMUNITY_TIME_IN_SECONDS) is put back at the end
+  - any other is put back with one check more, and some member of its producer group is asked, the
+    members of a group in turn
+
+Putting back lets the committed offset of the half queue go on, and keeps an open half message out
+of what expires. Otherwise than RocketMQ: age counts from when the half message was stored, not from
+what its producer's clock said; and after the last question there is time for its answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kourou.engine.appends import Lane
+from kourou.engine.disk_pressure import DiskPressure
+from kourou.engine.effects import Effect, LogWarning, Notify
+from kourou.engine.half_messages import (
+    COMMIT,
+    GIVEN_UP_LANE,
+    HALF_LANE,
+    HalfRecord,
+    checked,
+    given_up,
+    question,
+    still_immune,
+)
+from kourou.engine.membership import Membership
+from kourou.engine.open_halves import OpenHalf
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.transactions import Transactions
+from kourou.errors import Corrupt, KourouError, Rejected
+from kourou.protocol.message_id import encode_offset_id
+from kourou.protocol.messages.transactions import CheckTransactionState
+from kourou.protocol.record import Host, encode_host
+from kourou.protocol.record_layout import Parts
+
+HALVES_PER_TICK = 256
+"""A round does no more in one tick, so that nobody waits for it."""
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(slots=True)
+class _Step:
+    """What a tick does to half messages: records to append, and what follows them."""
+
+    drafts: list[tuple[Lane, bytes]] = field(default_factory=list)
+    given_up: list[tuple[OpenHalf, HalfRecord]] = field(default_factory=list)
+    put_back: list[tuple[OpenHalf, HalfRecord, bool]] = field(default_factory=list)
+
+
+class CheckBacks:
+    """Asks producers about their open half messages."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        members: Membership,
+        policy: BrokerPolicy,
+        pressure: DiskPressure,
+        store_host: Host,
+    ) -> None:
+        self._transactions = transactions
+        self._members = members
+        self._policy = policy
+        self._pressure = pressure
+        self._store_host = store_host
+        self._host = encode_host(store_host)
+        self._next_round_ms = 0
+        self._round_end = 0
+        self._turn = 0
+        self._lonely: set[str] = set()
+        self._troubled = False
+        self.asked = 0
+        self.unasked = 0
+
+    def start(self, now_ms: int) -> None:
+        """The next round begins an interval from now."""
+        self._next_round_ms = now_ms + self._policy.transaction_check_interval_ms
+
+    def tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
+        """Go on with the round, or begin one; the appends are the core's to take first."""
+        self._transactions.tick(now_ms, wall_ms)
+        halves = self._transactions.halves
+        if now_ms >= self._next_round_ms:
+            self.start(now_ms)
+            self._round_end = halves.half_end
+            self._lonely.clear()
+        if not self._round_end or self._policy.broker_id or self._pressure.refusing:
+            return []
+        first = halves.first(HALVES_PER_TICK)
+        if not first or first[0].offset >= self._round_end:
+            self._round_end = 0
+            return []
+        return self._go_on(first, now_ms, wall_ms)
+
+    def _go_on(self, halves: list[OpenHalf], now_ms: int, wall_ms: int) -> list[Effect]:
+        step = _Step()
+        warnings: list[Effect] = []
+        try:
+            for half in halves:
+                if half.offset >= self._round_end or not self._look(half, now_ms, wall_ms, step):
+                    self._round_end = 0
+                    break
+            effects = self._done(step, wall_ms)
+        except KourouError as error:
+            # Nothing of this step happened but what was resolved; the next tick takes it up.
+            if not self._troubled:
+                warnings = [LogWarning(f"open transactions cannot be checked now: {error}")]
+            self._troubled = True
+            return warnings
+        self._troubled = False
+        return effects
+
+    def _look(self, half: OpenHalf, now_ms: int, wall_ms: int, step: _Step) -> bool:
+        """Decide on one half message; False if the round ends here."""
+        policy = self._policy
+        age_ms = now_ms - half.since_ms
+        last = half.checks >= policy.transaction_check_max
+        if not last and half.immunity_ms is None and age_ms < policy.transaction_timeout_ms:
+            return False
+        try:
+            record = self._transactions.read(half.position)
+        except (Rejected, Corrupt):
+            # Quarantined, or deleted by age: nobody can ever resolve it.
+            self._transactions.forget(half)
+            return True
+        if self._transactions.is_committed(half, record):
+            self._transactions.end_half(half, record, COMMIT, [], wall_ms)
+            return True
+        expired = wall_ms - record.parts.born_timestamp > policy.reserved_hours * _HOUR_MS
+        if last or expired:
+            step.drafts.append((GIVEN_UP_LANE, given_up(record)))
+            step.given_up.append((half, record))
+            return True
+        immune = half.immunity_ms is not None and age_ms < half.immunity_ms
+        draft = still_immune(record) if immune else checked(record, half.checks + 1)
+        step.drafts.append((HALF_LANE, draft))
+        step.put_back.append((half, record, not immune))
+        return True
+
+    def _done(self, step: _Step, wall_ms: int) -> list[Effect]:
+        """Append what the step decided, and only then let it be so."""
+        if not step.drafts:
+            return []
+        transactions = self._transactions
+        placed = transactions.append_placed(step.drafts, wall_ms)
+        backs = [
+            (place, draft)
+            for place, (lane, draft) in zip(placed, step.drafts, strict=True)
+            if lane == HALF_LANE
+        ]
+        for half, record in step.given_up:
+            transactions.close_given_up(half, record)
+        effects: list[Effect] = []
+        store_ms = transactions.store_ms
+        for ((offset, position), draft), (half, record, asking) in zip(
+            backs, step.put_back, strict=True
+        ):
+            transactions.put_back(half, offset, position, record)
+            if asking:
+                half.checks += 1
+                stamped = record.parts._replace(store_timestamp=store_ms, store_host=self._host)
+                effects += self._ask(record, draft, offset, position, stamped)
+        if step.given_up:
+            effects.append(
+                LogWarning(
+                    f"{len(step.given_up)} half messages were given up: nobody told what became of "
+                    f"them; they are kept in {GIVEN_UP_LANE[0]}, the first is "
+                    f"{step.given_up[0][1].unique_key} of {step.given_up[0][1].group}"
+                )
+            )
+        return effects
+
+    def _ask(
+        self, record: HalfRecord, draft: bytes, offset: int, position: int, stamped: Parts
+    ) -> list[Effect]:
+        members = self._members.producers(record.group)
+        if not members:
+            self.unasked += 1
+            if record.group in self._lonely:
+                return []
+            self._lonely.add(record.group)
+            return [
+                LogWarning(
+                    f"no member of the producer group {record.group} is connected; its open "
+                    f"transactions wait, the first is {record.unique_key}"
+                )
+            ]
+        self.asked += 1
+        self._turn += 1
+        member = members[self._turn % len(members)]
+        key = record.unique_key or None
+        request = CheckTransactionState(
+            tran_state_table_offset=offset,
+            commit_log_offset=position,
+            msg_id=key,
+            transaction_id=key,
+            offset_msg_id=encode_offset_id(self._store_host, position),
+        )
+        return [Notify(member.peer, request, (question(draft, offset, position, stamped),))]

@@ -1,0 +1,482 @@
+"""Delayed messages: they wait in SCHEDULE_TOPIC_XXXX and are delivered when they are due.
+
+Lives here: which messages are due, and their delivery: stored once more, where they were sent to
+(fact sheet §4.8; docs/formats/delay.md).
+May not live here: that a message waits at all (kourou.engine.redirects), what time it is
+(kourou.engine.delay_clock), what survives a crash (kourou.engine.delay_progress).
+
+State: projection: how far each level has come. Its source are the announcements in the log.
+
+Each level has a queue, in which whoever came first is due first. So one look at the head of each
+queue tells whether anything is due and when the next look must be. A turn delivers a bounded number
+of messages in one append, whatever their levels, and comes back for the rest when others had a
+turn.
+
+Invariants:  a message is delivered once, after its delay, or it is told why it cannot be
+             the table of levels in force now decides, for messages that wait already too, so that
+             queues which are built anew say the same
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kourou.engine.appends import Appends, Lane
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState
+from kourou.engine.delay_clock import DelayClock
+from kourou.engine.delay_progress import (
+    PROGRESS_LANE,
+    Progress,
+    Run,
+    find_progress,
+    progress_draft,
+)
+from kourou.engine.disk_pressure import DiskPressure
+from kourou.engine.effects import ConfigChanged, Effect, LogWarning, Reply, Wake
+from kourou.engine.events import UnreadSpan
+from kourou.engine.inputs import Received, Tick
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import StoreView
+from kourou.errors import KourouError, MessageIllegal, Throttled
+from kourou.model.delay import delay_of
+from kourou.model.limits import DELIVERIES_MAX, DELIVERY_BYTES_MAX, SEGMENT_TAIL_BYTES
+from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from kourou.protocol.config_bodies import encode_delay_offsets
+from kourou.protocol.messages.offsets import GetAllDelayOffset
+from kourou.protocol.record_batch import columns
+from kourou.protocol.record_layout import Parts, parts_of
+from kourou.protocol.record_moves import delivered_draft, real_lane
+
+MIRROR_INTERVAL_MS = 10_000
+"""How often delayOffset.json follows, at most (RocketMQ: flushDelayOffsetInterval)."""
+SOON_MS = 200
+"""What is due sooner than this is not left to the next tick."""
+RETRY_MS = 1_000
+"""After a refusal by the store."""
+REMEMBER_STEP_MS = 60_000
+"""A step of the clock is not forgotten sooner, though nothing seems to wait."""
+DELAY_GROUP = "SCHEDULE_CONSUMER"
+"""RocketMQ's name for whoever reads SCHEDULE_TOPIC_XXXX: the broker itself."""
+NOW = -1
+"""Due whatever the time: it cannot be read, and is passed over."""
+
+LATENESS_BOUNDS_MS = (1, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 60_000, 3_600_000)
+
+
+@dataclass(slots=True)
+class DelayFigures:
+    """What became of delayed messages since the start.
+
+    `lateness` counts what was delivered by LATENESS_BOUNDS_MS and beyond. `lost` were deleted with
+    the log before they were due; `undeliverable` are damaged.
+    """
+
+    delivered: int = 0
+    lost: int = 0
+    undeliverable: int = 0
+    lateness: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_BOUNDS_MS) + 1))
+    lateness_sum_ms: int = 0
+    lateness_max_ms: int = 0
+
+    def late(self, ms: int) -> None:
+        """One was delivered so many ms after it was due."""
+        self.lateness[bisect_left(LATENESS_BOUNDS_MS, ms)] += 1
+        self.lateness_sum_ms += ms
+        self.lateness_max_ms = max(self.lateness_max_ms, ms)
+        self.delivered += 1
+
+
+@dataclass(slots=True)
+class _Due:
+    """What one turn delivers."""
+
+    drafts: list[bytes]
+    lanes: list[Lane]
+    late_ms: list[int]
+    runs: list[Run]
+    offsets: dict[int, int]
+    size_bytes: int = 0
+    left: bool = False
+    """Is more due that did not fit?"""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.drafts) >= DELIVERIES_MAX or self.size_bytes >= DELIVERY_BYTES_MAX
+
+
+class Delays:
+    """Delivers; one instance for one log.
+
+    `host` is the broker's own address, encoded; `imported` is another broker's delayOffset.json.
+    """
+
+    def __init__(
+        self,
+        view: StoreView,
+        control: ControlState,
+        appends: Appends,
+        confirmations: Confirmations,
+        pressure: DiskPressure,
+        policy: BrokerPolicy,
+        host: bytes,
+        segment_size: int,
+        imported: Mapping[int, int],
+    ) -> None:
+        self._view = view
+        self._control = control
+        self._appends = appends
+        self._confirmations = confirmations
+        self._pressure = pressure
+        self._levels_ms = policy.delay_levels_ms
+        self._host = host
+        self._size_max = segment_size - SEGMENT_TAIL_BYTES
+        found = find_progress(view, segment_size)
+        self._problems = found.problems
+        self._imported = imported
+        self._clock = DelayClock(found.steps)
+        self._position = found.position
+        self._offsets = found.offsets
+        self._heads: dict[int, tuple[int, int]] = {}
+        self._retry_ms = 0
+        self._anybody = True
+        self._forget_ms = 0
+        self._told = ""
+        self._strangers: set[str] = set()
+        self._unflushed: deque[tuple[int, dict[int, int]]] = deque()
+        self._mirrored_ms = 0
+        self._flushed_offsets = dict(found.offsets)
+        self._mirrored = dict(found.offsets)
+        self.figures = DelayFigures()
+
+    # -- figures ------------------------------------------------------------------------------
+
+    def waiting(self) -> dict[int, int]:
+        """How many messages wait, by level; levels at which none does are left out."""
+        return {level: end - next_ for level, (next_, end) in self.bounds().items() if end > next_}
+
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """By level: up to where it has delivered, and how many it ever had."""
+        found = {}
+        for queue_id in self._view.queue_ids(SCHEDULE_TOPIC):
+            low, high = self._view.queue_range(SCHEDULE_TOPIC, queue_id) or (0, 0)
+            found[queue_id + 1] = (max(low, self._offsets.get(queue_id + 1, 0)), high)
+        return found
+
+    def waiting_before(self, position: int) -> list[UnreadSpan]:
+        """Which messages below a position of the log still wait."""
+        spans: list[UnreadSpan] = []
+        for level in self.waiting():
+            queue_id = level - 1
+            low, _ = self._view.queue_range(SCHEDULE_TOPIC, queue_id) or (0, 0)
+            first = max(low, self._offsets.get(level, 0))
+            if self._view.offset_position(SCHEDULE_TOPIC, queue_id, first) >= position:
+                continue
+            after = self._view.offset_at(SCHEDULE_TOPIC, queue_id, position)
+            if after > first:
+                spans.append(UnreadSpan(DELAY_GROUP, SCHEDULE_TOPIC, queue_id, first, after))
+        return spans
+
+    def next_due_ms(self) -> int | None:
+        """The wall time in ms at which the next message is due; None if none waits."""
+        heads: list[int] = []
+        for level in self.waiting():
+            low, _ = self._view.queue_range(SCHEDULE_TOPIC, level - 1) or (0, 0)
+            heads.append(self._head_ms(level - 1, max(low, self._offsets.get(level, 0))))
+        return min(heads, default=None)
+
+    def safe_offsets(self) -> dict[int, int]:
+        """For delayOffset.json: level -> the next offset, as far as the disk has the deliveries.
+
+        A file that is ahead of its log would cost messages after a loss of power.
+        """
+        return dict(sorted(self._flushed_offsets.items()))
+
+    def all_offsets(
+        self, _now_ms: int, received: Received, _request: GetAllDelayOffset
+    ) -> list[Effect]:
+        """How far each level has come (45)."""
+        return [
+            Reply(received.to, body=(encode_delay_offsets(dict(sorted(self._offsets.items()))),))
+        ]
+
+    # -- start --------------------------------------------------------------------------------
+
+    def start(self, wall_ms: int) -> list[Effect]:
+        """Take over what another broker delivered."""
+        offsets = dict(self._offsets)
+        for level, offset in self._imported.items():
+            offsets[level] = max(offset, offsets.get(level, 0))
+        for level, offset in offsets.items():
+            # Another broker may have cut the log: what comes there from now on has waited for none.
+            span = self._view.queue_range(SCHEDULE_TOPIC, level - 1)
+            if span is not None:
+                offsets[level] = min(offset, span[1])
+        warnings: list[Effect] = [LogWarning(text) for text in self._problems]
+        if offsets != self._offsets:
+            self._offsets = offsets
+            self._announce(wall_ms)
+        return warnings
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int, tick: Tick) -> list[Effect]:
+        """Deliver what is due; the appends are the core's to take."""
+        effects = self._look_at_clock(now_ms, tick)
+        effects += self._mirror(now_ms)
+        if now_ms < self._retry_ms or self._confirmations.failed is not None:
+            return effects
+        try:
+            due, next_ms, warnings = self._collect(tick.wall_ms)
+            effects += warnings
+            if due.offsets:
+                if self._pressure.refusing:
+                    self._pressure.check_writable()
+                self._store(due, tick.wall_ms)
+        except KourouError as error:
+            pause_ms = error.retry_after_ms if isinstance(error, Throttled) else 0
+            self._retry_ms = now_ms + (pause_ms or RETRY_MS)
+            if not isinstance(error, Throttled):
+                effects += self._tell_once(f"delayed messages wait longer than asked: {error}")
+            return effects
+        self._told = ""
+        if due.is_full or due.left:
+            effects.append(Wake(0))
+        elif next_ms is not None and next_ms - tick.wall_ms < SOON_MS:
+            effects.append(Wake(max(next_ms - tick.wall_ms, 1)))
+        return effects
+
+    def keep_above(self, position: int, wall_ms: int) -> list[Effect]:
+        """The log below `position` may be deleted: the newest announcement must not go with it."""
+        if not 0 <= self._position < position:
+            return []
+        try:
+            self._announce(wall_ms)
+        except KourouError as error:
+            return self._tell_once(f"the progress of the delay levels is not recorded now: {error}")
+        return []
+
+    def _look_at_clock(self, now_ms: int, tick: Tick) -> list[Effect]:
+        monotonic_ms = tick.monotonic_ms or now_ms
+        step_ms = self._clock.look(tick.wall_ms, monotonic_ms, self._appends.end)
+        if not step_ms:
+            if self._clock.steps and not self._anybody and now_ms > self._forget_ms:
+                self._clock.forget()
+            return []
+        # What is in the log may not be in its queue yet.
+        self._forget_ms = now_ms + REMEMBER_STEP_MS
+        if not self._anybody:
+            return []
+        try:
+            self._announce(tick.wall_ms)
+        except KourouError as error:
+            return [LogWarning(f"a step of the clock is not recorded now: {error}")]
+        return [
+            LogWarning(
+                f"the clock was set by {step_ms / 1_000:+.3f} s while delayed messages wait: those "
+                "that came before are delivered when their delay has passed by either clock"
+            )
+        ]
+
+    def _mirror(self, now_ms: int) -> list[Effect]:
+        """delayOffset.json follows what is flushed."""
+        flushed = self._confirmations.flushed
+        while self._unflushed and self._unflushed[0][0] <= flushed:
+            self._flushed_offsets = self._unflushed.popleft()[1]
+        if now_ms < self._mirrored_ms or self._flushed_offsets == self._mirrored:
+            return []
+        self._mirrored_ms = now_ms + MIRROR_INTERVAL_MS
+        self._mirrored = self._flushed_offsets
+        return [ConfigChanged("delays")]
+
+    # -- what is due --------------------------------------------------------------------------
+
+    def _collect(self, wall_ms: int) -> tuple[_Due, int | None, list[Effect]]:
+        """What is due, when the next one is (wall time, None for never), and what is lost."""
+        due = _Due([], [], [], [], {})
+        next_ms: int | None = None
+        warnings: list[Effect] = []
+        waiting = False
+        for queue_id in self._view.queue_ids(SCHEDULE_TOPIC):
+            level = queue_id + 1
+            low, high = self._view.queue_range(SCHEDULE_TOPIC, queue_id) or (0, 0)
+            offset = self._offsets.get(level, 0)
+            if offset < low:
+                # Retention took them; before the first announcement another broker delivered them.
+                if self._position >= 0:
+                    self.figures.lost += low - offset
+                    warnings.append(
+                        LogWarning(
+                            f"{low - offset} messages of delay level {level} were deleted with the "
+                            "log before they were due"
+                        )
+                    )
+                offset = due.offsets[level] = low
+            if offset >= high:
+                continue
+            waiting = True
+            if due.is_full:
+                break  # the turn after this one looks again
+            then_ms: int | None = self._head_ms(queue_id, offset)
+            if then_ms is not None and then_ms <= wall_ms:
+                then_ms, told = self._collect_level(due, queue_id, offset, wall_ms)
+                warnings += told
+            if then_ms is not None:
+                next_ms = then_ms if next_ms is None else min(next_ms, then_ms)
+        self._anybody = waiting
+        return due, next_ms, warnings
+
+    def _head_ms(self, queue_id: int, offset: int) -> int:
+        """When the message at the head of a level is due; NOW if it cannot be read."""
+        known = self._heads.get(queue_id)
+        if known is None or known[0] != offset:
+            stored_ms = self._view.store_time(SCHEDULE_TOPIC, queue_id, offset)
+            known = self._heads[queue_id] = (offset, stored_ms)
+        if known[1] < 0:
+            return NOW
+        if not self._clock.steps:
+            return known[1] + self._delay_ms(queue_id)
+        position = self._view.offset_position(SCHEDULE_TOPIC, queue_id, offset)
+        return self._clock.due_ms(position, known[1] + self._delay_ms(queue_id))
+
+    def _delay_ms(self, queue_id: int) -> int:
+        return delay_of(queue_id + 1, self._levels_ms)
+
+    def _collect_level(
+        self, due: _Due, queue_id: int, offset: int, wall_ms: int
+    ) -> tuple[int | None, list[Effect]]:
+        """Take what is due of one level; returns when its next is, None if that is not known."""
+        read = self._view.read_queue(
+            SCHEDULE_TOPIC,
+            queue_id,
+            offset,
+            max_messages=DELIVERIES_MAX - len(due.drafts),
+            max_bytes=max(DELIVERY_BYTES_MAX - due.size_bytes, 1),
+            codes=None,
+            below=self._confirmations.confirmed,
+        )
+        level, delay_ms = queue_id + 1, self._delay_ms(queue_id)
+        warnings: list[Effect] = []
+        if read.corrupt_offsets:
+            self.figures.undeliverable += len(read.corrupt_offsets)
+            warnings.append(
+                LogWarning(
+                    f"{len(read.corrupt_offsets)} messages of delay level {level} are damaged and "
+                    "cannot be delivered"
+                )
+            )
+        for record in read.records:
+            parts = parts_of(record, 0, len(record))
+            due_ms = self._clock.due_ms(parts.position, parts.store_timestamp + delay_ms)
+            if due_ms > wall_ms:
+                if parts.queue_offset > offset:
+                    due.offsets[level] = parts.queue_offset
+                return due_ms, warnings
+            self._take(due, level, record, parts, wall_ms - due_ms, warnings)
+        if read.next_offset > offset:
+            due.offsets[level] = read.next_offset
+            due.left = due.left or read.next_offset < read.max_offset
+        return None, warnings
+
+    def _take(
+        self,
+        due: _Due,
+        level: int,
+        record: memoryview,
+        parts: Parts,
+        late_ms: int,
+        warnings: list[Effect],
+    ) -> None:
+        """Add one message to what is delivered."""
+        lane = real_lane(bytes(record[parts.props_at :]))
+        try:
+            if lane is None or lane[0] in (HALF_TOPIC, SCHEDULE_TOPIC):
+                raise MessageIllegal("it does not say where it was sent to")
+            lane = self._reachable(lane, warnings)
+            draft = delivered_draft(record, parts, lane)
+            if len(draft) > self._size_max:
+                raise MessageIllegal("it does not fit into a segment of the log")
+        except MessageIllegal as error:
+            self.figures.undeliverable += 1
+            warnings.append(
+                LogWarning(
+                    f"the delayed message at position {parts.position} cannot be delivered: {error}"
+                )
+            )
+            return
+        due.drafts.append(draft)
+        due.lanes.append(lane)
+        due.late_ms.append(late_ms)
+        due.size_bytes += len(draft)
+        offset = parts.queue_offset
+        if due.runs and due.runs[-1][0] == level and sum(due.runs[-1][1:]) == offset:
+            due.runs[-1] = (level, due.runs[-1][1], due.runs[-1][2] + 1)
+        else:
+            due.runs.append((level, offset, 1))
+
+    def _reachable(self, lane: Lane, warnings: list[Effect]) -> Lane:
+        """The queue, or one of the same topic that is read, if that one is there no more.
+
+        A message of a deleted topic is stored all the same, as RocketMQ does: who creates the topic
+        again finds it.
+        """
+        topic = self._control.topics.get(lane[0])
+        if topic is None:
+            if lane[0] not in self._strangers and len(self._strangers) < DELIVERIES_MAX:
+                self._strangers.add(lane[0])
+                warnings.append(
+                    LogWarning(
+                        f"delayed messages of the topic {lane[0]} are delivered, but it does not "
+                        "exist here any more: create it to read them"
+                    )
+                )
+            return lane
+        queues = topic.read_queue_nums
+        return lane if lane[1] < queues or queues < 1 else (lane[0], lane[1] % queues)
+
+    # -- delivering ---------------------------------------------------------------------------
+
+    def _store(self, due: _Due, wall_ms: int) -> None:
+        """Announce and deliver, in one append. Raises what Appends.write raises; then nothing was
+        done, and all of it is still due."""
+        delivering = {level for level, _, _ in due.runs}
+        passed = {level: at for level, at in due.offsets.items() if level not in delivering}
+        self._offsets.update(passed)
+        drafts = [self._progress(due.runs, wall_ms), *due.drafts]
+        numbers: dict[Lane, int] = {PROGRESS_LANE: 0}
+        lane_of = np.empty(len(drafts), np.uint16)
+        lane_of[0] = 0
+        for index, lane in enumerate(due.lanes, 1):
+            lane_of[index] = numbers.setdefault(lane, len(numbers))
+        sizes = np.fromiter(map(len, drafts), np.int64, len(drafts))
+        blob = b"".join(drafts)
+        batch = columns(blob, sizes.cumsum() - sizes, sizes)
+        written = self._appends.write(blob, batch, list(numbers), lane_of, wall_ms)
+        self._confirmations.append(written.end)
+        self._position = int(written.positions[0])
+        self._offsets.update(due.offsets)
+        self._unflushed.append((written.end, dict(self._offsets)))
+        for late_ms in due.late_ms:
+            self.figures.late(late_ms)
+
+    def _announce(self, wall_ms: int) -> None:
+        """Write down how far the levels have come, without a delivery."""
+        draft = self._progress([], wall_ms)
+        _, self._position = self._appends.write_one(draft, PROGRESS_LANE, wall_ms)
+        self._confirmations.append(self._appends.end)
+        self._unflushed.append((self._appends.end, dict(self._offsets)))
+
+    def _progress(self, runs: list[Run], wall_ms: int) -> bytes:
+        progress = Progress(dict(self._offsets), runs, list(self._clock.steps))
+        return progress_draft(progress, wall_ms, self._host)
+
+    def _tell_once(self, text: str) -> list[Effect]:
+        if text == self._told:
+            return []
+        self._told = text
+        return [LogWarning(text)]

@@ -1,0 +1,215 @@
+"""The records of a transaction: half message, committed message, op record, question.
+
+Lives here: how each is made of another (fact sheet §4.8), byte for byte RocketMQ's layout.
+May not live here: which transactions are open (engine.open_halves), who decides and when.
+
+    half        RMQ_SYS_TRANS_HALF_TOPIC, queue 0; REAL_TOPIC and REAL_QID say where it belongs; the
+                transaction bits of its flags are cleared, so that it stands in its queue
+    op          RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0; tag "d"; the body is a half's queue offset as
+                decimal text: that half is done, one way or the other
+    committed   the real topic and queue, flag 8, the half's position in its prepared offset
+    put back    the half once more, with one check more, or with the queue offset it had at first
+    given up    TRANS_CHECK_MAX_TIME_TOPIC, queue 0: nobody knows what became of it
+
+All keep unique key, keys, tag, flag, birth and attempts of the message. RocketMQ loses the user's
+flag when it puts a half back; that is not copied.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kourou.engine.inputs import Buffer
+from kourou.errors import Corrupt, KourouError
+from kourou.model.message import Property
+from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, check_topic
+from kourou.model.sysflag import SysFlag
+from kourou.protocol.properties import decode_properties, encode_properties
+from kourou.protocol.record import encode_draft, stamp
+from kourou.protocol.record_layout import HOST_V4_BYTES, Parts, parts_of
+from kourou.protocol.record_moves import moved_draft
+
+HALF_LANE = (HALF_TOPIC, 0)
+OP_LANE = (OP_TOPIC, 0)
+GIVEN_UP_LANE = (CHECK_GIVEN_UP_TOPIC, 0)
+OP_TAG = "d"
+
+COMMIT = int(SysFlag.TRANSACTION_COMMIT)
+ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
+_MASK = int(SysFlag.TRANSACTION_MASK)
+
+Identity = tuple[str, str, int]
+"""(producer group, unique key, born timestamp): the same for every copy of one half message."""
+
+
+class HalfRecord(NamedTuple):
+    """A stored half message, read: where it lies, and what it says."""
+
+    raw: Buffer
+    parts: Parts
+    properties: dict[str, str]
+
+    @property
+    def group(self) -> str:
+        """The producer group, whose members know what became of it."""
+        return self.properties.get(Property.PGROUP, "")
+
+    @property
+    def unique_key(self) -> str:
+        """The producer's id of the message; empty for producers that set none."""
+        return self.properties.get(Property.UNIQ_KEY, "")
+
+    @property
+    def identity(self) -> Identity | None:
+        """What its copies have in common; None without a unique key."""
+        key = self.unique_key
+        return (self.group, key, self.parts.born_timestamp) if key else None
+
+    @property
+    def checks(self) -> int:
+        """How often somebody was asked about it."""
+        return _number(self.properties.get(Property.TRANSACTION_CHECK_TIMES), 0)
+
+    @property
+    def immunity_ms(self) -> int | None:
+        """How long it asked not to be checked; None where it did not ask."""
+        seconds = _number(self.properties.get(Property.CHECK_IMMUNITY_TIME), -1)
+        return None if seconds < 0 else seconds * 1000
+
+    @property
+    def was_put_back(self) -> bool:
+        """Is it a copy of an earlier half message?"""
+        return (
+            Property.TRANSACTION_CHECK_TIMES in self.properties
+            or Property.TRAN_PREPARED_QUEUE_OFFSET in self.properties
+        )
+
+    @property
+    def first_offset(self) -> int:
+        """The queue offset it had at first, as far as it says; else its own."""
+        first = self.properties.get(Property.TRAN_PREPARED_QUEUE_OFFSET)
+        return _number(first, self.parts.queue_offset)
+
+    @property
+    def wait(self) -> bool:
+        """Does its sender want answers to wait for the disk?"""
+        return self.properties.get(Property.WAIT) != "false"
+
+    @property
+    def real_lane(self) -> tuple[str, int]:
+        """Where it belongs. Raises Corrupt for a half message that does not say it."""
+        topic = self.properties.get(Property.REAL_TOPIC, "")
+        queue_id = _number(self.properties.get(Property.REAL_QID), -1)
+        try:
+            check_topic(topic)
+        except KourouError as error:
+            raise Corrupt(f"a half message's {Property.REAL_TOPIC}: {error}") from error
+        if queue_id < 0:
+            raise Corrupt(f"a half message does not say its {Property.REAL_QID}")
+        return topic, queue_id
+
+
+def read_half(raw: Buffer) -> HalfRecord:
+    """A verified record as a half message, a copy that stays. Raises Corrupt."""
+    kept = bytes(raw)
+    parts = parts_of(kept, 0, len(kept))
+    return HalfRecord(kept, parts, decode_properties(kept[parts.props_at : parts.size]))
+
+
+def half_of(draft: Buffer) -> bytes:
+    """The half message of a checked draft. A delay level is dropped: half messages have none."""
+    parts = parts_of(draft, 0, len(draft))
+    properties = decode_properties(bytes(draft[parts.props_at : parts.size]))
+    properties.pop(Property.DELAY, None)
+    properties[Property.REAL_TOPIC] = str(draft[parts.topic_at : parts.topic_end], "utf-8")
+    properties[Property.REAL_QID] = str(parts.queue_id)
+    return _again(HalfRecord(draft, parts, properties), HALF_LANE)
+
+
+def committed(half: HalfRecord, queue_id: int) -> bytes:
+    """The message itself, for its real topic and the queue given."""
+    return _again(
+        half,
+        (half.real_lane[0], queue_id),
+        transaction=COMMIT,
+        prepared=half.parts.position,
+    )
+
+
+def operation(half_offset: int, born_ms: int, host: bytes) -> bytes:
+    """The op record that ends the half message at this queue offset; `host` is the broker's own."""
+    return encode_draft(
+        topic=OP_TOPIC.encode(),
+        queue_id=0,
+        body=b"%d" % half_offset,
+        properties=encode_properties({Property.TAGS: OP_TAG, Property.WAIT: "true"}),
+        born_timestamp=born_ms,
+        born_host=host,
+        store_host_v6=len(host) > HOST_V4_BYTES,
+    )
+
+
+def ended_by(body: bytes) -> list[int]:
+    """The half offsets that an op record ends; RocketMQ 5 writes several, joined by commas."""
+    return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
+
+
+def checked(half: HalfRecord, checks: int) -> bytes:
+    """The half message as it is put back when somebody is asked for the `checks`th time."""
+    half.properties[Property.TRANSACTION_CHECK_TIMES] = str(checks)
+    return _again(half, HALF_LANE)
+
+
+def still_immune(half: HalfRecord) -> bytes:
+    """The half message as it is put back while it may not be checked."""
+    half.properties.setdefault(Property.TRAN_PREPARED_QUEUE_OFFSET, str(half.parts.queue_offset))
+    return _again(half, HALF_LANE)
+
+
+def given_up(half: HalfRecord) -> bytes:
+    """The half message that nobody could tell about, as it is kept for operators."""
+    return _again(half, GIVEN_UP_LANE)
+
+
+def question(half: bytes, offset: int, position: int, stamped: Parts) -> bytes:
+    """The body of a check-back: the half message as its producer knows it.
+
+    `half` is the draft that was put back at queue `offset` and log `position`; `stamped` tells
+    store time and host.
+    """
+    record = read_half(half)
+    topic, queue_id = record.real_lane
+    body = bytearray(_again(record, (topic, queue_id)))
+    stamp(
+        body,
+        0,
+        queue_offset=offset,
+        position=position,
+        store_timestamp=stamped.store_timestamp,
+        store_host=stamped.store_host,
+    )
+    return bytes(body)
+
+
+def _again(
+    half: HalfRecord, lane: tuple[str, int], *, transaction: int = 0, prepared: int = 0
+) -> bytes:
+    """The same message as a draft for another lane."""
+    return moved_draft(
+        half.raw,
+        half.parts,
+        lane,
+        half.properties,
+        sys_flag=(half.parts.sys_flag & ~_MASK) | transaction,
+        prepared=prepared,
+    )
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    """A whole number of a property as Java's parser takes it; `otherwise` for anything else."""
+    if text is None or not 0 < len(text) < 20:
+        return otherwise
+    digits = text[1:] if text[0] in "+-" else text
+    return int(text) if digits.isdigit() and digits.isascii() else otherwise

@@ -1,0 +1,111 @@
+"""Which half messages were open when the log ended?
+
+Lives here: reading the two queues of transactions at start.
+May not live here: deciding anything about what is found (engine.transactions, engine.check_backs).
+
+State: none.
+
+From the committed offset of the half queue on, whatever no op record ends is open. A copy that was
+put back takes the place of the half message it was made of: progress is recorded every few seconds,
+so both may lie behind the committed offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kourou.engine.half_messages import (
+    HALF_LANE,
+    OP_LANE,
+    HalfRecord,
+    Identity,
+    ended_by,
+    read_half,
+)
+from kourou.engine.open_halves import TRANSACTION_GROUP, OpenHalf, OpenHalves
+from kourou.engine.ports import ANYWHERE, StoreView
+from kourou.engine.progress import Commits
+from kourou.errors import Corrupt
+from kourou.protocol.record_layout import parts_of
+
+READ_MESSAGES = 1_024
+READ_BYTES = 4 * 1024 * 1024
+
+
+def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) -> OpenHalves:
+    """The open half messages of a store that has been recovered; O(what is not done)."""
+    half_low, half_end = _range(view, commits, HALF_LANE)
+    op_low, _ = _range(view, commits, OP_LANE)
+    halves = OpenHalves(half_low, op_low)
+    ended: set[int] = set()
+    for raw in _records(view, OP_LANE, op_low):
+        parts = parts_of(raw, 0, len(raw))
+        offsets = ended_by(bytes(raw[parts.body_at : parts.body_end]))
+        ended.update(offsets)
+        halves.noted(parts.queue_offset, max(offsets, default=-1))
+    gone: set[Identity] = set()
+    seen: dict[Identity, OpenHalf] = {}
+    for raw in _records(view, HALF_LANE, half_low):
+        try:
+            half = read_half(raw)
+        except Corrupt:  # whole, but no message: nothing of it could ever be resolved
+            continue
+        identity, again = half.identity, half.was_put_back
+        offset, former = half.parts.queue_offset, None
+        if identity is not None and again:
+            former = seen.pop(identity, None)
+        if former is not None:
+            halves.close(former, identity)
+        if offset in ended or half.first_offset in ended or (again and identity in gone):
+            halves.passed(offset)
+            if identity is not None:
+                gone.add(identity)
+            continue
+        one = _opened(half, now_ms, wall_ms)
+        if again:
+            halves.open_copy(one, identity)
+        else:
+            halves.open(one)
+        if identity is not None:
+            seen[identity] = one
+    halves.passed(half_end - 1)
+    return halves
+
+
+def _opened(half: HalfRecord, now_ms: int, wall_ms: int) -> OpenHalf:
+    parts = half.parts
+    since_ms = parts.store_timestamp
+    if half.was_put_back:  # when it was stored first is not known; RocketMQ looks at its birth, too
+        since_ms = min(since_ms, parts.born_timestamp)
+    return OpenHalf(
+        parts.queue_offset,
+        parts.position,
+        now_ms - max(wall_ms - since_ms, 0),
+        half.checks,
+        half.immunity_ms,
+        proven=False,
+    )
+
+
+def _range(view: StoreView, commits: Commits, lane: tuple[str, int]) -> tuple[int, int]:
+    low, high = view.queue_range(*lane) or (0, 0)
+    committed = commits.offset(TRANSACTION_GROUP, *lane)
+    # What lies outside the queue is another queue's: one that was deleted, or a log cut short.
+    return (low if committed is None else min(max(committed, low), high)), high
+
+
+def _records(view: StoreView, lane: tuple[str, int], offset: int) -> Iterator[memoryview]:
+    _, high = view.queue_range(*lane) or (0, 0)
+    while offset < high:
+        read = view.read_queue(
+            *lane,
+            offset,
+            max_messages=READ_MESSAGES,
+            max_bytes=READ_BYTES,
+            codes=None,
+            below=ANYWHERE,
+        )
+        yield from read.records
+        if read.next_offset <= offset:
+            return
+        offset = read.next_offset

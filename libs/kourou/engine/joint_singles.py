@@ -1,0 +1,114 @@
+"""Messages that RocketMQ clients send one by one, and that wait for the same turn, stored together.
+
+Lives here: which single sends of one turn become one append.
+May not live here: the rules of a send (engine.single_sends), numbering (engine.appends).
+
+A RocketMQ producer that does not wait for its answers fills a turn with requests of one message
+each. Each is checked by itself; then all of them are numbered, stamped, written and projected as
+one batch, which is most of what a send costs.
+
+Invariants: messages are stored in the order in which they were sent; every sender is told what it
+would have been told alone; what cannot go with others (a batch, a message that is stored elsewhere
+first, one that is refused, a traced one) goes alone, in its place between the others.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kourou.engine.appends import Appends, Lane
+from kourou.engine.effects import Effect
+from kourou.engine.inputs import Received
+from kourou.engine.single_sends import Prepared, SingleSends
+from kourou.errors import KourouError
+from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
+from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.record_batch import columns
+
+RECORDS_MIN = 6
+"""Fewer messages are quicker stored one by one: numpy has fixed costs."""
+
+Alone = Callable[[int, Received], Sequence[Effect]]
+_Waiting = tuple[Received, Prepared]
+
+
+class JointSingles:
+    """Makes one append of several single sends."""
+
+    def __init__(self, single_sends: SingleSends, appends: Appends) -> None:
+        self._single_sends = single_sends
+        self._appends = appends
+
+    def store(self, now_ms: int, sends: Sequence[Received], alone: Alone) -> list[Effect]:
+        """Store and answer these, in their order; `alone` deals with one as if none else came."""
+        if len(sends) < RECORDS_MIN:
+            return [effect for received in sends for effect in alone(now_ms, received)]
+        effects: list[Effect] = []
+        group: list[_Waiting] = []
+        room_bytes = FRAME_RECORD_BYTES_MAX
+        for received in sends:
+            one = self._prepared(now_ms, received)
+            if one is None:
+                effects += self._store(now_ms, group, alone)
+                effects += alone(now_ms, received)
+                group, room_bytes = [], FRAME_RECORD_BYTES_MAX
+                continue
+            if room_bytes < len(one.draft) or len(group) >= BATCH_MESSAGES_MAX:
+                effects += self._store(now_ms, group, alone)
+                group, room_bytes = [], FRAME_RECORD_BYTES_MAX
+            room_bytes -= len(one.draft)
+            group.append((received, one))
+        return effects + self._store(now_ms, group, alone)
+
+    def _prepared(self, now_ms: int, received: Received) -> Prepared | None:
+        """The message as it is stored; None if it goes alone."""
+        request = received.request
+        assert isinstance(request, SendMessage)
+        if request.batch or received.to.traced or 0 < received.deadline_ms <= now_ms:
+            return None
+        try:
+            one = self._single_sends.prepare(received, request)
+        except KourouError:
+            return None  # alone it is refused again, and told why
+        return None if one.elsewhere else one
+
+    def _store(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
+        if len(group) < RECORDS_MIN:
+            return self._store_each(now_ms, group, alone)
+        numbers: dict[Lane, int] = {}
+        lane_of = [numbers.setdefault(one.lane, len(numbers)) for _, one in group]
+        sizes = np.fromiter((len(one.draft) for _, one in group), np.int64, len(group))
+        blob = bytearray().join([one.draft for _, one in group])
+        drafts = columns(blob, np.cumsum(sizes) - sizes, sizes)
+        wall_ms = max(received.wall_ms for received, _ in group)
+        try:
+            written = self._appends.write(
+                blob,
+                drafts,
+                list(numbers),
+                np.asarray(lane_of, np.uint16) if len(numbers) > 1 else None,
+                wall_ms,
+            )
+        except KourouError:  # no space, or a store that failed: each is told so by itself
+            return [effect for received, _ in group for effect in alone(now_ms, received)]
+        effects = self._appends.take_done()
+        places = zip(group, written.offsets.tolist(), written.positions.tolist(), strict=True)
+        for (received, one), offset, position in places:
+            effects += self._single_sends.stored(now_ms, received, one, offset, position)
+        return effects
+
+    def _store_each(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
+        effects: list[Effect] = []
+        for received, one in group:
+            try:
+                offset, position = self._appends.write_one(one.draft, one.lane, received.wall_ms)
+            except KourouError:
+                effects += alone(now_ms, received)
+                continue
+            effects += self._appends.take_done()
+            effects += self._single_sends.stored(now_ms, received, one, offset, position)
+        return effects

@@ -1,0 +1,157 @@
+"""Which half messages are open?
+
+Lives here: the table of them, and how far the two queues of transactions are done.
+May not live here: deciding about one (engine.transactions), asking (engine.check_backs).
+
+State: projection of the half and the op queue, in memory, rebuilt at start (engine.half_recovery).
+How far the queues are done is committed for the group CID_RMQ_SYS_TRANS, as RocketMQ does it, so
+either broker goes on where the other stopped:
+
+    half queue   every half message below its offset is resolved, put back or given up
+    op queue     every op record below its offset ends a half message below that
+
+Invariants:  the table is in the order of queue offsets
+             a half message that was put back is open under its newest offset only
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from kourou.engine.events import UnreadSpan
+from kourou.engine.half_messages import HALF_LANE, HalfRecord, Identity
+
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+
+
+class OpenHalf:
+    """An open half message: its newest copy's offset and position, and when it was first stored.
+
+    `since_ms` is monotonic, before 0 for one that was stored before this process began. `proven`
+    False: it was open when the broker started, and nobody has looked yet whether its committed
+    message was stored just before the end.
+    """
+
+    __slots__ = ("checks", "immunity_ms", "offset", "position", "proven", "since_ms")
+
+    def __init__(
+        self,
+        offset: int,
+        position: int,
+        since_ms: int,
+        checks: int = 0,
+        immunity_ms: int | None = None,
+        *,
+        proven: bool = True,
+    ) -> None:
+        self.offset = offset
+        self.position = position
+        self.since_ms = since_ms
+        self.checks = checks
+        self.immunity_ms = immunity_ms
+        self.proven = proven
+
+
+class OpenHalves:
+    """The table, and what of the queues is done. `half_end` and `op_end` are the next offsets."""
+
+    __slots__ = ("_copies", "_op_base", "_ops", "_table", "half_end")
+
+    def __init__(self, half_end: int = 0, op_base: int = 0) -> None:
+        self._table: dict[int, OpenHalf] = {}
+        self._copies: dict[Identity, OpenHalf] = {}
+        self._ops: deque[int] = deque()
+        self._op_base = op_base
+        self.half_end = half_end
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[OpenHalf]:
+        """Every open half message, the lowest offset first; change nothing meanwhile."""
+        return iter(self._table.values())
+
+    def first(self, count: int) -> list[OpenHalf]:
+        """The `count` lowest."""
+        found: list[OpenHalf] = []
+        for half in self._table.values():
+            if len(found) == count:
+                break
+            found.append(half)
+        return found
+
+    def spans_before(self, position: int, low: int) -> list[UnreadSpan]:
+        """Runs of open half messages below a position of the log, from queue offset `low` on."""
+        spans: list[UnreadSpan] = []
+        for half in self._table.values():
+            if half.position >= position:
+                break
+            if half.offset < low:
+                continue  # deleted already
+            if spans and spans[-1].end == half.offset:
+                spans[-1] = _half_span(spans[-1].first, half.offset + 1)
+            else:
+                spans.append(_half_span(half.offset, half.offset + 1))
+        return spans
+
+    def at(self, offset: int) -> OpenHalf | None:
+        """The open half message at this queue offset."""
+        return self._table.get(offset)
+
+    def copy_of(self, half: HalfRecord) -> OpenHalf | None:
+        """The open half message of which this one is an earlier copy."""
+        identity = half.identity
+        return None if identity is None else self._copies.get(identity)
+
+    def open(self, half: OpenHalf) -> None:
+        """A half message was stored behind all others."""
+        assert half.offset >= self.half_end, (half.offset, self.half_end)
+        self._table[half.offset] = half
+        self.half_end = half.offset + 1
+
+    def open_copy(self, half: OpenHalf, identity: Identity | None) -> None:
+        """A copy of a half message was stored; from now on it is open under this offset."""
+        if identity is not None:
+            former = self._copies.get(identity)
+            if former is not None:
+                self._table.pop(former.offset, None)
+            self._copies[identity] = half
+        self.open(half)
+
+    def move(self, half: OpenHalf, offset: int, position: int, identity: Identity | None) -> None:
+        """An open half message was put back: it stands at another place now."""
+        del self._table[half.offset]
+        half.offset, half.position = offset, position
+        if identity is not None:
+            self._copies[identity] = half
+        self.open(half)
+
+    def close(self, half: OpenHalf, identity: Identity | None) -> None:
+        """It is resolved or given up."""
+        del self._table[half.offset]
+        if identity is not None and self._copies.get(identity) is half:
+            del self._copies[identity]
+
+    def passed(self, offset: int) -> None:
+        """The half queue has grown to below `offset` + 1 by something that is not open."""
+        self.half_end = max(self.half_end, offset + 1)
+
+    def noted(self, op_offset: int, half_offset: int) -> None:
+        """An op record was stored at `op_offset`."""
+        assert op_offset >= self._op_base + len(self._ops), (op_offset, self._op_base)
+        while self._op_base + len(self._ops) < op_offset:
+            self._ops.append(-1)  # damaged ones, which end nothing
+        self._ops.append(half_offset)
+
+    def done(self) -> tuple[int, int]:
+        """How far the half queue and the op queue are done: the offsets to commit."""
+        half = next(iter(self._table), self.half_end)
+        while self._ops and self._ops[0] < half:
+            self._ops.popleft()
+            self._op_base += 1
+        return half, self._op_base
+
+
+def _half_span(first: int, end: int) -> UnreadSpan:
+    return UnreadSpan(TRANSACTION_GROUP, *HALF_LANE, first, end)

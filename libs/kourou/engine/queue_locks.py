@@ -1,0 +1,202 @@
+"""Which client of a group may consume which queue in order (RocketMQ `RebalanceLockManager`)?
+
+Lives here: the locks of this broker's queues: taking, refreshing, giving back, lapsing, who waits
+for one. May not live here: requests and notices (kourou.engine.lock_desk), what a client does with
+a lock.
+
+State: who holds what is a projection of QueueLocksChanged (`LockOwners`), so that a broker that
+restarts does not give a queue to a second client while the first one's handler still runs. When a
+lock was refreshed and who waits is soft: after a restart every lock counts as refreshed just now.
+The holders in force are kept here; a change that cannot be recorded (a full disk) counts all the
+same, and is recorded later.
+
+Invariants:  a queue has one holder in a group, until it gives the queue back or is silent for
+             QUEUE_LOCK_MS; a lost connection or a farewell alone ends no lock, because a handler
+             may still be running in that client (decision 0055)
+             the table is in the order of refreshing, so lapsing costs only what lapses
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from kourou.engine.events import QueueLocksChanged
+from kourou.errors import Throttled
+from kourou.model.limits import (
+    QUEUE_LOCK_MS,
+    QUEUE_LOCK_WAITERS_MAX,
+    QUEUE_LOCKS_EVENT_ENTRIES_MAX,
+    QUEUE_LOCKS_MAX,
+)
+
+Place = tuple[str, int]
+"""Topic and queue id, at this broker."""
+
+Owners = dict[str, dict[str, dict[int, str]]]
+"""group -> topic -> queue id -> client id."""
+
+
+# -- what is recorded -----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class LockOwners:
+    """Who holds what, as recorded; no empty table is kept."""
+
+    table: Owners = field(default_factory=dict)
+
+    def copy(self) -> LockOwners:
+        """An independent copy."""
+        return LockOwners(
+            {
+                group: {topic: dict(queues) for topic, queues in topics.items()}
+                for group, topics in self.table.items()
+            }
+        )
+
+
+def evolve(owners: LockOwners, event: QueueLocksChanged) -> None:
+    """Apply one event, in place."""
+    topics = owners.table.setdefault(event.group, {})
+    for topic, changed in event.owners.items():
+        queues = topics.setdefault(topic, {})
+        for queue_id, client_id in changed.items():
+            if client_id is None:
+                queues.pop(queue_id, None)
+            else:
+                queues[queue_id] = client_id
+        if not queues:
+            del topics[topic]
+    if not topics:
+        del owners.table[event.group]
+
+
+# -- what is in force -----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Lock:
+    """One queue's holder in one group, since when it is silent, and who was refused meanwhile."""
+
+    client_id: str
+    refreshed_ms: int
+    waiting: dict[str, None] = field(default_factory=dict)
+
+
+class QueueLocks:
+    """The locks of one broker. Times are monotonic ms."""
+
+    __slots__ = ("_locks", "_restored", "_unrecorded")
+
+    def __init__(self, owners: LockOwners) -> None:
+        self._restored: LockOwners | None = owners
+        self._locks: dict[tuple[str, Place], Lock] = {}
+        self._unrecorded: dict[str, dict[Place, str | None]] = {}
+
+    def lock(self, now_ms: int, group: str, client_id: str, places: Iterable[Place]) -> list[Place]:
+        """Take or refresh; returns those that the client holds now, in the order asked for.
+
+        Raises Throttled when there are too many locks, and then nothing more is taken.
+        """
+        self._restore(now_ms)
+        held: list[Place] = []
+        for place in places:
+            key = (group, place)
+            lock = self._locks.get(key)
+            if lock is not None and lock.client_id != client_id and not _lapsed(lock, now_ms):
+                if len(lock.waiting) < QUEUE_LOCK_WAITERS_MAX:
+                    lock.waiting[client_id] = None
+                continue
+            if lock is None:
+                if len(self._locks) >= QUEUE_LOCKS_MAX:
+                    raise Throttled(f"this broker already has {QUEUE_LOCKS_MAX} queue locks")
+                lock = Lock(client_id, now_ms)
+                self._note(group, place, client_id)
+            else:
+                del self._locks[key]
+                if lock.client_id != client_id:
+                    lock.client_id = client_id
+                    self._note(group, place, client_id)
+            lock.refreshed_ms = now_ms
+            lock.waiting.pop(client_id, None)
+            self._locks[key] = lock
+            held.append(place)
+        return held
+
+    def unlock(
+        self, now_ms: int, group: str, client_id: str, places: Iterable[Place]
+    ) -> dict[str, None]:
+        """Give back; what the client does not hold stays. Returns the clients that waited."""
+        self._restore(now_ms)
+        waiting: dict[str, None] = {}
+        for place in places:
+            lock = self._locks.get((group, place))
+            if lock is not None and lock.client_id == client_id:
+                waiting |= self._end(group, place)
+        return waiting
+
+    def expire(self, now_ms: int) -> dict[str, dict[str, None]]:
+        """End the locks that lapsed; returns by group the clients that waited for them."""
+        self._restore(now_ms)
+        lapsed: list[tuple[str, Place]] = []
+        for key, lock in self._locks.items():
+            if not _lapsed(lock, now_ms):
+                break
+            lapsed.append(key)
+        waiting: dict[str, dict[str, None]] = {}
+        for group, place in lapsed:
+            waiters = self._end(group, place)
+            if waiters:
+                waiting.setdefault(group, {}).update(waiters)
+        return waiting
+
+    def holder(self, now_ms: int, group: str, place: Place) -> str | None:
+        """The client that may consume a queue in order, or None."""
+        self._restore(now_ms)
+        lock = self._locks.get((group, place))
+        return None if lock is None or _lapsed(lock, now_ms) else lock.client_id
+
+    def counts(self) -> dict[str, int]:
+        """How many queues are locked, by group."""
+        counts: dict[str, int] = {}
+        for group, _ in self._locks:
+            counts[group] = counts.get(group, 0) + 1
+        return counts
+
+    # -- recording --------------------------------------------------------------------------------
+
+    def unrecorded(self) -> Iterator[QueueLocksChanged]:
+        """What changed and is not recorded yet; asking for the next says that one is recorded."""
+        for group, changed in list(self._unrecorded.items()):
+            while changed:
+                places = list(islice(changed, QUEUE_LOCKS_EVENT_ENTRIES_MAX))
+                owners: dict[str, dict[int, str | None]] = {}
+                for topic, queue_id in places:
+                    owners.setdefault(topic, {})[queue_id] = changed[topic, queue_id]
+                yield QueueLocksChanged(group, owners)
+                for place in places:
+                    del changed[place]
+            del self._unrecorded[group]
+
+    def _note(self, group: str, place: Place, client_id: str | None) -> None:
+        self._unrecorded.setdefault(group, {})[place] = client_id
+
+    def _end(self, group: str, place: Place) -> dict[str, None]:
+        self._note(group, place, None)
+        return self._locks.pop((group, place)).waiting
+
+    def _restore(self, now_ms: int) -> None:
+        """Once, as the clock is first known here: what was held before a restart is held still."""
+        if self._restored is None:
+            return
+        owners, self._restored = self._restored, None
+        for group, topics in owners.table.items():
+            for topic, queues in topics.items():
+                for queue_id, client_id in queues.items():
+                    self._locks[group, (topic, queue_id)] = Lock(client_id, now_ms)
+
+
+def _lapsed(lock: Lock, now_ms: int) -> bool:
+    return now_ms - lock.refreshed_ms > QUEUE_LOCK_MS

@@ -1,0 +1,123 @@
+"""Is a message stored where it was sent, or first elsewhere?
+
+Lives here: the two reasons to store it elsewhere (fact sheet §2.2 rule 7, §4.8) and which of them
+goes first: a message of a transaction waits for its outcome, a delayed one for its time.
+May not live here: what becomes of it there (the transactions, kourou.engine.delays).
+
+State: none; whoever takes the halves keeps theirs.
+
+    asks for                          is stored in                   keeps in its properties
+    TRAN_MSG=true                     RMQ_SYS_TRANS_HALF_TOPIC 0     REAL_TOPIC, REAL_QID
+    DELAY above 0                     SCHEDULE_TOPIC_XXXX level-1    the same, DELAY at most the
+                                                                     highest level
+
+A message that failed before and waits for another attempt (reconsumeTimes, DELAY) carries the
+properties of the transaction that once made it. It is not one again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from kourou.engine.appends import Lane
+from kourou.engine.inputs import Buffer
+from kourou.errors import MessageIllegal
+from kourou.model.message import Property
+from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from kourou.protocol.properties import find_property
+from kourou.protocol.record_layout import Parts, parts_of
+from kourou.protocol.record_moves import moved_draft, properties_of
+
+HALF_LANE: Lane = (HALF_TOPIC, 0)
+"""Where the halves of transactions wait."""
+
+_DELAY = Property.DELAY.encode()
+_TRANSACTION = Property.TRAN_MSG.encode()
+_LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")
+
+
+class Halves(Protocol):
+    """Who takes the first halves of transactions."""
+
+    def half(self, draft: Buffer, wall_ms: int) -> bytes:
+        """The half of a message as a draft for `HALF_LANE`. Raises Rejected."""
+        ...
+
+    def stored(self, offset: int, position: int, half: Buffer, wall_ms: int) -> None:
+        """This half has this offset in `HALF_LANE` and this position in the log now."""
+        ...
+
+
+class Redirects:
+    """Decides where drafts go; `delay_levels_ms` are the delays of the levels from 1 on."""
+
+    def __init__(self, delay_levels_ms: tuple[int, ...], halves: Halves | None = None) -> None:
+        self._levels = len(delay_levels_ms)
+        self.halves = halves
+
+    def moved(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[Buffer, Lane]:
+        """The draft and the lane it goes to; those given, if it stays.
+
+        Raises MessageIllegal if it asks for what cannot be, and what `Halves.half` raises.
+        """
+        parts = parts_of(draft, 0, len(draft))
+        raw = bytes(draft[parts.props_at :])
+        level = delay_level(raw)
+        again = parts.reconsume_times > 0 and level > 0
+        if not again and is_transactional(raw):
+            if self.halves is None:
+                raise MessageIllegal("this broker stores no transactional messages")
+            return self.halves.half(draft, wall_ms), HALF_LANE
+        if level <= 0:
+            return draft, lane
+        return self.delayed(draft, parts, lane, level, properties_of(draft, parts))
+
+    def delayed(
+        self,
+        record: Buffer,
+        parts: Parts,
+        lane: Lane,
+        level: int,
+        properties: dict[str, str],
+        *,
+        reconsume_times: int | None = None,
+    ) -> tuple[bytes, Lane]:
+        """The record as a draft that waits at `level`, above 0, and then goes to `lane`.
+
+        `properties` are changed. Raises MessageIllegal if they grow beyond what fits.
+        """
+        level = min(level, self._levels)
+        properties[Property.DELAY] = str(level)
+        properties[Property.REAL_TOPIC] = lane[0]
+        properties[Property.REAL_QID] = str(lane[1])
+        waiting = (SCHEDULE_TOPIC, level - 1)
+        draft = moved_draft(record, parts, waiting, properties, reconsume_times=reconsume_times)
+        return draft, waiting
+
+    def stored(self, lane: Lane, offset: int, position: int, draft: Buffer, wall_ms: int) -> None:
+        """A draft that `moved` returned was stored there: tell whom it concerns."""
+        if lane == HALF_LANE and self.halves is not None:
+            self.halves.stored(offset, position, draft, wall_ms)
+
+
+def delay_level(properties: bytes) -> int:
+    """The delay level that encoded properties ask for, as it stands there; 0 if they do not.
+
+    Raises MessageIllegal for one that is no number: delivered at once it would come too early.
+    """
+    raw = find_property(properties, _DELAY)
+    if raw is None:
+        return 0
+    if _LEVEL.fullmatch(raw) is None:
+        text = raw[:40].decode("utf-8", "replace")
+        raise MessageIllegal(
+            f"the property DELAY is {text!r}, and not the number of a level; nothing was stored"
+        )
+    return int(raw)
+
+
+def is_transactional(properties: bytes) -> bool:
+    """Do encoded properties say that a transaction decides about the message?"""
+    raw = find_property(properties, _TRANSACTION)
+    return raw is not None and raw.lower() == b"true"

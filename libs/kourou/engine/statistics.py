@@ -1,0 +1,291 @@
+"""What passed through this broker in the last minute, hour and day, under RocketMQ's item names.
+
+Lives here: the samples taken of the counters of engine.traffic, and VIEW_BROKER_STATS_DATA (315).
+May not live here: counting (engine.traffic), metrics pages.
+
+    sample     every 10 s: what each counter grew by, only of counters that did
+    minute     the last 6 samples         hour    the last 6 sums of ten minutes
+    day        the last 24 sums of an hour
+
+So idle topics cost nothing, and a busy hot path counts as before: nothing is kept by message.
+
+State: soft. Everything starts at 0 with the process, as RocketMQ's statistics do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.inputs import Received
+from kourou.engine.traffic import Traffic
+from kourou.errors import Rejected
+from kourou.protocol.bodies import BrokerStats, StatsItem, encode_broker_stats
+from kourou.protocol.messages.broker_admin import ViewBrokerStatsData
+from kourou.protocol.request import Request
+
+SAMPLE_MS = 10_000
+SAMPLES_A_MINUTE = 6
+SAMPLES_A_SUM = 60
+SUMS_AN_HOUR = 6
+HOURS_A_DAY = 24
+
+Totals = Mapping[Any, int]
+"""What was counted since the process started, by whatever it is counted for."""
+
+
+@dataclass(slots=True)
+class _Span:
+    """What counters grew by in a while. `ms` is how long that was."""
+
+    ms: int
+    grown: dict[Hashable, int]
+
+
+class Counter:
+    """One family of counters, looked at every 10 s."""
+
+    __slots__ = ("_before", "_hour", "_hours", "_minute", "_samples", "_tens", "_totals")
+
+    def __init__(self, totals: Totals) -> None:
+        self._totals = totals
+        self._before: dict[Hashable, int] = {}
+        self._samples = 0
+        self._minute: deque[_Span] = deque(maxlen=SAMPLES_A_MINUTE)
+        self._tens: deque[_Span] = deque(maxlen=SUMS_AN_HOUR)
+        self._hours: deque[_Span] = deque(maxlen=HOURS_A_DAY)
+        self._hour: list[_Span] = []
+
+    def sample(self, ms: int) -> None:
+        """Note what has grown in the last `ms`."""
+        before = self._before
+        grown = {
+            key: total - before.get(key, 0)
+            for key, total in self._totals.items()
+            if total != before.get(key, 0)
+        }
+        before.update({key: self._totals[key] for key in grown})
+        self._minute.append(_Span(ms, grown))
+        self._hour.append(_Span(ms, grown))
+        self._samples += 1
+        if self._samples % SAMPLES_A_SUM == 0:
+            self._tens.append(_joined(self._hour))
+            self._hour = []
+            if self._samples % (SAMPLES_A_SUM * SUMS_AN_HOUR) == 0:
+                self._hours.append(_joined(list(self._tens)))
+
+    def known(self, key: Hashable) -> bool:
+        """Was anything ever counted under this key?"""
+        return key in self._totals
+
+    def minute(self, key: Hashable) -> tuple[int, int]:
+        """What was counted in the last minute, and over how many ms."""
+        return _sum(self._minute, key)
+
+    def sample_before(self, key: Hashable) -> tuple[int, int]:
+        """In the last whole sample."""
+        return _sum(list(self._minute)[-1:], key)
+
+    def tens_of_minutes(self, key: Hashable) -> tuple[int, int]:
+        """In the last ten minutes to twenty; sooner, what there is so far."""
+        return _sum([*list(self._tens)[-1:], *self._hour], key)
+
+    def hour(self, key: Hashable) -> tuple[int, int]:
+        """In the last hour, in steps of ten minutes; sooner, what there is so far."""
+        return _sum([*self._tens, *self._hour], key)
+
+    def day(self, key: Hashable) -> tuple[int, int]:
+        """In the last day, in steps of an hour; sooner, what there is so far."""
+        left = self._samples // SAMPLES_A_SUM % SUMS_AN_HOUR
+        tens = list(self._tens)[len(self._tens) - left :] if left else []
+        return _sum([*self._hours, *tens, *self._hour], key)
+
+
+def _joined(spans: list[_Span]) -> _Span:
+    grown: dict[Hashable, int] = {}
+    for span in spans:
+        for key, count in span.grown.items():
+            grown[key] = grown.get(key, 0) + count
+    return _Span(sum(span.ms for span in spans), grown)
+
+
+def _sum(spans: Iterable[_Span], key: Hashable) -> tuple[int, int]:
+    total = ms = 0
+    for span in spans:
+        total += span.grown.get(key, 0)
+        ms += span.ms
+    return total, ms
+
+
+class Statistics:
+    """Samples the traffic and answers for its items. `cluster` names the broker's own items."""
+
+    def __init__(self, traffic: Traffic, cluster: str) -> None:
+        self._cluster = cluster
+        self._sampled_ms: int | None = None
+        self._stored = Counter(traffic.messages_in)
+        self._stored_bytes = Counter(traffic.bytes_in)
+        self._read = Counter(traffic.messages_out)
+        self._read_bytes = Counter(traffic.bytes_out)
+        self._pulls = Counter(traffic.pulls_out)
+        self._all: dict[Hashable, int] = dict.fromkeys((_STORED, _READ, _FOUND, _MISSED, _ASKED), 0)
+        self._broker = Counter(self._all)
+        self._traffic = traffic
+        self._hour = -1
+        self._this_morning = self._last_morning = (0, 0)
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests answered here."""
+        return {ViewBrokerStatsData: self.view}
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes; a sample is taken every 10 s."""
+        if self._sampled_ms is None:
+            self._sampled_ms = now_ms
+            return
+        passed_ms = now_ms - self._sampled_ms
+        if passed_ms < SAMPLE_MS:
+            return
+        self._sampled_ms = now_ms
+        self._all[_STORED] = sum(self._traffic.messages_in.values())
+        self._all[_READ] = sum(self._traffic.messages_out.values())
+        self._all[_FOUND] = sum(self._traffic.pulls_out.values())
+        self._all[_MISSED] = self._traffic.pulls_empty
+        self._all[_ASKED] = self._all[_FOUND] + self._all[_MISSED]
+        for counter in (
+            self._stored,
+            self._stored_bytes,
+            self._read,
+            self._read_bytes,
+            self._pulls,
+            self._broker,
+        ):
+            counter.sample(passed_ms)
+
+    def note_hour(self, hour: int) -> None:
+        """The local hour of the wall clock. With the first look of a day yesterday is over."""
+        if hour == 0 and self._hour > 0:
+            self._last_morning = self._this_morning
+            self._this_morning = self._passed()
+        self._hour = hour
+
+    def _passed(self) -> tuple[int, int]:
+        traffic = self._traffic
+        return sum(traffic.messages_in.values()), sum(traffic.messages_out.values())
+
+    def broker_totals(self) -> dict[str, str]:
+        """Since the start, and up to the last two midnights, under RocketMQ's names (28).
+
+        Tools take the difference for what passed today, and yesterday.
+        """
+        now = self._passed()
+        size = sum(self._traffic.bytes_in.values())
+        return {
+            **{
+                f"msg{what}Total{day}": str(totals[place])
+                for place, what in enumerate(("Put", "Get"))
+                for day, totals in (
+                    ("YesterdayMorning", self._last_morning),
+                    ("TodayMorning", self._this_morning),
+                    ("TodayNow", now),
+                )
+            },
+            "putMessageTimesTotal": str(now[0]),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": f"{size / now[0] if now[0] else 0.0:g}",
+        }
+
+    def broker_rates(self) -> dict[str, str]:
+        """A second in the last 10 s, minute, and some ten minutes, as RocketMQ writes it.
+
+        Of all topics together, under the names of its runtime table (28): messages stored and read,
+        pulls answered with messages, without any, and both.
+        """
+        return {
+            name: " ".join(
+                f"{count * 1000 / ms if ms else 0.0:g}"
+                for count, ms in (
+                    self._broker.sample_before(key),
+                    self._broker.minute(key),
+                    self._broker.tens_of_minutes(key),
+                )
+            )
+            for name, key in _RATES
+        }
+
+    def consume_tps(self, topic: str, group: str) -> float:
+        """Messages a second that a group took of a topic in the last minute."""
+        count, ms = self._read.minute((topic, group))
+        return count * 1000 / ms if ms else 0.0
+
+    def view(self, _now_ms: int, received: Received, request: ViewBrokerStatsData) -> list[Effect]:
+        """One item over the last minute, hour and day (315)."""
+        stats = self.item(request.stats_name, request.stats_key)
+        if stats is None:
+            raise Rejected(
+                f"The stats <{request.stats_name}> <{request.stats_key}> not exist",
+                hint=f"items: {', '.join(ITEMS)}; keys: topic, topic@group, or the cluster's name",
+            )
+        return [Reply(received.to, body=(encode_broker_stats(stats),))]
+
+    def item(self, name: str, key: str) -> BrokerStats | None:
+        """The figures of one item; None where nothing was ever counted under that key."""
+        topic, _, group = key.rpartition("@")
+        pair: Hashable = (topic, group)
+        match name:
+            case "TOPIC_PUT_NUMS":
+                return _stats(self._stored, self._stored, key)
+            case "TOPIC_PUT_SIZE":
+                return _stats(self._stored_bytes, self._stored, key)
+            case "GROUP_GET_NUMS":
+                return _stats(self._read, self._pulls, pair)
+            case "GROUP_GET_SIZE":
+                return _stats(self._read_bytes, self._pulls, pair)
+            case "BROKER_PUT_NUMS" | "BROKER_GET_NUMS" if key == self._cluster:
+                of_all = _STORED if name == "BROKER_PUT_NUMS" else _READ
+                return _stats(self._broker, self._broker, of_all)
+            case _:
+                return None
+
+
+_STORED, _READ, _FOUND, _MISSED, _ASKED = "stored", "read", "found", "missed", "asked"
+_RATES = (
+    ("putTps", _STORED),
+    ("getTransferedTps", _READ),
+    ("getFoundTps", _FOUND),
+    ("getMissTps", _MISSED),
+    ("getTotalTps", _ASKED),
+)
+
+ITEMS = (
+    "TOPIC_PUT_NUMS",
+    "TOPIC_PUT_SIZE",
+    "GROUP_GET_NUMS",
+    "GROUP_GET_SIZE",
+    "BROKER_PUT_NUMS",
+    "BROKER_GET_NUMS",
+)
+"""RocketMQ's names of what can be looked at."""
+
+
+def _stats(counted: Counter, times: Counter, key: Hashable) -> BrokerStats | None:
+    """`times` counts how often something was added, which gives the average of one time."""
+    if not counted.known(key):
+        return None
+    return BrokerStats(
+        stats_minute=_item(counted.minute(key), times.minute(key)),
+        stats_hour=_item(counted.hour(key), times.hour(key)),
+        stats_day=_item(counted.day(key), times.day(key)),
+    )
+
+
+def _item(counted: tuple[int, int], times: tuple[int, int]) -> StatsItem:
+    total, ms = counted
+    return StatsItem(
+        sum=total,
+        tps=total * 1000 / ms if ms else 0.0,
+        avgpt=total / times[0] if times[0] else 0.0,
+    )

@@ -1,0 +1,408 @@
+"""Transactions: half messages are stored, and resolved by the place they have in the log (F252).
+
+Lives here: taking a half message, END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and what
+one append has to hold so that no moment of dying does harm.
+May not live here: how the records look (engine.half_messages), asking producers
+(engine.check_backs), which half messages are open (engine.open_halves).
+
+State: the table of open half messages (a projection, see there); soft: how the latest ones ended,
+for producers that ask twice.
+
+A commit appends the message and the op record that ends its half in one piece, the message first.
+So a log that is cut anywhere has neither, or both, or the message alone; the last is found out by
+its unique key before a half message that was open at start is resolved or asked about, and then
+only the op record is written. Nothing is stored twice, nothing committed is lost.
+
+A place that a request names proves nothing: a body may hold bytes that look like a half message.
+What is resolved is what the table, or the half topic's queue, has at that offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kourou.engine.appends import Appends, Lane
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState
+from kourou.engine.disk_pressure import DiskPressure
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.events import Cause
+from kourou.engine.half_messages import (
+    COMMIT,
+    GIVEN_UP_LANE,
+    HALF_LANE,
+    OP_LANE,
+    ROLLBACK,
+    HalfRecord,
+    checked,
+    committed,
+    half_of,
+    operation,
+    read_half,
+)
+from kourou.engine.half_recovery import open_halves
+from kourou.engine.inputs import Buffer, Received
+from kourou.engine.open_halves import TRANSACTION_GROUP, OpenHalf, OpenHalves
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import StoreView
+from kourou.engine.progress import Commits
+from kourou.engine.recording import Recorder
+from kourou.engine.topics import decide_transaction_topics
+from kourou.errors import Code, Corrupt, NoPermission, NotLeader, Rejected, TopicNotFound
+from kourou.model.limits import RESOLVED_REMEMBERED_MAX
+from kourou.model.message import Property
+from kourou.model.names import HALF_TOPIC
+from kourou.model.sysflag import SysFlag
+from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.messages.transactions import EndTransaction, ResumeCheckHalfMessage
+from kourou.protocol.record_columns import columns
+from kourou.protocol.record_layout import parts_of
+from kourou.protocol.request import Request
+
+GIVEN_UP = 0
+"""How a half message ended that nobody resolved; COMMIT and ROLLBACK are the other two ways."""
+
+_OUTCOMES = {COMMIT: "commit", ROLLBACK: "rollback", GIVEN_UP: "given_up"}
+_FOREVER_MS = 2**62
+_TICK_MS_MAX = 1_000
+"""Ticks come oftener than that, whatever a wall clock says that somebody set."""
+
+_SAME_KEY_MAX = 32
+"""So many messages of one unique key are looked at; a producer's keys differ."""
+
+
+class Transactions:
+    """The half messages of one broker. `host` is the broker's own, encoded."""
+
+    def __init__(
+        self,
+        view: StoreView,
+        control: ControlState,
+        commits: Commits,
+        appends: Appends,
+        confirmations: Confirmations,
+        recorder: Recorder,
+        pressure: DiskPressure,
+        policy: BrokerPolicy,
+        host: bytes,
+    ) -> None:
+        self._view = view
+        self._control = control
+        self._commits = commits
+        self._appends = appends
+        self._confirmations = confirmations
+        self._recorder = recorder
+        self._pressure = pressure
+        self._policy = policy
+        self._host = host
+        self._ended: dict[int, int] = {}
+        self._touched = False
+        self._now_ms = self._wall_ms = 0
+        self.halves = OpenHalves()
+        self.resolved = dict.fromkeys(_OUTCOMES.values(), 0)
+        self.resolved_by_topic: Counter[tuple[str, str]] = Counter()
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {EndTransaction: self.end, ResumeCheckHalfMessage: self.resume}
+
+    def start(self, now_ms: int, wall_ms: int) -> None:
+        """Find the half messages that are open, before anything is served."""
+        self.halves = open_halves(self._view, self._commits, now_ms, wall_ms)
+        self._touched = self.halves.half_end > 0
+        self.tick(now_ms, wall_ms)
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """What the clocks say; a half message that comes later counts its age from here."""
+        self._now_ms, self._wall_ms = now_ms, wall_ms
+
+    def settle(self) -> None:
+        """Commit how far the queues of transactions are done; recorded like any group's progress.
+
+        Cheap while nothing happened.
+        """
+        if self._touched:
+            self._touched = False
+            half, op = self.halves.done()
+            self._commits.commit(TRANSACTION_GROUP, *HALF_LANE, half)
+            self._commits.commit(TRANSACTION_GROUP, *OP_LANE, op)
+
+    # -- phase one ----------------------------------------------------------------------------
+
+    def half(self, draft: Buffer, wall_ms: int) -> bytes:
+        """The half message to store instead of a checked draft, in HALF_LANE.
+
+        Raises NoPermission where this broker takes none, and whatever recording raises when the
+        topics of transactions have to be made.
+        """
+        if self._policy.reject_transactions:
+            raise NoPermission("this broker takes no transactional messages")
+        half = half_of(draft)
+        if HALF_TOPIC not in self._control.topics:
+            self._make_topics(wall_ms)
+        return half
+
+    def _make_topics(self, wall_ms: int) -> None:
+        events = decide_transaction_topics(self._control.topics)
+        self._recorder.record(events, Cause("broker", "first transaction"), wall_ms)
+
+    def stored(self, offset: int, position: int, half: Buffer, wall_ms: int) -> None:
+        """A half message was stored: it is open."""
+        immunity_ms = None
+        if _IMMUNITY in bytes(half):
+            immunity_ms = read_half(half).immunity_ms
+        lately_ms = min(max(wall_ms - self._wall_ms, 0), _TICK_MS_MAX)
+        self.halves.open(
+            OpenHalf(offset, position, self._now_ms + lately_ms, immunity_ms=immunity_ms)
+        )
+        self._touched = True
+
+    # -- phase two ----------------------------------------------------------------------------
+
+    def end(self, now_ms: int, received: Received, request: EndTransaction) -> list[Effect]:
+        """A producer knows what became of its half message (37), or does not know it yet.
+
+        Asking again changes nothing. A message that was given up may still be committed. Raises
+        Rejected for places that hold no half message of that group, and for what was decided the
+        other way before.
+        """
+        if self._policy.broker_id:
+            raise NotLeader("a follower resolves no transactions", code=Code.SLAVE_NOT_AVAILABLE)
+        wanted = request.commit_or_rollback
+        if wanted not in (COMMIT, ROLLBACK):
+            return [Reply(received.to)]  # not known yet: it will be asked again
+        record = self._named(request)
+        half = self.halves.at(record.parts.queue_offset)
+        if half is None:
+            half = self.halves.copy_of(record)
+            if half is not None:
+                record = self.read(half.position)
+        if half is not None:
+            self._resolve(half, record, wanted, received.wall_ms)
+        else:
+            self._resolve_again(record, wanted, received.wall_ms)
+        end = self._confirmations.appended
+        return self._confirmations.owe(now_ms, end, Reply(received.to), wait=record.wait)
+
+    def _named(self, request: EndTransaction) -> HalfRecord:
+        """The half message at the place a request names, with RocketMQ's three checks."""
+        missing = "Find prepared transaction message failed"
+        offset, position = request.tran_state_table_offset, request.commit_log_offset
+        try:
+            record = self.read(position)
+        except (Rejected, Corrupt) as error:
+            raise Rejected(f"{missing}: {error}") from error
+        parts = record.parts
+        if not self._is_half(record):
+            raise Rejected(f"{missing}: no half message lies at position {position}")
+        if record.group != request.producer_group:
+            raise Rejected(
+                f"The producer group wrong: the half message at position {position} is not of "
+                f"{request.producer_group}"
+            )
+        if parts.queue_offset != offset:
+            raise Rejected(
+                f"The transaction state table offset wrong: {parts.queue_offset}, not {offset}"
+            )
+        return record
+
+    def _is_half(self, record: HalfRecord) -> bool:
+        """Is this what the half queue has at its offset, and not bytes that look like it?"""
+        parts = record.parts
+        half = self.halves.at(parts.queue_offset)
+        if half is not None:
+            return half.position == parts.position
+        return self._view.offset_position(*HALF_LANE, parts.queue_offset) == parts.position
+
+    def read(self, position: int) -> HalfRecord:
+        """The record at a position. Raises Rejected if none starts there, Corrupt if it fails."""
+        try:
+            return read_half(self._view.record_at(position))
+        except Rejected:
+            # Appended, answered, and not in the log's files yet.
+            for _, raw in self._appends.unprojected(0):
+                if parts_of(raw, 0, len(raw)).position == position:
+                    return read_half(raw)
+            raise
+
+    def _resolve(self, half: OpenHalf, record: HalfRecord, wanted: int, wall_ms: int) -> None:
+        found = COMMIT if self.is_committed(half, record) else None
+        drafts: list[tuple[Lane, bytes]] = []
+        if wanted == COMMIT and found is None:
+            drafts.append(self._final(record))
+        self.end_half(half, record, found or wanted, drafts, wall_ms)
+        if found is not None:
+            _require_same(found, wanted)
+
+    def is_committed(self, half: OpenHalf, record: HalfRecord) -> bool:
+        """Was the message of an open half stored, and the op record behind it lost?
+
+        Only that of a half message that was open when the broker started may be.
+        """
+        if half.proven:
+            return False
+        half.proven = True
+        return self._committed_copy(record)
+
+    def end_half(
+        self,
+        half: OpenHalf,
+        record: HalfRecord,
+        outcome: int,
+        before: Sequence[tuple[Lane, bytes]],
+        wall_ms: int,
+    ) -> None:
+        """Append `before` and the op record in one piece; the half message is closed."""
+        op = operation(half.offset, max(self._appends.store_ms, wall_ms), self._host)
+        offsets = self.append([*before, (OP_LANE, op)], wall_ms)
+        self.halves.close(half, record.identity)
+        self.halves.noted(offsets[-1], half.offset)
+        self.remember(half.offset, outcome, record)
+
+    def remember(self, half_offset: int, outcome: int, record: HalfRecord | None) -> None:
+        """A half message ended so; kept for those who ask again. `record`: None if it is lost."""
+        self._touched = True
+        told = _OUTCOMES[outcome]
+        self.resolved[told] += 1
+        if record is not None:
+            self.resolved_by_topic[record.real_lane[0], told] += 1
+        ended = self._ended
+        if len(ended) >= RESOLVED_REMEMBERED_MAX:
+            del ended[next(iter(ended))]
+        ended[half_offset] = outcome
+
+    def put_back(self, half: OpenHalf, offset: int, position: int, record: HalfRecord) -> None:
+        """An open half message was appended once more: there it is open now."""
+        self._touched = True
+        self.halves.move(half, offset, position, record.identity)
+
+    def close_given_up(self, half: OpenHalf, record: HalfRecord) -> None:
+        """A half message was appended where operators find it, and is open no more."""
+        self.halves.close(half, record.identity)
+        self.remember(half.offset, GIVEN_UP, record)
+
+    def forget(self, half: OpenHalf) -> None:
+        """The record of an open half message is lost; nothing can come of it."""
+        self.halves.close(half, None)
+        self.remember(half.offset, GIVEN_UP, None)
+
+    @property
+    def store_ms(self) -> int:
+        """The store time of what was appended last."""
+        return self._appends.store_ms
+
+    def _resolve_again(self, record: HalfRecord, wanted: int, wall_ms: int) -> None:
+        """The half message is not open: it was resolved, or given up."""
+        offset = record.parts.queue_offset
+        outcome = self._ended.get(offset)
+        if outcome is None:
+            outcome = self._outcome_in_log(record)
+        if outcome != GIVEN_UP:
+            _require_same(outcome, wanted)
+        elif wanted == COMMIT:
+            self.append([self._final(record)], wall_ms)
+            self.remember(offset, COMMIT, record)
+
+    def _outcome_in_log(self, record: HalfRecord) -> int:
+        if self._committed_copy(record):
+            return COMMIT
+        return GIVEN_UP if self._has_copy(record, GIVEN_UP_LANE[0], 0) else ROLLBACK
+
+    def _committed_copy(self, record: HalfRecord) -> bool:
+        return self._has_copy(record, record.real_lane[0], COMMIT)
+
+    def _has_copy(self, record: HalfRecord, topic: str, transaction: int) -> bool:
+        """Does the topic have this very message? Without a unique key or an index nobody knows."""
+        identity = record.identity
+        if identity is None:
+            return False
+        try:
+            found = self._view.find_by_key(
+                topic, identity[1], max_count=_SAME_KEY_MAX, begin_ms=0, end_ms=_FOREVER_MS
+            )
+        except Rejected:  # messageIndexEnable=false: then RocketMQ's own uncertainty stays
+            return False
+        for raw in found:
+            one = read_half(raw)
+            bits = one.parts.sys_flag & int(SysFlag.TRANSACTION_MASK)
+            if one.identity == identity and bits == transaction:
+                return True
+        return False
+
+    def _final(self, record: HalfRecord) -> tuple[Lane, bytes]:
+        """The message for its real topic; its queue if it is still there."""
+        self._pressure.check_writable()
+        topic, queue_id = record.real_lane
+        config = self._control.topics.get(topic)
+        if config is None:
+            raise TopicNotFound(
+                f"the topic {topic} was deleted meanwhile; the half message stays",
+                hint="create the topic again",
+            )
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if queue_id >= queues:
+            queue_id %= max(config.write_queue_nums, 1)
+        return (topic, queue_id), committed(record, queue_id)
+
+    # -- an operator ----------------------------------------------------------------------------
+
+    def resume(
+        self, now_ms: int, received: Received, request: ResumeCheckHalfMessage
+    ) -> list[Effect]:
+        """Begin anew to ask about a half message that was given up (323). Raises Rejected."""
+        _, position = decode_offset_id(request.msg_id)
+        record = self.read(position)
+        offset = record.parts.queue_offset
+        if self._view.offset_position(*GIVEN_UP_LANE, offset) != position:
+            raise Rejected(f"{request.msg_id} is no half message that was given up")
+        if self._committed_copy(record):
+            raise Rejected(f"the message of {request.msg_id} was committed")
+        if self.halves.copy_of(record) is not None:
+            raise Rejected(f"{request.msg_id} is open already")
+        half = checked(record, 0)
+        half_offset, half_position = self._appends.write_one(half, HALF_LANE, received.wall_ms)
+        self._confirmations.append(self._appends.end)
+        one = OpenHalf(half_offset, half_position, now_ms)
+        self.halves.open_copy(one, record.identity)
+        self._touched = True
+        return self._confirmations.owe(now_ms, self._confirmations.appended, Reply(received.to))
+
+    # -- appending ------------------------------------------------------------------------------
+
+    def append(self, drafts: Sequence[tuple[Lane, bytes]], wall_ms: int) -> list[int]:
+        """Append drafts in one piece; return their queue offsets. Raises as Appends.write_one."""
+        return [offset for offset, _ in self.append_placed(drafts, wall_ms)]
+
+    def append_placed(
+        self, drafts: Sequence[tuple[Lane, bytes]], wall_ms: int
+    ) -> list[tuple[int, int]]:
+        """As `append`, with (queue offset, position) of each."""
+        if len(drafts) == 1:
+            lane, draft = drafts[0]
+            placed = self._appends.write_one(draft, lane, wall_ms)
+            self._confirmations.append(self._appends.end)
+            return [placed]
+        sizes = np.fromiter((len(draft) for _, draft in drafts), np.int64, len(drafts))
+        blob = b"".join([draft for _, draft in drafts])
+        lanes = list(dict.fromkeys(lane for lane, _ in drafts))
+        lane_of = np.fromiter((lanes.index(lane) for lane, _ in drafts), np.uint16, len(drafts))
+        written = self._appends.write(
+            blob, columns(blob, sizes.cumsum() - sizes, sizes), lanes, lane_of, wall_ms
+        )
+        self._confirmations.append(written.end)
+        return list(zip(written.offsets.tolist(), written.positions.tolist(), strict=True))
+
+
+_IMMUNITY = Property.CHECK_IMMUNITY_TIME.value.encode() + b"\x01"
+
+
+def _require_same(outcome: int, wanted: int) -> None:
+    if outcome == wanted:
+        return
+    if outcome == COMMIT:
+        raise Rejected("the transaction was committed before; it cannot be rolled back")
+    raise Rejected("the transaction was rolled back before; it cannot be committed")
