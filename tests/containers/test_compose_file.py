@@ -93,13 +93,18 @@ def test_the_host_and_containers_are_told_what_each_can_dial(
 
     chosen = json.loads(compose("config", "--format", "json").stdout)
     namesrv, broker = loaded(chosen, root)
-    assert broker.listeners("") == {
+    assert broker.listeners({"zmq": "", "tcp": ""}) == {
         "zmq:internal": "broker:20911",
         "zmq:host": f"127.0.0.1:{port}",
+        "tcp:internal": "broker:10911",
+        "tcp:host": "127.0.0.1:10911",
     }
     assert published(chosen, "broker", broker.zmq_bind_address) == port
     assert set(namesrv.listeners()) == {"internal", "host"}
     assert published(chosen, "namesrv", namesrv.listeners()["host"]) == "19876"
+    assert published(chosen, "broker", broker.tcp_listeners["internal"]) == "10911"
+    assert set(namesrv.tcp_listeners) == {"internal", "host"}
+    assert published(chosen, "namesrv", namesrv.tcp_listeners["host"]) == "9876"
     internal = namesrv.listeners()["internal"].rpartition(":")[2]
     assert broker.name_server_endpoints == (f"namesrv:{internal}",)
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from kourou.errors import KourouError, Unavailable
+from kourou.service.process_names import take_name
 
 _log = logging.getLogger("kourou.service")
 
@@ -243,6 +244,7 @@ class _Life:
             return  # signals are the main thread's; whoever runs a service elsewhere stops it
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled, number)
+        take_name(self._service.name)  # from now on it may be found by it, and told to end
 
     def _signalled(self, number: int) -> None:
         self._signals += 1

@@ -135,6 +135,11 @@ class Child:
         self.ready_file.unlink(missing_ok=True)  # it names a process that is no more
         return code
 
+    @property
+    def ended_in_peace(self) -> bool:
+        """Was it told to end, by us or by somebody else, and has it done so?"""
+        return self._process.poll() == 0
+
     def how_it_ended(self) -> str:
         """In words: the signal that killed it, or its exit code; that it runs, if it does."""
         code = self._process.poll()

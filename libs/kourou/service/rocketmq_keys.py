@@ -65,7 +65,7 @@ _REMOTING = _names("""
     clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
     clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
     clientWorkerThreads connectTimeoutMillis disableCallbackExecutor disableNettyWorkerGroup
-    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads
     serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
     serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
     socksProxyConfig useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark

@@ -11,13 +11,14 @@ State: soft.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+
+import msgspec
 
 from kourou.clock import Clock
-from kourou.engine.effects import Notify, Reply
-from kourou.engine.inputs import Received, ReplyTo
-from kourou.engine.peer import Peer
-from kourou.errors import BadRequest, Code, KourouError
+from kourou.engine.effects import AskClient, Notify, Reply
+from kourou.engine.inputs import ClientAnswered, Received
+from kourou.errors import BadRequest, Code, DecodeError, KourouError
 from kourou.protocol.frames import (
     NO_TRACE,
     Frame,
@@ -28,29 +29,30 @@ from kourou.protocol.frames import (
 )
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
+from kourou.service.carrier import Ears, TimedReplyTo, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.zmq_server import Inbound, ZmqServer, ZmqServerStatistics
-
-BUSY = "[REJECTREQUEST] too many requests wait here; nothing was done"
 
 
 class ZmqCarrier:
     """All ZeroMQ listeners of a service. `arrived` gets each burst of requests as inputs."""
 
+    name = "zmq"
+
     def __init__(
         self,
         role: Answerer,
-        arrived: Callable[[list[Received]], None],
-        disconnected: Callable[[Peer], None],
+        ears: Ears,
         clock: Clock,
         *,
         insecure_network: bool = False,
+        server_type: type[ZmqServer] = ZmqServer,
     ) -> None:
         self._role = role
-        self._take = arrived
-        self._lost = disconnected
+        self._ears = ears
         self._clock = clock
         self._insecure_network = insecure_network
+        self._server_type = server_type
         self._servers: dict[str, ZmqServer] = {}
 
     def listen(self, listeners: Mapping[str, str]) -> dict[str, str]:
@@ -59,10 +61,10 @@ class ZmqCarrier:
         Raises ConfigError if an address is taken, or open to the network without leave.
         """
         for name, address in listeners.items():
-            server = ZmqServer(
+            server = self._server_type(
                 address,
                 self._arrived,
-                self._lost,
+                self._ears.disconnected,
                 listener=name,
                 insecure_network=self._insecure_network,
                 clock=self._clock,
@@ -73,6 +75,11 @@ class ZmqCarrier:
             f"zmq:{name}" if number else "zmq": f"tcp://{server.address}"
             for number, (name, server) in enumerate(self._servers.items())
         }
+
+    def server(self, name: str = "internal") -> ZmqServer:
+        """The listener of that name."""
+        assert name in self._servers, f"nothing listens as {name}"
+        return self._servers[name]
 
     def pause(self) -> None:
         """Receive nothing more; answers still leave."""
@@ -88,28 +95,35 @@ class ZmqCarrier:
 
     def _arrived(self, frames: list[Inbound]) -> None:
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-        received = []
+        watch = self._ears.watch
+        arrived_ns = watch.arrived()
+        received: list[Received] = []
         for inbound in frames:
             frame = inbound.frame
             if frame.kind is Kind.REPLY:
-                continue  # an answer to a notice; nobody waits for it
+                self._ears.answered(_answer(inbound))
+                continue
             oneway = frame.kind is not Kind.REQUEST
-            to = ReplyTo(inbound.peer, frame.correlation, oneway, frame.trace)
+            to = TimedReplyTo(
+                inbound.peer, frame.correlation, oneway, frame.trace, frame.code, arrived_ns
+            )
             try:
                 request = self._decoded(frame)
             except KourouError as error:
                 self.reply(Reply(to, error.wire_code, str(error)))
+                watch.answered(to, error.wire_code)
                 continue
             deadline_ms = now_ms + frame.deadline_ms if frame.deadline_ms else 0
             received.append(Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace))
         if received:
-            self._take(received)
+            self._ears.arrived(received)
+        watch.handled()
 
     def _decoded(self, frame: Frame) -> Request:
         request = decode_request(frame)
         if self._role not in REQUESTS[request.code].answered_by:
             raise BadRequest(
-                f"request type {request.code} not supported",
+                f" request type {request.code} not supported",
                 code=Code.REQUEST_CODE_NOT_SUPPORTED,
             )
         return request
@@ -132,10 +146,14 @@ class ZmqCarrier:
             head = encode_request(notice.request, correlation=0, deadline_ms=0, kind=Kind.NOTIFY)
             server.send(notice.peer, (head, *notice.body))
 
-    def refuse(self, item: object) -> None:
-        """Tell the sender of an input that was not admitted that the service is busy."""
-        if isinstance(item, Received):
-            self.reply(Reply(item.to, Code.SYSTEM_BUSY, BUSY))
+    def ask(self, question: AskClient) -> None:
+        """Ask a client; its answer comes in as ClientAnswered."""
+        server = self._servers.get(question.peer.listener)
+        if server is not None:
+            head = encode_request(
+                question.request, correlation=question.token, deadline_ms=question.timeout_ms
+            )
+            server.send(question.peer, (head, *question.body))
 
     # -- figures ----------------------------------------------------------------------------------
 
@@ -145,30 +163,18 @@ class ZmqCarrier:
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
         """The connections' metrics; `base` are the labels that go with all."""
-        labels = {**base, "carrier": "zmq"}
-        by_listener = self.statistics()
-        all_of = list(by_listener.values())
+        return connection_families(base, self.name, self.statistics())
 
-        def total(
-            pick: Callable[[ZmqServerStatistics], int],
-        ) -> list[tuple[Mapping[str, str], float]]:
-            return [(labels, sum(map(pick, all_of)))]
 
-        return [
-            Family.gauge(
-                "kourou_peers",
-                samples=[
-                    ({**labels, "listener": name}, one.peers) for name, one in by_listener.items()
-                ],
-            ),
-            Family.counter("kourou_frames_in_total", samples=total(lambda s: s.frames_in)),
-            Family.counter("kourou_frames_out_total", samples=total(lambda s: s.frames_out)),
-            Family.counter("kourou_bytes_in_total", samples=total(lambda s: s.bytes_in)),
-            Family.counter("kourou_bytes_out_total", samples=total(lambda s: s.bytes_out)),
-            Family.counter(
-                "kourou_frames_undecodable_total",
-                samples=total(lambda s: s.frames_undecodable),
-            ),
-            Family.counter("kourou_peers_cut_total", samples=total(lambda s: s.peers_cut)),
-            Family.gauge("kourou_peer_queue_bytes", samples=total(lambda s: s.queued_bytes)),
-        ]
+_decode_answer = msgspec.msgpack.Decoder(tuple[str, dict[str, object] | None]).decode
+
+
+def _answer(inbound: Inbound) -> ClientAnswered:
+    """What a client says to a question."""
+    frame, peer = inbound.frame, inbound.peer
+    try:
+        remark, fields = _decode_answer(frame.header)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        wrong = DecodeError(f"the answer of {peer} is malformed: {error}")
+        return ClientAnswered(frame.correlation, peer, error=wrong)
+    return ClientAnswered(frame.correlation, peer, frame.code, remark, fields or {}, frame.body)

@@ -106,7 +106,7 @@ class ZmqConnection:
 
     `on_notify` gets every frame that answers nothing: notifications and requests of the server.
     `connect_wait_ms` bounds how long a request waits for a connection; None waits up to its
-    deadline.
+    deadline. `on_connected`, if set, is called each time a connection stands.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class ZmqConnection:
     ) -> None:
         self.address = address
         self._endpoint = endpoint_of(address)
+        self.on_connected: Callable[[], None] | None = None
         self._on_notify = on_notify
         self._connect_wait_ms = connect_wait_ms
         self._clock: Clock = clock or SystemClock()
@@ -376,6 +377,8 @@ class ZmqConnection:
                 self._connected = True
                 self._failed_attempts = 0
                 self._send_waiting()
+                if self.on_connected is not None:
+                    self.on_connected()
             elif event.kind is Happening.BAD_GREETING:
                 self._last_trouble = "the other side does not speak ZeroMQ, or refused this client"
             elif event.kind in (Happening.LOST, Happening.REFUSED):

@@ -18,19 +18,12 @@ import os
 import socket as socketlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import count
 
 from kourou.engine.peer import Peer
 from kourou.model import limits
 from kourou.transport.zmq_socket import Buffer
 
 _ROUTING_ID_BYTES = 5
-_peer_ids = count(1)
-
-
-def next_peer_id() -> int:
-    """An id for a new peer, whichever carrier it came in on; never given twice in a process."""
-    return next(_peer_ids)
 
 
 def server_assigned(routing_id: bytes) -> bool:

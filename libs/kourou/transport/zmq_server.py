@@ -31,15 +31,9 @@ from kourou.errors import BadRequest, ConfigError, DecodeError
 from kourou.model import limits
 from kourou.protocol.frames import Frame, decode_frame
 from kourou.transport.edge_reader import EdgeReader
+from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.rate_limited_log import RateLimitedLog
-from kourou.transport.zmq_link import (
-    Link,
-    LinkTable,
-    cut,
-    far_end,
-    next_peer_id,
-    server_assigned,
-)
+from kourou.transport.zmq_link import Link, LinkTable, cut, far_end, server_assigned
 from kourou.transport.zmq_monitor import Happening, ZmqMonitor
 from kourou.transport.zmq_socket import (
     NOBLOCK,

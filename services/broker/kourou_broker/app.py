@@ -22,6 +22,7 @@ from kourou.engine.desks import Desks, Start
 from kourou.engine.effects import Flush, Reply
 from kourou.engine.events import Event
 from kourou.engine.inputs import (
+    Announced,
     Disconnected,
     Input,
     Received,
@@ -30,19 +31,17 @@ from kourou.engine.inputs import (
     Tick,
 )
 from kourou.engine.peer import Peer
-from kourou.errors import BadRequest, Code, KourouError
+from kourou.errors import Code, KourouError
 from kourou.eventstore.event_store import EventStore
-from kourou.protocol.frames import NO_TRACE, Kind, decode_request, encode_reply
-from kourou.protocol.request import Answerer
-from kourou.protocol.table import REQUESTS
 from kourou.service.admin_http import AdminHttp, AdminPages
+from kourou.service.carrier import Ears
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.store.disk import Disk
 from kourou.store.store import Store
-from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou.transport.zmq_server import ZmqServer
 from kourou_broker.address_server import AddressServer
 from kourou_broker.boot import Booted
 from kourou_broker.config import BrokerSettings
@@ -50,11 +49,11 @@ from kourou_broker.config_mirror import ConfigMirror
 from kourou_broker.figures import Figures
 from kourou_broker.hands import Hands
 from kourou_broker.history_hands import HistoryHands
+from kourou_broker.listening import Listening
 from kourou_broker.measures import Measures
 from kourou_broker.opening import OpenStore, open_store
 from kourou_broker.projector import Projector
 from kourou_broker.registration import Identity, Registration, told_topics
-from kourou_broker.rpc_latency import TimedReplyTo
 from kourou_broker.tracing import broker_spans, hands_of
 from kourou_broker.wiring import (
     log_flush_of,
@@ -99,7 +98,6 @@ class BrokerService:
         self._clock: Clock = clock or SystemClock()
         self._disk = disk
         self._parts: _Parts | None = None
-        self._server: ZmqServer | None = None
         self._registration: Registration | None = None
         self._address_server: AddressServer | None = None
         self._projector: Projector | None = None
@@ -109,6 +107,8 @@ class BrokerService:
         self._history: HistoryHands | None = None
         self._spans: BrokerSpans | None = None
         self._measures = Measures()
+        ears = Ears(self._arrived, self._lost, self._post, self._measures.rpc)
+        self._listening = Listening(settings, ears, self._clock, self.server_type)
         self._fail: Callable[[BaseException], None] = _nobody
         self._served = False
         self._ready = False
@@ -135,23 +135,14 @@ class BrokerService:
 
     async def _listen(self) -> None:
         settings = self.settings
-        server = self.server_type(
-            settings.zmq_bind_address,
-            self._arrived,
-            self._lost,
-            insecure_network=settings.insecure_network,
-            clock=self._clock,
-        )
-        server.start()
-        self._server = server
+        self._listening.listen()
         if settings.admin_port is not None:
             admin = AdminHttp(settings.admin_host, settings.admin_port, self._pages())
             await admin.start()
             self._admin = admin
 
     def _connect(self, found: OpenStore) -> None:
-        settings, store, server = self.settings, found.store, self._server
-        assert server is not None
+        settings, store = self.settings, found.store
         figures = Figures(store, self._clock)
         desks = Desks(
             Start(
@@ -164,7 +155,7 @@ class BrokerService:
                     store.store_ms,
                 ),
                 flushed=store.flushed,
-                store_host=(settings.broker_ip, settings.store_port(server.port)),
+                store_host=(settings.broker_ip, self._listening.store_port),
                 policy=policy_of(settings),
                 rules=found.rules,
                 registry=registry_of(settings),
@@ -172,11 +163,13 @@ class BrokerService:
                 flush_timeout_ms=settings.sync_flush_timeout_ms,
                 figures=figures.table,
                 staged=store.staged,
+                delays=found.delays,
             )
         )
         core = BrokerCore(desks)
-        figures.attach(desks, server, self._spans, self._measures)
-        found.mirror.attach(desks.control, desks.commits)
+        core.recall(self._clock.monotonic_ms(), self._clock.now_ms())
+        figures.attach(desks, self._listening.carriers, self._spans, self._measures)
+        found.mirror.attach(desks.control, desks.commits, desks.delays)
         self._trouble = found.trouble
         self._parts = _Parts(store, found.mirror, found.events, core, found.booted)
         hands = hands_of(self._spans)(
@@ -185,7 +178,7 @@ class BrokerService:
             log_flush=log_flush_of(settings),
             queue_flush=queue_flush_of(settings),
             write_out=write_out_of(settings),
-            transmit=server.send,
+            carriers=self._listening.carriers,
             post=self._post,
             config_changed=found.mirror.changed,
             announce=self._announce,
@@ -229,7 +222,7 @@ class BrokerService:
         parts.mirror.start()
         self._served = self._ready = True
         await self._find_name_servers()
-        listening = {"zmq": f"tcp://{self._dial()}"}
+        listening = self._listening.told
         if self._admin is not None:
             listening["admin"] = f"http://{self._admin.address}"
         return listening
@@ -285,13 +278,14 @@ class BrokerService:
         settings = self.settings
         assert self._parts is not None
         desks = self._parts.core.desks
+        listeners = settings.listeners(self._listening.dial)
         identity = Identity(
             settings.broker_cluster_name,
             settings.broker_name,
             settings.broker_id,
-            self._dial(),
+            listeners.get("tcp:internal") or listeners["zmq:internal"],
             "",
-            dict(settings.listeners(self._dial())),
+            dict(listeners),
         )
         return Registration(
             addresses,
@@ -299,6 +293,7 @@ class BrokerService:
             lambda: told_topics(desks.control, desks.policy.permission),
             period_ms=settings.register_period_ms,
             timeout_ms=settings.register_timeout_ms,
+            announced=self._announced,
         )
 
     async def drain(self) -> None:
@@ -306,8 +301,7 @@ class BrokerService:
         self._ready = False
         await self._leave_name_servers()
         self._address_server = self._registration = None
-        if self._server is not None:
-            self._server.pause()
+        self._listening.carriers.pause()
         desks = self._parts.core.desks if self._parts else None
         deadline = self._clock.monotonic_ms() + self.settings.sync_flush_timeout_ms
         while desks is not None and desks.confirmations.owed:
@@ -337,8 +331,7 @@ class BrokerService:
                 await parts.mirror.stop()
             finally:
                 await asyncio.to_thread(parts.store.close)
-        if self._server is not None:
-            self._server.close()
+        self._listening.carriers.close()
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
@@ -353,38 +346,14 @@ class BrokerService:
             _log.warning("the last progress is not in the log: %s", error)
         hands.dispatch()
 
-    # -- frames -------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------
 
-    def _arrived(self, frames: list[Inbound]) -> None:
-        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-        arrived_ns = self._measures.rpc.arrived()
-        received: list[Received] = []
-        for inbound in frames:
-            frame = inbound.frame
-            if frame.kind is Kind.REPLY:
-                continue  # an answer to a notice; nobody waits for it
-            oneway = frame.kind is not Kind.REQUEST
-            to = TimedReplyTo(
-                inbound.peer, frame.correlation, oneway, frame.trace, frame.code, arrived_ns
-            )
-            try:
-                request = decode_request(frame)
-                if Answerer.BROKER not in REQUESTS[request.code].answered_by:
-                    raise BadRequest(
-                        f" request type {request.code} not supported",
-                        code=Code.REQUEST_CODE_NOT_SUPPORTED,
-                    )
-            except KourouError as error:
-                self._answer(to, error.wire_code, str(error))
-                continue
-            deadline_ms = now_ms + frame.deadline_ms if frame.deadline_ms else 0
-            received.append(Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace))
+    def _arrived(self, received: list[Received]) -> None:
         if self._loop is None:
             for early in received:
                 self._answer(early.to, Code.SERVICE_NOT_AVAILABLE, STARTING)
         else:
             self._admit(self._loop, received)
-        self._measures.rpc.handled()
 
     def _admit(self, loop: SingleWriterLoop[Input, Any], received: list[Received]) -> None:
         if self._spans is None:
@@ -404,10 +373,8 @@ class BrokerService:
                 self._spans.refused(item.to, Code.SYSTEM_BUSY, BUSY)
 
     def _answer(self, to: ReplyTo, code: int, remark: str) -> None:
-        if not to.oneway and self._server is not None:
-            head = encode_reply(to.correlation, code, remark, trace=to.trace or NO_TRACE)
-            self._server.send(to.peer, (head,))
-            self._measures.rpc.answered(to, code)
+        self._listening.carriers.reply(Reply(to, code, remark))
+        self._measures.rpc.answered(to, code)
 
     def _post(self, item: Input) -> None:
         if self._loop is not None:
@@ -416,16 +383,16 @@ class BrokerService:
     def _tick(self) -> Input:
         assert self._hands is not None
         self._hands.tick()
-        return Tick(self._clock.now_ms())
+        return Tick(self._clock.now_ms(), self._clock.monotonic_ms())
 
-    def _announce(self) -> None:
+    def _announce(self, number: int) -> None:
         if self._registration is not None:
-            self._registration.announce()
+            self._registration.announce(number)
+        else:
+            self._announced(number)
 
-    def _dial(self) -> str:
-        """What clients dial: the advertised host and the port that was bound."""
-        assert self._server is not None
-        return f"{self.settings.broker_ip}:{self._server.port}"
+    def _announced(self, number: int) -> None:
+        self._post(Announced(number))
 
     # -- pages --------------------------------------------------------------------------------
 

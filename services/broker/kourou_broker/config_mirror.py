@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kourou.engine.control import ControlState
+from kourou.engine.delays import Delays
 from kourou.engine.progress import Commits
 from kourou.errors import KourouError
 from kourou.model.group import GroupConfig
@@ -56,8 +57,10 @@ class ConfigMirror:
         self._troubled = False
         self._files = ConfigFiles(disk, paths)
         self._foreign = self._files.foreign_changes()
+        self._foreign_delays = self._files.delays_are_foreign()
         self._control: ControlState | None = None
         self._commits: Commits | None = None
+        self._delays: Delays | None = None
         self._dirty: dict[str, None] = {}
         self._wanted = asyncio.Event()
         self._ending = asyncio.Event()
@@ -72,6 +75,19 @@ class ConfigMirror:
     def everything(self) -> Tables:
         """Whatever stands there. Raises Corrupt for unreadable files."""
         return self._read([TOPICS, GROUPS, OFFSETS])
+
+    def delays(self, *, known: bool) -> Mapping[int, int]:
+        """What delayOffset.json adds to the log: another broker's progress, else nothing.
+
+        If the log has none (`known` False), the file is believed whoever wrote it: ours is never
+        ahead of the log. Raises Corrupt for an unreadable file.
+        """
+        if known and not self._foreign_delays:
+            return {}
+        loaded = self._files.load_delays()
+        if loaded is not None and loaded.note:
+            _log.warning("%s", loaded.note)
+        return {} if loaded is None else loaded.value
 
     def _read(self, names: list[str]) -> Tables:
         topics = self._files.load_topics() if TOPICS in names else None
@@ -88,14 +104,15 @@ class ConfigMirror:
 
     # -- following ----------------------------------------------------------------------------
 
-    def attach(self, control: ControlState, commits: Commits) -> None:
+    def attach(self, control: ControlState, commits: Commits, delays: Delays) -> None:
         """The state to mirror."""
         self._control = control
         self._commits = commits
+        self._delays = delays
 
     def start(self) -> None:
         """Write all tables once, then follow, on the running loop."""
-        self._dirty = dict.fromkeys(("topics", "groups", "offsets"))
+        self._dirty = dict.fromkeys(("topics", "groups", "offsets", "delays"))
         self._wanted.set()
         self._task = asyncio.create_task(self._follow())
 
@@ -112,6 +129,7 @@ class ConfigMirror:
         self._wanted.set()
         await self._task  # not cancelled: a thread may be writing older tables
         self._dirty["offsets"] = None  # commits move without a word
+        self._dirty["delays"] = None
         await self._write()
 
     async def _follow(self) -> None:
@@ -161,6 +179,10 @@ class ConfigMirror:
                     for group, topic, queues in self._commits.entries()
                 }
                 return lambda: files.save_offsets(offsets)
+            case "delays":
+                assert self._delays is not None
+                delayed = self._delays.safe_offsets()
+                return lambda: files.save_delays(delayed)
             case _:
                 return None  # settings: RocketMQ has no such file, ours are in the log
 

@@ -27,14 +27,12 @@ from kourou.engine.effects import (
     Effect,
     Flush,
     LogWarning,
-    Notify,
-    Reply,
+    Wake,
 )
-from kourou.engine.inputs import Buffer, Dispatched, Flushed, Input, SpaceChanged, StoreFailed
-from kourou.engine.peer import Peer
+from kourou.engine.inputs import Dispatched, Flushed, Input, SpaceChanged, StoreFailed, Tick
 from kourou.errors import DiskFull
 from kourou.model.limits import QUEUE_UNIT_BYTES
-from kourou.protocol.frames import NO_TRACE, Kind, encode_reply, encode_request
+from kourou.service.carrier import Carriers
 from kourou.store.flush_schedule import WRITE_OUT, FlushPolicy, FlushSchedule
 from kourou.store.store import Store
 from kourou_broker.measures import Measures
@@ -43,7 +41,6 @@ from kourou_broker.write_out_hands import WriteOutHands
 
 _log = logging.getLogger("kourou.broker")
 
-Transmit = Callable[[Peer, Sequence[Buffer]], bool]
 CHECKPOINT_RESTS = 9
 """A checkpoint rests so many times as long as it took: with 10,000 queues it takes seconds, and it
 shall not have more than a tenth of the disk ..."""
@@ -66,10 +63,10 @@ class Hands:
         log_flush: FlushPolicy,
         queue_flush: FlushPolicy,
         write_out: FlushPolicy = WRITE_OUT,
-        transmit: Transmit,
+        carriers: Carriers,
         post: Callable[[Input], None],
         config_changed: Callable[[str], None],
-        announce: Callable[[], None],
+        announce: Callable[[int], None],
         failed: Callable[[BaseException], None],
         events_projected: Callable[[], int | None] = lambda: None,
         measures: Measures | None = None,
@@ -77,7 +74,8 @@ class Hands:
         self._measures = measures or Measures()
         self._store = store
         self._clock = clock
-        self._transmit = transmit
+        self._reply = carriers.reply
+        self._carriers = carriers
         self._post = post
         self._config_changed = config_changed
         self._announce = announce
@@ -97,6 +95,7 @@ class Hands:
         self._dispatch_retry = False
         self._faulted = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waking: asyncio.TimerHandle | None = None
         self._write_out: WriteOutHands | None = None
         policies = [log_flush, queue_flush]
         if store.staged:
@@ -127,12 +126,12 @@ class Hands:
         return {
             Append: self._append,
             Flush: self._flush,
-            Reply: self._reply,
-            Notify: self._notify,
+            **self._carriers.performers(),
             ConfigChanged: lambda effect: self._config_changed(effect.table),
             DropTopic: self._drop_topic,
-            Announce: lambda _effect: self._announce(),
+            Announce: lambda effect: self._announce(effect.number),
             LogWarning: lambda effect: _log.warning("%s", effect.text),
+            Wake: self._wake,
             **self._retention.performers(),
         }
 
@@ -262,6 +261,17 @@ class Hands:
             self._allocate()
         self._retention.tick()
 
+    def _wake(self, effect: Wake) -> None:
+        """Something is due before the next tick."""
+        if self._waking is not None:
+            self._waking.cancel()
+        self._waking = asyncio.get_running_loop().call_later(effect.after_ms / 1_000, self._woken)
+
+    def _woken(self) -> None:
+        self._waking = None
+        if not self._faulted:
+            self._post(Tick(self._clock.now_ms(), self._clock.monotonic_ms()))
+
     def _space_freed(self) -> None:
         """Old segments are gone: perhaps there is room for a new one now."""
         if self._store.space_wanted:
@@ -308,6 +318,8 @@ class Hands:
     async def settle(self) -> None:
         """Wait for the threads; nothing new is started."""
         self._faulted = True
+        if self._waking is not None:
+            self._waking.cancel()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         self._flusher.shutdown(wait=True)
@@ -315,22 +327,6 @@ class Hands:
         if self._write_out is not None:
             self._write_out.close()
         self._retention.close()
-
-    # -- answers ------------------------------------------------------------------------------
-
-    def _reply(self, effect: Reply) -> None:
-        to = effect.to
-        if to.oneway:
-            return
-        trace = to.trace or NO_TRACE
-        head = encode_reply(to.correlation, effect.code, effect.remark, effect.header, trace)
-        self._transmit(to.peer, (head, *effect.body))
-
-    def _notify(self, effect: Notify) -> None:
-        head = encode_request(
-            effect.request, correlation=0, deadline_ms=0, trace=NO_TRACE, kind=Kind.NOTIFY
-        )
-        self._transmit(effect.peer, (head, *effect.body))
 
 
 def tick_ms_of(policies: Sequence[FlushPolicy]) -> int:

@@ -17,17 +17,22 @@ from enum import StrEnum
 
 from kourou.client.discovery import zmq_endpoint
 from kourou.errors import ConfigError
-from kourou.service.process_keys import ProcessKeys
+from kourou.service.remoting_carrier import VIP
+from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.setting import SAME, setting
+from kourou.transport.zmq_socket import split_address
 from kourou_broker.address_server import list_url
+from kourou_broker.registration import REMOTING
 
 ZMQ_PORT_SHIFT = 10_000
 FIRST_PORT = 10_911
+VIP_PORT_SHIFT = -2
 PORT_STEP = 20
 FIRST_ADMIN_PORT = 18_081
 
 _DOMAIN = r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
+_CARRIERS = ("zmq", "tcp")
 
 
 class BrokerRole(StrEnum):
@@ -44,7 +49,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkKeys(ProcessKeys):
+class NetworkKeys(RemotingKeys):
     """Identity and addresses."""
 
     broker_cluster_name: str = setting(
@@ -97,7 +102,8 @@ class NetworkKeys(ProcessKeys):
     namesrv_addr: str | None = setting(
         None,
         "namesrvAddr",
-        "Name servers, host:port;host:port; port 9876 means ZeroMQ on 19876",
+        "Name servers, host:port;host:port; port 9876 means ZeroMQ on 19876; "
+        "remoting://host:9876 is a name server of RocketMQ's own",
         seed=SAME,
         rocketmq=SAME,
         environment="NAMESRV_ADDR",
@@ -167,7 +173,8 @@ class NetworkKeys(ProcessKeys):
     advertised_listeners: str | None = setting(
         None,
         "advertisedListeners",
-        "Addresses by listener, name=host:port;name=host:port; empty is internal=brokerIP1:port",
+        "What name servers answer by listener: name=host:port for Kourou's clients, "
+        "tcp:name=host:port for RocketMQ's; empty is brokerIP1 and the port for both",
     )
     trace_otlp_endpoint: str | None = setting(
         None,
@@ -212,9 +219,16 @@ class NetworkKeys(ProcessKeys):
                 hint="set brokerIP1 to an IPv4 address; clients may dial another one, which goes "
                 "into advertisedListeners",
             )
-        self.listeners("")
+        self.check_remoting()
+        self.listeners({"zmq": "", "tcp": ""})
         self.zmq_bind_address  # noqa: B018 - raises if a port does not fit
-        self.name_server_endpoints  # noqa: B018 - raises for what is no address
+        endpoints = self.name_server_endpoints
+        if not self.tcp_enabled and any(each.startswith(REMOTING) for each in endpoints):
+            raise ConfigError(
+                "a name server of RocketMQ's own tells RocketMQ's clients of this broker, and "
+                "tcpEnable=false",
+                hint="take tcpEnable=false away, or that name server",
+            )
         if self.fetch_namesrv_addr and not self.name_server_addresses and not self.address_server:
             raise ConfigError(
                 "fetchNamesrvAddrByAddressServer=true, and nothing says which server that is",
@@ -236,9 +250,15 @@ class NetworkKeys(ProcessKeys):
 
     @property
     def name_server_endpoints(self) -> tuple[str, ...]:
-        """`host:port` of each name server's ZeroMQ listener; ConfigError for what is no address."""
+        """What to dial of each name server; ConfigError for what is no address.
+
+        `host:port` of its ZeroMQ listener, or `remoting://host:port` as it was written.
+        """
         return tuple(
-            zmq_endpoint(address).removeprefix("tcp://") for address in self.name_server_addresses
+            _remoting_endpoint(address)
+            if address.startswith(REMOTING)
+            else zmq_endpoint(address).removeprefix("tcp://")
+            for address in self.name_server_addresses
         )
 
     @property
@@ -249,6 +269,10 @@ class NetworkKeys(ProcessKeys):
             port = self.listen_port + ZMQ_PORT_SHIFT if self.listen_port else 0
         if port > 65_535:
             raise ConfigError(f"listenPort={self.listen_port} is too high for zmqPort to follow it")
+        return self.zmq_address(port)
+
+    def zmq_address(self, port: int) -> str:
+        """`host:port` to bind for Kourou's clients, on that port."""
         host = self.bind_address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -261,24 +285,51 @@ class NetworkKeys(ProcessKeys):
             return self.bind_address
         return _local_address()
 
-    def store_port(self, zmq_port: int) -> int:
-        """The port in stored records and message ids: RocketMQ's P, as far as it is known."""
-        return self.listen_port or (
-            zmq_port - ZMQ_PORT_SHIFT if zmq_port > ZMQ_PORT_SHIFT else zmq_port
+    def store_port(self, zmq_port: int, tcp_port: int | None) -> int:
+        """The port in stored records and message ids, which RocketMQ's tools dial: P.
+
+        With `listenPort=0` it is the TCP port that was bound; without TCP nobody dials it.
+        """
+        return (
+            self.listen_port
+            or tcp_port
+            or (zmq_port - ZMQ_PORT_SHIFT if zmq_port > ZMQ_PORT_SHIFT else zmq_port)
         )
 
-    def listeners(self, dial: str) -> Mapping[str, str]:
-        """What the name server is told: `zmq:<listener>` -> the address to dial."""
-        found = {"zmq:internal": dial}
+    @property
+    def tcp_listeners(self) -> Mapping[str, str]:
+        """Listener name -> `host:port` to bind for RocketMQ's clients; empty if they are off."""
+        if not self.tcp_enabled:
+            return {}
+        found = {"internal": self.tcp_address(self.listen_port)}
+        if self.listen_port > -VIP_PORT_SHIFT:
+            found[VIP] = self.tcp_address(self.listen_port + VIP_PORT_SHIFT)
+        return found
+
+    def listeners(self, dial: Mapping[str, str]) -> Mapping[str, str]:
+        """What the name server is told: `carrier:listener` -> the address to dial.
+
+        `dial` has the address of each carrier that listens.
+        """
+        found = {f"{carrier}:internal": address for carrier, address in dial.items()}
         for entry in (self.advertised_listeners or "").split(";"):
             if not entry.strip():
                 continue
             name, equals, address = entry.strip().partition("=")
-            if not equals or not _NAME.fullmatch(name) or not _is_address(address):
+            carrier, colon, rest = name.partition(":")
+            carrier, listener = (carrier, rest) if colon else ("zmq", name)
+            if (
+                not equals
+                or carrier not in _CARRIERS
+                or not _NAME.fullmatch(listener)
+                or not _is_address(address)
+            ):
                 raise ConfigError(
-                    f"advertisedListeners: {entry.strip()!r} is refused", hint="name=host:port"
+                    f"advertisedListeners: {entry.strip()!r} is refused",
+                    hint="name=host:port or tcp:name=host:port",
                 )
-            found[f"zmq:{name}"] = address
+            if carrier in dial:
+                found[f"{carrier}:{listener}"] = address
         return found
 
     @property
@@ -303,6 +354,11 @@ def _is_ip(text: str) -> bool:
 def _fits_records(text: str) -> bool:
     address = ipaddress.ip_address(text)
     return address.version == 4 or address.is_unspecified  # then it is that of the route
+
+
+def _remoting_endpoint(address: str) -> str:
+    split_address(address.removeprefix(REMOTING))
+    return address
 
 
 def _is_address(text: str) -> bool:

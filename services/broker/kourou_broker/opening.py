@@ -13,8 +13,10 @@ State: none; it makes the parts that hold it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kourou.engine.delay_progress import PROGRESS_LANE
 from kourou.engine.topics import TopicRules
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
 from kourou.eventstore.database import Database, sqlite_url, with_password
@@ -36,7 +38,10 @@ MOVE_AWAY = "move it away and start again: it is made anew from the log"
 
 @dataclass(frozen=True, slots=True)
 class OpenStore:
-    """What was found. `trouble` says why the event store cannot be reached now, if so."""
+    """What was found. `trouble` says why the event store cannot be reached now, if so.
+
+    `delays` is what another broker delivered of each delay level: level -> next offset.
+    """
 
     store: Store
     mirror: ConfigMirror
@@ -44,6 +49,7 @@ class OpenStore:
     trouble: str
     rules: TopicRules
     booted: Booted
+    delays: Mapping[int, int]
 
     def close(self) -> None:
         """Give everything back."""
@@ -78,12 +84,13 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
         mirror, rules = ConfigMirror(disk, store.paths), rules_of(settings)
         # One that is out of reach is not asked a second time; the projector goes on asking.
         booted = boot_control(store, None if trouble else events, mirror, rules)
+        delays = mirror.delays(known=store.queue_range(*PROGRESS_LANE) is not None)
     except BaseException:
         if events is not None:
             events.close()
         store.close()
         raise
-    return OpenStore(store, mirror, events, trouble, rules, booted)
+    return OpenStore(store, mirror, events, trouble, rules, booted, delays)
 
 
 def _event_store(settings: BrokerSettings, paths: StorePaths) -> EventStore:

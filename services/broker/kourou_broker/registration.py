@@ -21,12 +21,17 @@ from kourou.model.permission import Permission
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import RegisterBroker, UnregisterBroker
+from kourou.protocol.remoting import Language
+from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 
 _log = logging.getLogger("kourou.broker")
 
 CONNECT_WAIT_MS = 3_000
 LEAVE_TIMEOUT_MS = 1_000
+REMOTING = "remoting://"
+"""What the address of a RocketMQ name server begins with, which speaks TCP frames only."""
+
 RETRY_S = 1.0
 """After a failed registration: name server and broker are often started together."""
 
@@ -65,19 +70,25 @@ def told_topics(control: ControlState, permission: int) -> tuple[list[TopicConfi
 
 @dataclass(slots=True, eq=False)
 class _NameServer:
-    """One of them. `wanted` is set when it shall be told at once."""
+    """One of them. `wanted` is set when it shall be told at once.
+
+    `told` is the number of the newest announcement that it knows.
+    """
 
     address: str
-    connection: ZmqConnection
+    connection: ZmqConnection | RemotingConnection
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     registered: bool = False
+    told: int = 0
 
 
 class Registration:
     """Registers with all name servers of a list; `follow` gives it another list.
 
-    Addresses are `host:port` of ZeroMQ listeners.
+    Addresses are `host:port` of ZeroMQ listeners, or `remoting://host:port` of RocketMQ's own name
+    servers; those hear of no listeners but the one in `broker_addr`. `announced` is told the number
+    of an announcement when every name server knows it that can be reached.
     """
 
     def __init__(
@@ -88,7 +99,10 @@ class Registration:
         *,
         period_ms: int,
         timeout_ms: int,
+        announced: Callable[[int], None] = lambda number: None,
     ) -> None:
+        self._announced = announced
+        self._number = self._known_number = 0
         self._first_addresses = addresses
         self._identity = identity
         self._topics = topics
@@ -114,16 +128,29 @@ class Registration:
             task = asyncio.create_task(self._leave(server))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
+        self._tell()
         for address in addresses:
             if address not in self._servers:
-                connection = ZmqConnection(address, connect_wait_ms=CONNECT_WAIT_MS)
-                server = self._servers[address] = _NameServer(address, connection)
+                server = self._servers[address] = _NameServer(address, _dial(address))
                 server.task = asyncio.create_task(self._keep_registered(server))
 
-    def announce(self) -> None:
-        """Topics changed: register now. Announcements of one turn travel together."""
+    def announce(self, number: int) -> None:
+        """Topics changed: register now. Announcements of one turn travel together.
+
+        They are numbered, upwards; 0 is one of which nobody wants to hear that it is known.
+        """
+        self._number = max(self._number, number)
         for server in self._servers.values():
             server.wanted.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Pass on what is known everywhere by now."""
+        told = [server.told for server in self._servers.values() if server.registered]
+        number = min(told, default=self._number)
+        if number > self._known_number:
+            self._known_number = number
+            self._announced(number)
 
     async def first(self, timeout_s: float) -> None:
         """Wait until some name server of the list knows this broker, or the time is up."""
@@ -160,6 +187,7 @@ class Registration:
 
     async def _register(self, server: _NameServer) -> bool:
         me = self._identity
+        number = self._number
         topics, version = self._topics()
         request = RegisterBroker(
             broker_name=me.broker_name,
@@ -178,6 +206,8 @@ class Registration:
             self._note(server, done=False, why=str(error))
             return False
         done = reply.code == Code.SUCCESS
+        if done:
+            server.told = number
         self._note(server, done=done, why=reply.remark)
         return done
 
@@ -189,6 +219,7 @@ class Registration:
         server.registered = done
         if done:
             self._known.set()
+        self._tell()
 
     async def _leave(self, server: _NameServer) -> None:
         """Stop registering there, and say so if it knows this broker."""
@@ -209,3 +240,11 @@ class Registration:
             _log.warning("could not leave the name server %s: %s", server.address, error)
         finally:
             server.connection.close()
+
+
+def _dial(address: str) -> ZmqConnection | RemotingConnection:
+    if address.startswith(REMOTING):
+        return RemotingConnection(
+            address.removeprefix(REMOTING), connect_wait_ms=CONNECT_WAIT_MS, language=Language.JAVA
+        )
+    return ZmqConnection(address, connect_wait_ms=CONNECT_WAIT_MS)

@@ -15,13 +15,13 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from kourou.engine.effects import Reply
 from kourou.engine.inputs import ReplyTo
 from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.table import REQUESTS
+from kourou.service.carrier import TimedReplyTo, Watch
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 from kourou.telemetry.metrics import NS_PER_MS, Histogram, Labels
 
@@ -31,22 +31,14 @@ _SUM = len(_BOUNDS_NS) + 1
 
 _UNKNOWN = 0
 _PULL = PullMessage.code
-_PROTOCOLS = {"tcp": "remoting"}
+PROTOCOLS = {"tcp": "remoting"}
 """RocketMQ's word for its own protocol; a carrier that it does not have keeps ours."""
 
 _Key = tuple[str, int, int, bool]
 """Carrier, request code, response code, and whether it was held."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedReplyTo(ReplyTo):
-    """Where an answer goes, to which request, and when that arrived (monotonic, nanoseconds)."""
-
-    request_code: int = 0
-    arrived_ns: int = 0
-
-
-class RpcLatency:
+class RpcLatency(Watch):
     """Counts answered requests. One thread; `now_ns` is monotonic."""
 
     __slots__ = ("_burst_ns", "_now_ns", "_rows")
@@ -67,7 +59,7 @@ class RpcLatency:
 
     def answered(self, to: ReplyTo, code: int) -> None:
         """A request was answered with this code; who wants no answer is not counted."""
-        if type(to) is not TimedReplyTo or to.oneway:
+        if not isinstance(to, TimedReplyTo) or to.oneway:
             return
         arrived_ns, request = to.arrived_ns, to.request_code
         key = (to.peer.carrier, request, code, request == _PULL and arrived_ns != self._burst_ns)
@@ -96,7 +88,7 @@ class RpcLatency:
         """Each row with its labels."""
         for (carrier, request, response, held), row in self._rows.items():
             labels = {
-                "protocol_type": _PROTOCOLS.get(carrier, carrier),
+                "protocol_type": PROTOCOLS.get(carrier, carrier),
                 "request_code": _request_name(request),
                 "response_code": _response_name(response),
                 "is_long_polling": "true" if held else "false",

@@ -8,11 +8,10 @@ State: none.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from kourou.errors import ConfigError
 from kourou.model import limits
+from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
 from kourou.service.setting import SAME, setting
 
 HOUR_MS = 3_600_000
@@ -121,6 +120,42 @@ class TrafficKeys:
         "Refuse transactional messages",
         dynamic=True,
         seed=SAME,
+        rocketmq=SAME,
+    )
+    store_replies: bool = setting(
+        True,
+        "storeReplyMessageEnable",
+        "Store replies of request-reply messaging, beside handing them over",
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    transaction_timeout_ms: int = setting(
+        6_000,
+        "transactionTimeOut",
+        "How long a half message stays unresolved before its producers are asked",
+        unit="ms",
+        low=1,
+        high=24 * HOUR_MS,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    transaction_check_max: int = setting(
+        15,
+        "transactionCheckMax",
+        "How often they are asked, then the half message is given up",
+        low=1,
+        high=1_000_000,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    transaction_check_interval_ms: int = setting(
+        60_000,
+        "transactionCheckInterval",
+        "How often half messages are looked through",
+        unit="ms",
+        low=1,
+        high=24 * HOUR_MS,
+        dynamic=True,
         rocketmq=SAME,
     )
     deduplicate_retried_sends: bool = setting(
@@ -248,12 +283,12 @@ class TrafficKeys:
         True,
         "enablePropertyFilter",
         "Allow filters in SQL92 over message properties",
+        dynamic=True,
         seed="false",
         rocketmq="false",
-        without_effect=True,
     )
     message_delay_level: str = setting(
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        DELAY_LEVELS,
         "messageDelayLevel",
         "The delays of levels 1, 2, 3 and so on; units s, m, h, d",
         seed=SAME,
@@ -263,12 +298,4 @@ class TrafficKeys:
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """The delays of messageDelayLevel; the first is level 1's."""
-        units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-        delays = []
-        for text in self.message_delay_level.split():
-            if not re.fullmatch(r"[0-9]{1,6}[smhd]", text):
-                raise ConfigError(f"messageDelayLevel: {text!r} is refused", hint="for example 30s")
-            delays.append(int(text[:-1]) * units[text[-1]])
-        if not delays:
-            raise ConfigError("messageDelayLevel has no level")
-        return tuple(delays)
+        return parse_delay_levels(self.message_delay_level)

@@ -22,9 +22,11 @@ from kourou.engine.stream import WrittenMeanwhile
 from kourou.errors import KourouError
 from kourou.protocol.request import Answerer
 from kourou.service.admin_http import AdminHttp, AdminPages
+from kourou.service.carrier import Carriers, Ears
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
+from kourou.service.remoting_carrier import RemotingCarrier
 from kourou.service.rocketmq_keys import NAMESRV_KEYS
 from kourou.service.settings import render, setting_specs
 from kourou.service.zmq_carrier import ZmqCarrier
@@ -49,13 +51,20 @@ class NamesrvService:
         self._text = render(settings, explained=False)
         self._kv = KeyValueStore(settings.kv_config_path, settings.event_store_url, self._clock)
         self._writer = ThreadPoolExecutor(1, "kourou-kv")  # writes are done in their order
-        self._carrier = ZmqCarrier(
-            Answerer.NAMESRV,
+        ears = Ears(
             lambda received: self._loop.offer_all(received),
             lambda peer: self._loop.post(Disconnected(peer)),
-            self._clock,
-            insecure_network=settings.insecure_network,
         )
+        insecure = settings.insecure_network
+        self._zmq = ZmqCarrier(Answerer.NAMESRV, ears, self._clock, insecure_network=insecure)
+        self._remoting = RemotingCarrier(
+            Answerer.NAMESRV,
+            ears,
+            self._clock,
+            insecure_network=insecure,
+            idle_ms=settings.idle_seconds * 1_000,
+        )
+        self._carriers = Carriers(self._zmq, self._remoting)
         self._loop: SingleWriterLoop[Input, Effect]
         self._listening: dict[str, str]
         self._admin: AdminHttp | None = None
@@ -67,17 +76,18 @@ class NamesrvService:
             host, port = self._settings.admin_host, self._settings.admin_port
             self._admin = AdminHttp(host, port, self._pages())
             await self._admin.start()
-        self._listening = self._carrier.listen(self._settings.listeners())
+        self._listening = self._zmq.listen(self._settings.listeners())
+        self._listening |= self._remoting.listen(self._settings.tcp_listeners)
         if self._admin is not None:
             self._listening["admin"] = f"http://{self._admin.address}"
         registry = SettingsRegistry(setting_specs(self._settings))
         self._core = NamesrvCore(self._settings, self._kv.load(), registry, self._text)
         self._loop = SingleWriterLoop(
             self._core,
-            {Reply: self._carrier.reply, RecordKeyValues: self._record},
+            {Reply: self._carriers.reply, RecordKeyValues: self._record},
             self._clock,
             on_failure=fail,
-            refuse=self._carrier.refuse,
+            refuse=self._carriers.refuse,
         )
 
     async def serve(self) -> Mapping[str, str]:
@@ -89,7 +99,7 @@ class NamesrvService:
     async def drain(self) -> None:
         """Take nothing new; a write under way is finished and answered."""
         self._ready = False
-        self._carrier.pause()
+        self._carriers.pause()
         await asyncio.get_running_loop().run_in_executor(self._writer, str)  # after those before
 
     async def stop(self) -> None:
@@ -98,7 +108,7 @@ class NamesrvService:
             await self._admin.stop()
         self._kv.close()
         self._writer.shutdown()
-        self._carrier.close()
+        self._carriers.close()
 
     def _record(self, effect: RecordKeyValues) -> None:
         self._writer.submit(self._record_in_thread, effect)
@@ -130,7 +140,7 @@ class NamesrvService:
             "brokers": [asdict(identity) for identity in self._core.routes.members()],
             "topics": len(self._core.routes.topics()),
             "loop": self._loop.statistics(),
-            "zmq": {name: asdict(each) for name, each in self._carrier.statistics().items()},
+            **self._carriers.statistics(),
         }
 
     def _metrics(self) -> bytes:
@@ -143,7 +153,7 @@ class NamesrvService:
                 Family.gauge("kourou_namesrv_brokers", samples=brokers),
                 Family.gauge("kourou_namesrv_topics", samples=[(base, len(routes.topics()))]),
                 Family.counter("kourou_namesrv_expired_brokers_total", samples=expired),
-                *self._carrier.families(base),
+                *self._carriers.families(base),
             ]
         )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import ConfigError
-from kourou.service.process_keys import ProcessKeys
+from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.setting import SAME, setting
 from kourou.transport.zmq_socket import split_address
 
@@ -21,7 +21,7 @@ ZMQ_PORT_SHIFT = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamesrvSettings(ProcessKeys):
+class NamesrvSettings(RemotingKeys):
     """All keys of `namesrv.conf`."""
 
     listen_port: int = setting(
@@ -40,6 +40,11 @@ class NamesrvSettings(ProcessKeys):
         None,
         "zmqListeners",
         "Named listeners, name=host:port;name=host:port; empty is internal=bindAddress:zmqPort",
+    )
+    tcp_named_listeners: str | None = setting(
+        None,
+        "tcpListeners",
+        "The same for RocketMQ's brokers and clients; empty is internal=bindAddress:listenPort",
     )
     kv_config_path: Path = setting(
         lambda: Path.home() / "namesrv" / "kvConfig.json",
@@ -80,7 +85,9 @@ class NamesrvSettings(ProcessKeys):
     def __post_init__(self) -> None:
         """Refuse what no single key can tell is wrong."""
         self.check_process()
+        self.check_remoting()
         self.listeners()
+        self.tcp_listeners  # noqa: B018 - raises for what is no address
 
     def listeners(self) -> Mapping[str, str]:
         """Listener name -> `host:port` to bind."""
@@ -92,14 +99,16 @@ class NamesrvSettings(ProcessKeys):
                 raise ConfigError(f"listenPort={self.listen_port} is too high; give zmqPort")
             v6 = ":" in self.bind_address
             return {"internal": f"{f'[{self.bind_address}]' if v6 else self.bind_address}:{port}"}
-        found: dict[str, str] = {}
-        for entry in self.zmq_listeners.split(";"):
-            name, equals, address = entry.strip().partition("=")
-            if not equals or not name.isidentifier() or name in found:
-                raise ConfigError(f"zmqListeners: {entry!r} is refused", hint="name=host:port")
-            split_address(address)
-            found[name] = address
-        return found
+        return _named("zmqListeners", self.zmq_listeners)
+
+    @property
+    def tcp_listeners(self) -> Mapping[str, str]:
+        """The same for RocketMQ's TCP frames; empty if they are off."""
+        if not self.tcp_enabled:
+            return {}
+        if not self.tcp_named_listeners:
+            return {"internal": self.tcp_address(self.listen_port)}
+        return _named("tcpListeners", self.tcp_named_listeners)
 
     @property
     def admin_port(self) -> int:
@@ -107,3 +116,14 @@ class NamesrvSettings(ProcessKeys):
         if self.admin_port_wanted is not None:
             return self.admin_port_wanted
         return 18_080 if self.listen_port else 0
+
+
+def _named(key: str, text: str) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for entry in text.split(";"):
+        name, equals, address = entry.strip().partition("=")
+        if not equals or not name.isidentifier() or name in found:
+            raise ConfigError(f"{key}: {entry!r} is refused", hint="name=host:port")
+        split_address(address)
+        found[name] = address
+    return found

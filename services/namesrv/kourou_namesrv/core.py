@@ -28,6 +28,8 @@ from kourou_namesrv.routes import UNIT, UNIT_SUBSCRIPTION, Identity, Routes
 _log = logging.getLogger("kourou.namesrv")
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+STRICT_ROUTES_SINCE = 401
+"""The version (4.9.4) from which on RocketMQ's name server quotes broker ids in routes."""
 
 
 Input = Received | Disconnected | Tick | KeyValuesWritten
@@ -125,7 +127,9 @@ class NamesrvCore:
     def _register(self, received: Received, it: ask.RegisterBroker) -> Answer:
         body = _body(received)
         bodies.check_body_checksum(body, it.body_crc32)
-        registration = bodies.decode_registration(body, compressed=it.compressed)
+        registration = bodies.decode_registration(
+            body, compressed=it.compressed, sender_version=received.to.version or None
+        )
         identity = Identity(
             it.cluster_name,
             it.broker_name,
@@ -170,7 +174,9 @@ class NamesrvCore:
         if self._settings.order_messages:
             order = self.key_values.get(ORDER_TOPIC_CONFIG, it.topic)
         route = self.routes.route(it.topic, received.to.peer, order)
-        return None, bodies.encode_topic_route(route)
+        # Older clients get what they have always got: some take these texts apart by hand.
+        strict = it.accept_standard_json_only or received.to.version >= STRICT_ROUTES_SINCE
+        return None, bodies.encode_topic_route(route, strict=bool(strict))
 
     def _cluster_info(self, received: Received, _: ask.GetBrokerClusterInfo) -> Answer:
         return None, bodies.encode_cluster_info(self.routes.cluster_info(received.to.peer))

@@ -39,7 +39,13 @@ class Site:
         settings = replace(small_settings(Path("/store"), segment_size_bytes=64 * 1024), **changes)
         self.store = Store.open(settings, self.disk)
 
-    def desks(self, *, sync_flush: bool = False, figures: Callable[[], Mapping[str, str]] = dict):
+    def desks(
+        self,
+        *,
+        sync_flush: bool = False,
+        figures: Callable[[], Mapping[str, str]] = dict,
+        delays: Mapping[int, int] | None = None,
+    ):
         """The desks of a broker on this store."""
         store = self.store
         return Desks(
@@ -60,6 +66,7 @@ class Site:
                 sync_flush=sync_flush,
                 flush_timeout_ms=5_000,
                 figures=figures,
+                delays=delays or {},
             )
         )
 

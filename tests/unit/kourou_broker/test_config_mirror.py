@@ -13,13 +13,14 @@ from kourou.errors import Corrupt
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.lenient_json import loads
-from kourou.store.config_files import OFFSETS, TOPICS
+from kourou.store.config_files import DELAYS, OFFSETS, TOPICS
 from kourou_broker.config_mirror import ConfigMirror
 
 
 def mirror(site) -> ConfigMirror:
     made = ConfigMirror(site.disk, site.store.paths, retry_s=0.001)
-    made.attach(site.control, site.desks().commits)
+    desks = site.desks()
+    made.attach(site.control, desks.commits, desks.delays)
     return made
 
 
@@ -65,7 +66,7 @@ async def test_a_stop_writes_commits_that_no_event_has_yet(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 4, 4)), GroupPut(GroupConfig("g")))
     commits = site.desks().commits
     one = ConfigMirror(site.disk, site.store.paths)
-    one.attach(site.control, commits)
+    one.attach(site.control, commits, site.desks().delays)
     one.start()
     commits.commit("g", "orders", 2, 9)
     await one.stop()
@@ -128,3 +129,23 @@ async def test_a_missing_file_changes_nothing_and_a_damaged_one_stops_the_start(
     write(site, TOPICS, b"{")
     with pytest.raises(Corrupt, match=r"topics\.json"):
         mirror(site).foreign()
+
+
+@pytest.mark.feature("F061")
+async def test_the_progress_of_the_delay_levels_is_mirrored_and_another_s_believed(site) -> None:
+    one = mirror(site)
+    one.start()
+    await one.stop()
+    assert read(site, DELAYS) == {"offsetTable": {}}
+    write(site, DELAYS, b'{"offsetTable":{1:7,3:2}}')
+    again = ConfigMirror(site.disk, site.store.paths)
+    assert again.delays(known=True) == {1: 7, 3: 2}
+    desks = site.desks(delays={1: 7})
+    again.attach(site.control, desks.commits, desks.delays)
+    again.start()
+    await again.stop()
+    third = ConfigMirror(site.disk, site.store.paths)
+    assert third.delays(known=True) == {}  # it is ours now
+    assert third.delays(known=False) == {}
+    write(site, DELAYS, b'{"offsetTable":{"x":1}}')
+    assert ConfigMirror(site.disk, site.store.paths).delays(known=False) == {1: 7, 3: 2}  # .bak

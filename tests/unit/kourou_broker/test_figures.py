@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kourou.engine.events import TopicPut
 from kourou.model.topic import TopicConfig
-from kourou.transport.zmq_server import ZmqServer
+from kourou.service.carrier import Carriers
 from kourou_broker.figures import Figures
 
 
 def figures(site) -> Figures:
     made = Figures(site.store, site.clock)
     desks = site.desks()
-    made.attach(desks, ZmqServer("127.0.0.1:0", lambda _frames: None, lambda _peer: None))
+    made.attach(desks, Carriers())
     for size in (50, 150, 100):
         desks.traffic.taken("orders", size)
     desks.traffic.out("orders", "g", 2, 200)
@@ -31,12 +31,25 @@ def test_the_runtime_table_has_texts_only_and_counts(site) -> None:
     assert 0 <= float(table["commitLogDiskRatio"]) <= 1
 
 
+def test_the_runtime_table_has_what_rocketmqs_list_of_a_cluster_reads(site) -> None:
+    table = figures(site).table()
+    assert [float(rate) for rate in table["putTps"].split()] == [0, 0, 0]
+    for what in ("Transfered", "Found", "Miss", "Total"):
+        assert [float(rate) for rate in table[f"get{what}Tps"].split()] == [0, 0, 0]
+    for what in ("msgPutTotal", "msgGetTotal"):
+        for day in ("YesterdayMorning", "TodayMorning"):
+            assert table[f"{what}{day}"] == "0"
+    assert table["commitLogDirCapacity"].startswith("Total : ")
+    for pool in ("send", "pull", "query"):
+        assert table[f"{pool}ThreadPoolQueueSize"] == "0"
+        assert table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] == "0"
+
+
 def test_statistics_are_those_of_the_parts(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 1, 1)))
     told = figures(site).statistics()
     assert told["topics"] == 1
     assert told["store"]["log"]["end"] == site.store.end
-    assert told["zmq"]["peers"] == 0
     assert told["replies_owed"] == 0
 
 

@@ -11,30 +11,34 @@ import pytest
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import (
     Announce,
+    AskClient,
     ConfigChanged,
     DropTopic,
     Flush,
     LogWarning,
     Notify,
     Reply,
+    Wake,
 )
 from kourou.engine.inputs import (
+    Announced,
     Dispatched,
     Flushed,
     Received,
     ReplyTo,
     SpaceChanged,
     StoreFailed,
+    Tick,
 )
 from kourou.engine.peer import Peer
 from kourou.errors import Code, StoreFaulted
-from kourou.protocol.frames import NO_TRACE, Kind, decode_frame
 from kourou.protocol.messages.membership import NotifyConsumerIdsChanged
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.flush_schedule import WOKEN_PAUSE_MS, FlushPolicy
+from kourou.testing.kept_carriers import KeptCarriers
 from kourou_broker.hands import SPACE_RETRY_MS, Hands
 
 PEER = Peer(1, "local", ("127.0.0.1", 4))
@@ -48,7 +52,7 @@ class Rig:
     def __init__(self, site, *, log_flush=RARELY, queue_flush=RARELY, sync_flush=False) -> None:
         self.site = site
         self.posted: list[Any] = []
-        self.sent: list[tuple[Peer, list[bytes]]] = []
+        self.carriers = KeptCarriers()
         self.failures: list[BaseException] = []
         self.changed: list[str] = []
         self.announced = 0
@@ -58,7 +62,7 @@ class Rig:
             site.clock,
             log_flush=log_flush,
             queue_flush=queue_flush,
-            transmit=self._transmit,
+            carriers=self.carriers,
             post=self._post,
             config_changed=self.changed.append,
             announce=self._announce,
@@ -80,12 +84,10 @@ class Rig:
         if self.loop is not None:
             self.loop.post(item)
 
-    def _transmit(self, peer, parts) -> bool:
-        self.sent.append((peer, [bytes(part) for part in parts]))
-        return True
-
-    def _announce(self) -> None:
-        self.announced += 1
+    def _announce(self, number: int) -> None:
+        self.announced += number
+        if number:
+            self._post(Announced(number))
 
     def _fail(self, error) -> None:
         self.failures.append(error)
@@ -147,8 +149,7 @@ def received(correlation: int) -> Received:
 
 
 def codes(rig: Rig) -> dict[int, int]:
-    frames = [decode_frame(parts) for _, parts in rig.sent]
-    return {frame.correlation: frame.code for frame in frames}
+    return {reply.to.correlation: reply.code for reply in rig.carriers.replies}
 
 
 def make_topic(rig: Rig) -> None:
@@ -166,6 +167,20 @@ async def test_appends_of_one_turn_are_projected_once_behind_them(rig) -> None:
     (grown,) = one.seen(Dispatched)
     assert grown.queues[-1] == ("orders", 0, 3)
     assert one.site.store.dispatch_behind_bytes == 0
+
+
+async def test_the_core_is_woken_when_something_is_due_before_the_next_tick(rig) -> None:
+    one = rig()
+    one.do(Wake(3_600_000))
+    one.do(Wake(0))  # a later one counts
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    (tick,) = one.seen(Tick)
+    assert tick == Tick(one.site.clock.now_ms(), one.site.clock.monotonic_ms())
+    one.do(Wake(0))
+    await one.hands.settle()
+    await asyncio.sleep(0)
+    assert len(one.seen(Tick)) == 1
 
 
 @pytest.mark.feature("F094", "F095")
@@ -267,7 +282,7 @@ async def test_a_write_that_fails_leaves_no_answer_behind(rig, monkeypatch) -> N
 
     monkeypatch.setattr(one.site.store, "append", append)
     one.loop.offer_all([received(1)])
-    assert one.sent == []
+    assert one.carriers.replies == []
     assert not one.loop.running
     assert len(one.failures) == 1
 
@@ -393,34 +408,21 @@ async def test_the_other_effects_go_where_they_belong(rig, caplog) -> None:
     one = rig()
     to = ReplyTo(PEER, 7)
     notice = NotifyConsumerIdsChanged(consumer_group="g")
+    question = AskClient(3, PEER, notice, (), 1_000)
     one.do(
         Reply(to, Code.SYSTEM_ERROR, "no", None, (b"a", b"b")),
-        Reply(ReplyTo(PEER, 8, oneway=True)),
         Notify(PEER, notice),
+        question,
         ConfigChanged("topics"),
-        Announce(),
+        Announce(1),
         LogWarning("look at this"),
     )
-    (_, answer), (_, told) = one.sent
-    frame = decode_frame(answer)
-    assert (frame.kind, frame.correlation, [bytes(part) for part in frame.body]) == (
-        Kind.REPLY,
-        7,
-        [b"a", b"b"],
-    )
-    assert decode_frame(told).kind is Kind.NOTIFY
+    assert one.carriers.replies == [Reply(to, Code.SYSTEM_ERROR, "no", None, (b"a", b"b"))]
+    assert one.carriers.notices == [Notify(PEER, notice)]
+    assert one.carriers.questions == [question]
     assert one.changed == ["topics"]
     assert one.announced == 1
     assert "look at this" in caplog.text
-
-
-async def test_an_answer_carries_the_trace_of_its_request(rig) -> None:
-    one = rig()
-    trace = bytes(range(1, 26))
-    one.do(Reply(ReplyTo(PEER, 7, trace=trace)), Reply(ReplyTo(PEER, 8)))
-    traced, untraced = (decode_frame(parts) for _, parts in one.sent)
-    assert (traced.correlation, traced.trace) == (7, trace)
-    assert (untraced.correlation, untraced.trace) == (8, NO_TRACE)
 
 
 async def test_after_settling_nothing_is_started(rig) -> None:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from kourou.engine.events import GroupPut, ProgressRecorded, TopicPut
+from kourou.engine.membership import ConsumerPart, Heartbeat
+from kourou.engine.open_halves import OpenHalf
 from kourou.engine.peer import Peer
 from kourou.errors import Code
 from kourou.model.group import GroupConfig
+from kourou.model.names import HALF_TOPIC
+from kourou.model.subscription import ConsumeType
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record import encode_draft
+from kourou.protocol.request import Answerer
+from kourou.service.carrier import Carriers, Ears
+from kourou.service.zmq_carrier import ZmqCarrier
 from kourou.telemetry.metric_table import METRICS
+from kourou.testing.records import delayed_draft
 from kourou.transport.zmq_server import ZmqServer
 from kourou_broker.measures import Measures
 from kourou_broker.metrics import broker_metrics
@@ -21,8 +30,10 @@ from kourou_broker.rpc_latency import TimedReplyTo
 
 
 def page(site, desks, measures=None) -> dict[str, float]:
-    server = ZmqServer("127.0.0.1:0", lambda _frames: None, lambda _peer: None, listener="lan")
-    text = broker_metrics(desks, site.store, server, measures or Measures()).decode()
+    carrier = ZmqCarrier(Answerer.BROKER, Ears(print, print), site.clock)
+    carrier._servers["lan"] = ZmqServer("127.0.0.1:0", print, print)  # none that listens is needed
+    parts = (desks, site.store, Carriers(carrier), measures or Measures())
+    text = broker_metrics(*parts, wall_ms=site.clock.now_ms()).decode()
     found = {}
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -46,6 +57,8 @@ def test_traffic_by_topic_and_group(site) -> None:
     for size in (50, 150, 100, 5_000):
         desks.traffic.taken("orders", size)
     desks.traffic.out("%RETRY%g", "g", 2, 200)
+    desks.traffic.passed_over("orders", "g", 7, 3)
+    desks.traffic.passed_over("orders", "g", 1, 0)
     desks.traffic.refuse(13)
     desks.traffic.repeats_removed = 5
     found = page(site, desks)
@@ -58,8 +71,82 @@ def test_traffic_by_topic_and_group(site) -> None:
     assert value(found, f"{size}_bucket", topic="orders", le="524288", **who) == 4
     assert value(found, f"{size}_sum", topic="orders", **who) == 5_300
     assert value(found, "rocketmq_messages_out_total", consumer_group="g", is_retry="true") == 2
+    group = {"topic": "orders", "consumer_group": "g"}
+    assert value(found, "kourou_messages_filtered_total", **group) == 8
+    assert value(found, "kourou_filter_failures_total", **group) == 3
     assert value(found, "kourou_requests_refused_total", response_code="13") == 1
     assert value(found, "kourou_repeats_removed_total") == 5
+
+
+def test_delayed_and_failed_messages(site) -> None:
+    desks = site.desks()
+    figures = desks.delays.figures
+    for late_ms in (0, 7, 2_000):
+        figures.late(late_ms)
+    figures.lost, figures.undeliverable = 2, 1
+    desks.send_back.sent_back["orders", "g"] = 4
+    desks.send_back.dead["orders", "g"] = 1
+    lane = ("SCHEDULE_TOPIC_XXXX", 2)
+    desks.appends.write_one(delayed_draft(3, "U", *lane), lane, site.clock.now_ms())
+    site.perform(desks.appends.take_done())
+    found = page(site, desks)
+    assert value(found, "kourou_delayed_waiting", delay_level="3") == 1
+    assert value(found, "kourou_delayed_lateness_bucket", le="1") == 1
+    assert value(found, "kourou_delayed_lateness_bucket", le="10") == 2
+    assert value(found, "kourou_delayed_lateness_sum") == 2_007
+    assert value(found, "kourou_delayed_lateness_max") == 2_000
+    assert value(found, "kourou_delayed_lost_total") == 2
+    assert value(found, "kourou_delayed_undeliverable_total") == 1
+    assert value(found, "kourou_messages_sent_back_total", topic="orders") == 4
+    assert value(found, "rocketmq_send_to_dlq_messages_total", consumer_group="g") == 1
+
+
+def test_messages_by_rocketmqs_types(site) -> None:
+    desks = site.desks()
+    desks.traffic.taken_many(["orders"], None, np.asarray([100, 200, 5_000]))
+    for place, size in (("SCHEDULE_TOPIC_XXXX", 70), (HALF_TOPIC, 30), ("orders", 50)):
+        desks.traffic.taken("orders", size)
+        desks.traffic.taken_to(place, "orders", size)
+    desks.traffic.taken("later", 10)
+    desks.traffic.taken_to("SCHEDULE_TOPIC_XXXX", "later", 10)
+    desks.traffic.taken("RMQ_SYS_TRACE_TOPIC", 5)
+    found = page(site, desks)
+    for kind, count, size in (("normal", 4, 5_350), ("delay", 1, 70), ("transaction", 1, 30)):
+        labels = {"topic": "orders", "message_type": kind, "is_system": "false"}
+        assert value(found, "rocketmq_messages_in_total", **labels) == count
+        assert value(found, "rocketmq_throughput_in_total", **labels) == size
+        assert value(found, "rocketmq_message_size_count", **labels) == count
+        assert value(found, "rocketmq_message_size_bucket", le="4096", **labels) == min(count, 3)
+    assert value(found, "rocketmq_messages_in_total", topic="later") == 1, "no plain ones"
+    assert value(found, "rocketmq_messages_in_total", is_system="true") == 1
+
+
+def test_who_is_connected(site) -> None:
+    desks = site.desks()
+    part = ConsumerPart("g", consume_type=ConsumeType.CONSUME_ACTIVELY)
+    beat = Heartbeat("java", ("p", "q"), (part,), language="JAVA", version=401)
+    desks.membership.heartbeat(0, Peer(1, "tcp", ("127.0.0.1", 5)), beat)
+    beat = Heartbeat("python", (), (ConsumerPart("CID_RMQ_SYS_x"),))
+    desks.membership.heartbeat(0, Peer(2, "zmq", ("127.0.0.1", 6)), beat)
+    found = page(site, desks)
+    java = {"language": "java", "version": "401", "protocol_type": "remoting"}
+    assert value(found, "rocketmq_producer_connections", **java) == 1, "once, in two groups"
+    told = {"consumer_group": "g", "consume_mode": "pull", "is_system": "false"}
+    assert value(found, "rocketmq_consumer_connections", **java, **told) == 1
+    told = {"consume_mode": "push", "is_system": "true", "protocol_type": "zmq"}
+    assert value(found, "rocketmq_consumer_connections", **told) == 1
+
+
+def test_how_transactions_ended_by_topic(site) -> None:
+    desks = site.desks()
+    desks.transactions.halves.open(OpenHalf(0, 0, 0))
+    ended = (("orders", "commit"), ("orders", "rollback"), ("bills", "commit"))
+    desks.transactions.resolved_by_topic.update([*ended, ended[0], ("orders", "given_up")])
+    found = page(site, desks)
+    assert value(found, "rocketmq_half_messages") == 1
+    assert value(found, "rocketmq_commit_messages_total", topic="orders") == 2
+    assert value(found, "rocketmq_commit_messages_total", topic="bills") == 1
+    assert value(found, "rocketmq_rollback_messages_total", topic="orders") == 1
 
 
 def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
@@ -80,13 +167,23 @@ def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
         )
         desks.appends.write_one(draft, ("orders", 0), 1)
     site.perform(desks.appends.take_done())
+    site.clock.advance(4_000)
     found = page(site, desks)
     labels = {"topic": "orders", "consumer_group": "g"}
     assert value(found, "rocketmq_consumer_lag_messages", **labels) == 3
+    first_ms = desks.view.store_time("rmq_sys_kourou_control", 0, 0)
+    age_ms = site.clock.now_ms() - first_ms
+    assert value(found, "rocketmq_storage_message_reserve_time") == age_ms >= 4_000
     low, high = site.store.log_range()
     assert value(found, "rocketmq_storage_size") == high - low
     assert value(found, "rocketmq_topic_number") == 1
     assert value(found, "rocketmq_broker_permission") == 6
+
+
+def test_locks_of_queues_by_group(site) -> None:
+    desks = site.desks()
+    desks.locks.lock(0, "g", "client", [("orders", 0), ("orders", 1)])
+    assert value(page(site, desks), "kourou_queue_locks", consumer_group="g") == 2
 
 
 def test_every_name_is_in_the_table(site) -> None:

@@ -49,18 +49,57 @@ def test_name_servers_are_dialled_over_zeromq() -> None:
 
 
 def test_the_port_in_stored_records_is_rocketmqs() -> None:
-    assert BrokerSettings().store_port(20_911) == 10_911
-    assert BrokerSettings(listen_port=0).store_port(45_000) == 35_000
-    assert BrokerSettings(listen_port=0).store_port(5_000) == 5_000
+    assert BrokerSettings().store_port(20_911, 10_911) == 10_911
+    assert BrokerSettings(listen_port=0).store_port(45_000, 41_000) == 41_000
+    assert BrokerSettings(listen_port=0).store_port(45_000, None) == 35_000
+    assert BrokerSettings(listen_port=0).store_port(5_000, None) == 5_000
 
 
 def test_listeners_as_the_name_server_is_told() -> None:
     settings = BrokerSettings(advertised_listeners="host=127.0.0.1:30911; internal=broker:20911")
-    assert settings.listeners("10.0.0.5:20911") == {
+    assert settings.listeners({"zmq": "10.0.0.5:20911"}) == {
         "zmq:internal": "broker:20911",
         "zmq:host": "127.0.0.1:30911",
     }
-    assert BrokerSettings().listeners("h:1") == {"zmq:internal": "h:1"}
+    assert BrokerSettings().listeners({"zmq": "h:1", "tcp": "h:2"}) == {
+        "zmq:internal": "h:1",
+        "tcp:internal": "h:2",
+    }
+
+
+def test_the_address_that_rocketmqs_clients_dial_may_be_said() -> None:
+    """Routes are dialled literally, so each listener of a name server has its own answer."""
+    given = "tcp:internal=broker:10911; tcp:host=127.0.0.1:10911; zmq:host=127.0.0.1:20911"
+    settings = BrokerSettings(advertised_listeners=given)
+    assert settings.listeners({"zmq": "h:1", "tcp": "h:2"}) == {
+        "zmq:internal": "h:1",
+        "zmq:host": "127.0.0.1:20911",
+        "tcp:internal": "broker:10911",
+        "tcp:host": "127.0.0.1:10911",
+    }
+    assert settings.listeners({"zmq": "h:1"}) == {
+        "zmq:internal": "h:1",
+        "zmq:host": "127.0.0.1:20911",
+    }, "what does not listen is not advertised"
+    for wrong in ("udp:host=h:1", "tcp:=h:1", "tcp:host=h", "tcp:host"):
+        with pytest.raises(ConfigError, match="advertisedListeners"):
+            BrokerSettings(advertised_listeners=wrong)
+
+
+def test_where_rocketmqs_clients_are_listened_for() -> None:
+    assert BrokerSettings().tcp_listeners == {
+        "internal": "127.0.0.1:10911",
+        "vip": "127.0.0.1:10909",
+    }
+    assert BrokerSettings(listen_port=0).tcp_listeners == {"internal": "127.0.0.1:0"}
+    assert BrokerSettings(listen_port=2).tcp_listeners == {"internal": "127.0.0.1:2"}
+    assert BrokerSettings(tcp_enabled=False).tcp_listeners == {}
+    elsewhere = BrokerSettings(tcp_bind_address="::1", listen_port=0)
+    assert elsewhere.tcp_listeners == {"internal": "[::1]:0"}
+    with pytest.raises(ConfigError, match="tcpBindAddress"):
+        BrokerSettings(tcp_bind_address="0.0.0.0")
+    BrokerSettings(tcp_bind_address="0.0.0.0", tcp_enabled=False)
+    BrokerSettings(tcp_bind_address="0.0.0.0", insecure_network=True)
 
 
 @pytest.mark.feature("F334")

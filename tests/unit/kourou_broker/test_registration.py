@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -62,13 +63,18 @@ def make(monkeypatch):
     monkeypatch.setattr(registration, "ZmqConnection", NameServer)
     monkeypatch.setattr(registration, "RETRY_S", 0.001)
 
-    def made(*addresses: str, period_ms: int = 1 << 30) -> Registration:
+    def made(
+        *addresses: str,
+        period_ms: int = 1 << 30,
+        announced: Callable[[int], None] = lambda number: None,
+    ) -> Registration:
         return Registration(
             addresses,
             ME,
             lambda: (TOPICS, DataVersion(1, 2)),
             period_ms=period_ms,
             timeout_ms=123,
+            announced=announced,
         )
 
     return made
@@ -106,8 +112,8 @@ async def test_it_registers_again_in_time_and_at_once_when_topics_change(make) -
     server = NameServer.servers["a"]
     await server.count(1)
     await slow.first(1)
-    slow.announce()
-    slow.announce()
+    slow.announce(0)
+    slow.announce(0)
     await server.count(2)
     await slow.stop()
     assert len(server.heard) == 3, "both announcements travelled together; then it left"
@@ -173,7 +179,7 @@ async def test_another_list_is_followed(make) -> None:
     await first["a"].count(2)
     assert [type(each) for each in first["a"].heard] == [RegisterBroker, UnregisterBroker]
     assert NameServer.servers["b"] is first["b"], "who stays is not dialled again"
-    one.announce()
+    one.announce(0)
     await NameServer.servers["b"].count(2)
     await NameServer.servers["c"].count(2)
     assert len(first["a"].heard) == 2, "who was left is told nothing more"
@@ -206,6 +212,60 @@ async def test_a_list_may_come_later_and_its_name_servers_may_be_dead(make, capl
 
 
 @pytest.mark.feature("F052", "F034")
+async def test_an_announcement_is_known_when_all_that_can_be_reached_know_it(make) -> None:
+    known: asyncio.Queue[int] = asyncio.Queue()
+    both = make("a:1", "b:1", announced=known.put_nowait)
+    both.start()
+    servers = NameServer.servers
+    await asyncio.gather(servers["a:1"].count(1), servers["b:1"].count(1))
+    servers["b:1"].up = False
+    both.announce(3)
+    assert await known.get() == 3, "the one that does not answer is waited for no more"
+    assert len(servers["a:1"].heard) == 2
+    assert known.empty()
+    both.announce(0)
+    both.announce(4)
+    assert await known.get() == 4
+    await both.stop()
+
+
+async def test_before_any_name_server_is_known_nobody_waits(make) -> None:
+    known: list[int] = []
+    none = make(announced=known.append)
+    none.start()
+    none.announce(1)
+    assert known == [1]
+    dead = make("a:1", announced=known.append)
+    dead.start()
+    dead.announce(2)
+    assert known == [1, 2]
+    await dead.stop()
+
+
+async def test_topics_that_come_while_one_is_told_count_with_the_next_telling(make) -> None:
+    known: asyncio.Queue[int] = asyncio.Queue()
+    one = make("a:1", announced=known.put_nowait)
+    one.start()
+    server = NameServer.servers["a:1"]
+    await server.count(1)
+    going, hold = asyncio.Event(), asyncio.Event()
+    answer = server.request
+
+    async def slow(request, **options):
+        going.set()
+        await hold.wait()
+        return await answer(request, **options)
+
+    server.request = slow
+    one.announce(1)
+    await going.wait()
+    one.announce(2)
+    assert known.empty()
+    hold.set()
+    assert [await known.get(), await known.get()] == [1, 2]
+    await one.stop()
+
+
 def test_no_topic_allows_more_than_the_broker() -> None:
     from kourou.engine.control import evolve
 

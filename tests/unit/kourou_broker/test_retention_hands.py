@@ -12,7 +12,7 @@ from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
 from kourou.engine.events import Cause, GroupPut, TopicPut
-from kourou.engine.inputs import DiskMeasured, LogShrunk, SpaceChanged
+from kourou.engine.inputs import Announced, DiskMeasured, LogShrunk, SpaceChanged
 from kourou.errors import DiskFull
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
@@ -20,6 +20,7 @@ from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.flush_schedule import FlushPolicy
+from kourou.testing.kept_carriers import KeptCarriers
 from kourou_broker.hands import Hands
 
 DAY = 86_400_000
@@ -39,10 +40,10 @@ class Rig:
             site.clock,
             log_flush=RARELY,
             queue_flush=RARELY,
-            transmit=lambda _peer, _parts: True,
+            carriers=KeptCarriers(),
             post=self._post,
             config_changed=lambda _table: None,
-            announce=lambda: None,
+            announce=lambda number: self._post(Announced(number)) if number else None,
             failed=self.failures.append,
         )
         self.desks = site.desks()

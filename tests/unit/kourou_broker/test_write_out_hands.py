@@ -12,13 +12,14 @@ import pytest
 
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import DropTopic, Reply
-from kourou.engine.inputs import Dispatched, Flushed, Received, ReplyTo, Written
+from kourou.engine.inputs import Announced, Dispatched, Flushed, Received, ReplyTo, Written
 from kourou.engine.peer import Peer
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record import decode_record
 from kourou.store.flush_schedule import FlushPolicy
+from kourou.testing.kept_carriers import KeptCarriers
 from kourou_broker.hands import Hands, tick_ms_of
 
 TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 4)), 1)
@@ -47,10 +48,10 @@ class Broker:
             log_flush=flush,
             queue_flush=NEVER,
             write_out=commit,
-            transmit=lambda _peer, _parts: True,
+            carriers=KeptCarriers(),
             post=self._post,
             config_changed=lambda _table: None,
-            announce=lambda: None,
+            announce=lambda number: self._post(Announced(number)) if number else None,
             failed=self.failures.append,
         )
         self.performers = {**self.hands.performers(), Reply: self.replies.append}

@@ -25,7 +25,7 @@ async def test_a_life(tmp_path: Path) -> None:
         service = NamesrvService(settings)
         await service.recover(unexpected)
         listening = await service.serve()
-        assert set(listening) == {"zmq", "admin"}
+        assert set(listening) == {"zmq", "tcp", "admin"}
         connection = ZmqConnection(listening["zmq"])
         question = ask.GetKvConfig(namespace="N", key="a")
         before = await connection.request(question, timeout_ms=TIMEOUT_MS)

@@ -16,6 +16,7 @@ def test_the_defaults() -> None:
     settings = NamesrvSettings()
     assert settings.listen_port == 9876
     assert settings.listeners() == {"internal": "127.0.0.1:19876"}
+    assert settings.tcp_listeners == {"internal": "127.0.0.1:9876"}
     assert settings.admin_port == 18_080
     assert (settings.scan_interval_ms, settings.broker_expiry_ms) == (10_000, 120_000)
     assert settings.kv_config_path == Path.home() / "namesrv" / "kvConfig.json"
@@ -24,6 +25,7 @@ def test_the_defaults() -> None:
 def test_port_zero_takes_any_everywhere() -> None:
     settings = NamesrvSettings(listen_port=0)
     assert settings.listeners() == {"internal": "127.0.0.1:0"}
+    assert settings.tcp_listeners == {"internal": "127.0.0.1:0"}
     assert settings.admin_port == 0
 
 
@@ -39,6 +41,16 @@ def test_listeners_by_name() -> None:
 def test_listeners_that_make_no_sense(text: str) -> None:
     with pytest.raises(ConfigError):
         NamesrvSettings(zmq_listeners=text)
+    with pytest.raises(ConfigError):
+        NamesrvSettings(tcp_named_listeners=text)
+
+
+def test_where_rocketmqs_clients_are_listened_for() -> None:
+    named = NamesrvSettings(tcp_named_listeners="internal=10.0.0.1:9876; host=[::1]:9877")
+    assert named.tcp_listeners == {"internal": "10.0.0.1:9876", "host": "[::1]:9877"}
+    assert NamesrvSettings(tcp_enabled=False).tcp_listeners == {}
+    with pytest.raises(ConfigError, match="tcpBindAddress"):
+        NamesrvSettings(tcp_bind_address="0.0.0.0")
 
 
 def test_a_port_too_high_to_derive_from() -> None:

@@ -67,6 +67,10 @@ def test_how_a_child_ended_in_words(tmp_path: Path) -> None:
     assert child.how_it_ended() == "still runs"
     child.stop()
     assert child.how_it_ended() == "ended by itself with exit code 7"
+    assert not child.ended_in_peace
+    calm = Child("calm", python("pass"), tmp_path)
+    assert calm.wait_for_exit(30) == 0
+    assert calm.ended_in_peace
     other = Child("other", python(GENTLE), tmp_path)
     other.kill()
     assert other.how_it_ended() == "was killed by SIGKILL"

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from kourou.clock import SystemClock
-from kourou.engine.effects import Notify, Reply
-from kourou.engine.inputs import Received
+from kourou.engine.effects import AskClient, Notify, Reply
+from kourou.engine.inputs import ClientAnswered, Received
 from kourou.engine.peer import Peer
-from kourou.errors import Code, ConfigError
-from kourou.protocol.frames import NO_TRACE, Frame, encode_request
+from kourou.errors import Code, ConfigError, DecodeError
+from kourou.protocol.frames import NO_TRACE, Frame, Kind, encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, GetNamesrvConfig
 from kourou.protocol.request import Answerer, Request
+from kourou.service.carrier import Carriers, Ears
 from kourou.service.zmq_carrier import ZmqCarrier
 from kourou.transport.zmq_client import ZmqConnection
 
@@ -31,8 +32,11 @@ class Setup:
     def __init__(self) -> None:
         self.received: list[Received] = []
         self.lost: list[Peer] = []
+        self.answers: list[ClientAnswered] = []
         self.carrier = ZmqCarrier(
-            Answerer.NAMESRV, self.received.extend, self.lost.append, SystemClock()
+            Answerer.NAMESRV,
+            Ears(self.received.extend, self.lost.append, self.answers.append),
+            SystemClock(),
         )
         self.listening = self.carrier.listen({"internal": "127.0.0.1:0", "host": "127.0.0.1:0"})
         self.opened: list[ZmqConnection] = []
@@ -109,6 +113,27 @@ async def test_oneway_and_notices(setup: Setup) -> None:
     assert [frame.code for frame in heard] == [GetNamesrvConfig.code]
 
 
+async def test_a_client_is_asked_and_its_answer_comes_in(setup: Setup) -> None:
+    heard: list[Frame] = []
+    connection = setup.connect(on_notify=heard.append)
+    connection.oneway(ASK)
+    await until(lambda: bool(setup.received))
+    peer = setup.received[0].to.peer
+    setup.carrier.ask(AskClient(7, peer, GetNamesrvConfig(), (b"q",), 9_000))
+    await until(lambda: bool(heard))
+    (asked,) = heard
+    assert (asked.kind, asked.correlation, asked.deadline_ms) == (Kind.REQUEST, 7, 9_000)
+    assert [bytes(part) for part in asked.body] == [b"q"]
+    connection.send_parts([encode_reply(7, 1, "no", GetKvConfigResponse(value="v")), b"x"])
+    connection.send_parts([encode_reply(8, 0)[:45] + b"\x93"])
+    await until(lambda: len(setup.answers) == 2)
+    answer, malformed = setup.answers
+    assert (answer.token, answer.peer, answer.code, answer.remark) == (7, peer, 1, "no")
+    assert (answer.fields, [bytes(part) for part in answer.body]) == ({"value": "v"}, [b"x"])
+    assert answer.error is None
+    assert (malformed.token, type(malformed.error)) == (8, DecodeError)
+
+
 class Heartbeat(Request):
     code = 34
 
@@ -140,8 +165,9 @@ async def test_what_cannot_be_answered_is_answered_so(
 async def test_the_busy_are_told_so(setup: Setup) -> None:
     asked = asyncio.ensure_future(setup.connect().request(ASK, timeout_ms=TIMEOUT_MS))
     await until(lambda: bool(setup.received))
-    setup.carrier.refuse("something that nobody waits for")
-    setup.carrier.refuse(setup.received[0])
+    carriers = Carriers(setup.carrier)
+    carriers.refuse("something that nobody waits for")
+    carriers.refuse(setup.received[0])
     assert (await asked).code == Code.SYSTEM_BUSY
 
 
@@ -168,7 +194,7 @@ async def test_a_paused_carrier_still_answers(setup: Setup) -> None:
 
 
 async def test_an_address_that_is_taken(setup: Setup) -> None:
-    other = ZmqCarrier(Answerer.NAMESRV, lambda batch: None, lambda peer: None, SystemClock())
+    other = ZmqCarrier(Answerer.NAMESRV, Ears(print, print), SystemClock())
     with pytest.raises(ConfigError, match="is taken"):
         other.listen({"internal": setup.listening["zmq"]})
     other.close()

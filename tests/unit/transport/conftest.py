@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
@@ -11,6 +12,10 @@ import zmq
 from kourou.engine.peer import Peer
 from kourou.protocol.frames import Kind, encode_reply
 from kourou.protocol.messages.namesrv import GetKvConfigResponse
+from kourou.protocol.remoting import decode_header
+from kourou.testing.clock import ManualClock
+from kourou.transport import remoting_server
+from kourou.transport.remoting_server import InboundFrame, RemotingServer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 from kourou.transport.zmq_server import Inbound, ZmqServer
@@ -130,3 +135,94 @@ def pair(
     port = first.bind_to_random_port("tcp://127.0.0.1")
     second.connect(f"tcp://127.0.0.1:{port}")
     return first, second
+
+
+# -- RocketMQ's frames
+
+
+class RemotingHost:
+    """A listener that notes what it is told, on a clock that only the test moves."""
+
+    def __init__(self, **options: object) -> None:
+        self.clock = ManualClock()
+        self.batches: list[list[InboundFrame]] = []
+        self.lost: list[Peer] = []
+        self.order: list[str] = []
+        self.echo = False
+        self.server = RemotingServer(
+            "127.0.0.1:0",
+            self._frames,
+            self._gone,
+            clock=self.clock,
+            **options,  # type: ignore[arg-type]  # a test's shorthand
+        )
+        self.server.start()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    def _frames(self, batch: list[InboundFrame]) -> None:
+        self.batches.append(batch)
+        self.order.append("frames")
+        if self.echo:
+            for inbound in batch:
+                self.server.send(inbound.peer, (_whole(inbound),))
+
+    def _gone(self, peer: Peer) -> None:
+        self.lost.append(peer)
+        self.order.append("lost")
+
+    @property
+    def frames(self) -> list[InboundFrame]:
+        return [inbound for batch in self.batches for inbound in batch]
+
+    @property
+    def opaques(self) -> list[int]:
+        return [
+            decode_header(one.frame.header_type, bytes(one.frame.header)).opaque
+            for one in self.frames
+        ]
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+        self.writers.append(writer)
+        return reader, writer
+
+    async def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+        self.server.close()
+        for writer in self.writers:
+            try:
+                await writer.wait_closed()
+            except OSError:
+                continue  # the server was faster
+
+
+def _whole(inbound: InboundFrame) -> bytes:
+    header, body = inbound.frame.header, inbound.frame.body
+    word = inbound.frame.header_type << 24 | len(header)
+    return struct.pack(">II", 4 + len(header) + len(body), word) + header + body
+
+
+@pytest.fixture
+async def remoting_host() -> AsyncIterator[RemotingHost]:
+    made = RemotingHost()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def make_remoting_host() -> AsyncIterator[Callable[..., RemotingHost]]:
+    made: list[RemotingHost] = []
+
+    def make(**options: object) -> RemotingHost:
+        made.append(RemotingHost(**options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+@pytest.fixture
+def sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remoting_server, "SWEEP_S", 0.0)

@@ -9,12 +9,12 @@ import pytest
 
 from kourou.engine.peer import Peer
 from kourou.model import limits
+from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.zmq_link import (
     Link,
     LinkTable,
     cut,
     far_end,
-    next_peer_id,
     server_assigned,
 )
 

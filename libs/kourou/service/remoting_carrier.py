@@ -1,0 +1,256 @@
+"""Requests in and answers out over RocketMQ's TCP frames, for a service's single-writer loop.
+
+Lives here: the TCP listeners of one service, commands to inputs, answers to commands.
+May not live here: what requests mean; other carriers; the bytes of a header (kourou.protocol).
+
+A command whose header makes no sense, or whose code this service does not answer, is answered here
+and never reaches the core. Bytes whose header cannot be read at all close the connection: there is
+no number to answer under.
+
+An answer has the number and the header type of its request, and otherwise what RocketMQ 4.9.8 says
+of itself. Codes of ours alone become the nearest that a RocketMQ client knows what to do about.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kourou.clock import Clock
+from kourou.engine.effects import AskClient, Notify, Reply
+from kourou.engine.inputs import ClientAnswered, Received
+from kourou.errors import BadRequest, Code, DecodeError, KourouError
+from kourou.protocol.ext_fields import decode_ext_fields, encode_ext_fields
+from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.messages.sending import SendRefusal
+from kourou.protocol.remoting import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    HeaderType,
+    Language,
+    RemotingCommand,
+    decode_header,
+    encode_head,
+)
+from kourou.protocol.request import Answerer, Header, Request
+from kourou.protocol.table import REQUESTS
+from kourou.service.carrier import Ears, TimedReplyTo, connection_families
+from kourou.telemetry.metrics import Family
+from kourou.transport.remoting_server import (
+    IDLE_MS,
+    InboundFrame,
+    RemotingServer,
+    RemotingServerStatistics,
+)
+
+VIP = "vip"
+"""The name of a broker's second listener, to which clients send and from which nobody pulls."""
+
+NO_TOKEN = 0
+"""The number of a notice: an answer to it is one that nobody waits for."""
+
+OWN_CODES_FROM = 30_000
+_CODES = {
+    Code.DISK_FULL: Code.SERVICE_NOT_AVAILABLE,  # upon this, clients try another broker
+    Code.STORE_FAULTED: Code.SERVICE_NOT_AVAILABLE,
+    Code.POLLING_FULL: Code.PULL_NOT_FOUND,
+    Code.DEADLINE_PASSED: Code.SYSTEM_BUSY,
+}
+_SENDS = frozenset({10, 310, 320, 324, 325})
+_REGION = encode_ext_fields(SendRefusal())
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingReplyTo(TimedReplyTo):
+    """Where an answer goes, and what its header is to look like."""
+
+    header_type: HeaderType = HeaderType.JSON
+    language: str = Language.JAVA.name
+    version: int = 0
+
+
+class RemotingCarrier:
+    """All TCP listeners of a service."""
+
+    name = "tcp"
+
+    def __init__(
+        self,
+        role: Answerer,
+        ears: Ears,
+        clock: Clock,
+        *,
+        insecure_network: bool = False,
+        idle_ms: int = IDLE_MS,
+    ) -> None:
+        self._role = role
+        self._ears = ears
+        self._clock = clock
+        self._insecure_network = insecure_network
+        self._idle_ms = idle_ms
+        self._servers: dict[str, RemotingServer] = {}
+
+    def listen(self, listeners: Mapping[str, str]) -> dict[str, str]:
+        """Bind each listener name's `host:port`; returns what listens where, for people.
+
+        Raises ConfigError if an address is taken, or open to the network without leave.
+        """
+        for name, address in listeners.items():
+            server = RemotingServer(
+                address,
+                self._arrived,
+                self._ears.disconnected,
+                listener=name,
+                insecure_network=self._insecure_network,
+                idle_ms=self._idle_ms,
+                clock=self._clock,
+            )
+            server.start()
+            self._servers[name] = server
+        return {
+            f"tcp:{name}" if number else "tcp": server.address
+            for number, (name, server) in enumerate(self._servers.items())
+        }
+
+    def port(self, name: str) -> int:
+        """The port that a listener is bound to."""
+        return self._servers[name].port
+
+    def pause(self) -> None:
+        """Receive nothing more; answers still leave."""
+        for server in self._servers.values():
+            server.pause()
+
+    def close(self) -> None:
+        """Unbind everything."""
+        for server in self._servers.values():
+            server.close()
+
+    # -- in ---------------------------------------------------------------------------------------
+
+    def _arrived(self, frames: list[InboundFrame]) -> None:
+        wall_ms = self._clock.now_ms()
+        watch = self._ears.watch
+        arrived_ns = watch.arrived()
+        received: list[Received] = []
+        for inbound in frames:
+            peer, frame = inbound.peer, inbound.frame
+            try:
+                command = decode_header(frame.header_type, bytes(frame.header))
+            except DecodeError as error:
+                self._servers[peer.listener].cut(peer, str(error))
+                continue
+            body = (frame.body,) if frame.body else ()
+            if command.flag & FLAG_RESPONSE:
+                self._ears.answered(
+                    ClientAnswered(
+                        command.opaque,
+                        peer,
+                        command.code,
+                        command.remark or "",
+                        command.ext_fields or {},
+                        body,
+                    )
+                )
+                continue
+            to = RemotingReplyTo(
+                peer,
+                command.opaque,
+                bool(command.flag & FLAG_ONEWAY),
+                b"",
+                command.code,
+                arrived_ns,
+                command.header_type,
+                command.language.name,
+                command.version,
+            )
+            try:
+                request = self._decoded(command, peer.listener)
+            except KourouError as error:
+                self.reply(Reply(to, error.wire_code, str(error)))
+                watch.answered(to, error.wire_code)
+                continue
+            received.append(Received(to, request, body, wall_ms))
+        if received:
+            self._ears.arrived(received)
+        watch.handled()
+
+    def _decoded(self, command: RemotingCommand, listener: str) -> Request:
+        command.check()
+        spec = REQUESTS.get(command.code)
+        if (
+            spec is None
+            or not spec.remoting
+            or self._role not in spec.answered_by
+            or (listener == VIP and command.code == PullMessage.code)
+        ):
+            raise BadRequest(
+                f" request type {command.code} not supported",
+                code=Code.REQUEST_CODE_NOT_SUPPORTED,
+            )
+        return decode_ext_fields(command.code, command.ext_fields)
+
+    # -- out --------------------------------------------------------------------------------------
+
+    def reply(self, reply: Reply) -> None:
+        """Answer a request, if it wants an answer and its peer is still there."""
+        to = reply.to
+        server = self._servers.get(to.peer.listener)
+        if server is None or to.oneway:
+            return
+        assert isinstance(to, RemotingReplyTo)
+        header = reply.header
+        fields = encode_ext_fields(header) if isinstance(header, Header) else None
+        if fields is None and to.request_code in _SENDS:
+            fields = _REGION  # Java clients break on an answer to a send without them
+        code = reply.code
+        if code >= OWN_CODES_FROM:
+            code = _CODES.get(Code(code), Code.SYSTEM_ERROR)
+        command = RemotingCommand(
+            code,
+            Language.JAVA,
+            opaque=to.correlation,
+            flag=FLAG_RESPONSE,
+            remark=reply.remark or None,
+            ext_fields=fields,
+            header_type=to.header_type,
+        )
+        body = reply.body
+        server.send(to.peer, (encode_head(command, _size(body)), *body))
+
+    def notify(self, notice: Notify) -> None:
+        """Tell a client something it did not ask for."""
+        self._tell(notice, NO_TOKEN, FLAG_ONEWAY)
+
+    def ask(self, question: AskClient) -> None:
+        """Ask a client; its answer comes in as ClientAnswered."""
+        self._tell(question, question.token, 0)
+
+    def _tell(self, what: Notify | AskClient, opaque: int, flag: int) -> None:
+        server = self._servers.get(what.peer.listener)
+        if server is None:
+            return
+        command = RemotingCommand(
+            what.request.code,
+            Language.JAVA,
+            opaque=opaque,
+            flag=flag,
+            ext_fields=encode_ext_fields(what.request),
+        )
+        server.send(what.peer, (encode_head(command, _size(what.body)), *what.body))
+
+    # -- figures ----------------------------------------------------------------------------------
+
+    def statistics(self) -> dict[str, RemotingServerStatistics]:
+        """By listener name."""
+        return {name: server.statistics() for name, server in self._servers.items()}
+
+    def families(self, base: Mapping[str, str]) -> list[Family]:
+        """The connections' metrics; `base` are the labels that go with all."""
+        return connection_families(base, "remoting", self.statistics())
+
+
+def _size(body: Sequence[bytes | bytearray | memoryview]) -> int:
+    return sum(map(len, body))
