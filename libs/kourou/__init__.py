@@ -14,6 +14,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from kourou.client.client import Client as Client
     from kourou.client.client import Producer as Producer
+    from kourou.client.filters import Sql as Sql
+    from kourou.client.ordered_outcomes import ConsumeOrderlyStatus as ConsumeOrderlyStatus
+    from kourou.client.ordered_outcomes import Suspend as Suspend
+    from kourou.client.outcomes import ConsumedFirst as ConsumedFirst
+    from kourou.client.outcomes import ConsumeResult as ConsumeResult
+    from kourou.client.outcomes import DeadLetter as DeadLetter
+    from kourou.client.outcomes import RetryLater as RetryLater
     from kourou.client.received import ReceivedMessage as ReceivedMessage
     from kourou.client.settings import ClientSettings as ClientSettings
     from kourou.client.settings import ConsumerSettings as ConsumerSettings
@@ -25,10 +32,18 @@ if TYPE_CHECKING:
     from kourou.model.message import SendResult as SendResult
     from kourou.model.message import SendStatus as SendStatus
     from kourou.model.queue import MessageQueue as MessageQueue
+    from kourou.model.transaction import TransactionState as TransactionState
 
 _HOMES = {
     "Client": "kourou.client.client",
     "Producer": "kourou.client.client",
+    "ConsumeOrderlyStatus": "kourou.client.ordered_outcomes",
+    "ConsumeResult": "kourou.client.outcomes",
+    "ConsumedFirst": "kourou.client.outcomes",
+    "DeadLetter": "kourou.client.outcomes",
+    "RetryLater": "kourou.client.outcomes",
+    "Suspend": "kourou.client.ordered_outcomes",
+    "Sql": "kourou.client.filters",
     "ReceivedMessage": "kourou.client.received",
     "ClientSettings": "kourou.client.settings",
     "ConsumerSettings": "kourou.client.settings",
@@ -40,6 +55,7 @@ _HOMES = {
     "SendResult": "kourou.model.message",
     "SendStatus": "kourou.model.message",
     "MessageQueue": "kourou.model.queue",
+    "TransactionState": "kourou.model.transaction",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -21,24 +21,31 @@ from typing import Any, Self
 
 from kourou.client.admin import Admin
 from kourou.client.blocking_consumers import Blocking, Listener, Subscribed
-from kourou.client.blocking_sends import BlockingSends
+from kourou.client.blocking_requests import BlockingRequests
+from kourou.client.blocking_transactions import BlockingTransactions
 from kourou.client.client_core import ClientCore
 from kourou.client.connections import Dial
 from kourou.client.consumption import Topics, chosen_handler, consumption, group_defaults
+from kourou.client.filters import Wanted
 from kourou.client.handlers import is_coroutine_handler
+from kourou.client.io_thread import ClientClosed
 from kourou.client.offsets import OffsetStore
+from kourou.client.producer import ProducerCore
 from kourou.client.pull_consumer import PullConsumer
+from kourou.client.requesting import replying
 from kourou.client.settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
+from kourou.client.transaction_checks import Checker
+from kourou.client.transaction_producer import BlockingExecuting, Executor
 from kourou.errors import BadRequest
 from kourou.model.subscription import MATCH_ALL
 
 
-class Client(BlockingSends):
+class Client(BlockingRequests, BlockingTransactions):
     """One application's door to a cluster. Open it with `with`, or with `open` and `close`."""
 
     def __init__(
@@ -69,6 +76,7 @@ class Client(BlockingSends):
             self._client.release()
             raise
         self._begin(self._client.producer(self._producing), self._client.settings.callback_threads)
+        self._begin_checks()
         return self
 
     def close(self) -> None:
@@ -97,16 +105,31 @@ class Client(BlockingSends):
         """The families of `kourou.client.admin.Admin`, with methods that block."""
         return Blocking(Admin(self._client.session), self._client.io)
 
+    def _producer_core(self) -> ProducerCore:
+        if self._core is None:
+            raise ClientClosed
+        return self._core
+
     # -- producing and consuming ------------------------------------------------------------------
 
     def producer(self, settings: ProducerSettings) -> Producer:
         """One more producer with settings of its own, for instance of another group."""
         return Producer(self._client, settings)
 
+    def transaction_producer(
+        self, settings: ProducerSettings, *, execute: Executor, check: Checker
+    ) -> TransactionProducer:
+        """A producer as RocketMQ's TransactionMQProducer (kourou.client.transaction_producer).
+
+        `execute(transaction, argument)` does what belongs to a message and says what became of it;
+        `check(message)` answers brokers that ask.
+        """
+        return TransactionProducer(self._client, settings, execute, check)
+
     def subscribe(
         self,
         topics: Topics | None = None,
-        expression: str = MATCH_ALL,
+        expression: Wanted = MATCH_ALL,
         *,
         body_type: Any = None,
         group: str | None = None,
@@ -129,13 +152,16 @@ class Client(BlockingSends):
         self,
         topics: Topics | None = None,
         handler: Callable[[Any], Any] | None = None,
-        expression: str = MATCH_ALL,
+        expression: Wanted = MATCH_ALL,
         *,
         body_type: Any = None,
         group: str | None = None,
         settings: ConsumerSettings | None = None,
         offsets: OffsetStore | None = None,
         batch: bool | int = False,
+        replies: bool = False,
+        ordered: bool = False,
+        auto_commit: bool = True,
     ) -> Listener:
         """Call `handler` in threads with every message; see `kourou.Client.listen`."""
         handler = chosen_handler(settings or self._consuming, handler)
@@ -152,7 +178,11 @@ class Client(BlockingSends):
             body_type=body_type,
             offsets=offsets,
             batch=batch,
+            ordered=ordered,
+            auto_commit=auto_commit,
         )
+        if replies:
+            handler = replying(handler, self._producer_core)
         return Listener(self._client, wanted, handler)
 
     def pull_consumer(
@@ -171,7 +201,7 @@ class Client(BlockingSends):
         return Blocking(consumer, io)
 
 
-class Producer(BlockingSends):
+class Producer(BlockingRequests, BlockingTransactions):
     """A producer beside a client's own; the client must be open."""
 
     def __init__(self, client: ClientCore, settings: ProducerSettings) -> None:
@@ -182,6 +212,7 @@ class Producer(BlockingSends):
     def open(self) -> Self:
         """Begin to produce."""
         self._begin(self._client.producer(self._settings), self._client.settings.callback_threads)
+        self._begin_checks()
         return self
 
     def close(self) -> None:
@@ -196,3 +227,13 @@ class Producer(BlockingSends):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class TransactionProducer(BlockingExecuting, Producer):
+    """A producer of transactions with an executor and a checker; the client must be open."""
+
+    def __init__(
+        self, client: ClientCore, settings: ProducerSettings, execute: Executor, check: Checker
+    ) -> None:
+        super().__init__(client, settings)
+        self._executes(execute, check)

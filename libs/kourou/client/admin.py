@@ -1,8 +1,8 @@
 """Administration from a client: `client.admin.topics.create(...)` and its kin.
 
 Lives here: the object that holds the families, and the two small ones (brokers, cluster). May not
-live here: the larger families (kourou.client.admin_topics, admin_groups, admin_messages,
-admin_history).
+live here: the larger families (kourou.client.admin_topics, admin_groups, admin_members,
+admin_messages, admin_dead_letters, admin_name_servers, admin_history).
 
 State: none.
 """
@@ -11,27 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kourou.client.admin_dead_letters import DeadLetters
 from kourou.client.admin_desk import AdminDesk
 from kourou.client.admin_groups import Groups, Offsets
 from kourou.client.admin_history import History
+from kourou.client.admin_members import Members
 from kourou.client.admin_messages import Messages
+from kourou.client.admin_name_servers import NameServers
 from kourou.client.admin_topics import Topics
 from kourou.client.connections import body_of
 from kourou.client.io_thread import on_io_thread
 from kourou.client.session import Session
 from kourou.errors import BadRequest
 from kourou.protocol.bodies import (
+    BrokerStats,
     ClusterInfo,
+    decode_broker_stats,
     decode_kv_table,
     decode_properties_text,
     encode_properties_text,
 )
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
+    CleanUnusedTopic,
     DeleteExpiredCommitLog,
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
     UpdateBrokerConfig,
+    ViewBrokerStatsData,
 )
 from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePermOfBroker
 
@@ -97,6 +104,23 @@ class Brokers(AdminDesk):
         """Delete files of queues and index that name only what the log no longer has."""
         await self._ask(await self._leader(broker_name), CleanExpiredConsumeQueue())
 
+    @on_io_thread
+    async def clean_unused_topics(self, broker_name: str) -> None:
+        """Delete queues that no topic of the broker names any more."""
+        await self._ask(await self._leader(broker_name), CleanUnusedTopic())
+
+    @on_io_thread
+    async def statistics(self, broker_name: str, item: str, key: str) -> BrokerStats:
+        """Sums and rates of the last minute, hour and day under RocketMQ's names.
+
+        `TOPIC_PUT_NUMS` and `TOPIC_PUT_SIZE` of a topic, `GROUP_GET_NUMS` and `GROUP_GET_SIZE` of
+        `topic@group`, `BROKER_PUT_NUMS` and `BROKER_GET_NUMS` of the cluster's name. Raises
+        Rejected for what was never counted.
+        """
+        request = ViewBrokerStatsData(stats_name=item, stats_key=key)
+        reply = await self._ask(await self._leader(broker_name), request)
+        return decode_broker_stats(body_of(reply))
+
 
 class Cluster(AdminDesk):
     """`client.admin.cluster`."""
@@ -114,7 +138,10 @@ class Admin:
         self.topics = Topics(session)
         self.groups = Groups(session)
         self.offsets = Offsets(session)
+        self.members = Members(session)
         self.messages = Messages(session)
         self.brokers = Brokers(session)
         self.cluster = Cluster(session)
+        self.name_servers = NameServers(session)
+        self.dead_letters = DeadLetters(session)
         self.history = History(session)

@@ -67,6 +67,18 @@ class AdminDesk:
             raise Unavailable("no broker with a leader is registered")
         return found
 
+    async def _chosen(self, broker: str | None, cluster: str | None = None) -> dict[str, str]:
+        """The leader of one broker, named by its name or an address, or those of `_leaders`."""
+        if broker is None:
+            return await self._leaders(cluster)
+        for one in await self._brokers(cluster):
+            if broker == one.broker_name or broker in one.broker_addrs.values():
+                address = one.master_addr()
+                if address is not None:
+                    return {one.broker_name: address}
+        known = ", ".join(await self._leaders(cluster))
+        raise BadRequest(f"there is no broker {broker!r} with a leader", hint=f"known: {known}")
+
     async def _leaders_of(self, topic: str) -> dict[str, str]:
         """Leader addresses, by name, of the brokers that have a topic; fresh from a name server."""
         known = await self._session.routes.refresh(topic)

@@ -8,36 +8,51 @@ State: none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from kourou.client.admin_desk import AdminDesk
 from kourou.client.connections import body_of
 from kourou.client.io_thread import on_io_thread
-from kourou.errors import GroupNotFound
+from kourou.errors import GroupNotFound, Unavailable
 from kourou.model.group import GroupConfig
 from kourou.model.names import check_group
 from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies import (
+    BrokerConsumeStats,
     Connection,
+    ConsumerConnection,
     OffsetWrapper,
+    QueueTimeSpan,
+    decode_broker_consume_stats,
     decode_consume_stats,
     decode_consumer_connection,
+    decode_correction_offsets,
     decode_group_configs,
     decode_offset_table,
     decode_producer_connection,
+    decode_time_spans,
     encode_group_config,
 )
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
+    GetBrokerConsumeStats,
     GetConsumeStats,
+    QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.membership import (
     GetConsumerConnectionList,
     GetProducerConnectionList,
 )
-from kourou.protocol.messages.offsets import CloneGroupOffset, InvokeBrokerToResetOffset
+from kourou.protocol.messages.offsets import (
+    CloneGroupOffset,
+    InvokeBrokerToResetOffset,
+    QueryCorrectionOffset,
+    UpdateConsumerOffset,
+)
 
 Connections: TypeAlias = list[Connection]
 
@@ -49,23 +64,45 @@ class Groups(AdminDesk):
     """`client.admin.groups`."""
 
     @on_io_thread
-    async def create(self, group: str | GroupConfig, *, cluster: str | None = None) -> None:
-        """Create a group, or change it if it exists, at every broker (of one cluster)."""
+    async def create(
+        self,
+        group: str | GroupConfig,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Create a group, or change it, at every broker (of one cluster), or at one."""
         config = GroupConfig(group) if isinstance(group, str) else group
         check_group(config.name)
         await self._tell(
-            (await self._leaders(cluster)).values(),
+            (await self._chosen(broker, cluster)).values(),
             UpdateAndCreateSubscriptionGroup(),
             encode_group_config(config),
         )
 
     @on_io_thread
     async def delete(
-        self, group: str, *, remove_offsets: bool = False, cluster: str | None = None
+        self,
+        group: str,
+        *,
+        remove_offsets: bool = False,
+        cluster: str | None = None,
+        broker: str | None = None,
     ) -> None:
-        """Delete a group at every broker, and with `remove_offsets` its progress."""
+        """Delete a group at every broker (or one), and with `remove_offsets` its progress."""
         request = DeleteSubscriptionGroup(group_name=group, remove_offset=remove_offsets)
-        await self._tell((await self._leaders(cluster)).values(), request)
+        await self._tell((await self._chosen(broker, cluster)).values(), request)
+
+    @on_io_thread
+    async def configs(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, dict[str, GroupConfig]]:
+        """All groups of every broker (of one cluster), or of one: broker -> group -> config."""
+        found: dict[str, dict[str, GroupConfig]] = {}
+        for name, address in (await self._chosen(broker, cluster)).items():
+            reply = await self._ask(address, GetAllSubscriptionGroupConfig())
+            found[name] = {one.name: one for one in decode_group_configs(body_of(reply))[0]}
+        return found
 
     @on_io_thread
     async def list(self) -> list[GroupConfig]:
@@ -88,6 +125,24 @@ class Groups(AdminDesk):
             for member in decode_consumer_connection(body_of(reply)).connections:
                 found.setdefault(member.client_id, member)
         return [found[name] for name in sorted(found)]
+
+    @on_io_thread
+    async def connections(self, group: str) -> ConsumerConnection:
+        """Who consumes in a group, how, and what it subscribes; over all brokers, each once.
+
+        Raises when no member is connected anywhere.
+        """
+        addresses = (await self._leaders()).values()
+        request = GetConsumerConnectionList(consumer_group=group)
+        found: ConsumerConnection | None = None
+        members: dict[str, Connection] = {}
+        for reply in await self._answers(addresses, request):
+            told = decode_consumer_connection(body_of(reply))
+            found = found or told
+            for member in told.connections:
+                members.setdefault(member.client_id, member)
+        assert found is not None, "no answer is an error"
+        return replace(found, connections=[members[name] for name in sorted(members)])
 
     @on_io_thread
     async def producers(self, group: str) -> Connections:
@@ -151,3 +206,59 @@ class Offsets(AdminDesk):
         request = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
         leaders = await self._leaders() if topic is None else await self._leaders_of(topic)
         await self._tell(leaders.values(), request)
+
+    @on_io_thread
+    async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit for a group, as one of its members would; members that are connected go on.
+
+        To move a group that runs use `reset`.
+        """
+        for queue, offset in offsets.items():
+            address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
+            if address is None:
+                raise Unavailable(f"the broker {queue.broker_name} of {queue!s} has no leader now")
+            request = UpdateConsumerOffset(
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+            )
+            await self._ask(address, request)
+
+    @on_io_thread
+    async def time_spans(self, group: str, topic: str) -> dict[MessageQueue, QueueTimeSpan]:
+        """When each queue's first, last and last consumed message was stored, and the delay."""
+        request = QueryConsumeTimeSpan(topic=topic, group=group)
+        found: dict[MessageQueue, QueueTimeSpan] = {}
+        for reply in await self._answers((await self._leaders_of(topic)).values(), request):
+            for span in decode_time_spans(body_of(reply)):
+                found[span.queue] = span
+        return dict(sorted(found.items()))
+
+    @on_io_thread
+    async def lowest(
+        self, topic: str, *, compared_with: str, without: str = ""
+    ) -> dict[str, dict[int, int]]:
+        """The lowest progress over all groups of a topic: broker -> queue id -> offset.
+
+        `without` leaves groups out, several joined by commas. A queue in which the group
+        `compared_with` is behind all others has 2^63 - 1.
+        """
+        request = QueryCorrectionOffset(
+            topic=topic, compare_group=compared_with, filter_groups=without or None
+        )
+        return {
+            name: decode_correction_offsets(body_of(await self._ask(address, request)))
+            for name, address in (await self._leaders_of(topic)).items()
+        }
+
+    @on_io_thread
+    async def everywhere(
+        self, broker_name: str, *, ordered_only: bool = False
+    ) -> BrokerConsumeStats:
+        """The progress of all groups of one broker, and the sum of their lags."""
+        address = (await self._leaders()).get(broker_name)
+        if address is None:
+            raise Unavailable(f"there is no broker {broker_name!r} with a leader")
+        request = GetBrokerConsumeStats(is_order=ordered_only)
+        return decode_broker_consume_stats(body_of(await self._ask(address, request)))

@@ -1,23 +1,41 @@
-"""Looking messages up: by id, by unique key, by business key and time.
+"""Looking messages up: by id, by key and time, by place; who consumed one, and its trace.
 
 Lives here: which broker may have it, and the exact comparison of keys (F262): brokers find by hash.
-May not live here: consuming.
+May not live here: consuming, who counts as having consumed (kourou.client.message_tracks).
 
 State: none.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from kourou.client.admin_desk import AdminDesk
 from kourou.client.connections import body_of
 from kourou.client.discovery import host_of
 from kourou.client.io_thread import on_io_thread
+from kourou.client.message_tracks import MessageTrack, track
 from kourou.client.received import ReceivedMessage, from_record, from_records
-from kourou.errors import BadRequest, Code, KourouError, Rejected
+from kourou.errors import BadRequest, Code, GroupNotFound, KourouError, Rejected, Unavailable
 from kourou.model.limits import QUERY_MESSAGES_MAX
+from kourou.model.names import TRACE_TOPIC
+from kourou.model.queue import MessageQueue
 from kourou.model.route import BrokerData
+from kourou.protocol.bodies import (
+    ConsumerConnection,
+    OffsetWrapper,
+    QueueLook,
+    decode_consume_stats,
+    decode_consumer_connection,
+    decode_group_list,
+    decode_queue_look,
+)
 from kourou.protocol.message_id import decode_offset_id
-from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
+from kourou.protocol.message_trace import TraceRecord, decode_trace
+from kourou.protocol.messages.groups import GetConsumeStats
+from kourou.protocol.messages.membership import GetConsumerConnectionList
+from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
+from kourou.protocol.messages.topics import QueryTopicConsumeByWho
 
 FOR_EVER_MS = 2**62
 QUERY_COUNT = 32
@@ -50,10 +68,18 @@ class Messages(AdminDesk):
         raise MessageNotFound(f"no broker has a message with the offset id {offset_message_id}")
 
     @on_io_thread
+    async def copies(self, topic: str, unique_key: str) -> list[ReceivedMessage]:
+        """Every stored message of a topic with this unique key, the newest 32 of each broker."""
+        return await self._copies(topic, unique_key)
+
+    async def _copies(self, topic: str, unique_key: str) -> list[ReceivedMessage]:
+        found = await self._query(topic, unique_key, QUERY_COUNT, 0, FOR_EVER_MS, unique=True)
+        return [message for message in found if message.message_id == unique_key]
+
+    @on_io_thread
     async def by_unique_key(self, topic: str, unique_key: str) -> ReceivedMessage:
         """The message a producer's id names. Raises MessageNotFound."""
-        found = await self._query(topic, unique_key, QUERY_COUNT, 0, FOR_EVER_MS, unique=True)
-        exact = [message for message in found if message.message_id == unique_key]
+        exact = await self._copies(topic, unique_key)
         if not exact:
             raise MessageNotFound(f"no message of {topic} has the id {unique_key}")
         return exact[0]
@@ -105,6 +131,84 @@ class Messages(AdminDesk):
             if reply.code == Code.SUCCESS:
                 found.extend(from_records(body_of(reply), name))
         return found
+
+    # -- in a queue -------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def units(
+        self, queue: MessageQueue, offset: int, *, count: int = 10, group: str | None = None
+    ) -> QueueLook:
+        """Units of a queue from an offset on, and whether `group` would get their messages."""
+        address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
+        if address is None:
+            raise Unavailable(f"the broker {queue.broker_name} of {queue!s} has no leader now")
+        request = QueryConsumeQueue(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            index=offset,
+            count=count,
+            consumer_group=group,
+        )
+        return decode_queue_look(body_of(await self._ask(address, request)))
+
+    # -- what became of one -----------------------------------------------------------------------
+
+    @on_io_thread
+    async def tracks(self, message: ReceivedMessage) -> list[MessageTrack]:
+        """Which groups consumed a message that was looked up, in the order of their names (F265).
+
+        All groups that subscribe its topic, or have progress in it, at the broker that has it.
+        """
+        topic, queue = message.queue.topic, message.queue
+        address = (await self._leaders_of(topic)).get(queue.broker_name)
+        if address is None:
+            raise Unavailable(f"the broker {queue.broker_name} of {queue!s} has no leader now")
+        reply = await self._ask(address, QueryTopicConsumeByWho(topic=topic))
+        groups = sorted(decode_group_list(body_of(reply)))
+        return list(await asyncio.gather(*(self._track(address, one, message) for one in groups)))
+
+    async def _track(self, address: str, group: str, message: ReceivedMessage) -> MessageTrack:
+        connected: ConsumerConnection | KourouError
+        progress: OffsetWrapper | KourouError | None
+        topic = message.queue.topic
+        try:
+            request = GetConsumerConnectionList(consumer_group=group)
+            connected = decode_consumer_connection(body_of(await self._ask(address, request)))
+        except KourouError as error:
+            connected = error
+        try:
+            stats = GetConsumeStats(consumer_group=group, topic=topic)
+            told = decode_consume_stats(body_of(await self._ask(address, stats)))
+            progress = told.offsets.get(message.queue)
+        except GroupNotFound as error:
+            progress = error
+        return track(group, connected, progress, topic, message.offset, message.tag)
+
+    @on_io_thread
+    async def trace(
+        self,
+        message_id: str,
+        *,
+        trace_topic: str = TRACE_TOPIC,
+        begin_ms: int = 0,
+        end_ms: int = FOR_EVER_MS,
+    ) -> list[TraceRecord]:
+        """What clients with message traces on wrote of a message, the earliest first.
+
+        `message_id` is its unique key. Clients of RocketMQ write the same records, so theirs are
+        among them. The newest 64 trace messages of each broker that name the id are read.
+        """
+        found = await self._query(
+            trace_topic, message_id, QUERY_MESSAGES_MAX, begin_ms, end_ms, unique=False
+        )
+        records = [
+            record
+            for message in found
+            if message_id in message.keys
+            for record in decode_trace(message.raw_body)
+            if record.message_id == message_id
+        ]
+        return sorted(records, key=lambda record: record.timestamp_ms)
 
 
 def _nearest_first(

@@ -57,13 +57,16 @@ class Topics(AdminDesk):
         perm: Permission = Permission.READ_WRITE,
         order: bool = False,
         cluster: str | None = None,
+        broker: str | None = None,
+        sys_flag: int = 0,
     ) -> None:
-        """Create a topic, or change it if it exists, at every broker (of one cluster).
+        """Create a topic, or change it if it exists, at every broker (of one cluster), or at one.
 
-        Returns when the brokers have it and a name server knows its route.
+        Returns when the brokers have it and a name server knows its route. `sys_flag` has
+        RocketMQ's bits of units: 1 for a unit's topic, 2 for one that units subscribe.
         """
         check_topic(topic)
-        leaders = await self._leaders(cluster)
+        leaders = await self._chosen(broker, cluster)
         request = UpdateAndCreateTopic(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -71,9 +74,44 @@ class Topics(AdminDesk):
             write_queue_nums=queues,
             perm=int(perm),
             order=order,
+            topic_sys_flag=sys_flag,
         )
         await self._tell(leaders.values(), request)
         await self._wait_visible(topic, set(leaders), request)
+
+    @on_io_thread
+    async def set_perm(
+        self,
+        topic: str,
+        perm: Permission,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> dict[str, int]:
+        """Change who may read and write a topic, and nothing else; what it was, by broker (F362).
+
+        Raises TopicNotFound where no such broker has it.
+        """
+        chosen = await self._chosen(broker, cluster)
+        before: dict[str, int] = {}
+        for name, config in (await self._configs(topic)).items():
+            if name not in chosen:
+                continue
+            before[name] = config.perm
+            request = UpdateAndCreateTopic(
+                topic=topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                perm=int(perm),
+                order=config.order,
+                topic_sys_flag=config.topic_sys_flag,
+            )
+            await self._ask(chosen[name], request)
+            await self._wait_visible(topic, {name}, request)
+        if not before:
+            raise TopicNotFound(f"no such broker has the topic {topic!r}")
+        return before
 
     async def _wait_visible(
         self, topic: str, brokers: set[str], request: UpdateAndCreateTopic
@@ -125,6 +163,20 @@ class Topics(AdminDesk):
     @on_io_thread
     async def config(self, topic: str) -> dict[str, TopicConfig]:
         """The topic's configuration at each broker, by broker name."""
+        return await self._configs(topic)
+
+    @on_io_thread
+    async def all_configs(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, dict[str, TopicConfig]]:
+        """All topics of every broker (of one cluster), or of one: broker -> topic -> config."""
+        found: dict[str, dict[str, TopicConfig]] = {}
+        for name, address in (await self._chosen(broker, cluster)).items():
+            reply = await self._ask(address, GetAllTopicConfig())
+            found[name] = {one.name: one for one in decode_topic_configs(body_of(reply))[0]}
+        return found
+
+    async def _configs(self, topic: str) -> dict[str, TopicConfig]:
         found: dict[str, TopicConfig] = {}
         for name, address in (await self._leaders_of(topic)).items():
             reply = await self._ask(address, GetAllTopicConfig())

@@ -38,12 +38,6 @@ class SomeNotSent(KourouError):
         self.outcomes = outcomes
 
 
-def refuse_delay(delay_level: int) -> None:
-    """Raise BadRequest for a delayed message: this version's brokers deliver at once."""
-    if delay_level:
-        raise BadRequest("this version does not delay messages", hint="send without delay_level")
-
-
 def as_messages(
     first: str | Iterable[Message],
     bodies: Iterable[Any] | None,
@@ -62,8 +56,6 @@ def as_messages(
                 raise BadRequest(f"a message of topic {message.topic} in a send to {first}")
     else:
         messages = list(first)
-    for message in messages:
-        refuse_delay(message.delay_level)
     return messages
 
 
@@ -101,6 +93,11 @@ def unsent_batch(
         raise MessageIllegal(
             f"a batch of {len(messages)} messages; at most {FRAME_RECORDS_MAX} go together",
             hint="send_many has no such limit",
+        )
+    if any(message.delay_level for message in messages):
+        raise BadRequest(
+            "the messages of a batch cannot be delayed",
+            hint="send_many sends each by itself",
         )
     if any(message.wait_store_ok != messages[0].wait_store_ok for message in messages):
         raise BadRequest("the messages of a batch must agree in wait_store_ok")

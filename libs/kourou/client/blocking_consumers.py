@@ -16,6 +16,8 @@ from kourou.client.consuming import ConsumeCounts
 from kourou.client.consumption import Consumption
 from kourou.client.handlers import Report, Runner, ThreadRunner
 from kourou.client.io_thread import ClientClosed, IoThread
+from kourou.client.ordered_consumer import OrderedConsumer
+from kourou.client.ordered_turns import TurnLog, plain_turns
 from kourou.client.push_consumer import PushConsumer
 from kourou.client.streams import BlockingStreamRunner
 from kourou.model.queue import MessageQueue
@@ -81,6 +83,12 @@ class _Consuming:
         return self._started.assigned
 
     @property
+    def locked(self) -> list[MessageQueue]:
+        """The queues whose locks this member holds; none unless it consumes in order."""
+        consumer = self._started
+        return consumer.locked if isinstance(consumer, OrderedConsumer) else []
+
+    @property
     def counts(self) -> ConsumeCounts:
         """What was pulled, consumed, failed, filtered, corrected, unreadable."""
         return self._started.counts
@@ -101,12 +109,18 @@ class Listener(_Consuming):
 
     def _make_runner(self, report: Report) -> Runner:
         settings, handler = self._wanted.settings, self._handler
+        log = self._client.consume_log
+        message_trace = self._client.message_trace(settings)
+        if message_trace is not None:
+            handler = message_trace.handler(handler)
         if self._client.tracing is not None:
             handler = self._client.tracing.plain_handler(settings.consumer_group, handler)
+        if self._wanted.ordered:
+            handler, log = plain_turns(handler, log), TurnLog(log)
         return ThreadRunner(
             handler,
             report,
-            self._client.consume_log,
+            log,
             threads_min=settings.consume_threads_min,
             threads_max=settings.consume_threads_max,
             name=f"kourou-{settings.consumer_group}",
@@ -125,6 +139,9 @@ class Subscribed(_Consuming):
         if self._client.tracing is not None:
             group = self._wanted.settings.consumer_group
             report = self._client.tracing.stream_report(group, report)
+        message_trace = self._client.message_trace(self._wanted.settings)
+        if message_trace is not None:
+            report = message_trace.report(report)
         self._stream = BlockingStreamRunner(
             report, self._client.consume_log, auto_ack=self._auto_ack
         )

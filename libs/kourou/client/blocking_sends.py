@@ -15,17 +15,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any, overload
 
 from kourou.client.batches import (
     PARTS_UNDER_WAY,
     as_messages,
-    refuse_delay,
     results,
     results_of_batch,
     unsent_batch,
     unsent_many,
 )
+from kourou.client.delayed import delay_property
 from kourou.client.io_thread import ClientClosed
 from kourou.client.outbox import CallbackPort, Gathering, Outcome, ThreadPort
 from kourou.client.producer import Choice, ProducerCore, TopicLanes
@@ -37,7 +38,7 @@ from kourou.model.queue import MessageQueue
 _log = logging.getLogger("kourou.client")
 
 
-class _Waiter:
+class Waiter:
     """One thread that waits for one outcome."""
 
     __slots__ = ("_done", "_outcome")
@@ -128,18 +129,22 @@ class BlockingSends:
         argument: Any = None,
         flag: int = 0,
         delay_level: int = 0,
+        delay: timedelta | None = None,
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send one message and wait for the broker's promise; see `kourou.Client.send`."""
         core, port, lanes = self._ready(topic)
-        refuse_delay(delay_level)
+        own = None
+        if delay_level or delay is not None:
+            own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
-        waiter = _Waiter()
-        port.add_all(
-            [core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice)]
+        waiter = Waiter()
+        unsent = core.unsent(
+            lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own
         )
+        port.add_all([unsent])
         return waiter.wait()
 
     def send_async(
@@ -156,6 +161,8 @@ class BlockingSends:
         selector: Selector | None = None,
         argument: Any = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
     ) -> None:
@@ -169,7 +176,12 @@ class BlockingSends:
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter = _Callback(callback)
-        port.add(core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice))
+        own = None
+        if delay_level or delay is not None:
+            own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
+        port.add(
+            core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own)
+        )
 
     def send_oneway(
         self,
@@ -182,14 +194,20 @@ class BlockingSends:
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
     ) -> None:
         """Send one message and never hear of it again: quick, and lost without a word (F166)."""
         core, port, lanes = self._ready(topic)
         choice = Choice(order_key, queue)
         terms = core.terms(timeout_ms=None, wait=True, oneway=True, pinned=choice.pinned)
-        port.add_all(
-            [core.unsent(lanes, port, None, body, tag, keys, properties, flag, terms, choice)]
+        own = None
+        if delay_level or delay is not None:
+            own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
+        unsent = core.unsent(
+            lanes, port, None, body, tag, keys, properties, flag, terms, choice, own
         )
+        port.add_all([unsent])
 
     @overload
     def send_many(

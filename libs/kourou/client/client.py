@@ -22,21 +22,25 @@ from kourou.client.client_core import ClientCore
 from kourou.client.connections import Dial
 from kourou.client.consumers import Listener, Subscribed
 from kourou.client.consumption import Topics, chosen_handler, consumption, group_defaults
+from kourou.client.filters import Wanted
 from kourou.client.io_thread import ClientClosed
 from kourou.client.offsets import OffsetStore
 from kourou.client.producer import ProducerCore
 from kourou.client.pull_consumer import PullConsumer
-from kourou.client.sends import Sends
+from kourou.client.requesting import Requesting, replying
 from kourou.client.settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
+from kourou.client.transaction_checks import Checker
+from kourou.client.transaction_producer import Executing, Executor
+from kourou.client.transactions import Transactions
 from kourou.model.subscription import MATCH_ALL
 
 
-class Client(Sends):
+class Client(Requesting, Transactions):
     """One application's door to a cluster. Open it with `async with`, or with `open` and `close`.
 
     `group` is the default for producing and consuming; settings that are given name their own.
@@ -73,6 +77,7 @@ class Client(Sends):
             await asyncio.to_thread(self._client.release)
             raise
         self._core = self._client.producer(self._producing)
+        self._begin_checks()
         self._admin = Admin(self._client.session)
         return self
 
@@ -104,18 +109,33 @@ class Client(Sends):
             raise ClientClosed
         return self._admin
 
+    def _producer_core(self) -> ProducerCore:
+        if self._core is None:
+            raise ClientClosed
+        return self._core
+
     # -- producing --------------------------------------------------------------------------------
 
     def producer(self, settings: ProducerSettings) -> Producer:
         """One more producer with settings of its own, for instance of another group."""
         return Producer(self._client, settings)
 
+    def transaction_producer(
+        self, settings: ProducerSettings, *, execute: Executor, check: Checker
+    ) -> TransactionProducer:
+        """A producer as RocketMQ's TransactionMQProducer (kourou.client.transaction_producer).
+
+        `execute(transaction, argument)` does what belongs to a message and says what became of it;
+        `check(message)` answers brokers that ask.
+        """
+        return TransactionProducer(self._client, settings, execute, check)
+
     # -- consuming --------------------------------------------------------------------------------
 
     def subscribe(
         self,
         topics: Topics | None = None,
-        expression: str = MATCH_ALL,
+        expression: Wanted = MATCH_ALL,
         *,
         body_type: Any = None,
         group: str | None = None,
@@ -125,8 +145,8 @@ class Client(Sends):
     ) -> Subscribed:
         """Messages as an iteration (kourou.client.streams): `async with` it, then `async for`.
 
-        `expression` joins tags with `||`; `body_type` is what bodies are decoded as. Without topics
-        those of the setting `subscription` are meant.
+        `expression` joins tags with `||`, or is an `Sql`; `body_type` is what bodies are decoded
+        as. Without topics those of the setting `subscription` are meant.
         """
         wanted = consumption(
             settings or self._consuming,
@@ -142,19 +162,25 @@ class Client(Sends):
         self,
         topics: Topics | None = None,
         handler: Callable[[Any], Any] | None = None,
-        expression: str = MATCH_ALL,
+        expression: Wanted = MATCH_ALL,
         *,
         body_type: Any = None,
         group: str | None = None,
         settings: ConsumerSettings | None = None,
         offsets: OffsetStore | None = None,
         batch: bool | int = False,
+        replies: bool = False,
+        ordered: bool = False,
+        auto_commit: bool = True,
     ) -> Listener:
         """Call `handler` with every message: `async with` it, or `start` and `close` it.
 
         An `async def` handler runs on the current loop, a plain function in threads. With `batch`
         it takes lists of messages of one queue. Returning consumes, raising asks for a retry.
-        What is not given here comes from the settings (`subscription`, `message_listener`).
+        `ordered` gives each queue's messages one after the other; without `auto_commit` they count
+        as consumed when the handler returns `ConsumeOrderlyStatus.COMMIT`.
+        What is not given here comes from the settings (`subscription`, `message_listener`). With
+        `replies` what the handler returns is the reply to a request (`request`).
         """
         wanted = consumption(
             settings or self._consuming,
@@ -164,8 +190,13 @@ class Client(Sends):
             body_type=body_type,
             offsets=offsets,
             batch=batch,
+            ordered=ordered,
+            auto_commit=auto_commit,
         )
-        return Listener(self._client, wanted, chosen_handler(wanted.settings, handler))
+        handler = chosen_handler(wanted.settings, handler)
+        if replies:
+            handler = replying(handler, self._producer_core)
+        return Listener(self._client, wanted, handler)
 
     async def pull_consumer(
         self,
@@ -181,7 +212,7 @@ class Client(Sends):
         return await self._client.io.run(work)
 
 
-class Producer(Sends):
+class Producer(Requesting, Transactions):
     """A producer beside a client's own. Open it with `async with`; the client must be open."""
 
     def __init__(self, client: ClientCore, settings: ProducerSettings) -> None:
@@ -192,6 +223,7 @@ class Producer(Sends):
     async def open(self) -> Self:
         """Begin to produce."""
         self._core = self._client.producer(self._settings)
+        self._begin_checks()
         return self
 
     async def close(self) -> None:
@@ -207,3 +239,13 @@ class Producer(Sends):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class TransactionProducer(Executing, Producer):
+    """A producer of transactions with an executor and a checker; the client must be open."""
+
+    def __init__(
+        self, client: ClientCore, settings: ProducerSettings, execute: Executor, check: Checker
+    ) -> None:
+        super().__init__(client, settings)
+        self._executes(execute, check)

@@ -18,7 +18,9 @@ import os
 import random
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Protocol
 
@@ -29,20 +31,23 @@ from kourou.client.connections import Dial, zmq_dial
 from kourou.client.consume_log import ConsumeLog
 from kourou.client.consumption import Consumption
 from kourou.client.discovery import NameServers, discover, host_of, zmq_endpoint
+from kourou.client.filters import ask_brokers, subscription_of
 from kourou.client.handlers import Report, Runner
 from kourou.client.io_thread import ClientClosed, IoThread
+from kourou.client.message_trace import TRACE_GROUP, ConsumeTrace, SendTrace, TraceWriter
+from kourou.client.ordered_consumer import OrderedConsumer
 from kourou.client.producer import ProducerCore
 from kourou.client.pull_consumer import PullConsumer
 from kourou.client.push_consumer import PushConsumer
 from kourou.client.session import Session
 from kourou.client.settings import (
     ClientSettings,
+    ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
 from kourou.client.tracing import ClientTracing, client_tracing
 from kourou.clock import Clock
-from kourou.filtering.tags import parse_tags
 from kourou.model.names import check_group
 
 _numbers = count(1)
@@ -79,7 +84,6 @@ class ClientCore:
             list_url=settings.namesrv_list_url,
         )
         self.clock: Clock = clock or io_thread.clock_at(_key(self._found))
-        self.consume_log = ConsumeLog(self.clock, settings.message_log_level)
         self._dial = dial or zmq_dial(self.clock)
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list
@@ -89,6 +93,8 @@ class ClientCore:
         self._client_ip = settings.client_ip
         self._producers: list[ProducerCore] = []
         self._consumers: list[Closing] = []
+        self._trace_writers: dict[str, TraceWriter] = {}
+        self._making_writers = threading.Lock()
 
     @property
     def session(self) -> Session:
@@ -97,6 +103,11 @@ class ClientCore:
             raise ClientClosed
         self._session.io.check()
         return self._session
+
+    @property
+    def consume_log(self) -> ConsumeLog:
+        """A log for one consumer."""
+        return ConsumeLog(self.clock, self.settings.message_log_level)
 
     @property
     def is_open(self) -> bool:
@@ -153,6 +164,7 @@ class ClientCore:
             return
         await asyncio.gather(*(self._close_one(one) for one in list(self._consumers)))
         await asyncio.gather(*(producer.close() for producer in self._producers))
+        await asyncio.gather(*(writer.close() for writer in self._trace_writers.values()))
         self._session = None
         await session.close()
 
@@ -179,8 +191,29 @@ class ClientCore:
         """A producer of this client."""
         check_group(settings.producer_group)
         core = ProducerCore(settings, self.session, self._client_ip)
+        if settings.message_trace:
+            writer = self._trace_writer(settings.message_trace_topic)
+            trace = SendTrace(writer, settings.producer_group)
+            core.desk.message_trace = core.ends.message_trace = trace
         self._producers.append(core)
         return core
+
+    def _trace_writer(self, topic: str) -> TraceWriter:
+        """Who writes message traces to this topic, for all of the client; from any thread."""
+        with self._making_writers:
+            writer = self._trace_writers.get(topic)
+            if writer is None:
+                settings = ProducerSettings(producer_group=TRACE_GROUP)
+                core = ProducerCore(settings, self.session, self._client_ip)
+                writer = self._trace_writers[topic] = TraceWriter(core, topic)
+            return writer
+
+    def message_trace(self, settings: ConsumerSettings) -> ConsumeTrace | None:
+        """What notes the calls of a consumer's handlers; None where that is not wanted."""
+        if not settings.message_trace:
+            return None
+        writer = self._trace_writer(settings.message_trace_topic)
+        return ConsumeTrace(writer, settings.consumer_group)
 
     async def close_producer(self, producer: ProducerCore) -> None:
         """Close one producer; on the I/O thread."""
@@ -194,13 +227,18 @@ class ClientCore:
         """A started push consumer; on the I/O thread."""
         check_group(wanted.settings.consumer_group)
         version = self.clock.now_ms()
-        consumer = PushConsumer(
+        subscriptions = {
+            topic: subscription_of(topic, expression, version=version)
+            for topic, expression in wanted.subscriptions.items()
+        }
+        await ask_brokers(self.session, wanted.settings.consumer_group, subscriptions.values())
+        make: Callable[..., PushConsumer] = PushConsumer
+        if wanted.ordered:
+            make = partial(OrderedConsumer, auto_commit=wanted.auto_commit)
+        consumer = make(
             self.session,
             wanted.settings,
-            {
-                topic: parse_tags(topic, expression, version=version)
-                for topic, expression in wanted.subscriptions.items()
-            },
+            subscriptions,
             make_runner,
             decode=None if wanted.body_type is None else body_decoder(wanted.body_type),
             batched=wanted.batched,

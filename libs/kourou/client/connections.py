@@ -13,6 +13,7 @@ State: soft. Used on the I/O thread only.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from kourou.client.discovery import zmq_endpoint
@@ -34,7 +35,12 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class Wire(Protocol):
-    """What a connection can do; ZmqConnection is one."""
+    """What a connection can do; ZmqConnection is one.
+
+    `on_connected`, if set, is called each time it stands.
+    """
+
+    on_connected: Callable[[], None] | None
 
     @property
     def connected(self) -> bool:
@@ -95,14 +101,19 @@ def zmq_dial(clock: Clock) -> Dial:
 
 
 class Connections:
-    """Open connections by address. `on_notify(address, frame)` gets what servers say unasked."""
+    """Open connections by address. `on_notify(address, frame)` gets what servers say unasked.
+
+    `on_again(address)`, if set, is told when a server that was connected before is so again.
+    """
 
     def __init__(self, dial: Dial, on_notify: Callable[[str, Frame], None]) -> None:
         self._dial = dial
         self._on_notify = on_notify
         self._open: dict[str, Wire] = {}
         self._name_servers: set[str] = set()
+        self._stood: set[str] = set()
         self._closed = False
+        self.on_again: Callable[[str], None] | None = None
 
     def to(self, address: str) -> Wire:
         """The connection to a broker's address as a route gives it, opened if need be."""
@@ -115,7 +126,14 @@ class Connections:
                 self._on_notify(address, frame)
 
             wire = self._open[address] = self._dial(address, notify)
+            wire.on_connected = partial(self._connected, address)
         return wire
+
+    def _connected(self, address: str) -> None:
+        if address not in self._stood:
+            self._stood.add(address)
+        elif self.on_again is not None:
+            self.on_again(address)
 
     def to_name_server(self, address: str) -> Wire:
         """The connection to a name server's address as users write it."""
@@ -139,17 +157,22 @@ class Connections:
         for its answer: without a standing connection it is Unavailable at once.
         """
         if hurried:
-            wire = self._open.get(address)
-            if wire is None or not wire.connected:
+            if not self.stands(address):
                 raise Unavailable(f"there is no connection to {address} now")
             timeout_ms = min(timeout_ms, HURRIED_MS)
         return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
+
+    def stands(self, address: str) -> bool:
+        """Is there a connection to this broker now, as far as is known? None is opened for it."""
+        wire = self._open.get(address)
+        return wire is not None and wire.connected
 
     def retain_routes(self, addresses: Collection[str]) -> None:
         """Close connections to brokers that no route names any more."""
         for address in list(self._open):
             if address not in addresses and address not in self._name_servers:
                 self._open.pop(address).close()
+                self._stood.discard(address)
 
     def close(self) -> None:
         """Close all, and open none any more."""

@@ -23,6 +23,8 @@ from kourou.client.handlers import (
     is_coroutine_handler,
 )
 from kourou.client.io_thread import ClientClosed
+from kourou.client.ordered_consumer import OrderedConsumer
+from kourou.client.ordered_turns import TurnLog, coroutine_turns, plain_turns
 from kourou.client.push_consumer import PushConsumer
 from kourou.client.streams import StreamRunner
 from kourou.model.queue import MessageQueue
@@ -72,6 +74,12 @@ class _Consuming:
         return self._started.assigned
 
     @property
+    def locked(self) -> list[MessageQueue]:
+        """The queues whose locks this member holds; none unless it consumes in order."""
+        consumer = self._started
+        return consumer.locked if isinstance(consumer, OrderedConsumer) else []
+
+    @property
     def counts(self) -> ConsumeCounts:
         """What was pulled, consumed, failed, filtered, corrected, unreadable."""
         return self._started.counts
@@ -92,23 +100,30 @@ class Listener(_Consuming):
 
     def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
         settings, tracing = self._wanted.settings, self._client.tracing
-        handler = self._handler
+        handler, log = self._handler, self._client.consume_log
+        message_trace = self._client.message_trace(settings)
+        if message_trace is not None:
+            handler = message_trace.handler(handler)
         if is_coroutine_handler(handler):
             if tracing is not None:
                 handler = tracing.coroutine_handler(settings.consumer_group, handler)
+            if self._wanted.ordered:
+                handler, log = coroutine_turns(handler, log), TurnLog(log)
             return CoroutineRunner(
                 loop,
                 handler,
                 report,
-                self._client.consume_log,
+                log,
                 concurrency=settings.consume_threads_max,
             )
         if tracing is not None:
             handler = tracing.plain_handler(settings.consumer_group, handler)
+        if self._wanted.ordered:
+            handler, log = plain_turns(handler, log), TurnLog(log)
         return ThreadRunner(
             handler,
             report,
-            self._client.consume_log,
+            log,
             threads_min=settings.consume_threads_min,
             threads_max=settings.consume_threads_max,
             name=f"kourou-{settings.consumer_group}",
@@ -127,6 +142,9 @@ class Subscribed(_Consuming):
         if self._client.tracing is not None:
             group = self._wanted.settings.consumer_group
             report = self._client.tracing.stream_report(group, report)
+        message_trace = self._client.message_trace(self._wanted.settings)
+        if message_trace is not None:
+            report = message_trace.report(report)
         self._stream = StreamRunner(loop, report, self._client.consume_log, auto_ack=self._auto_ack)
         return self._stream
 

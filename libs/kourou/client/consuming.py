@@ -16,32 +16,61 @@ from dataclasses import dataclass, field
 
 from kourou.client.background import background
 from kourou.client.codecs import Decode
+from kourou.client.consume_statistics import ConsumeStatistics
 from kourou.client.handlers import Runner
 from kourou.client.pull_plan import Action, Step, step_after
 from kourou.client.puller import Pulled, Puller, PullWish
 from kourou.client.received import ReceivedMessage, tag_filter
+from kourou.client.running_info import QueueInfo
 from kourou.client.settings_consumer import PULL_BATCH_SIZE, ConsumerSettings, CorruptPolicy
-from kourou.client.window import Window, WindowLimits
+from kourou.client.window import Limit, Window, WindowLimits
+from kourou.clock import Clock
 from kourou.errors import Corrupt, KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import PULL_MESSAGES_MAX
+from kourou.model.names import RETRY_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
 
 MIB = 1024 * 1024
+NO_SPAN = 1 << 62
+"""The span limit of ordered consumption, where offsets lie as far apart as messages are many."""
 
 _log = logging.getLogger("kourou.client.consume")
 
 
 @dataclass(slots=True)
 class ConsumeCounts:
-    """What a consumer has seen since it started."""
+    """What a consumer has seen since it started.
+
+    `failed` counts failed attempts: `sent_back` of them are with the brokers again, dead letters
+    among them, the others were repeated here or, in broadcasting, passed over. `timed_out` counts
+    messages whose handler took too long. `skipped` are offsets passed over at a backlog. `paused_`
+    counts pulls that had to wait because too many messages, or bytes, or too wide a range of
+    offsets were cached.
+    """
 
     pulled: int = 0
     consumed: int = 0
     failed: int = 0
+    sent_back: int = 0
+    timed_out: int = 0
     filtered: int = 0
+    skipped: int = 0
     corrected: int = 0
     unreadable: int = 0
+    paused_by_count: int = 0
+    paused_by_size: int = 0
+    paused_by_span: int = 0
+
+    def paused(self, limit: Limit) -> None:
+        """A pull had to wait."""
+        match limit:
+            case Limit.COUNT:
+                self.paused_by_count += 1
+            case Limit.SIZE:
+                self.paused_by_size += 1
+            case Limit.SPAN:
+                self.paused_by_span += 1
 
 
 @dataclass(slots=True)
@@ -56,7 +85,10 @@ class Surroundings:
     batched: bool
     heartbeat_soon: Callable[[], None]
     route_stale: Callable[[str], None]
+    clock: Clock
     counts: ConsumeCounts = field(default_factory=ConsumeCounts)
+    statistics: ConsumeStatistics = field(default_factory=ConsumeStatistics)
+    ordered: bool = False
 
     def limits(self, queue_count: int) -> WindowLimits:
         """When a queue's pulls pause (F199), for one of `queue_count` of its topic here."""
@@ -67,7 +99,8 @@ class Surroundings:
         size_mib = settings.pull_threshold_size_for_queue_mib
         if settings.pull_threshold_size_for_topic_mib > 0:
             size_mib = max(1, settings.pull_threshold_size_for_topic_mib // queue_count)
-        return WindowLimits(count, size_mib * MIB, settings.consume_concurrently_max_span)
+        span = NO_SPAN if self.ordered else settings.consume_concurrently_max_span
+        return WindowLimits(count, size_mib * MIB, span)
 
     def wish(self, limits: WindowLimits) -> PullWish:
         """How much one pull asks for (F314); a bulk pull asks by bytes unless a count is set."""
@@ -85,18 +118,26 @@ class Surroundings:
 class Lease:
     """What a delivered message holds: the window it came from, and the queue that window was of.
 
-    After a correction a queue has a new window; messages of the former one count no more.
+    After a correction a queue has a new window; messages of the former one count no more. `asked`
+    has what handlers said of their messages before they ended, by offset: None for consumed.
     """
 
-    __slots__ = ("consumed", "window")
+    __slots__ = ("asked", "consumed", "window")
 
     def __init__(self, consumed: ConsumedQueue, window: Window) -> None:
         self.consumed = consumed
         self.window = window
+        self.asked: dict[int, BaseException | None] = {}
+
+    def ask(self, offset: int, failure: BaseException | None) -> None:
+        """A handler says what becomes of its message; from any thread. The first word counts."""
+        if self.window.holds(offset):
+            self.asked.setdefault(offset, failure)
 
     def finish(self, offsets: Sequence[int]) -> None:
         """These messages were consumed."""
         self.window.finish(offsets)
+        self.consumed.last_consume_ms = self.consumed.clock.now_ms()
         self.consumed.may_go_on()
 
 
@@ -115,7 +156,12 @@ class ConsumedQueue:
         self.window = Window(start_offset)
         self._lease = Lease(self, self.window)
         self.committed: int | None = None
+        self.clock = around.clock
+        self.last_pull_ms = 0
+        self.last_consume_ms = 0
         self._around = around
+        self._is_retry = queue.topic.startswith(RETRY_PREFIX)
+        self._sums = around.statistics.of(queue.topic)
         self._subscription = subscription
         self._wanted = tag_filter(subscription)
         self._limits = around.limits(queue_count)
@@ -135,6 +181,26 @@ class ConsumedQueue:
         self._around.puller.forget(self.queue)
         return self.window.drop()
 
+    @property
+    def ended(self) -> bool:
+        """Did pulling end although nobody stopped it? Then the queue has to be begun anew."""
+        return self._task is not None and self._task.done()
+
+    def info(self) -> QueueInfo:
+        """The queue as it is now."""
+        window = self.window
+        lowest, highest = window.bounds
+        return QueueInfo(
+            commit_offset=window.commit_offset,
+            cached_min_offset=lowest,
+            cached_max_offset=highest,
+            cached_count=window.count,
+            cached_size_bytes=window.size_bytes,
+            dropped=window.dropped,
+            last_pull_ms=self.last_pull_ms,
+            last_consume_ms=self.last_consume_ms,
+        )
+
     def pause(self) -> None:
         """Pull no more, but let running messages finish and count."""
         if self._task is not None:
@@ -149,14 +215,15 @@ class ConsumedQueue:
 
     def may_go_on(self) -> None:
         """Messages were finished: pull again if the limits allow it."""
-        if not self._room.is_set() and not self.window.over(self._limits):
+        if not self._room.is_set() and self.window.exceeded(self._limits) is None:
             self._room.set()
 
     async def _run(self) -> None:
         while not self.window.dropped:
-            reason = self.window.over(self._limits)
-            if reason:
-                _log.debug("%s: pulling pauses: %s", self.queue, reason)
+            limit = self.window.exceeded(self._limits)
+            if limit is not None:
+                self._around.counts.paused(limit)
+                _log.debug("%s: pulling pauses: %s", self.queue, self.window.over(self._limits))
                 self._room.clear()
                 await self._room.wait()
             step = await self._pull_once()
@@ -185,6 +252,11 @@ class ConsumedQueue:
             return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
         if self.window.dropped:
             return Step()
+        self.last_pull_ms = self.clock.now_ms()
+        sums = self._sums
+        sums.pulls += 1
+        sums.pull_ms += pulled.elapsed_ms
+        sums.pulled += len(pulled.messages)
         step = step_after(
             pulled.code,
             progressed=pulled.next_offset > offset,
@@ -198,6 +270,8 @@ class ConsumedQueue:
         """Do what the answer asks for; the step that is left."""
         around = self._around
         if step.action is Action.NONE:
+            if around.settings.skip_backlog_over >= 0 and not self._is_retry:
+                self._skip_backlog(pulled, around.settings.skip_backlog_over)
             if pulled.messages:
                 self._deliver(pulled)
             elif pulled.next_offset > self.window.next_offset:
@@ -216,6 +290,23 @@ class ConsumedQueue:
                 around.route_stale(self.queue.topic)
         return step
 
+    def _skip_backlog(self, pulled: Pulled, over: int) -> None:
+        """Pass over what lies more than `over` messages before the queue's end (F278)."""
+        kept_from, here = pulled.max_offset - over, self.window.next_offset
+        if kept_from <= here:
+            return
+        _log.warning(
+            "%s: %d messages wait; those from %d to %d are passed over (skip_backlog_over is %d)",
+            self.queue,
+            pulled.max_offset - here,
+            here,
+            kept_from - 1,
+            over,
+        )
+        self._around.counts.skipped += kept_from - here
+        pulled.messages = [message for message in pulled.messages if message.offset >= kept_from]
+        pulled.next_offset = max(pulled.next_offset, kept_from)
+
     def _deliver(self, pulled: Pulled) -> None:
         around = self._around
         messages = pulled.messages
@@ -228,6 +319,9 @@ class ConsumedQueue:
         around.counts.pulled += len(messages)
         for message in messages:
             message.lease = self._lease
+        if self._is_retry:
+            for message in messages:
+                message.attempt = message.reconsume_times + 1
         self.window.put(
             [message.offset for message in messages],
             [message.size for message in messages],

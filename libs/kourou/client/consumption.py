@@ -11,39 +11,43 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from kourou.client.filters import Wanted, check_wanted
 from kourou.client.offsets import OffsetStore
 from kourou.client.settings import ConsumerSettings, ProducerSettings
 from kourou.errors import BadRequest
-from kourou.filtering.tags import check_expression
 from kourou.model.subscription import MATCH_ALL
 
 BATCH_SIZE = 32
 """Messages that one call of a batch handler takes at most, when nothing else is said."""
 
-Topics: TypeAlias = str | Mapping[str, str]
-"""One topic, or tag expressions by topic."""
+Topics: TypeAlias = str | Mapping[str, Wanted]
+"""One topic, or tags or a filter by topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What to consume and how. `subscriptions` are tag expressions by topic."""
+    """What to consume and how. `subscriptions` are tags or a filter by topic."""
 
     settings: ConsumerSettings
-    subscriptions: Mapping[str, str]
+    subscriptions: Mapping[str, Wanted]
     body_type: Any = None
     offsets: OffsetStore | None = None
     batched: bool = False
+    ordered: bool = False
+    auto_commit: bool = True
 
 
 def consumption(
     settings: ConsumerSettings,
     topics: Topics | None,
-    expression: str,
+    expression: Wanted,
     *,
     group: str | None,
     body_type: Any,
     offsets: OffsetStore | None,
     batch: bool | int = False,
+    ordered: bool = False,
+    auto_commit: bool = True,
 ) -> Consumption:
     """The value for one call of `subscribe` or `listen`; settings fill what it does not say.
 
@@ -67,14 +71,21 @@ def consumption(
             size = BATCH_SIZE
         settings = replace(settings, consume_message_batch_max_size=size)
     if isinstance(topics, str):
-        subscriptions: Mapping[str, str] = {topics: expression}
+        subscriptions: Mapping[str, Wanted] = {topics: expression}
     else:
         if expression != MATCH_ALL:
             raise BadRequest("give each topic its own expression, or one topic and an expression")
         subscriptions = dict(topics)
     for each in subscriptions.values():
-        check_expression(each)
-    return Consumption(settings, subscriptions, body_type, offsets, bool(batch))
+        check_wanted(each)
+    if not (ordered or auto_commit):
+        raise BadRequest(
+            "auto_commit=False goes with ordered=True only",
+            hint="without order messages finish one by one",
+        )
+    return Consumption(
+        settings, subscriptions, body_type, offsets, bool(batch), ordered, auto_commit
+    )
 
 
 def chosen_handler(

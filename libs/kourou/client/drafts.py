@@ -94,8 +94,11 @@ class Drafting:
         keys: str = "",
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
+        own: Mapping[str, str] | None = None,
     ) -> bytes:
         """The bytes of one draft; `keys` are already joined by spaces.
+
+        `own` are properties that the client itself sets, with names nobody else may use.
 
         Raises MessageIllegal for a body above the limit or properties that cannot be stored, and
         BadRequest for a reserved property name or a tag that nobody could subscribe to.
@@ -103,7 +106,8 @@ class Drafting:
         sys_flag = 0
         if len(body) >= self._compress_over or len(body) > self._size_max:
             body, sys_flag = self._squeezed(body)
-        if not keys and not properties and not self._any_v6 and not place.store_host_v6:
+        plain = not keys and not properties and not own
+        if plain and not self._any_v6 and not place.store_host_v6:
             template = place.templates.get((tag, flag))
             if template is None or template.key_length != len(unique_key):
                 template = self._template(place, tag, flag, len(unique_key))
@@ -117,6 +121,8 @@ class Drafting:
         if properties:
             _refuse_reserved(properties)
             named.update(properties)
+        if own:
+            named.update(own)
         if place.cluster:
             named[_CLUSTER] = place.cluster
         return encode_draft(

@@ -8,6 +8,8 @@ An *item* is what one call of the handler takes: a message, or a list of message
     I/O thread --hand--> runner --call--> handler        report.finished(item)
                                                          report.failed(item, error)
 
+What a handler returns may mean a failure, too (kourou.client.outcomes).
+
 Promises: an item is handed to the handler at most once; exactly one report follows, whatever the
 handler raises, unless the runner is stopped before the call or the handler is cancelled while the
 consumer closes (then the message stays unfinished, is not committed, and comes again elsewhere).
@@ -31,8 +33,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias
 
-from kourou.client.consume_log import ConsumeLog
+from kourou.client.consume_log import SELDOM, ConsumeLog
 from kourou.client.handover import Handover
+from kourou.client.outcomes import failure_in
 from kourou.errors import BadRequest
 
 Item: TypeAlias = Any
@@ -56,7 +59,7 @@ class Report(Protocol):
         ...
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """The handler raised."""
+        """The handler raised, or returned a word that means failure."""
         ...
 
     def wanted(self, item: Item) -> bool:
@@ -73,6 +76,18 @@ class Runner(Protocol):
 
     async def close(self, timeout_ms: int) -> bool:
         """Start nothing new, wait for running calls; False when some still run after the time."""
+        ...
+
+    def running(self) -> list[Item]:
+        """The items whose call is under way now; on the I/O thread."""
+        ...
+
+    def times(self) -> list[int]:
+        """How many ms measured calls took, since the last question; on the I/O thread."""
+        ...
+
+    async def call(self, item: Item) -> BaseException | None:
+        """Call the handler with an item that is no consumer's; what it failed by; no report."""
         ...
 
 
@@ -96,6 +111,7 @@ class CoroutineRunner:
         self._inbox: Handover[Item] = Handover(loop, self._take)
         self._ready: deque[Item] = deque()
         self._workers: set[asyncio.Task[None]] = set()
+        self._running: dict[object, Item] = {}
         self._active = 0
         self._calling = 0
         self._closing = False
@@ -121,26 +137,30 @@ class CoroutineRunner:
             worker.exception()  # seen: what ends a worker was reported, and reached its loop
 
     async def _work(self) -> None:
+        seat = object()
         try:
-            await self._work_off()
+            await self._work_off(seat)
         finally:
             # At once, and not when the task's callbacks run: `_take` may come in between.
             self._active -= 1
+            self._running.pop(seat, None)
             if self._ready and not self._closing and not self._loop.is_closed():
                 # Something ended this worker before its work was done.
                 self._loop.call_later(REPLACE_AFTER_S, self._take, [])
 
-    async def _work_off(self) -> None:
+    async def _work_off(self, seat: object) -> None:
         ready, report, handler, log = self._ready, self._report, self._handler, self._log
+        running = self._running
         turns = 0
         while ready and not self._closing:
             item = ready.popleft()
             if not report.wanted(item):
                 continue
-            begun_ms = log.begin()
+            begun_ms = log.begin(not turns & SELDOM)
             self._calling += 1
+            running[seat] = item
             try:
-                await handler(item)
+                result = await handler(item)
             except BaseException as error:  # whatever an application raises is a failure
                 cancelled = isinstance(error, asyncio.CancelledError)
                 if cancelled and self._closing:
@@ -149,13 +169,38 @@ class CoroutineRunner:
                 if isinstance(error, END_WORKER) or (cancelled and _is_cancelled()):
                     raise
             else:
-                report.finished(item)
-                log.consumed(item, begun_ms)
+                failure = None if result is None else failure_in(result)
+                if failure is None:
+                    report.finished(item)
+                    log.consumed(item, begun_ms)
+                else:
+                    report.failed(item, failure)
             finally:
                 self._calling -= 1
             turns += 1
             if turns % TURNS_PER_YIELD == 0:
                 await asyncio.sleep(0)
+
+    def running(self) -> list[Item]:
+        """The items whose call is under way."""
+        return list(self._running.values())
+
+    def times(self) -> list[int]:
+        """Measured calls."""
+        return self._log.collect()
+
+    async def call(self, item: Item) -> BaseException | None:
+        """Call the handler with somebody else's item."""
+
+        async def called() -> object:
+            return await self._handler(item)
+
+        try:
+            work = asyncio.run_coroutine_threadsafe(called(), self._loop)
+            result = await asyncio.wrap_future(work)
+        except Exception as error:  # noqa: BLE001 - whatever an application raises is a failure
+            return error
+        return failure_in(result)
 
     async def close(self, timeout_ms: int) -> bool:
         """Start nothing new, wait for running calls."""
@@ -199,6 +244,7 @@ class ThreadRunner:
         self._threads: list[threading.Thread] = []
         self._handed = 0
         self._taken_off: list[int] = []
+        self._running: list[Item] = []  # by thread; _NO_MORE while it waits
         self._closing = False
         for _ in range(min(threads_min, threads_max)):
             self._grow()
@@ -223,28 +269,57 @@ class ThreadRunner:
             target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
         )
         self._taken_off.append(0)
+        self._running.append(_NO_MORE)
         self._threads.append(thread)
         thread.start()
 
     def _work(self, number: int) -> None:
         items, report, handler, log = self._items, self._report, self._handler, self._log
+        running = self._running
         taken = 0
         while True:
             self._taken_off[number] = taken  # each thread counts for itself, so nothing is lost
+            running[number] = _NO_MORE
             item = items.get()
             if item is _NO_MORE:
                 return
             taken += 1
             if self._closing or not report.wanted(item):
                 continue
-            begun_ms = log.begin()
+            # A thread that is not busy measures every call.
+            begun_ms = log.begin(not taken & SELDOM or items.empty())
+            running[number] = item
             try:
-                _call(handler, item)
+                result = call_plain(handler, item)
             except BaseException as error:  # noqa: BLE001 - whatever an application raises is a failure
                 report.failed(item, error)
-            else:
+                continue
+            failure = None if result is None else failure_in(result)
+            if failure is None:
                 report.finished(item)
                 log.consumed(item, begun_ms)
+            else:
+                report.failed(item, failure)
+
+    def running(self) -> list[Item]:
+        """The items whose call is under way."""
+        return [item for item in self._running if item is not _NO_MORE]
+
+    def times(self) -> list[int]:
+        """Measured calls."""
+        return self._log.collect()
+
+    async def call(self, item: Item) -> BaseException | None:
+        """Call the handler with somebody else's item, in a thread beside the consumer's."""
+
+        def called() -> object:
+            return call_plain(self._handler, item)
+
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(None, called)
+        except Exception as error:  # noqa: BLE001 - whatever an application raises is a failure
+            return error
+        return failure_in(result)
 
     async def close(self, timeout_ms: int) -> bool:
         """Start nothing new, wait for running calls."""
@@ -275,7 +350,7 @@ def is_coroutine_handler(handler: Callable[[Any], Any]) -> bool:
     )
 
 
-def _call(handler: Callable[[Any], Any], item: Item) -> None:
+def call_plain(handler: Callable[[Any], Any], item: Item) -> Any:
     """Call a plain handler; a coroutine that it returns would be dropped, and is a failure."""
     made = handler(item)
     if type(made) is CoroutineType:
@@ -284,6 +359,7 @@ def _call(handler: Callable[[Any], Any], item: Item) -> None:
             "the handler returned a coroutine, which nobody awaits",
             hint="give listen an async def handler itself",
         )
+    return made
 
 
 def _is_cancelled() -> bool:

@@ -69,6 +69,7 @@ class Heartbeats:
     def start(self) -> None:
         """Tell from now on."""
         self._routes.listen(self._route_changed)
+        self._connections.on_again = self._came_back
         self._task = background(self._keep_telling(), "heartbeats")
 
     def close(self) -> None:
@@ -82,6 +83,13 @@ class Heartbeats:
 
     def _route_changed(self, _topic: str) -> None:
         if not self._routes.addresses() <= self._told:
+            self.soon()
+
+    def _came_back(self, address: str) -> None:
+        # Nothing else may tell of it: a producer that is idle asks no broker anything, and yet the
+        # broker may want to ask it about a transaction.
+        if address in self._told:
+            self._told.discard(address)
             self.soon()
 
     async def _keep_telling(self) -> None:

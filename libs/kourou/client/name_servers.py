@@ -79,11 +79,15 @@ class NameServerChoice:
                 failure = error
                 _log.warning("name server %s does not answer: %s", address, error)
                 self._ask_last(address)
+        if type(failure) is Unavailable:  # said by the address as the user wrote it
+            where = ";".join(sorted(self._addresses))
+            why = ": ".join(filter(None, (failure.message, failure.hint)))
+            raise Unavailable(f"no name server answers at {where}", hint=why) from failure
         raise failure or Unavailable(
             "no name server is known", hint=self._list.url if self._list else ""
         )
 
-    async def tell_all(self, request: Request) -> None:
+    async def tell_all(self, request: Request, body: bytes = b"") -> None:
         """The same change at every name server, for they do not tell each other.
 
         Raises the last failure after all were tried.
@@ -92,11 +96,25 @@ class NameServerChoice:
         for address in list(self._addresses):
             try:
                 wire = self._connections.to_name_server(address)
-                await asked(wire, request, timeout_ms=self._timeout_ms)
+                await asked(wire, request, body=body, timeout_ms=self._timeout_ms)
             except KourouError as error:
                 failure = error
         if failure is not None:
             raise failure
+
+    async def ask_each(self, request: Request) -> dict[str, Reply]:
+        """The answers of all name servers that give one, by address; if none does, the error."""
+        answers: dict[str, Reply] = {}
+        failure: KourouError | None = None
+        for address in list(self._addresses):
+            try:
+                wire = self._connections.to_name_server(address)
+                answers[address] = await asked(wire, request, timeout_ms=self._timeout_ms)
+            except KourouError as error:
+                failure = error
+        if not answers and failure is not None:
+            raise failure
+        return answers
 
     def close(self) -> None:
         """Refresh no more."""

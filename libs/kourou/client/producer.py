@@ -20,14 +20,18 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from kourou.client.codecs import encode_body
+from kourou.client.delayed import delay_property
 from kourou.client.drafts import Drafting, joined_keys
 from kourou.client.handover import Handover
 from kourou.client.outbox import Gathering, Lane, Port, Slot, Terms, Unsent
+from kourou.client.request_reply import Replier
 from kourou.client.routes import QueueMap
 from kourou.client.selectors import RoundRobin, Selector, chosen_queue, queue_of_key, require_queues
 from kourou.client.send_desk import SendDesk, lane_to
 from kourou.client.session import Session
 from kourou.client.settings import ProducerSettings
+from kourou.client.transaction_checks import TransactionChecks
+from kourou.client.transaction_ends import TransactionEnds
 from kourou.errors import BadRequest, NoPermission, Unavailable
 from kourou.model.limits import DEADLINE_MS_MAX
 from kourou.model.message import Message
@@ -99,6 +103,8 @@ class ProducerCore:
         self.routes = session.routes
         self.clock = session.clock
         self.outgoing: Handover[list[Unsent]] = Handover(session.io.loop, self.desk.take)
+        self.ends = TransactionEnds(session)
+        self.checks = TransactionChecks(settings, session, self.find)
         self._session = session
         self._tracing = session.tracing
         self._joined = False
@@ -111,9 +117,15 @@ class ProducerCore:
         self._topics: dict[str, TopicLanes] = {}
         self._keys = threading.local()
         self._key_makers = count(chance.getrandbits(32))
+        self.requests = session.requests
+        self.replier = Replier(
+            session, settings.producer_group, settings.send_timeout_ms, self._unique_keys
+        )
 
     async def close(self) -> None:
         """Wait for outcomes, leave the group; on the I/O thread."""
+        await self.checks.close(self.settings.send_timeout_ms)
+        await self.ends.close(self.settings.send_timeout_ms)
         await self.desk.close(self.settings.send_timeout_ms)
         if self._joined:
             self._joined = False
@@ -127,7 +139,9 @@ class ProducerCore:
         known = self.routes.known(topic)
         if lanes is not None and lanes.map is known:
             return lanes
-        return None if known is None else self._learn(known)
+        if known is None or not self._joined:  # brokers have to hear of the group first
+            return None
+        return self._learn(known)
 
     async def find(self, topic: str) -> TopicLanes:
         """The topic's lanes, its route asked for; runs on the I/O thread."""
@@ -228,8 +242,12 @@ class ProducerCore:
         flag: int,
         terms: Terms,
         choice: Choice,
+        own: Mapping[str, str] | None = None,
     ) -> Unsent:
-        """One message, checked, encoded and in its lane. Raises Rejected or Unavailable."""
+        """One message, checked, encoded and in its lane. Raises Rejected or Unavailable.
+
+        `own` are properties that the client itself sets.
+        """
         if type(body) is not bytes:
             body = encode_body(body)
         keys = joined_keys(keys) if keys else ""
@@ -245,9 +263,11 @@ class ProducerCore:
         unique_key = self._unique_keys().next(now_ms)
         span = None
         if self._tracing is not None:
-            span, properties = self._tracing.sending(lane.queue, unique_key, tag, keys, properties)
+            span, properties = self._tracing.sending(
+                lane.queue, unique_key, tag, keys, properties, own
+            )
         draft = self._drafting.draft(
-            lane.place, body, unique_key, now_ms, tag, keys, properties, flag
+            lane.place, body, unique_key, now_ms, tag, keys, properties, flag, own
         )
         deadline_ms = clock.monotonic_ms() + terms.timeout_ms
         return Unsent(draft, unique_key, lane, port, waiter, deadline_ms, keys, None, span)
@@ -272,11 +292,16 @@ class ProducerCore:
                 body = encode_body(body)
             keys = joined_keys(message.keys) if message.keys else ""
             properties: Mapping[str, str] | None = message.properties
+            own = None
+            if message.delay_level:
+                own = delay_property(self.settings.delay_levels_ms, message.delay_level)
             span = None
             if tracing is not None:
-                span, properties = tracing.sending(lane.queue, unique_key, tag, keys, properties)
+                span, properties = tracing.sending(
+                    lane.queue, unique_key, tag, keys, properties, own
+                )
             draft = drafting.draft(
-                lane.place, body, unique_key, now_ms, tag, keys, properties, message.flag
+                lane.place, body, unique_key, now_ms, tag, keys, properties, message.flag, own
             )
             deadline_ms = monotonic_ms + lane.terms.timeout_ms
             waiter = Slot(gathering, index)

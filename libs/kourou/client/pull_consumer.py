@@ -19,16 +19,17 @@ from typing import Any
 
 from kourou.client.allocation import share_of
 from kourou.client.codecs import body_decoder
+from kourou.client.filters import Wanted, check_wanted, says, subscription_of
 from kourou.client.heartbeats import Membership
 from kourou.client.io_thread import on_io_thread
 from kourou.client.offsets import OffsetStore, RemoteOffsets
 from kourou.client.pull_plan import FULL_PAUSE_MS, SWIFT_MS
 from kourou.client.puller import Pulled, Puller, PullWish
 from kourou.client.received import ReceivedMessage, tag_filter
+from kourou.client.send_back import SendBack
 from kourou.client.session import Session
 from kourou.client.settings import PullConsumerSettings
 from kourou.errors import BadRequest, Code, Corrupt, error_from_code
-from kourou.filtering.tags import check_expression, parse_tags
 from kourou.model.limits import POLL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
 from kourou.model.queue import MessageQueue
@@ -80,7 +81,9 @@ class PullConsumer:
         self._puller = Puller(
             self.group, session.connections, session.routes, session.clock, session.tracing
         )
+        self._send_back = SendBack(session, self.group)
         self._assigned: dict[MessageQueue, int] = {}
+        self._paused: set[MessageQueue] = set()
         self._subscriptions: dict[str, Subscription] = {}
         self._closed = False
         self._seen: dict[str, list[MessageQueue]] = {}
@@ -105,6 +108,10 @@ class PullConsumer:
         """An operator moved the group (220): assigned queues go on there."""
         for queue in self._assigned.keys() & offsets.keys():
             self._assigned[queue] = offsets[queue]
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        """How far `poll` has come in the assigned queues of a topic (221)."""
+        return {queue: at for queue, at in sorted(self._assigned.items()) if queue.topic == topic}
 
     async def open(self) -> None:
         """Enter the group; watch the registered topics (F323)."""
@@ -191,6 +198,18 @@ class PullConsumer:
         """Keep the group's progress: these offsets, or the next ones of the assigned queues."""
         await self._offsets.save(dict(self._assigned if offsets is None else offsets))
 
+    @on_io_thread
+    async def send_back(
+        self, message: ReceivedMessage, *, delay_level: int = 0, reason: str = ""
+    ) -> None:
+        """Put a message into the group's retry topic: it comes again after the pause of a level.
+
+        0 lets the broker choose by the number of attempts; a negative level makes it a dead letter.
+        Who assigns the queues of %RETRY%group to itself is given it. Raises Unavailable when no
+        broker takes it.
+        """
+        await self._send_back.send_back(message, delay_level=delay_level, reason=reason)
+
     # -- one pull ---------------------------------------------------------------------------------
 
     @on_io_thread
@@ -199,7 +218,7 @@ class PullConsumer:
         queue: MessageQueue,
         offset: int,
         *,
-        expression: str = MATCH_ALL,
+        expression: Wanted = MATCH_ALL,
         count_max: int = 32,
         size_bytes_max: int = PULL_SIZE_BYTES_MAX,
         wait_ms: int = 0,
@@ -217,12 +236,12 @@ class PullConsumer:
         pulled = await self._ask(queue, offset, subscription, count_max, size_bytes_max, wait_ms)
         return self._result(queue, pulled, subscription)
 
-    def _subscription(self, topic: str, expression: str) -> Subscription:
+    def _subscription(self, topic: str, expression: Wanted) -> Subscription:
         known = self._subscriptions.get(topic)
-        if known is None or known.expression != expression:
-            check_expression(expression)
+        if known is None or not says(known, expression):
+            check_wanted(expression)
             # A pull brings its expression along; the version only tells it from an older one.
-            known = parse_tags(topic, expression, version=self._session.clock.now_ms())
+            known = subscription_of(topic, expression, version=self._session.clock.now_ms())
             self._subscriptions[topic] = known
         return known
 
@@ -263,7 +282,9 @@ class PullConsumer:
     # -- several queues in turn -------------------------------------------------------------------
 
     @on_io_thread
-    async def assign(self, queues: Iterable[MessageQueue], *, expression: str = MATCH_ALL) -> None:
+    async def assign(
+        self, queues: Iterable[MessageQueue], *, expression: Wanted = MATCH_ALL
+    ) -> None:
         """Read these queues with `poll`, each from the group's progress, or from its beginning."""
         fresh: dict[MessageQueue, int] = {}
         for queue in queues:
@@ -273,20 +294,53 @@ class PullConsumer:
                 committed = await self._session.facts.min_offset(queue)
             fresh[queue] = committed
         self._assigned = fresh
+        self._paused &= fresh.keys()
 
     @on_io_thread
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on reading an assigned queue at `offset`."""
+        self._seek(queue, offset)
+
+    @on_io_thread
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on reading an assigned queue at its first message that is kept."""
+        self._seek(queue, await self._session.facts.min_offset(queue))
+
+    @on_io_thread
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on reading an assigned queue behind its last message."""
+        self._seek(queue, await self._session.facts.max_offset(queue))
+
+    @on_io_thread
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on reading an assigned queue at the first message stored at or after a time."""
+        self._seek(queue, await self._session.facts.offset_by_time(queue, timestamp_ms))
+
+    def _seek(self, queue: MessageQueue, offset: int) -> None:
+        self._check_assigned(queue)
+        self._assigned[queue] = offset
+
+    def _check_assigned(self, queue: MessageQueue) -> None:
         if queue not in self._assigned:
             raise BadRequest(f"{queue!s} is not assigned to this consumer")
-        self._assigned[queue] = offset
 
     @on_io_thread
     async def position(self, queue: MessageQueue) -> int:
         """The next offset `poll` reads of an assigned queue."""
-        if queue not in self._assigned:
-            raise BadRequest(f"{queue!s} is not assigned to this consumer")
+        self._check_assigned(queue)
         return self._assigned[queue]
+
+    @on_io_thread
+    async def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Let `poll` pass these assigned queues over; a poll under way may still bring theirs."""
+        for queue in queues:
+            self._check_assigned(queue)
+            self._paused.add(queue)
+
+    @on_io_thread
+    async def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Read these queues again."""
+        self._paused.difference_update(queues)
 
     @on_io_thread
     async def poll(
@@ -300,7 +354,7 @@ class PullConsumer:
             raise BadRequest("a poll asks for a message, and waits from 0 ms up")
         if not self._assigned:
             raise BadRequest("no queue is assigned to this consumer", hint="assign() queues first")
-        for queue in list(self._assigned):
+        for queue in self._read():
             messages = self._use(await self._poll_one(queue, count_max, 0))
             if messages:
                 return messages
@@ -315,12 +369,15 @@ class PullConsumer:
                 await asyncio.sleep(min(FULL_PAUSE_MS, left_ms) / 1000)
         return []
 
+    def _read(self) -> list[MessageQueue]:
+        return [queue for queue in self._assigned if queue not in self._paused]
+
     async def _poll_held(self, count_max: int, wait_ms: int) -> list[ReceivedMessage]:
         """Hold a pull at every assigned queue; the first messages, empty when none came."""
         hold_ms = min(wait_ms, self.settings.broker_suspend_max_time_ms)
         holds = [
             asyncio.ensure_future(self._poll_one(queue, count_max, hold_ms))
-            for queue in self._assigned
+            for queue in self._read()
         ]
         try:
             for hold in asyncio.as_completed(holds, timeout=hold_ms / 1000 + 1):

@@ -149,6 +149,7 @@ class Puller:
                 queue,
                 from_offset=request.queue_offset,
                 next_offset=pulled.next_offset,
+                queue_end=pulled.max_offset,
                 decode=decode,
             )
         return pulled

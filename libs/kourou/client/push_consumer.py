@@ -1,18 +1,18 @@
-"""A group member that is given messages: rebalancing, committing, redelivery, leaving in order.
+"""A group member that is given messages: rebalancing, committing, leaving in order.
 
-Lives here: which queues this member consumes and since when; when progress is committed; what a
-failed handler means. May not live here: the loop of one queue (kourou.client.consuming), calling
-handlers (kourou.client.handlers), the heartbeat (kourou.client.heartbeats).
+Lives here: which queues this member consumes and since when; when progress is committed; what it
+tells of itself. May not live here: the loop of one queue (kourou.client.consuming), calling
+handlers (kourou.client.handlers), what becomes of messages then (kourou.client.settling), the
+heartbeat (kourou.client.heartbeats).
 
 Promises (at least once, F228):
   - an offset is committed only when every message below it was consumed or filtered out
   - a queue that is taken away is committed once more and its unfinished messages are forgotten: the
     next owner gets them again
-  - a message whose handler failed is handed over again after a pause, for as long as it takes; its
-    queue goes on, its offset is not committed. Retry topics (%RETRY%) replace this where a broker
-    offers them. In broadcasting there is no retry: the message is passed over (F214)
+  - a message whose handler failed is consumed only when the brokers have it again, in the group's
+    retry topic, which every member subscribes; in broadcasting it is passed over (F214, F215)
 
-State: soft. Used on the I/O thread, but for `Report`, which runners call from anywhere.
+State: soft. Used on the I/O thread.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 
 from kourou.client.allocation import share_of
 from kourou.client.background import background
 from kourou.client.codecs import Decode
-from kourou.client.consuming import ConsumeCounts, ConsumedQueue, Lease, Surroundings
-from kourou.client.handlers import Item, Report, Runner
-from kourou.client.handover import Handover
+from kourou.client.consume_statistics import LOOK_MS, ConsumeStatistics
+from kourou.client.consuming import ConsumeCounts, ConsumedQueue, Surroundings
+from kourou.client.direct import called_directly
+from kourou.client.handlers import Report, Runner
 from kourou.client.heartbeats import Membership
 from kourou.client.offsets import LocalOffsets, OffsetStore, RemoteOffsets, local_offsets_path
 from kourou.client.puller import Puller
-from kourou.client.received import ReceivedMessage
+from kourou.client.running_info import DirectResult, RunningInfo, properties_of
+from kourou.client.send_back import SendBack
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings, consume_timestamp_ms
+from kourou.client.settling import Settling
 from kourou.errors import BadRequest
+from kourou.model.names import RETRY_PREFIX, retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
     ConsumeFromWhere,
@@ -48,9 +51,8 @@ from kourou.model.subscription import (
 AGAIN_MS = 1_000
 """How soon a rebalance is tried again that could not be completed."""
 
-BROKEN_OFF = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
-"""How handling a message ends when it was stopped rather than failed, as at an application's end:
-then a broadcast message is handed over again too, after a restart if need be."""
+SEND_BACKS_END_MS = 1_000
+"""How long closing waits for messages that are on their way back to the brokers."""
 
 _log = logging.getLogger("kourou.client.consume")
 
@@ -75,31 +77,50 @@ class PushConsumer:
         self.settings = settings
         self._session = session
         self._subscriptions = dict(subscriptions)
+        if settings.message_model is MessageModel.CLUSTERING:
+            topic = retry_topic(self.group)
+            self._subscriptions.setdefault(
+                topic, Subscription(topic, version=_newest(subscriptions))
+            )
         self._offsets = self._default_offsets() if offsets is None else offsets
-        self._finished: Handover[Item] = Handover(session.io.loop, self._take_finished)
-        self._failed: Handover[tuple[Item, BaseException]] = Handover(
-            session.io.loop, self._take_failed
-        )
+        self._send_back = SendBack(session, self.group, settings.max_reconsume_times)
         self.counts = ConsumeCounts()
+        self._statistics = ConsumeStatistics()
+        self._settling = Settling(
+            settings,
+            self._send_back,
+            self.counts,
+            self._statistics,
+            self._retry_wanted,
+            batched=batched,
+        )
         self._around = Surroundings(
             settings=settings,
             puller=Puller(
                 self.group, session.connections, session.routes, session.clock, session.tracing
             ),
             decode=decode,
-            runner=make_runner(self),
+            runner=self._make_runner(make_runner),
             batch_size=settings.consume_message_batch_max_size,
             batched=batched,
             heartbeat_soon=session.heartbeats.soon,
             route_stale=session.routes.stale,
+            clock=session.clock,
             counts=self.counts,
+            statistics=self._statistics,
         )
+        self._settling.serve(self._around.runner)
         self._queues: dict[MessageQueue, ConsumedQueue] = {}
         self._rebalance_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: set[asyncio.TimerHandle] = set()
         self._closing = False
+        self._started_ms = session.clock.now_ms()
+
+    def _make_runner(self, make_runner: Callable[[Report], Runner]) -> Runner:
+        """What calls the handler."""
+        return make_runner(self._settling)
 
     def _default_offsets(self) -> OffsetStore:
         if self.settings.message_model is MessageModel.CLUSTERING:
@@ -120,8 +141,8 @@ class PushConsumer:
 
     @property
     def assigned(self) -> list[MessageQueue]:
-        """The queues this member consumes now, in order."""
-        return sorted(self._queues)
+        """The queues this member consumes now, in order, but those of the group's retry topic."""
+        return sorted(queue for queue in self._queues if not queue.topic.startswith(RETRY_PREFIX))
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -130,7 +151,8 @@ class PushConsumer:
         session = self._session
         for topic in self._subscriptions:
             session.routes.watch(topic)
-            if await session.routes.find_existing(topic) is None:
+            known = await session.routes.find_existing(topic)
+            if known is None and not topic.startswith(RETRY_PREFIX):
                 _log.warning("group %s waits for the topic %s to appear", self.group, topic)
         await session.join(self)
         session.routes.listen(self._route_changed)
@@ -138,6 +160,7 @@ class PushConsumer:
         self._tasks = [
             background(self._keep_balanced(), f"rebalancing group {self.group}"),
             background(self._keep_committed(), f"committing of group {self.group}"),
+            background(self._keep_looking(), f"looking after handlers of group {self.group}"),
         ]
 
     async def close(self) -> None:
@@ -167,11 +190,16 @@ class PushConsumer:
                 )
             # Reports that runners made before they ended lie before this turn of the loop.
             await asyncio.sleep(0)
+            await self._settling.close(SEND_BACKS_END_MS)
             await self._commit(self._queues.values(), "at close, so messages will come again")
-            for consumed in self._queues.values():
-                consumed.stop()
-            self._queues.clear()
+            await self._let_go()
         await self._session.leave(self)
+
+    async def _let_go(self) -> None:
+        """The last offsets are committed: the queues are nobody's now."""
+        for consumed in self._queues.values():
+            consumed.stop()
+        self._queues.clear()
 
     # -- rebalancing ------------------------------------------------------------------------------
 
@@ -185,7 +213,8 @@ class PushConsumer:
 
     async def _keep_balanced(self) -> None:
         interval_s = self._session.settings.rebalance_interval_ms / 1000
-        while True:
+        # `wait_for` may lose the cancellation of this task when its event comes at the same time.
+        while not self._closing:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._rebalance_wanted.wait(), interval_s)
             self._rebalance_wanted.clear()
@@ -194,6 +223,8 @@ class PushConsumer:
     async def _rebalance_once(self) -> None:
         """Compute this member's share of every topic, give up what is not in it, begin the rest."""
         async with self._rebalancing:
+            if self._closing:
+                return
             complete = True
             for topic, subscription in self._subscriptions.items():
                 try:
@@ -224,7 +255,7 @@ class PushConsumer:
         lost = [
             consumed
             for queue, consumed in self._queues.items()
-            if queue.topic == topic and queue not in share
+            if queue.topic == topic and (queue not in share or consumed.ended)
         ]
         if not lost:
             return
@@ -240,10 +271,12 @@ class PushConsumer:
 
     async def _begin(self, share: Collection[MessageQueue], subscription: Subscription) -> bool:
         """Consume what is new in the share; False when some queue has to be tried again."""
-        complete = True
-        for queue in sorted(share):
-            if queue in self._queues or self._closing:
-                continue
+        wanted = {queue for queue in share if queue not in self._queues}
+        beginnable = await self._beginnable(wanted)
+        complete = len(beginnable) == len(wanted)
+        for queue in sorted(beginnable):
+            if self._closing:
+                break
             try:
                 start_offset = await self._start_offset(queue)
             except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
@@ -256,6 +289,10 @@ class PushConsumer:
             _log.info("group %s consumes %s from %d", self.group, queue, start_offset)
         return complete
 
+    async def _beginnable(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
+        """Which of these queues may be begun now; the others are tried again."""
+        return queues
+
     def _divide_thresholds(self, topic: str) -> None:
         ours = [consumed for queue, consumed in self._queues.items() if queue.topic == topic]
         for consumed in ours:
@@ -267,6 +304,8 @@ class PushConsumer:
         if stored is not None and stored >= 0:
             return stored
         facts = self._session.facts
+        if queue.topic.startswith(RETRY_PREFIX):
+            return await facts.min_offset(queue)  # whatever failed there is this group's to repeat
         match self.settings.consume_from_where:
             case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
                 return await facts.min_offset(queue)
@@ -335,59 +374,57 @@ class PushConsumer:
                 self._queues[queue] = consumed
                 consumed.start()
 
-    # -- reports of runners, from any thread ------------------------------------------------------
+    # -- failures and what is told of them --------------------------------------------------------
 
-    def finished(self, item: Item) -> None:
-        """The handler returned."""
-        self._finished.put(item)
+    def _retry_wanted(self) -> None:
+        """A message went back: its topic may exist only since now."""
+        topic = retry_topic(self.group)
+        if self._session.routes.known(topic) is None:
+            self._session.routes.stale(topic)
 
-    def failed(self, item: Item, error: BaseException) -> None:
-        """The handler raised."""
-        self._failed.put((item, error))
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_MS / 1000)
+            self.look()
 
-    def wanted(self, item: Item) -> bool:
-        """Is the item's queue still ours?"""
-        message = item[0] if type(item) is list else item
-        return not message.lease.window.dropped
+    def look(self) -> None:
+        """Note how fast messages are consumed, and give back what handlers take too long for."""
+        now_ms = self._session.clock.monotonic_ms()
+        self._statistics.look(now_ms, self._around.runner.times())
+        self._settling.look_for_stuck(now_ms)
 
-    def _take_finished(self, items: list[Item]) -> None:
-        by_lease: dict[Lease, list[int]] = {}
-        for item in items:
-            for message in item if type(item) is list else (item,):
-                offsets = by_lease.get(message.lease)
-                if offsets is None:
-                    offsets = by_lease[message.lease] = []
-                offsets.append(message.offset)
-        for lease, offsets in by_lease.items():
-            self.counts.consumed += len(offsets)
-            lease.finish(offsets)
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        """How far this member has consumed each of its queues of a topic (221)."""
+        return {
+            queue: consumed.window.commit_offset
+            for queue, consumed in sorted(self._queues.items())
+            if queue.topic == topic
+        }
 
-    def _take_failed(self, failures: list[tuple[Item, BaseException]]) -> None:
-        for item, error in failures:
-            messages: list[ReceivedMessage] = item if type(item) is list else [item]
-            self.counts.failed += len(messages)
-            first = messages[0]
-            _log.warning(
-                "group %s: a handler failed at %s (%d messages, attempt %d): %r",
-                self.group,
-                first,
-                len(messages),
-                first.attempt,
-                error,
-                exc_info=error if first.attempt == 1 else None,
-            )
-            broadcast = self.settings.message_model is MessageModel.BROADCASTING
-            if broadcast and not isinstance(error, BROKEN_OFF):
-                self._take_finished([item])  # there is no retry: the message is passed over (F192)
-                continue
-            for message in messages:
-                message.attempt += 1
-            if not self._closing:
-                self._later(self.settings.redelivery_delay_ms, partial(self._again, item))
+    def running_info(self) -> RunningInfo:
+        """This member as it is now (307)."""
+        return RunningInfo(
+            properties=properties_of(self.settings),
+            subscriptions=tuple(self._subscriptions.values()),
+            queues={queue: one.info() for queue, one in sorted(self._queues.items())},
+            statuses=self._statistics.statuses(),
+            started_ms=self._started_ms,
+        )
 
-    def _again(self, item: Item) -> None:
-        if not self._closing and self.wanted(item):
-            self._around.runner.hand([item])
+    async def consume_directly(self, record: bytes) -> DirectResult:
+        """Call the handler with a stored message that somebody hands it (309).
+
+        Queues and offsets are not touched. BadRequest where nobody listens but an iteration.
+        """
+        return await called_directly(
+            self._around.runner,
+            record,
+            self._around.decode,
+            self._session.clock,
+            batched=self._around.batched,
+        )
+
+    # -- later ------------------------------------------------------------------------------------
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         def act() -> None:
@@ -396,6 +433,10 @@ class PushConsumer:
 
         timer = asyncio.get_running_loop().call_later(delay_ms / 1000, act)
         self._waiting.add(timer)
+
+
+def _newest(subscriptions: Mapping[str, Subscription]) -> int:
+    return max(one.version for one in subscriptions.values())
 
 
 def _listed(offsets: Mapping[MessageQueue, int]) -> str:

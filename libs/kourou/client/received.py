@@ -19,9 +19,11 @@ import msgspec
 import numpy as np
 
 from kourou.client.codecs import Decode
+from kourou.client.outcomes import DeadLetter, RetryLater
 from kourou.errors import Corrupt, DecodeError
 from kourou.filtering.tags import wants
 from kourou.model.message import Property, StoredMessage
+from kourou.model.names import RETRY_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import TAG, Subscription
 from kourou.model.sysflag import SysFlag
@@ -36,6 +38,8 @@ SCALAR_BELOW = 6
 
 _TAGS = Property.TAGS.value.encode()
 _UNIQ_KEY = Property.UNIQ_KEY.value.encode()
+_RETRY_TOPIC = Property.RETRY_TOPIC.value.encode()
+_ORIGIN_MESSAGE_ID = Property.ORIGIN_MESSAGE_ID.value.encode()
 _TRACEPARENT = Property.TRACEPARENT.value.encode()
 _TRACE_CONTEXT = Property.TRACE_CONTEXT.value.encode()
 _UNSET: Any = msgspec.UNSET
@@ -68,11 +72,33 @@ class Receipt(Protocol):
         ...
 
 
+class Asked(Protocol):
+    """Keeps what a handler asks for its message until it ends."""
+
+    def ask(self, offset: int, failure: BaseException | None) -> None:
+        """The message at `offset` was consumed (None), or was not; only the first word counts."""
+        ...
+
+
+class _Settled:
+    """The receipt of a message of which the first word was said."""
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """Too late."""
+
+    def retry(self, message: ReceivedMessage, error: BaseException) -> None:
+        """Too late."""
+
+
+_SETTLED = _Settled()
+
+
 class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
     """One message of a pull.
 
-    `offset` is its place in its queue, `size` its stored bytes, `attempt` counts the deliveries to
-    this consumer from 1. `body` is decoded as the consumer's `type` asks; `raw_body` is bytes.
+    `offset` is its place in its queue, `size` its stored bytes, `attempt` counts its deliveries to
+    the group from 1. `body` is decoded as the consumer's `type` asks; `raw_body` is bytes.
+    `queue_end` is the offset after the last message of its queue when it was pulled, or 0.
     `lease` belongs to the consumer that delivered it.
     """
 
@@ -82,6 +108,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
     attempt: int = 1
     lease: Any = None
     receipt: Receipt | None = None
+    queue_end: int = 0
     _decode: Decode | None = None
     _pulled: _Pulled | None = None
     _index: int = 0
@@ -154,14 +181,27 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         return encode_offset_id(stored.store_host, stored.position)
 
     @property
+    def origin_message_id(self) -> str:
+        """The offset message id of the first stored copy; of a message never retried its own."""
+        return self._property(_ORIGIN_MESSAGE_ID) or self.offset_message_id
+
+    @property
+    def backlog(self) -> int:
+        """How many messages lay behind it in its queue when it was pulled; 0 where unknown."""
+        return max(0, self.queue_end - self.offset - 1)
+
+    @property
     def traceparent(self) -> str | None:
         """The trace it belongs to, as W3C's text; None if it took none along."""
         return self._property(_TRACEPARENT) or self._property(_TRACE_CONTEXT)
 
     @property
     def topic(self) -> str:
-        """The topic it was read from."""
-        return self.queue.topic
+        """The topic it was sent to, also when it was read from the group's retry topic."""
+        topic = self.queue.topic
+        if topic.startswith(RETRY_PREFIX):
+            return self._property(_RETRY_TOPIC) or topic
+        return topic
 
     @property
     def queue_id(self) -> int:
@@ -190,8 +230,8 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def reconsume_times(self) -> int:
-        """How often the group has sent it back."""
-        return self.stored().reconsume_times
+        """How often it was tried before without success."""
+        return max(self.stored().reconsume_times, self.attempt - 1)
 
     def stored(self) -> StoredMessage:
         """Everything the broker stored, as a value that stands alone."""
@@ -204,19 +244,44 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
             self._stored = stored
         return stored
 
-    # -- what became of it, where no handler returns from it --------------------------------------
+    # -- what became of it ------------------------------------------------------------------------
 
     def ack(self) -> None:
-        """It was consumed. Only the first of `ack` and `retry` counts."""
-        receipt, self.receipt = self.receipt, None
-        if receipt is not None:
-            receipt.ack(self)
+        """It was consumed. Only the first of `ack`, `retry` and `dead_letter` counts.
 
-    def retry(self, error: BaseException | None = None) -> None:
-        """It was not consumed: deliver it again after a pause."""
-        receipt, self.receipt = self.receipt, None
+        Inside a handler it counts when the handler ends, whatever else that raises or returns.
+        """
+        receipt = self.receipt
         if receipt is not None:
-            receipt.retry(self, error or RuntimeError("the application asked for a retry"))
+            self.receipt = _SETTLED
+            receipt.ack(self)
+        elif self.lease is not None:
+            self._asked(None)
+
+    def retry(self, error: BaseException | None = None, *, delay_level: int = 0) -> None:
+        """It was not consumed: it comes again after the pause of `delay_level`.
+
+        0 lets the broker choose by the number of attempts. BadRequest for a level below that.
+        """
+        if error is None or delay_level:
+            error = RetryLater("" if error is None else repr(error), delay_level=delay_level)
+        self._refuse(error)
+
+    def dead_letter(self, reason: str = "") -> None:
+        """It will never be consumed: keep it aside, in %DLQ%group, with this reason."""
+        self._refuse(DeadLetter(reason))
+
+    def _refuse(self, error: BaseException) -> None:
+        receipt = self.receipt
+        if receipt is not None:
+            self.receipt = _SETTLED
+            receipt.retry(self, error)
+        elif self.lease is not None:
+            self._asked(error)
+
+    def _asked(self, failure: BaseException | None) -> None:
+        lease: Asked = self.lease
+        lease.ask(self.offset, failure)
 
     def __enter__(self) -> Self:
         return self
@@ -247,7 +312,10 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         return f"<{type(self).__name__} {self!s}>"
 
     def __str__(self) -> str:
-        return f"{self.queue!s}@{self.offset} id {self.message_id}"
+        place = f"{self.queue!s}@{self.offset} id {self.message_id}"
+        if not self.queue.topic.startswith(RETRY_PREFIX):
+            return place
+        return f"{place} of {self.topic}, first stored as {self.origin_message_id}"
 
 
 def decode_pull(
@@ -256,20 +324,21 @@ def decode_pull(
     *,
     from_offset: int,
     next_offset: int,
+    queue_end: int = 0,
     decode: Decode | None = None,
 ) -> list[ReceivedMessage]:
     """The messages of a pull's body, checked; DecodeError or Corrupt when it is not what was asked.
 
-    Offsets must rise and lie within [from_offset, next_offset).
+    Offsets must rise and lie within [from_offset, next_offset). `queue_end` is told along.
     """
     view = memoryview(body)
     if not len(view):
         return []
     few = _few(view)
     if few is None:
-        messages = _many(view, queue, decode)
+        messages = _many(view, queue, queue_end, decode)
     else:
-        messages = [_whole(view, at, queue, decode) for at in few]
+        messages = [_whole(view, at, queue, queue_end, decode) for at in few]
     last = from_offset - 1
     for message in messages:
         if not last < message.offset < next_offset:
@@ -297,15 +366,19 @@ def _few(view: memoryview) -> list[int] | None:
 
 
 def _whole(
-    view: memoryview, at: int, queue: MessageQueue, decode: Decode | None
+    view: memoryview, at: int, queue: MessageQueue, queue_end: int, decode: Decode | None
 ) -> ReceivedMessage:
     stored = decode_record(view, at)
     _check_queue(queue, stored.queue_id)
     stored.broker_name = queue.broker_name
-    return ReceivedMessage(queue, stored.offset, stored.size, _decode=decode, _stored=stored)
+    return ReceivedMessage(
+        queue, stored.offset, stored.size, queue_end=queue_end, _decode=decode, _stored=stored
+    )
 
 
-def _many(view: memoryview, queue: MessageQueue, decode: Decode | None) -> list[ReceivedMessage]:
+def _many(
+    view: memoryview, queue: MessageQueue, queue_end: int, decode: Decode | None
+) -> list[ReceivedMessage]:
     found = scan(view)
     if int(found.sizes.sum()) != len(view):
         raise Corrupt(f"{queue!s}: a pull ends in bytes that are no record")
@@ -320,7 +393,7 @@ def _many(view: memoryview, queue: MessageQueue, decode: Decode | None) -> list[
     offsets: list[int] = found.queue_offsets.tolist()
     sizes: list[int] = found.sizes.tolist()
     return [
-        ReceivedMessage(queue, offset, size, 1, None, None, decode, pulled, index)
+        ReceivedMessage(queue, offset, size, 1, None, None, queue_end, decode, pulled, index)
         for index, (offset, size) in enumerate(zip(offsets, sizes, strict=True))
     ]
 
@@ -341,11 +414,13 @@ def tag_filter(subscription: Subscription) -> Callable[[ReceivedMessage], bool] 
     return lambda message: wants(subscription, message.tag)
 
 
-def from_record(record: bytes | memoryview, broker_name: str) -> ReceivedMessage:
-    """One record that was looked up, as a message."""
+def from_record(
+    record: bytes | memoryview, broker_name: str, decode: Decode | None = None
+) -> ReceivedMessage:
+    """One record that was looked up, or that a broker sent by itself, as a message."""
     stored = decode_record(record)
     stored.broker_name = broker_name
-    return ReceivedMessage(stored.queue, stored.offset, stored.size, _stored=stored)
+    return ReceivedMessage(stored.queue, stored.offset, stored.size, _decode=decode, _stored=stored)
 
 
 def from_records(body: bytes | memoryview, broker_name: str) -> Sequence[ReceivedMessage]:

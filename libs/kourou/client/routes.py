@@ -6,6 +6,9 @@ here: asking name servers, caching (kourou.client.route_table).
 Rules (fact sheet §9.1, §9.2, §9.8):
   - writable queues are those of brokers whose leader (broker id 0) is registered and whose `perm`
     has the write bit; readable queues need the read bit and any member at all
+  - a topic in strict order (name server's ORDER_TOPIC_CONFIG, `broker-a:4;broker-b:4`) is written
+    to exactly the queues named there, whoever is registered: while a broker is down its keys cannot
+    be sent, rather than go to other queues (F182)
   - queues come sorted by broker name and queue id, so every client sees one order
   - a topic nobody knows borrows the route of TBW102, with at most `default_topic_queue_nums`
     queues: the first send then creates it at the broker (F162, fact sheet §2.2 rule 3)
@@ -18,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kourou.errors import DecodeError
+from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.permission import Permission
 from kourou.model.queue import MessageQueue
 from kourou.model.route import BrokerData, TopicRoute
@@ -68,6 +73,7 @@ def queue_map(topic: str, route: TopicRoute) -> QueueMap:
     brokers = {broker.broker_name: broker for broker in route.broker_datas}
     writable: list[MessageQueue] = []
     readable: list[MessageQueue] = []
+    strict = strict_queues(topic, route.order_topic_conf) if route.order_topic_conf else None
     for data in route.queue_datas:
         broker = brokers.get(data.broker_name)
         if broker is None:
@@ -79,7 +85,7 @@ def queue_map(topic: str, route: TopicRoute) -> QueueMap:
     return QueueMap(
         topic=topic,
         route=route,
-        writable=tuple(sorted(writable)),
+        writable=tuple(sorted(writable if strict is None else strict)),
         readable=tuple(sorted(readable)),
         brokers=brokers,
     )
@@ -97,8 +103,24 @@ def borrowed_queue_map(
         )
         for data in default_route.queue_datas
     )
-    own = queue_map(topic, replace(default_route, queue_datas=capped))
+    own = queue_map(topic, replace(default_route, queue_datas=capped, order_topic_conf=None))
     return replace(own, borrowed=True)
+
+
+def strict_queues(topic: str, conf: str) -> list[MessageQueue]:
+    """The queues of a topic in strict order; DecodeError for what is no list of brokers."""
+    queues: list[MessageQueue] = []
+    for part in filter(None, conf.strip().split(";")):
+        name, _, count = part.strip().partition(":")
+        if not (name and count.isascii() and count.isdigit() and len(count) < 6):
+            raise DecodeError(
+                f"the order of topic {topic} is {conf!r}, which is no list of brokers",
+                hint="ORDER_TOPIC_CONFIG of the name servers is like broker-a:4;broker-b:4",
+            )
+        if int(count) > TOPIC_QUEUES_MAX:
+            raise DecodeError(f"the order of topic {topic} names {count} queues of {name}")
+        queues.extend(_queues(topic, name, int(count)))
+    return queues
 
 
 def _queues(topic: str, broker_name: str, count: int) -> list[MessageQueue]:

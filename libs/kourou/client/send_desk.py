@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from kourou.client.background import background
 from kourou.client.discovery import store_host_of
@@ -43,6 +44,9 @@ from kourou.model.queue import MessageQueue
 from kourou.protocol.frames import NO_TRACE, Frame, Kind, decode_reply, encode_request
 from kourou.protocol.messages.sending import SendRecordsResponse
 from kourou.protocol.record import encode_host
+
+if TYPE_CHECKING:
+    from kourou.client.message_trace import SendTrace
 
 RETRY_CODES = frozenset(
     {
@@ -85,6 +89,7 @@ class SendDesk:
         self._routes = session.routes
         self._clock = session.clock
         self._tracing = session.tracing
+        self.message_trace: SendTrace | None = None
         self._robin = RoundRobin(session.chance.getrandbits(31))
         self._message_level = session.settings.message_log_level
         self._again: set[asyncio.Task[None]] = set()
@@ -286,6 +291,8 @@ class SendDesk:
             return
         if self._tracing is not None:
             self._tracing.settled(final)
+        if self.message_trace is not None:
+            self.message_trace.settled(final)
         port = final[0][0].port
         outcomes: Outcomes = []
         by_port: dict[Port, Outcomes] = {port: outcomes}

@@ -15,18 +15,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any, overload
 
 from kourou.client.batches import (
     PARTS_UNDER_WAY,
     MakeGathering,
     as_messages,
-    refuse_delay,
     results,
     results_of_batch,
     unsent_batch,
     unsent_many,
 )
+from kourou.client.delayed import delay_property
 from kourou.client.io_thread import ClientClosed
 from kourou.client.outbox import Gathering, LoopPort, Outcome
 from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
@@ -71,6 +72,7 @@ class Sends:
         argument: Any = None,
         flag: int = 0,
         delay_level: int = 0,
+        delay: timedelta | None = None,
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
     ) -> SendResult:
@@ -78,8 +80,9 @@ class Sends:
 
         `body` is bytes, text, or anything with a JSON form (kourou.client.codecs). `order_key`
         sends all messages of one key to one queue; `queue` names it; `selector(queues, message,
-        argument)` picks it; else queues take turns. `wait_store_ok` False lets the broker answer
-        before flush and copies. Raises Rejected, Unavailable or UnknownOutcome.
+        argument)` picks it; else queues take turns. `delay_level`, from 1 on, or `delay`, which
+        must be that of a level, keeps it from consumers so long (F248). `wait_store_ok` False lets
+        the broker answer before flush and copies. Raises Rejected, Unavailable or UnknownOutcome.
         """
         core, port = self._port()
         if port.full:
@@ -91,11 +94,14 @@ class Sends:
             choice = ROUND_ROBIN
         else:
             choice = Choice(order_key, queue, selector, argument)
-        if delay_level:
-            refuse_delay(delay_level)
+        own = None
+        if delay_level or delay is not None:
+            own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
-        port.add(core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice))
+        port.add(
+            core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own)
+        )
         return await waiter
 
     async def send_async(
@@ -111,6 +117,8 @@ class Sends:
         selector: Selector | None = None,
         argument: Any = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
     ) -> asyncio.Future[SendResult]:
@@ -127,7 +135,12 @@ class Sends:
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
-        port.add(core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice))
+        own = None
+        if delay_level or delay is not None:
+            own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
+        port.add(
+            core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own)
+        )
         return waiter
 
     async def send_oneway(
@@ -141,12 +154,19 @@ class Sends:
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
     ) -> None:
         """Send one message and never hear of it again: quick, and lost without a word (F166)."""
         core, port, lanes = await self._ready(topic)
         choice = Choice(order_key, queue)
         terms = core.terms(timeout_ms=None, wait=True, oneway=True, pinned=choice.pinned)
-        port.add(core.unsent(lanes, port, None, body, tag, keys, properties, flag, terms, choice))
+        own = None
+        if delay_level or delay is not None:
+            own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
+        port.add(
+            core.unsent(lanes, port, None, body, tag, keys, properties, flag, terms, choice, own)
+        )
 
     # -- several messages -------------------------------------------------------------------------
 

@@ -8,30 +8,31 @@ State: soft. Everything but the constructor runs on the I/O thread.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kourou.client.background import background
+from kourou.client.answering import Answering, Asked, Buffer
 from kourou.client.connections import Connections, Dial, body_of
 from kourou.client.discovery import NameServers
 from kourou.client.heartbeats import Heartbeats, Membership
 from kourou.client.io_thread import IoThread
+from kourou.client.member_answers import MemberAnswers
 from kourou.client.name_servers import NameServerChoice
 from kourou.client.offsets import QueueFacts
+from kourou.client.request_reply import Requests
 from kourou.client.route_table import RouteTable
 from kourou.client.routes import QueueMap
 from kourou.client.settings import ClientSettings
 from kourou.client.tracing import ClientTracing
 from kourou.clock import Clock
-from kourou.errors import BadRequest, Code, DecodeError, KourouError, Unavailable
+from kourou.errors import BadRequest, KourouError, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies import decode_consumer_ids, decode_offset_table
-from kourou.protocol.frames import Frame, Kind, decode_request, encode_reply
 from kourou.protocol.messages.membership import GetConsumerListByGroup, NotifyConsumerIdsChanged
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
+from kourou.protocol.messages.transactions import CheckTransactionState
 
 _log = logging.getLogger("kourou.client")
 
@@ -57,6 +58,18 @@ class Member(Protocol):
         """An operator moved the group."""
         ...
 
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        """What it would commit of each queue of a topic."""
+        ...
+
+
+class HalfAnswerer(Protocol):
+    """Who answers what became of a producer group's half messages."""
+
+    def take(self, address: str, request: CheckTransactionState, record: bytes) -> None:
+        """A broker asks about this half message."""
+        ...
+
 
 class Session:
     """One client's conversations."""
@@ -80,7 +93,11 @@ class Session:
         self.client_id = client_id
         self.clock = clock
         self.chance = chance
-        self.connections = Connections(dial, self._heard)
+        self.answering = Answering(self._send_answer)
+        self.answering.on(NotifyConsumerIdsChanged, self._members_changed)
+        self.answering.on(ResetConsumerClientOffset, self._reset)
+        self.half_answerers: dict[str, HalfAnswerer] = {}  # by producer group
+        self.connections = Connections(dial, self.answering.heard)
         self.name_servers = NameServerChoice(
             found,
             self.connections,
@@ -92,8 +109,12 @@ class Session:
         self.routes = RouteTable(
             self.name_servers, interval_ms=settings.poll_name_server_interval_ms, chance=chance
         )
+        self.requests = Requests(self)
         self.facts = QueueFacts(self.connections, self.routes, settings.request_timeout_ms)
         self._members: dict[str, Member] = {}
+        MemberAnswers(
+            self._members.get, lambda: ";".join(self.name_servers.addresses), client_id
+        ).register(self.answering)
         self.heartbeats = Heartbeats(
             client_id,
             self.connections,
@@ -102,7 +123,6 @@ class Session:
             interval_ms=settings.heartbeat_broker_interval_ms,
             timeout_ms=settings.request_timeout_ms,
         )
-        self._resets: set[asyncio.Task[None]] = set()
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -114,8 +134,8 @@ class Session:
 
     async def close(self) -> None:
         """End every conversation. Producers and consumers have closed before."""
-        for task in self._resets:
-            task.cancel()
+        self.requests.close_all()
+        self.answering.close()
         self.io.seats -= {(self.client_id, group) for group in self._members}
         self.heartbeats.close()
         self.routes.close()
@@ -183,34 +203,21 @@ class Session:
 
     # -- what brokers say unasked -----------------------------------------------------------------
 
-    def _heard(self, address: str, frame: Frame) -> None:
-        try:
-            request = decode_request(frame)
-            if isinstance(request, NotifyConsumerIdsChanged):
-                member = self._members.get(request.consumer_group)
-                if member is not None:
-                    member.rebalance_soon()
-            elif isinstance(request, ResetConsumerClientOffset):
-                self._reset(request.group, frame)
-            elif frame.kind is Kind.REQUEST:
-                self._decline(address, frame, f"clients do not answer request {frame.code}")
-        except (BadRequest, DecodeError) as error:
-            _log.warning("broker %s says what cannot be understood: %s", address, error)
-            if frame.kind is Kind.REQUEST:
-                self._decline(address, frame, str(error))
+    def _send_answer(self, address: str, parts: Sequence[Buffer]) -> bool:
+        return self.connections.to(address).send_parts(parts)
 
-    def _decline(self, address: str, frame: Frame, remark: str) -> None:
-        head = encode_reply(frame.correlation, Code.REQUEST_CODE_NOT_SUPPORTED, remark)
-        self.connections.to(address).send_parts([head])
+    async def _members_changed(self, asked: Asked) -> None:
+        assert isinstance(asked.request, NotifyConsumerIdsChanged)
+        member = self._members.get(asked.request.consumer_group)
+        if member is not None:
+            member.rebalance_soon()
 
-    def _reset(self, group: str, frame: Frame) -> None:
-        member = self._members.get(group)
-        if member is None:
-            return
-        offsets = decode_offset_table(frame.body[0] if frame.body else b"")
-        task = background(self._reset_member(member, offsets), f"resetting group {group}")
-        self._resets.add(task)
-        task.add_done_callback(self._resets.discard)
+    async def _reset(self, asked: Asked) -> None:
+        assert isinstance(asked.request, ResetConsumerClientOffset)
+        member = self._members.get(asked.request.group)
+        if member is not None:
+            offsets = decode_offset_table(asked.body[0] if asked.body else b"")
+            await self._reset_member(member, offsets)
 
     async def _reset_member(self, member: Member, offsets: dict[MessageQueue, int]) -> None:
         try:

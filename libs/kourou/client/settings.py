@@ -32,7 +32,8 @@ from kourou.client.settings_consumer import PullConsumerSettings as PullConsumer
 from kourou.client.settings_forms import consume_timestamp_ms as consume_timestamp_ms
 from kourou.errors import ConfigError
 from kourou.model import limits
-from kourou.model.names import AUTO_CREATE_TOPIC
+from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
+from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DAY_MS = 24 * HOUR_MS
@@ -200,10 +201,22 @@ class ProducerSettings(Settings):
         "Send once more elsewhere when a message is stored but not yet safe.",
         rocketmq="retryAnotherBrokerWhenNotStoreOK",
     )
+    message_trace: bool = setting(
+        False,
+        "Write what becomes of each message to the trace topic, as RocketMQ's clients do.",
+        rocketmq="enableMsgTrace",
+    )
+    message_trace_topic: str = setting(
+        TRACE_TOPIC, "Where message traces are written.", rocketmq="customizedTraceTopic"
+    )
     send_latency_fault_enable: bool = setting(
         False,
         "Avoid brokers for a while that were slow or failed.",
         rocketmq="sendLatencyFaultEnable",
+    )
+    delay_levels: str = setting(
+        DELAY_LEVELS,
+        "The brokers' messageDelayLevel, in which the `delay` of a send is looked up.",
     )
     compress_over_bytes: int = setting(
         limits.COMPRESS_OVER_BYTES,
@@ -246,10 +259,9 @@ class ProducerSettings(Settings):
     )
     transaction_check_listener: Callable[..., Any] | None = setting(
         None,
-        "Answers a broker's question about a half message; plain sends do without.",
+        "Answers brokers' questions about half messages; transactions need it.",
         rocketmq="transactionCheckListener",
         form=FUNCTION,
-        without_effect=True,
     )
     check_threads_min: int = setting(
         1,
@@ -257,7 +269,6 @@ class ProducerSettings(Settings):
         rocketmq="checkThreadPoolMinSize",
         minimum=1,
         maximum=1_000,
-        without_effect=True,
     )
     check_threads_max: int = setting(
         1,
@@ -265,7 +276,6 @@ class ProducerSettings(Settings):
         rocketmq="checkThreadPoolMaxSize",
         minimum=1,
         maximum=1_000,
-        without_effect=True,
     )
     check_requests_max: int = setting(
         2_000,
@@ -273,13 +283,18 @@ class ProducerSettings(Settings):
         rocketmq="checkRequestHoldMax",
         minimum=1,
         maximum=NEVER,
-        without_effect=True,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        parse_delay_levels(self.delay_levels)
         if self.compression is CompressionKind.ZLIB and self.compression_level > ZLIB_BEST:
             raise ConfigError(
                 f"compression_level (compressLevel) is {self.compression_level}; "
                 f"for ZLIB it must be between 0 and {ZLIB_BEST}"
             )
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delays of `delay_levels` in ms; the first is level 1's."""
+        return parse_delay_levels(self.delay_levels)

@@ -22,6 +22,7 @@ from kourou.client.allocation import Allocation, Averagely
 from kourou.client.setting import FUNCTION, HOUR_MS, InertKey, Settings, setting
 from kourou.errors import ConfigError
 from kourou.model import limits
+from kourou.model.names import TRACE_TOPIC
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 
@@ -52,6 +53,14 @@ class ConsumerSettings(Settings):
         DEFAULT_CONSUMER_GROUP,
         "Name of the set of consumers that share the messages.",
         rocketmq="consumerGroup",
+    )
+    message_trace: bool = setting(
+        False,
+        "Write what becomes of each message to the trace topic, as RocketMQ's clients do.",
+        rocketmq="enableMsgTrace",
+    )
+    message_trace_topic: str = setting(
+        TRACE_TOPIC, "Where message traces are written.", rocketmq="customizedTraceTopic"
     )
     message_model: MessageModel = setting(
         MessageModel.CLUSTERING, "Share the messages, or all to all.", rocketmq="messageModel"
@@ -174,15 +183,35 @@ class ConsumerSettings(Settings):
     )
     max_reconsume_times: int = setting(
         -1,
-        "Attempts after the first; -1: the group's own number (16).",
+        "Attempts after the first; -1: the group's own number (16), in order without end.",
         rocketmq="maxReconsumeTimes",
         minimum=-1,
         maximum=65_535,
-        without_effect=True,
+    )
+    consume_timeout_minutes: int = setting(
+        15,
+        "A message whose handler takes longer is sent back, to come again elsewhere.",
+        rocketmq="consumeTimeout",
+        unit="minutes",
+        minimum=1,
+        maximum=10_080,
+    )
+    local_redelivery_delay_ms: int = setting(
+        5_000,
+        "Pause before a failed message that no broker takes back is handed over again.",
+        unit="ms",
+        minimum=1,
+        maximum=HOUR_MS,
+    )
+    skip_backlog_over: int = setting(
+        -1,
+        "Pass over messages that lie more than so many before their queue's end; -1: none.",
+        minimum=-1,
+        maximum=limits.SKIP_BACKLOG_MAX,
     )
     redelivery_delay_ms: int = setting(
         1_000,
-        "Pause before a failed message is handed over again.",
+        "Pause before an ordered queue hands over its failed message again.",
         rocketmq="suspendCurrentQueueTimeMillis",
         unit="ms",
         minimum=10,

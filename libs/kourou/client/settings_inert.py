@@ -33,8 +33,6 @@ CLIENT_KEYS: Mapping[str, InertKey] = {
 """RocketMQ 4.9 `ClientConfig`."""
 
 PRODUCER_KEYS: Mapping[str, InertKey] = {
-    "customizedTraceTopic": InertKey("", "traces leave by OpenTelemetry; see the setting tracing"),
-    "enableMsgTrace": InertKey("false", "traces leave by OpenTelemetry; see the setting tracing"),
     "latencyMax": InertKey("", "the table of latencies is fixed"),
     "notAvailableDuration": InertKey("", "the table of latencies is fixed"),
     "retryTimesWhenSendAsyncFailed": InertKey(
@@ -47,9 +45,6 @@ PRODUCER_KEYS: Mapping[str, InertKey] = {
 
 CONSUMER_KEYS: Mapping[str, InertKey] = {
     "adjustThreadPoolNumsThreshold": InertKey("100000", "RocketMQ does nothing with it either"),
-    "consumeTimeout": InertKey("15", "a handler that runs long keeps its message"),
-    "customizedTraceTopic": InertKey("", "traces leave by OpenTelemetry; see the setting tracing"),
-    "enableMsgTrace": InertKey("false", "traces leave by OpenTelemetry; see the setting tracing"),
     "popBatchNums": InertKey("32", "messages are pulled"),
     "popInvisibleTime": InertKey("60000", "messages are pulled"),
     "popThresholdForQueue": InertKey("96", "messages are pulled"),

@@ -31,6 +31,7 @@ from kourou.client.consume_log import NOT_MEASURED, ConsumeLog
 from kourou.client.handlers import Report
 from kourou.client.handover import Handover
 from kourou.client.received import ReceivedMessage
+from kourou.errors import BadRequest
 
 
 class _Settling:
@@ -42,15 +43,18 @@ class _Settling:
         self._auto_ack = auto_ack
         self._last: ReceivedMessage | None = None
         self._begun_ms: WeakKeyDictionary[ReceivedMessage, int] = WeakKeyDictionary()
+        self._given_out: dict[int, ReceivedMessage] = {}  # by id; not with auto_ack
 
     def ack(self, message: ReceivedMessage) -> None:
         """It was consumed."""
+        self._given_out.pop(id(message), None)
         self._report.finished(message)
         if self._begun_ms:
             self._log.consumed(message, self._begun_ms.pop(message, NOT_MEASURED))
 
     def retry(self, message: ReceivedMessage, error: BaseException) -> None:
         """It was not consumed."""
+        self._given_out.pop(id(message), None)
         self._report.failed(message, error)
         if self._begun_ms:
             self._begun_ms.pop(message, None)
@@ -60,14 +64,29 @@ class _Settling:
         if last is not None:
             last.ack()
 
-    def _given(self, message: ReceivedMessage) -> ReceivedMessage:
+    def _given(self, message: ReceivedMessage, *, measured: bool) -> ReceivedMessage:
         message.receipt = self
-        begun_ms = self._log.begin()
+        begun_ms = self._log.begin(measured)
         if begun_ms != NOT_MEASURED:
             self._begun_ms[message] = begun_ms
         if self._auto_ack:
             self._last = message
+        else:
+            self._given_out[id(message)] = message
         return message
+
+    def running(self) -> list[ReceivedMessage]:
+        """The messages that were given out and of which nothing was said."""
+        last = self._last
+        return list(self._given_out.values()) if last is None else [last]
+
+    def times(self) -> list[int]:
+        """Measured messages, from giving one out to its acknowledgement."""
+        return self._log.collect()
+
+    async def call(self, item: ReceivedMessage) -> BaseException | None:
+        """An iteration has no handler to call."""
+        raise BadRequest("this consumer is an iteration, which nobody can call with a message")
 
 
 class StreamRunner(_Settling):
@@ -104,7 +123,7 @@ class StreamRunner(_Settling):
             while self._ready:
                 message = self._ready.popleft()
                 if self._report.wanted(message):
-                    return self._given(message)
+                    return self._given(message, measured=not self._ready)
             if self._closed:
                 raise StopAsyncIteration
             self._waiter = self._loop.create_future()
@@ -149,7 +168,7 @@ class BlockingStreamRunner(_Settling):
                 self._ready.put(None)  # whoever asks again is told again
                 raise StopIteration
             if self._report.wanted(message):
-                return self._given(message)
+                return self._given(message, measured=self._ready.empty())
 
     async def close(self, timeout_ms: int) -> bool:
         """End the iteration."""

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kourou.errors import ConfigError, KourouError
-from kourou.model.message import SendResult
+from kourou.model.message import Property, SendResult
 from kourou.model.queue import MessageQueue
 from kourou.protocol.frames import NO_TRACE
 from kourou.telemetry import span_names as names
@@ -93,8 +93,12 @@ class ClientTracing:
         tag: str | None,
         keys: str,
         properties: Mapping[str, str] | None,
+        own: Mapping[str, str] | None,
     ) -> tuple[TracedSpan | None, Mapping[str, str] | None]:
-        """A message is about to be built: its span if it is traced, and its properties."""
+        """A message is about to be built: its span if it is traced, and its properties.
+
+        `own` are those that the client itself adds; they say what type of message it is.
+        """
         parent = self._tracing.decide()
         given = _context_in(properties) if properties else None
         if given is not None and not parent:
@@ -105,7 +109,7 @@ class ClientTracing:
             return None, _with(properties, {TRACEPARENT: traceparent_of(parent)})
         about = self._about(names.SEND, "send", queue)
         about[names.MESSAGE_ID] = unique_key
-        about[names.MESSAGE_TYPE] = "normal"
+        about[names.MESSAGE_TYPE] = _message_type(own)
         if tag:
             about[names.MESSAGE_TAG] = tag
         if keys:
@@ -213,9 +217,9 @@ class ClientTracing:
     ) -> Callable[[Any], Awaitable[Any]]:
         """An `async def` handler, traced."""
 
-        async def traced(item: Item) -> None:
+        async def traced(item: Item) -> Any:
             with self.processing(group, item):
-                await handler(item)
+                return await handler(item)
 
         return traced
 
@@ -298,6 +302,15 @@ def client_tracing(
             raise
         _log.warning("this client makes no traces: %s", error)
         return None
+
+
+def _message_type(own: Mapping[str, str] | None) -> str:
+    """The conventions' word for it."""
+    if not own:
+        return "normal"
+    if Property.TRAN_MSG.value in own:
+        return "transaction"
+    return "delay" if Property.DELAY.value in own else "normal"
 
 
 def _failed(span: TracedSpan, error: BaseException) -> None:

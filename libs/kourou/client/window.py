@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,14 @@ class WindowLimits:
     count_max: int = 1000
     size_bytes_max: int = 100 * 1024 * 1024
     span_max: int = 2000
+
+
+class Limit(Enum):
+    """What a window may have too much of."""
+
+    COUNT = auto()
+    SIZE = auto()
+    SPAN = auto()
 
 
 class Window:
@@ -60,6 +69,11 @@ class Window:
     def count(self) -> int:
         """Unfinished messages."""
         return len(self._sizes)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest unfinished offset; (-1, -1) when there is none."""
+        return (min(self._sizes), max(self._sizes)) if self._sizes else (-1, -1)
 
     @property
     def size_bytes(self) -> int:
@@ -117,12 +131,24 @@ class Window:
         self._size_bytes = 0
         return commit_offset
 
-    def over(self, limits: WindowLimits) -> str:
-        """Which limit is exceeded, in words; empty when pulling may go on (F199)."""
+    def exceeded(self, limits: WindowLimits) -> Limit | None:
+        """Which limit is exceeded; None when pulling may go on (F199)."""
         if len(self._sizes) > limits.count_max:
-            return f"{len(self._sizes)} messages cached, limit {limits.count_max}"
+            return Limit.COUNT
         if self._size_bytes > limits.size_bytes_max:
-            return f"{self._size_bytes} bytes cached, limit {limits.size_bytes_max}"
+            return Limit.SIZE
         if self.span > limits.span_max:
-            return f"offsets span {self.span}, limit {limits.span_max}"
-        return ""
+            return Limit.SPAN
+        return None
+
+    def over(self, limits: WindowLimits) -> str:
+        """The same in words; empty when pulling may go on."""
+        match self.exceeded(limits):
+            case Limit.COUNT:
+                return f"{len(self._sizes)} messages cached, limit {limits.count_max}"
+            case Limit.SIZE:
+                return f"{self._size_bytes} bytes cached, limit {limits.size_bytes_max}"
+            case Limit.SPAN:
+                return f"offsets span {self.span}, limit {limits.span_max}"
+            case None:
+                return ""

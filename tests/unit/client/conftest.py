@@ -78,6 +78,25 @@ class Inbox:
             self.full.set()
 
 
+class Watch:
+    """An async handler that notes what runs, and that nothing runs beside it in its queue."""
+
+    def __init__(self, say=None) -> None:
+        self.say = say
+        self.seen: list[bytes] = []
+        self.running: dict = {}
+
+    async def handle(self, message):
+        assert message.queue not in self.running, "one at a time"
+        self.running[message.queue] = message.body
+        try:
+            said = self.say(message) if self.say else None
+            return await said if asyncio.iscoroutine(said) else said
+        finally:
+            self.seen.append(message.body)
+            del self.running[message.queue]
+
+
 class Gate:
     """Counts down to an event, across threads."""
 
@@ -101,10 +120,12 @@ async def until(broker, condition) -> None:
     """Wait for a condition that changes with what reaches the broker."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
-    def watch(_request):
+    def watch(request):
         loop.call_soon_threadsafe(changed.set)
+        return None if former is None else former(request)
 
-    former, broker.intercept = broker.intercept, watch
+    former = broker.intercept
+    broker.intercept = watch
     while not condition():
         changed.clear()
         try:
@@ -138,15 +159,32 @@ def on_send(answer):
     return intercept
 
 
+def slowly(listener, gate=None):
+    """Messages of this listener take their time to go back, or wait for a gate."""
+    way = listener._started._send_back
+    quickly = way.send_back
+
+    async def send_back(message, **wish):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if gate is not None:
+            await gate.wait()
+        await quickly(message, **wish)
+
+    way.send_back = send_back
+
+
 @pytest.fixture
 def tools():
     """What test modules cannot import from here."""
     return SimpleNamespace(
         NAMESRV=NAMESRV,
         Inbox=Inbox,
+        Watch=Watch,
         Gate=Gate,
         until=until,
         fill=fill,
         numbers=numbers,
         on_send=on_send,
+        slowly=slowly,
     )

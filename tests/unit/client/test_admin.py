@@ -6,13 +6,21 @@ import pytest
 
 from kourou.client.io_thread import ClientClosed
 from kourou.errors import BadRequest, Code, ConfigError
-from kourou.protocol.bodies import encode_kv_table, encode_properties_text
+from kourou.protocol.bodies import (
+    BrokerStats,
+    StatsItem,
+    encode_broker_stats,
+    encode_kv_table,
+    encode_properties_text,
+)
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
+    CleanUnusedTopic,
     DeleteExpiredCommitLog,
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
     UpdateBrokerConfig,
+    ViewBrokerStatsData,
 )
 from kourou.testing.wire_broker import Answer
 
@@ -64,7 +72,21 @@ async def test_deleting_what_is_expired(broker, admin):
     broker.intercept = answer
     await admin.brokers.delete_expired_log("broker-a")
     await admin.brokers.clean_expired_queues("broker-a")
-    assert asked == [DeleteExpiredCommitLog, CleanExpiredConsumeQueue]
+    await admin.brokers.clean_unused_topics("broker-a")
+    assert asked == [DeleteExpiredCommitLog, CleanExpiredConsumeQueue, CleanUnusedTopic]
+
+
+async def test_statistics_of_a_broker(broker, admin):
+    stats = BrokerStats(stats_minute=StatsItem(sum=6, tps=0.1, avgpt=1.0))
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return Answer(body=encode_broker_stats(stats))
+
+    broker.intercept = answer
+    assert await admin.brokers.statistics("broker-a", "TOPIC_PUT_NUMS", "T") == stats
+    assert asked == [ViewBrokerStatsData(stats_name="TOPIC_PUT_NUMS", stats_key="T")]
 
 
 async def test_a_broker_nobody_knows(admin):

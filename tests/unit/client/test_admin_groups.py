@@ -5,31 +5,43 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.admin_groups import TO_THE_END_MS
-from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound
+from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound, Unavailable
 from kourou.model.group import GroupConfig
 from kourou.model.queue import MessageQueue
-from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.model.topic import DataVersion
 from kourou.protocol.bodies import (
+    BrokerConsumeStats,
     Connection,
     ConsumerConnection,
+    ConsumeStats,
     ProducerConnection,
     decode_group_config,
+    encode_broker_consume_stats,
     encode_consumer_connection,
+    encode_correction_offsets,
     encode_group_configs,
     encode_offset_table,
     encode_producer_connection,
+    encode_time_spans,
+    time_span,
 )
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
+    GetBrokerConsumeStats,
+    QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.membership import (
     GetConsumerConnectionList,
     GetProducerConnectionList,
 )
-from kourou.protocol.messages.offsets import CloneGroupOffset, InvokeBrokerToResetOffset
+from kourou.protocol.messages.offsets import (
+    CloneGroupOffset,
+    InvokeBrokerToResetOffset,
+    QueryCorrectionOffset,
+)
 from kourou.testing.wire_broker import Answer
 
 
@@ -143,3 +155,56 @@ async def test_cloning(broker, mq):
         ("g", "h", "T"),
         ("g", "h", None),
     ]
+
+
+async def test_connections_over_all_brokers(cluster, broker, mq):
+    second = cluster.broker("broker-b")
+    wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
+    for one, name in ((broker, "c1"), (second, "c2")):
+        told = ConsumerConnection([Connection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
+        answering(one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(told))})
+    found = await mq.admin.groups.connections("g")
+    assert [one.client_id for one in found.connections] == ["c1", "c2"]
+    assert found.subscriptions["T"].expression == "a"
+    answering(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    answering(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    with pytest.raises(KourouError):
+        await mq.admin.groups.connections("g")
+
+
+async def test_committing_for_a_group(broker, mq):
+    await mq.admin.offsets.commit("g", {QUEUE: 7})
+    assert broker.committed["g", "T", 0] == 7
+    with pytest.raises(Unavailable):
+        await mq.admin.offsets.commit("g", {MessageQueue("T", "broker-z", 0): 7})
+
+
+async def test_time_spans_and_the_lowest_progress(broker, mq):
+    span = time_span(QUEUE, first_ms=1, last_ms=5, consumed_ms=3, delay_ms=9)
+    seen = answering(
+        broker,
+        {
+            QueryConsumeTimeSpan: Answer(body=encode_time_spans([span])),
+            QueryCorrectionOffset: Answer(body=encode_correction_offsets({0: 4})),
+        },
+    )
+    (found,) = (await mq.admin.offsets.time_spans("g", "T")).items()
+    assert found[0] == QUEUE
+    assert (found[1].consume_time_stamp, found[1].delay_time) == (3, 9)
+    lowest = await mq.admin.offsets.lowest("T", compared_with="g", without="x,y")
+    assert lowest == {"broker-a": {0: 4}}
+    assert seen[1] == QueryCorrectionOffset(topic="T", compare_group="g", filter_groups="x,y")
+
+
+async def test_all_groups_of_one_broker(broker, mq):
+    stats = BrokerConsumeStats("1.2.3.4:5", {"g": [ConsumeStats()]}, 7)
+    seen = answering(
+        broker, {GetBrokerConsumeStats: Answer(body=encode_broker_consume_stats(stats))}
+    )
+    assert await mq.admin.offsets.everywhere("broker-a", ordered_only=True) == stats
+    assert seen == [GetBrokerConsumeStats(is_order=True)]
+    with pytest.raises(Unavailable):
+        await mq.admin.offsets.everywhere("broker-z")
+
+
+QUEUE = MessageQueue("T", "broker-a", 0)

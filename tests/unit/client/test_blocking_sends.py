@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import timedelta
 
 import pytest
 
@@ -119,8 +120,21 @@ def test_failures(broker, mq, tools):
     with pytest.raises(MessageIllegal):
         mq.send_batch("T", [b"x"])
     with pytest.raises(BadRequest):
-        mq.send("T", b"x", delay_level=1)
+        mq.send("T", b"x", delay_level=-1)
     assert issubclass(DiskFull, Unavailable)
+
+
+@pytest.mark.feature("F248")
+def test_every_way_to_send_can_delay(broker, mq):
+    mq.send("T", b"x", delay_level=3)
+    mq.send("T", b"x", delay=timedelta(hours=2))
+    done = threading.Event()
+    mq.send_async("T", b"x", lambda _: done.set(), delay=timedelta(seconds=1))
+    done.wait()
+    mq.send_oneway("T", b"x", delay_level=4)
+    mq.send_many([Message("T", b"x", delay_level=5)])
+    told = [one.properties["DELAY"] for one in broker.stored("T")]
+    assert sorted(told) == ["1", "18", "3", "4", "5"]
 
 
 def test_another_producer(broker, mq):

@@ -152,7 +152,7 @@ async def test_however_a_handler_leaves_its_messages_come_again(
 
     handler = handle if threads else handle_async
     async with (
-        consuming(redelivery_delay_ms=10, consume_threads_min=1, consume_threads_max=2) as mq,
+        consuming(local_redelivery_delay_ms=10, consume_threads_min=1, consume_threads_max=2) as mq,
         mq.listen("T", handler, batch=batch) as listener,
     ):
         await gate.wait()

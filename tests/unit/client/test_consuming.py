@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
 from kourou.client.settings import CorruptPolicy
 from kourou.errors import Code
+from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.testing.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 @pytest.mark.feature("F199", "F310", "F311")
@@ -33,6 +36,7 @@ async def test_full_windows_pause_the_pulls(broker, consuming, cluster, tools):
         await listener.commit()
         pulled = listener.counts.pulled
         assert pulled <= 10, "one pull beyond the limit at most"
+        await tools.until(broker, lambda: listener.counts.paused_by_count == 1)
         gate.set()
         await inbox.full.wait()
     assert inbox.bodies == [b"%d" % number for number in range(50)]
@@ -87,3 +91,74 @@ async def test_unreadable_messages(broker, consuming, caplog, policy, cluster, t
             assert listener.counts.unreadable == 1
     assert "unreadable offsets: 0, 1, 2" in caplog.text
     assert broker.committed["g", "T", 0] == (6 if policy is CorruptPolicy.SKIP else 0)
+
+
+@pytest.mark.feature("F199")
+@pytest.mark.parametrize(
+    ("settings", "counter"),
+    [
+        ({"pull_threshold_for_queue": 3}, "paused_by_count"),
+        ({"pull_threshold_size_for_queue_mib": 1}, "paused_by_size"),
+        ({"consume_concurrently_max_span": 3}, "paused_by_span"),
+    ],
+)
+async def test_what_paused_the_pulls_is_counted(
+    broker, consuming, cluster, settings, counter, tools
+):
+    cluster.topics["T"] = (1, 1)
+    async with consuming() as mq:
+        for number in range(8):
+            body = random.Random(number).randbytes(300_000)  # which does not compress
+            await mq.send("T", body, queue=QUEUE)
+    gate, inbox = asyncio.Event(), tools.Inbox(8)
+
+    async def handler(message):
+        await gate.wait()
+        await inbox.handle(message)
+
+    async with (
+        consuming(pull_batch_size=4, pull_size_bytes=0, **settings) as mq,
+        mq.listen("T", handler) as listener,
+    ):
+        await tools.until(broker, lambda: getattr(listener.counts, counter) == 1)
+        gate.set()
+        await inbox.full.wait()
+        counts = listener.counts
+        paused = (counts.paused_by_count, counts.paused_by_size, counts.paused_by_span)
+        assert sum(paused) == getattr(counts, counter)
+
+
+async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 5)
+    taken = []
+    async with consuming() as mq, mq.subscribe("T", auto_ack=False) as messages:
+        async for message in messages:
+            taken.append(message)
+            if len(taken) == 5:
+                break
+
+        async def info():
+            return messages._started.running_info().queues[QUEUE]
+
+        before = await mq._client.io.run(info())
+        assert (before.commit_offset, before.cached_count) == (0, 5)
+        assert (before.cached_min_offset, before.cached_max_offset) == (0, 4)
+        assert before.cached_size_bytes == sum(message.size for message in taken)
+        assert before.last_pull_ms > 0 == before.last_consume_ms
+        taken[0].ack()
+        taken[3].ack()
+        await tools.until(broker, lambda: messages.counts.consumed == 2)
+        after = await mq._client.io.run(info())
+        assert (after.commit_offset, after.cached_count, after.dropped) == (1, 3, False)
+        assert after.last_consume_ms > 0
+
+
+@pytest.mark.feature("F278")
+async def test_a_message_tells_how_many_lie_behind_it(broker, consuming, cluster, tools):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 20)
+    inbox = tools.Inbox(20)
+    async with consuming() as mq, mq.listen("T", inbox.handle):
+        await inbox.full.wait()
+    assert sorted(message.backlog for message in inbox.messages) == list(range(20))

@@ -12,6 +12,7 @@ import pytest
 from kourou.client import handlers
 from kourou.client.consume_log import ConsumeLog
 from kourou.client.handlers import CoroutineRunner, ThreadRunner
+from kourou.client.outcomes import ConsumeResult
 from kourou.clock import SystemClock
 
 
@@ -442,3 +443,53 @@ def test_ctrl_c_in_a_coroutine_is_reported_and_reaches_the_application(monkeypat
         loop.run_until_complete(runner.close(1000))
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
+async def test_what_runs_is_told_while_it_runs(threads):
+    begun, gate = threading.Semaphore(0), threading.Event()
+
+    def handle(_item):
+        begun.release()
+        assert gate.wait(10)
+
+    async def handle_async(item):
+        await asyncio.to_thread(handle, item)
+
+    reports = Reports(3)
+    if threads:
+        runner = thread_runner(handle, reports, threads_max=2)
+    else:
+        runner = await coroutine_runner(handle_async, reports, concurrency=2)
+    assert runner.running() == []
+    runner.hand(["a", "b", "c"])
+    for _ in range(2):
+        await asyncio.to_thread(begun.acquire)
+    assert sorted(runner.running()) == ["a", "b"]
+    gate.set()
+    await reports.wait()
+    await runner.close(1000)
+    assert runner.running() == []
+    assert 1 <= len(runner.times()) <= 3, "not every call is measured"
+    assert runner.times() == []
+
+
+@pytest.mark.feature("F213")
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
+async def test_a_word_for_later_is_a_failure(threads):
+    def handle(item):
+        return item
+
+    async def handle_async(item):
+        return item
+
+    reports = Reports(3)
+    runner = (
+        thread_runner(handle, reports) if threads else await coroutine_runner(handle_async, reports)
+    )
+    runner.hand([ConsumeResult.RECONSUME_LATER, ConsumeResult.CONSUME_SUCCESS, False])
+    await reports.wait()
+    assert reports.errors == [
+        (ConsumeResult.RECONSUME_LATER, "the handler returned RECONSUME_LATER")
+    ]
+    await runner.close(1000)

@@ -127,6 +127,23 @@ async def test_a_broker_that_does_not_hear_is_told_again(cluster, broker, hearts
     assert "me@1" in broker.members["g"]
 
 
+@pytest.mark.fault
+async def test_a_broker_that_was_lost_is_told_as_soon_as_it_is_back(cluster, broker, hearts):
+    """A producer that is idle asks nothing, and must be known: the broker may ask it."""
+    heart = hearts()
+    await heart.routes.find("T")
+    await heart.beat()
+    heart.start()
+    [wire] = cluster.wires_to(broker)
+    wire.on_connected()
+    assert beats(broker) == 1, "it was its first connection"
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    broker.intercept = lambda _: loop.call_soon(told.set) and None
+    wire.on_connected()
+    await told.wait()
+    assert beats(broker) == 2
+
+
 async def test_leaving(cluster, broker, hearts):
     heart = hearts()
     await heart.routes.find("T")

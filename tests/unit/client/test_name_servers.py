@@ -8,11 +8,12 @@ import random
 
 import pytest
 
+from kourou.client import name_servers
 from kourou.client.connections import Connections
 from kourou.client.discovery import NameServers
 from kourou.client.name_server_list import fetch_list
 from kourou.client.name_servers import NameServerChoice
-from kourou.errors import Code, TopicNotFound, UnknownOutcome
+from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetRouteInfoByTopic
 from kourou.testing.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
 
@@ -75,6 +76,16 @@ async def test_when_none_answers_the_last_failure_is_raised(cluster, choose):
     cluster.down.update(THREE)
     with pytest.raises(UnknownOutcome):
         await choose().ask(ASK)
+
+
+async def test_where_nobody_listens_is_said_as_the_user_wrote_it(choose, monkeypatch):
+    async def refused(wire, request, **_):
+        raise Unavailable("cannot reach tcp://n1:19876", hint="connection refused")
+
+    monkeypatch.setattr(name_servers, "asked", refused)
+    with pytest.raises(Unavailable) as caught:
+        await choose(("n1:9876", "n2:9876")).ask(ASK)
+    assert str(caught.value).startswith("no name server answers at n1:9876;n2:9876 (cannot reach")
 
 
 async def test_a_refusal_is_an_answer(cluster, choose):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from kourou import Message
@@ -68,13 +70,22 @@ async def test_topics_of_the_brokers_own(cluster, producing):
             await mq.send("no such/topic", b"")
 
 
-async def test_delays_are_refused(cluster, producing):
-    cluster.broker()
-    async with producing() as mq:
-        with pytest.raises(BadRequest, match="delay"):
-            await mq.send("T", b"", delay_level=3)
-        with pytest.raises(BadRequest, match="delay"):
-            await mq.send_many([Message("T", b"", delay_level=1)])
+@pytest.mark.feature("F248")
+async def test_every_way_to_send_can_delay(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics["T"] = (1, 1)
+    async with producing(delay_levels="1s 10m") as mq:
+        await mq.send("T", b"", delay_level=3)
+        await mq.send("T", b"", delay=timedelta(minutes=10), tag="t")
+        await (await mq.send_async("T", b"", delay_level=1))
+        await mq.send_oneway("T", b"", delay_level=40)
+        await mq.send_many([Message("T", b"", delay_level=2), Message("T", b"")])
+        with pytest.raises(BadRequest, match="batch"):
+            await mq.send_batch("T", [Message("T", b"", delay_level=1)])
+        with pytest.raises(BadRequest, match="11:00"):
+            await mq.send("T", b"", delay=timedelta(minutes=11))
+    told = [one.properties.get("DELAY") for one in broker.stored("T")]
+    assert told == ["3", "2", "1", "40", "2", None]
 
 
 async def test_wait_false_asks_for_an_early_answer(cluster, producing):
@@ -117,3 +128,15 @@ async def test_timeouts_that_are_computed_do_not_fill_the_memory(cluster, produc
         core = mq._core
         assert len(core._terms) <= 8
         assert len(core.known("T").special) <= 8
+
+
+async def test_a_producer_joins_its_group_also_where_the_route_is_known_already(
+    cluster, producing, tools
+):
+    """Its brokers ask members of the group, and push replies to them, so they have to know it."""
+    broker = cluster.broker()
+    cluster.topics["T"] = (1, 1)
+    async with producing() as mq:
+        await mq.admin.topics.route("T")
+        await mq.send("T", b"x")
+        await tools.until(broker, lambda: "p" in broker.producers)

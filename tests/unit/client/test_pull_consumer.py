@@ -190,3 +190,48 @@ async def test_a_reset_moves_assigned_queues(consumer):
     await consumer.assign([QUEUE])
     await consumer._io.run(consumer.reset({QUEUE: 2, MessageQueue("T", "x", 1): 9}))
     assert await consumer.position(QUEUE) == 2
+
+
+async def test_paused_queues_are_passed_over(broker, consumer):
+    queues = await consumer.queues("T")
+    await consumer.assign(queues[:2])
+    await consumer.pause(queues[:1])
+    found = [await consumer.poll(wait_ms=1) for _ in range(3)]
+    assert {message.queue for messages in found for message in messages} == {queues[1]}
+    assert await consumer.position(queues[0]) == 0
+    await consumer.pause(queues[1:2])
+    assert await consumer.poll(wait_ms=1) == []
+    await consumer.resume(queues[:1])
+    assert {message.queue for message in await consumer.poll()} == {queues[0]}
+    with pytest.raises(BadRequest, match="not assigned"):
+        await consumer.pause([MessageQueue("T", "broker-z", 9)])
+    await consumer.assign(queues[:2])
+    await consumer.pause(queues[:2])
+    await consumer.assign(queues[1:3])
+    await consumer.assign(queues[:2])
+    assert {message.queue for message in await consumer.poll()} == {queues[0]}, "given up since"
+
+
+async def test_seeking_by_words(broker, consumer):
+    await consumer.assign([QUEUE])
+    broker.min_offsets["T", 0] = 2
+    await consumer.seek_to_end(QUEUE)
+    assert await consumer.position(QUEUE) == 5
+    assert consumer.status("T") == {QUEUE: 5}
+    assert consumer.status("other") == {}
+    await consumer.seek_to_begin(QUEUE)
+    assert await consumer.position(QUEUE) == 2
+    await consumer.seek_to_time(QUEUE, 1_000_003)
+    assert await consumer.position(QUEUE) == 3
+    with pytest.raises(BadRequest, match="not assigned"):
+        await consumer.seek_to_end(MessageQueue("T", "broker-a", 1))
+
+
+@pytest.mark.feature("F213", "F215")
+async def test_sending_a_message_back(broker, consumer):
+    message = (await consumer.pull(QUEUE, 0)).messages[0]
+    await consumer.send_back(message)
+    await consumer.send_back(message, delay_level=-1, reason="no number")
+    [again], [dead] = broker.stored("%RETRY%g"), broker.stored("%DLQ%g")
+    assert again.body == dead.body == message.raw_body
+    assert dead.properties["DLQ_REASON"] == "no number"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kourou.client.routes import borrowed_queue_map, queue_map
+from kourou.errors import DecodeError
 from kourou.model.queue import MessageQueue
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 
@@ -54,6 +57,25 @@ def test_member_addresses():
     assert found.member_address("a", 7) == "l:1"
     assert found.member_address("x", 0) is None
     assert found.addresses() == ["l:1", "f:2"]
+
+
+@pytest.mark.feature("F182")
+def test_strict_order_has_its_queues_whoever_is_there():
+    usual = route(("a", 4, 4, 6))
+    strict = replace(usual, order_topic_conf="b:1; a:2;")
+    assert queue_map("T", strict).writable == (
+        MessageQueue("T", "a", 0),
+        MessageQueue("T", "a", 1),
+        MessageQueue("T", "b", 0),
+    )
+    assert queue_map("T", strict).readable == queue_map("T", usual).readable
+    assert len(borrowed_queue_map("T", strict, 8).writable) == 4, "it is another topic's"
+
+
+@pytest.mark.parametrize("conf", ["a", "a:", ":4", "a:x", "a:-1", "a:4,b:4", "a:99999", "a:999999"])
+def test_an_order_that_is_none(conf):
+    with pytest.raises(DecodeError, match="order of topic T"):
+        queue_map("T", replace(route(("a", 4, 4, 6)), order_topic_conf=conf))
 
 
 @pytest.mark.feature("F291", "F292")

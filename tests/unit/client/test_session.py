@@ -14,11 +14,11 @@ from kourou.protocol.bodies import encode_offset_table
 from kourou.protocol.frames import Kind
 from kourou.protocol.messages.membership import (
     GetConsumerListByGroup,
-    GetConsumerRunningInfo,
     HeartBeat,
     NotifyConsumerIdsChanged,
 )
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
+from kourou.protocol.messages.topics import GetAllTopicConfig
 from kourou.testing.wire_broker import Answer
 
 
@@ -135,8 +135,7 @@ async def test_requests_a_client_does_not_answer_are_declined(cluster, broker, s
         await session.join(member)
         session.connections.to(broker.address)
         [wire] = cluster.wires_to(broker)
-        request = GetConsumerRunningInfo(consumer_group="g", client_id="x")
-        wire.hear(request, kind=Kind.REQUEST)
+        wire.hear(GetAllTopicConfig(), kind=Kind.REQUEST)
         wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
         await member.heard.wait()
         return wire.replies[0]

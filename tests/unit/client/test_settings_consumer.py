@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 
@@ -379,7 +378,7 @@ async def test_pulls_are_held_so_long_and_waited_for_so_long(
 
 
 @pytest.mark.parametrize(("pause_ms", "attempts"), [("30000", 1), ("10", 12)])
-async def test_a_failed_message_comes_again_after_this_pause(
+async def test_an_ordered_queue_hands_its_failed_message_over_again_after_this_pause(
     one_queue, consumer, tools, pause_ms, attempts
 ):
     await tools.fill(consumer, 1)
@@ -390,7 +389,10 @@ async def test_a_failed_message_comes_again_after_this_pause(
         raise ValueError("no")
 
     settings = {"suspendCurrentQueueTimeMillis": pause_ms}
-    async with consumer(**settings) as mq, mq.listen("T", handler) as listener:
+    async with (
+        consumer(**settings) as mq,
+        mq.listen("T", handler, ordered=True) as listener,
+    ):
         async with asyncio.timeout(PATIENCE_S):
             await tools.until(one_queue, lambda: len(seen) >= attempts)
         await settled(listener)
@@ -454,10 +456,3 @@ async def test_unreadable_messages_are_passed_or_waited_for(one_queue, consumer,
             await inbox.full.wait()
     asked = [request.queue_offset for request in pulls(one_queue)][:3]
     assert asked == ([0, 3, 4] if policy == "SKIP" else [0, 0, 0])
-
-
-def test_what_waits_for_another_version_is_accepted_and_said(caplog, monkeypatch):
-    monkeypatch.setattr("kourou.client.setting._warned", set())
-    caplog.set_level(logging.WARNING, "kourou.client")
-    assert ConsumerSettings.from_rocketmq(maxReconsumeTimes="3").max_reconsume_times == 3
-    assert "max_reconsume_times has no effect" in caplog.text

@@ -222,7 +222,7 @@ def test_a_plain_handler_that_fails_and_is_called_again(client, broker, collecto
             raise ValueError("not yet")
         done.set()
 
-    with client(BlockingClient, redelivery_delay_ms=10) as mq:
+    with client(BlockingClient, local_redelivery_delay_ms=10) as mq:
         mq.send("T", b"x")
         with mq.listen("T", handle):
             done.wait()

@@ -36,6 +36,14 @@ def test_figures_follow_the_messages():
     assert (window.count, window.size_bytes, window.span) == (0, 0, 0)
 
 
+def test_bounds_are_those_of_unfinished_messages():
+    window = window_of(3, 4, 5, 6, 7)
+    window.finish([4, 7])
+    assert window.bounds == (3, 6)
+    window.finish([3, 5, 6])
+    assert window.bounds == (-1, -1)
+
+
 def test_filtered_messages_move_an_empty_window_on():
     window = Window(10)
     window.skip_to(25)
@@ -88,7 +96,9 @@ def test_offsets_only_rise():
     ],
 )
 def test_each_limit_pauses_pulling_when_exceeded(limits, reason):
-    over = window_of(1, 2, 3, 4).over(limits)
+    window = window_of(1, 2, 3, 4)
+    over = window.over(limits)
+    assert (window.exceeded(limits) is None) is not bool(over)
     assert reason in over
     assert bool(over) is bool(reason)
 

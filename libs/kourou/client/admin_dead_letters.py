@@ -1,0 +1,218 @@
+"""Dead letters: what a group could not process, to be looked at, sent again, or let go (F365).
+
+Lives here: reading `%DLQ%group`, sending its messages to the group again, and the mark up to which
+an operator has dealt with them. May not live here: making dead letters (brokers do).
+
+A log forgets nothing on demand, so a dead letter is *dealt with* by moving a mark behind it: the
+group's own progress in its dead-letter topic, which nobody else uses. A dead letter that is sent
+again goes to the retry topic of its group alone, with its attempts counted anew; other groups that
+consumed the message well do not get it twice.
+
+State: none here; the mark is progress like any other, so it is recorded, told and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kourou.client.admin_desk import AdminDesk
+from kourou.client.connections import body_of, header_of
+from kourou.client.io_thread import on_io_thread
+from kourou.client.received import ReceivedMessage, from_records
+from kourou.client.send_back import INNER_PRODUCER, squeezed
+from kourou.errors import BadRequest, Code, KourouError, TopicNotFound, Unavailable
+from kourou.model.message import Property
+from kourou.model.names import (
+    AUTO_CREATE_TOPIC,
+    check_group,
+    dlq_topic,
+    retry_topic,
+)
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import MATCH_ALL
+from kourou.model.sysflag import COMPRESSION_MASK, SysFlag
+from kourou.protocol.messages.offsets import (
+    GetMinOffset,
+    GetMinOffsetResponse,
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    UpdateConsumerOffset,
+)
+from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.properties import encode_properties
+
+PULL_COUNT = 64
+PULL_BYTES = 1 << 20
+
+_LEFT_BEHIND = frozenset(
+    {
+        Property.DELAY,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.TRAN_MSG,
+        Property.RECONSUME_TIME,
+        Property.MAX_RECONSUME_TIMES,
+        Property.DLQ_REASON,
+        Property.DLQ_ORIGIN_TOPIC,
+        Property.DLQ_ORIGIN_MESSAGE_ID,
+        Property.CRC32,
+        Property.CLUSTER,
+    }
+)
+_NOTHING = frozenset({int(Code.PULL_NOT_FOUND), int(Code.PULL_RETRY_IMMEDIATELY)})
+_NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One of them: the message as it lies there, and what it says of its way."""
+
+    message: ReceivedMessage
+
+    @property
+    def topic(self) -> str | None:
+        """Where it came from, if it says so."""
+        found = self.message.properties
+        return found.get(Property.DLQ_ORIGIN_TOPIC) or found.get(Property.RETRY_TOPIC)
+
+    @property
+    def reason(self) -> str | None:
+        """Why, in the consumer's words."""
+        return self.message.properties.get(Property.DLQ_REASON)
+
+    @property
+    def attempts(self) -> int:
+        """How often the group had it."""
+        return self.message.reconsume_times
+
+
+class DeadLetters(AdminDesk):
+    """`client.admin.dead_letters`."""
+
+    @on_io_thread
+    async def of(self, group: str, *, count_max: int = PULL_COUNT) -> tuple[DeadLetter, ...]:
+        """The oldest dead letters of a group that are not dealt with, at most so many."""
+        return tuple(await self._open(group, count_max))
+
+    @on_io_thread
+    async def resend(
+        self, group: str, letters: Iterable[DeadLetter]
+    ) -> dict[str, KourouError | None]:
+        """Send these to their group again; by message id None, or why one was not taken.
+
+        The mark stays: call `deal_with` for what needs no more looking at.
+        """
+        outcomes: dict[str, KourouError | None] = {}
+        for letter in letters:
+            try:
+                await self._send(group, letter)
+            except KourouError as error:
+                outcomes[letter.message.message_id] = error
+            else:
+                outcomes[letter.message.message_id] = None
+        return outcomes
+
+    @on_io_thread
+    async def deal_with(self, group: str, letters: Iterable[DeadLetter]) -> dict[MessageQueue, int]:
+        """Move the mark behind these, and so behind all before them; where it stands now."""
+        marks: dict[MessageQueue, int] = {}
+        for letter in letters:
+            queue = letter.message.queue
+            marks[queue] = max(marks.get(queue, 0), letter.message.offset + 1)
+        leaders = await self._dead_leaders(group)
+        for queue, offset in marks.items():
+            request = UpdateConsumerOffset(
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+            )
+            await self._ask(leaders[queue.broker_name], request)
+        return marks
+
+    async def _dead_leaders(self, group: str) -> dict[str, str]:
+        check_group(group)
+        try:
+            return await self._leaders_of(dlq_topic(group))
+        except TopicNotFound:
+            return {}
+
+    async def _open(self, group: str, count_max: int) -> list[DeadLetter]:
+        if count_max < 1:
+            raise BadRequest(f"count_max is {count_max}; at least 1 is asked for")
+        topic = dlq_topic(group)
+        found: list[DeadLetter] = []
+        for name, address in (await self._dead_leaders(group)).items():
+            queues = (await self._session.routes.find(topic)).readable
+            for queue in queues:
+                if queue.broker_name == name:
+                    offset = await self._mark(address, group, queue)
+                    found += await self._read(address, group, queue, offset, count_max)
+        found.sort(key=lambda letter: letter.message.store_timestamp)
+        return found[:count_max]
+
+    async def _mark(self, address: str, group: str, queue: MessageQueue) -> int:
+        ask_lowest = GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)
+        lowest = header_of(await self._ask(address, ask_lowest), GetMinOffsetResponse)
+        request = QueryConsumerOffset(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+        )
+        reply = await self._ask(address, request, also=_NONE)
+        if reply.code != Code.SUCCESS:
+            return lowest.offset
+        return max(lowest.offset, header_of(reply, QueryConsumerOffsetResponse).offset)
+
+    async def _read(
+        self, address: str, group: str, queue: MessageQueue, offset: int, count_max: int
+    ) -> list[DeadLetter]:
+        found: list[DeadLetter] = []
+        while len(found) < count_max:
+            request = PullMessage(
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=offset,
+                max_msg_nums=min(PULL_COUNT, count_max - len(found)),
+                sys_flag=int(PullFlag.SUBSCRIPTION),
+                subscription=MATCH_ALL,
+                max_msg_bytes=PULL_BYTES,
+            )
+            reply = await self._ask(address, request, also=_NOTHING)
+            offset = header_of(reply, PullResponse).next_begin_offset
+            if reply.code == Code.SUCCESS:
+                found += map(DeadLetter, from_records(body_of(reply), queue.broker_name))
+            elif reply.code == Code.PULL_NOT_FOUND:
+                break
+        return found
+
+    async def _send(self, group: str, letter: DeadLetter) -> None:
+        message = letter.message
+        known = await self._session.routes.find(retry_topic(group))
+        queues = [one for one in known.writable if one.broker_name == message.queue.broker_name]
+        if not (queues or known.writable):
+            raise Unavailable(f"nobody takes messages for {known.topic}")
+        queue = (queues or list(known.writable))[0]
+        address = known.leader_address(queue.broker_name)
+        if address is None:
+            raise Unavailable(f"the broker {queue.broker_name} has no leader now")
+        properties = {
+            name: value for name, value in message.properties.items() if name not in _LEFT_BEHIND
+        }
+        if letter.topic is not None:
+            properties[Property.RETRY_TOPIC.value] = letter.topic
+        stored = message.stored()
+        request = SendMessage(
+            producer_group=INNER_PRODUCER,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            queue_id=queue.queue_id,
+            sys_flag=stored.sys_flag & (int(SysFlag.COMPRESSED) | COMPRESSION_MASK),
+            born_timestamp=stored.born_timestamp,
+            flag=stored.flag,
+            properties=encode_properties(properties).decode(),
+            reconsume_times=0,
+            bname=queue.broker_name,
+        )
+        await self._ask(address, request, body=squeezed(message.raw_body, stored.sys_flag))

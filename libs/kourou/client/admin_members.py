@@ -1,0 +1,164 @@
+"""The members of a group, one by one: how they run, where they stand, and giving one a message.
+
+Lives here: questions that a broker passes on to a member. May not live here: lists of members and
+groups (kourou.client.admin_groups), what a member answers (kourou.client.member_answers).
+
+A member is connected to every broker of its topics, so any broker that knows it may be asked.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kourou.client.admin_desk import AdminDesk
+from kourou.client.connections import body_of
+from kourou.client.io_thread import on_io_thread
+from kourou.client.received import ReceivedMessage
+from kourou.errors import Code, GroupNotFound, KourouError, TimedOut
+from kourou.model.queue import MessageQueue
+from kourou.protocol.bodies import (
+    ConsumerRunningInfo,
+    DirectResult,
+    ProducerInfo,
+    decode_consumer_connection,
+    decode_consumer_running_info,
+    decode_consumer_status,
+    decode_direct_result,
+    decode_producer_table,
+)
+from kourou.protocol.messages.membership import (
+    ConsumeMessageDirectly,
+    GetAllProducerInfo,
+    GetConsumerConnectionList,
+    GetConsumerRunningInfo,
+    InvokeBrokerToGetConsumerStatus,
+)
+
+
+class Members(AdminDesk):
+    """`client.admin.members`."""
+
+    @on_io_thread
+    async def running_info(
+        self, group: str, client_id: str, *, stacks: bool = False
+    ) -> ConsumerRunningInfo:
+        """A member's settings, subscriptions, queues and rates; with `stacks` its threads, too.
+
+        Raises GroupNotFound when no broker knows that member, TimedOut when it does not answer.
+        """
+        request = GetConsumerRunningInfo(
+            consumer_group=group, client_id=client_id, jstack_enable=stacks
+        )
+        failure: KourouError = GroupNotFound(
+            f"no broker knows the member {client_id} of the group {group}",
+            code=Code.CONSUMER_NOT_ONLINE,
+        )
+        for address in (await self._leaders()).values():
+            try:
+                reply = await self._ask(address, request)
+            except KourouError as error:
+                if error.wire_code == Code.CONSUME_MSG_TIMEOUT:
+                    raise TimedOut(f"the member {client_id} did not answer: {error}") from error
+                if error.wire_code != Code.CONSUMER_NOT_ONLINE:
+                    failure = error
+                continue
+            return decode_consumer_running_info(body_of(reply))
+        raise failure
+
+    @on_io_thread
+    async def running_infos(
+        self, group: str, *, stacks: bool = False
+    ) -> dict[str, ConsumerRunningInfo | KourouError]:
+        """The same of every member at once, by client id; the error of each that gave none."""
+        ids = sorted(await self._ids(group))
+        found = await asyncio.gather(
+            *(self.running_info(group, client_id, stacks=stacks) for client_id in ids),
+            return_exceptions=True,
+        )
+        infos: dict[str, ConsumerRunningInfo | KourouError] = {}
+        for client_id, one in zip(ids, found, strict=True):
+            if isinstance(one, BaseException) and not isinstance(one, KourouError):
+                raise one
+            infos[client_id] = one
+        return infos
+
+    async def _ids(self, group: str) -> set[str]:
+        request = GetConsumerConnectionList(consumer_group=group)
+        ids: set[str] = set()
+        for reply in await self._answers((await self._leaders()).values(), request):
+            ids.update(
+                one.client_id for one in decode_consumer_connection(body_of(reply)).connections
+            )
+        return ids
+
+    @on_io_thread
+    async def positions(
+        self, group: str, topic: str, client_id: str = ""
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """How far each member says that it consumed a topic, by client id; or one member.
+
+        Its own word: what it would commit, which may be ahead of what is committed. Members that
+        do not answer are left out.
+        """
+        request = InvokeBrokerToGetConsumerStatus(
+            topic=topic, group=group, client_addr=client_id or None
+        )
+        found: dict[str, dict[MessageQueue, int]] = {}
+        for reply in await self._answers((await self._leaders_of(topic)).values(), request):
+            for name, queues in decode_consumer_status(body_of(reply)).members.items():
+                found.setdefault(name, {}).update(queues)
+        return {name: dict(sorted(found[name].items())) for name in sorted(found)}
+
+    @on_io_thread
+    async def consume(
+        self, group: str, message: ReceivedMessage, client_id: str = ""
+    ) -> DirectResult:
+        """Let a member handle this stored message now; the group's progress stays as it is.
+
+        Without `client_id` the broker takes the member that it heard last. The result says what the
+        handler made of it (`CR_SUCCESS`, `CR_LATER`, `CR_THROW_EXCEPTION` and others).
+        """
+        request = ConsumeMessageDirectly(
+            consumer_group=group,
+            client_id=client_id or None,
+            msg_id=message.offset_message_id,
+            broker_name=message.queue.broker_name,
+            topic=message.queue.topic,
+        )
+        address = (await self._leaders()).get(message.queue.broker_name)
+        if address is None:
+            raise GroupNotFound(f"the broker {message.queue.broker_name} has no leader now")
+        return decode_direct_result(body_of(await self._ask(address, request)))
+
+    @on_io_thread
+    async def consume_many(
+        self, group: str, messages: Sequence[ReceivedMessage], client_id: str = ""
+    ) -> list[DirectResult | KourouError]:
+        """The same for several messages, one after the other; each has a result of its own."""
+        results: list[DirectResult | KourouError] = []
+        for message in messages:
+            try:
+                results.append(await self.consume(group, message, client_id))
+            except KourouError as error:
+                results.append(error)
+        return results
+
+    @on_io_thread
+    async def all_producers(self, broker: str | None = None) -> dict[str, list[ProducerInfo]]:
+        """Every producer, of one broker or all, by group; each client once, as heard last."""
+        groups: dict[str, dict[str, ProducerInfo]] = {}
+        addresses = (await self._chosen(broker)).values()
+        for reply in await self._answers(addresses, GetAllProducerInfo()):
+            for group, producers in decode_producer_table(body_of(reply)).items():
+                known = groups.setdefault(group, {})
+                for one in producers:
+                    former = known.get(one.client_id)
+                    if former is None or former.last_update_timestamp < one.last_update_timestamp:
+                        known[one.client_id] = one
+        return {
+            group: [groups[group][client_id] for client_id in sorted(groups[group])]
+            for group in sorted(groups)
+        }

@@ -1,0 +1,94 @@
+"""What an application says of the messages it wants: tags as text, or a filter over properties.
+
+Lives here: `Sql`, the way from both to a subscription, and asking a broker whether it takes it.
+May not live here: what expressions mean (kourou.filtering).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kourou.client.session import Session
+from kourou.errors import BadRequest, Code, KourouError, Rejected
+from kourou.filtering.sql import check_meant
+from kourou.filtering.tags import check_expression, parse_tags
+from kourou.model.subscription import SQL92, TAG, Subscription
+from kourou.protocol.heartbeat_body import SubscriptionCheck, encode_subscription_check
+from kourou.protocol.messages.membership import CheckClientConfig
+
+_NO_WORD = (Code.TOPIC_NOT_EXIST, Code.REQUEST_CODE_NOT_SUPPORTED)
+"""The topic comes to exist later, or the broker is too old to be asked."""
+
+_log = logging.getLogger("kourou.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A filter in SQL92 over message properties: `Sql("amount > 10 AND region = 'north'")`.
+
+    Brokers evaluate it, so what does not match is never sent. Raises BadRequest that names place
+    and expectation, and for expressions that would be taken for something nobody means.
+    """
+
+    expression: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expression, str):
+            raise BadRequest(f"the filter is {self.expression!r}; it must be text")
+        try:
+            check_meant(self.expression)
+        except Rejected as error:
+            raise BadRequest(error.message, hint=error.hint) from None
+
+
+Wanted: TypeAlias = str | Sql
+"""Tags joined by `||`, or `*`; or a filter over properties."""
+
+
+def check_wanted(wanted: Wanted | None) -> None:
+    """Raise BadRequest for tags that would be taken for something nobody means."""
+    if not isinstance(wanted, Sql):
+        check_expression(wanted)
+
+
+def subscription_of(topic: str, wanted: Wanted, *, version: int) -> Subscription:
+    """What brokers are told."""
+    if isinstance(wanted, Sql):
+        return Subscription(topic, wanted.expression, SQL92, version=version)
+    return parse_tags(topic, wanted, version=version)
+
+
+def says(subscription: Subscription, wanted: Wanted) -> bool:
+    """True if the subscription is the one of `wanted`."""
+    if isinstance(wanted, Sql):
+        return (subscription.expression_type, subscription.expression) == (SQL92, wanted.expression)
+    return subscription.expression_type == TAG and subscription.expression == wanted
+
+
+async def ask_brokers(session: Session, group: str, subscriptions: Iterable[Subscription]) -> None:
+    """Ask a broker of each topic whether it takes the filter (46), as RocketMQ's clients do.
+
+    Raises what a broker refuses it with. Who cannot be asked now will answer the pulls.
+    """
+    for each in subscriptions:
+        if each.expression_type == TAG:
+            continue
+        body = encode_subscription_check(SubscriptionCheck(session.client_id, group, each))
+        try:
+            known = await session.routes.find(each.topic)
+            for address in known.addresses()[:1]:
+                await session.connections.ask(
+                    address,
+                    CheckClientConfig(),
+                    body=body,
+                    timeout_ms=session.settings.request_timeout_ms,
+                )
+        except KourouError as error:
+            if isinstance(error, Rejected) and error.wire_code not in _NO_WORD:
+                raise
+            _log.info("no broker of %s tells whether it takes the filter: %s", each.topic, error)

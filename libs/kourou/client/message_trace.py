@@ -1,0 +1,440 @@
+"""RocketMQ's message trace: what became of each message, written as messages of a trace topic.
+
+    kourou.client.message_trace    -> records of kourou.protocol.message_trace
+    RMQ_SYS_TRACE_TOPIC, or the topic of the setting, read back by `admin.messages.trace`
+
+It is there for whoever looks messages up by RocketMQ's tools; it has nothing to do with traces of
+OpenTelemetry (kourou.client.tracing).
+
+Lives here: gathering records, writing them in the background, and what is noted of sends and of
+handlers. May not live here: the form of a record.
+
+A trace never holds up or fails what it tells of: records wait in memory, TRACE_RECORDS_MAX at most;
+what comes beyond that, or cannot be sent, is dropped and counted. The trace topic itself is not
+traced.
+
+State: soft. Records that wait when the process dies are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from functools import wraps
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from kourou.client.background import background
+from kourou.client.discovery import store_host_of
+from kourou.client.handlers import is_coroutine_handler
+from kourou.client.handover import Handover
+from kourou.client.outbox import LoopPort
+from kourou.client.outcomes import failure_in
+from kourou.client.producer import ROUND_ROBIN, ProducerCore
+from kourou.errors import KourouError
+from kourou.model.limits import TRACE_KEYS_BYTES_MAX, TRACE_MESSAGE_BYTES_MAX, TRACE_RECORDS_MAX
+from kourou.model.message import Message, Property, SendResult, SendStatus
+from kourou.model.sysflag import SysFlag
+from kourou.protocol.message_trace import (
+    Consumed,
+    Consuming,
+    ContextCode,
+    Published,
+    TraceKind,
+    TraceRecord,
+    TransactionEnded,
+    encode_record,
+    keys_of,
+)
+from kourou.protocol.record import decode_record
+from kourou.transport.rate_limited_log import RateLimitedLog
+
+if TYPE_CHECKING:
+    from kourou.client.handlers import Item, Report
+    from kourou.client.outbox import Outcome, Unsent
+    from kourou.client.received import ReceivedMessage
+    from kourou.client.transaction_ends import End
+    from kourou.clock import Clock
+
+TRACE_GROUP = "_INNER_TRACE_PRODUCER"
+"""The producer group of traces, as RocketMQ's begins."""
+
+REGION = "DefaultRegion"
+"""regionId of brokers that were not told another one."""
+
+SOON_MS = 500
+RECORDS_AT_ONCE = 100
+"""Records are written when so many wait, or when the first one has waited for so long."""
+
+_log = logging.getLogger("kourou.client")
+_numbers = count(1)
+
+
+class TraceWriter:
+    """Writes records to one trace topic. `add` is callable from any thread."""
+
+    def __init__(self, core: ProducerCore, topic: str) -> None:
+        self.topic = topic
+        self.dropped = 0
+        self._core = core
+        self._loop = core.io.loop
+        self._inbox: Handover[TraceRecord] = Handover(self._loop, self._take)
+        self._waiting: list[TraceRecord] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._port: LoopPort | None = None
+        self._quiet_log = RateLimitedLog(_log, core.clock)
+
+    @property
+    def clock(self) -> Clock:
+        """The client's."""
+        return self._core.clock
+
+    def add(self, record: TraceRecord) -> None:
+        """Note this; it is written in a moment."""
+        self._inbox.put(record)
+
+    # -- on the I/O thread ------------------------------------------------------------------------
+
+    def _take(self, records: list[TraceRecord]) -> None:
+        room = TRACE_RECORDS_MAX - len(self._waiting)
+        self._waiting += records[:room]
+        if len(records) > room:
+            self._drop(len(records) - room, "too many wait")
+        if self._writing is not None:
+            return
+        if len(self._waiting) >= RECORDS_AT_ONCE:
+            self._begin()
+        elif self._timer is None and self._waiting:
+            self._timer = self._loop.call_later(SOON_MS / 1000, self._begin)
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._writing is None and self._waiting:
+            self._writing = background(self._write(), "writing message traces")
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                part = self._waiting[:RECORDS_AT_ONCE]
+                del self._waiting[:RECORDS_AT_ONCE]
+                await self._send(part)
+        finally:
+            self._writing = None
+
+    async def _send(self, records: list[TraceRecord]) -> None:
+        core, loop = self._core, self._loop
+        try:
+            lanes = core.known(self.topic) or await core.find(self.topic)
+            if self._port is None:
+                settings = core.settings
+                self._port = LoopPort(
+                    loop,
+                    core.outgoing,
+                    count_max=settings.unsent_count_max,
+                    size_bytes_max=settings.unsent_size_bytes_max,
+                )
+            port = self._port
+            terms = core.terms(timeout_ms=None, wait=True)
+            sent: list[asyncio.Future[SendResult]] = []
+            for message in messages_of(records, self.topic):
+                waiter: asyncio.Future[SendResult] = loop.create_future()
+                port.add(
+                    core.unsent(
+                        lanes,
+                        port,
+                        waiter,
+                        message.body,
+                        None,
+                        message.keys,
+                        None,
+                        0,
+                        terms,
+                        ROUND_ROBIN,
+                    )
+                )
+                sent.append(waiter)
+        except KourouError as error:
+            self._drop(len(records), str(error))
+            return
+        for outcome in await asyncio.gather(*sent, return_exceptions=True):
+            if isinstance(outcome, KourouError):
+                self._drop(len(records) // len(sent) or 1, str(outcome))
+
+    def _drop(self, number: int, why: str) -> None:
+        self.dropped += number
+        self._quiet_log.warning(
+            "trace",
+            "%d records of message traces are lost, %d so far: %s",
+            number,
+            self.dropped,
+            why,
+        )
+
+    async def close(self) -> None:
+        """Write what waits, then end; on the I/O thread. Sends end by their own timeout."""
+        await asyncio.sleep(0)  # what was added before is taken in this turn
+        self._begin()
+        if self._writing is not None:
+            await self._writing
+        await self._core.close()
+
+
+def messages_of(records: Sequence[TraceRecord], topic: str) -> list[Message]:
+    """The messages that carry these records; each small enough, and found by all it tells of."""
+    messages: list[Message] = []
+    texts: list[str] = []
+    keys: dict[str, None] = {}
+    size = keys_size = 0
+
+    def end() -> None:
+        nonlocal texts, keys, size, keys_size
+        if texts:
+            messages.append(Message(topic, "".join(texts).encode(), keys=tuple(keys)))
+        texts, keys, size, keys_size = [], {}, 0, 0
+
+    for record in records:
+        text = encode_record(record)
+        new = [key for key in keys_of(record) if key and key not in keys]
+        more, more_keys = len(text.encode()), sum(len(key.encode()) + 1 for key in new)
+        too_long = size + more > TRACE_MESSAGE_BYTES_MAX
+        if too_long or keys_size + more_keys > TRACE_KEYS_BYTES_MAX:
+            end()
+            new = list(dict.fromkeys(key for key in keys_of(record) if key))
+            more_keys = sum(len(key.encode()) + 1 for key in new)
+        texts.append(text)
+        keys.update(dict.fromkeys(new))
+        size += more
+        keys_size += more_keys
+    end()
+    return messages
+
+
+# -- sends ----------------------------------------------------------------------------------------
+
+
+class SendTrace:
+    """Notes the outcomes of one producer's sends; used on the I/O thread."""
+
+    def __init__(self, writer: TraceWriter, group: str) -> None:
+        self._writer = writer
+        self._group = group
+
+    def settled(self, final: Sequence[tuple[Unsent, Outcome | None]]) -> None:
+        """The outcomes of these messages are known; oneway messages have none and leave none."""
+        for message, outcome in final:
+            if outcome is not None and message.lane.queue.topic != self._writer.topic:
+                self._writer.add(self._published(message, outcome))
+
+    def _published(self, message: Unsent, outcome: Outcome) -> Published:
+        draft = decode_record(message.draft, verify=False, decompress=False)
+        properties = draft.properties
+        kind = TraceKind.NORMAL
+        if properties.get(Property.TRAN_MSG) == "true":
+            kind = TraceKind.HALF
+        elif Property.DELAY in properties:
+            kind = TraceKind.DELAYED
+        stored = outcome if isinstance(outcome, SendResult) else None
+        return Published(
+            timestamp_ms=draft.born_timestamp,
+            region=REGION,
+            group=self._group,
+            topic=message.lane.queue.topic,
+            message_id=message.unique_key,
+            tag=draft.tag or "",
+            keys=message.keys,
+            store_host=_remoting(message.lane.address),
+            body_length=len(draft.body),
+            cost_ms=max(self._writer.clock.now_ms() - draft.born_timestamp, 0),
+            kind=kind,
+            offset_message_id=stored.offset_message_id if stored is not None else "",
+            success=stored is not None and stored.status is SendStatus.SEND_OK,
+        )
+
+    def ended(self, end: End, address: str) -> None:
+        """A broker has heard what became of a half message."""
+        request = end.request
+        self._writer.add(
+            TransactionEnded(
+                timestamp_ms=self._writer.clock.now_ms(),
+                region=REGION,
+                group=self._group,
+                topic=end.topic,
+                message_id=request.msg_id,
+                tag="",
+                keys="",
+                store_host=_remoting(address) if address else "",
+                kind=TraceKind.COMMIT,
+                transaction_id=request.transaction_id or request.msg_id,
+                state=_STATES.get(request.commit_or_rollback, "UNKNOW"),
+                from_check=request.from_transaction_check,
+            )
+        )
+
+
+def _remoting(address: str) -> str:
+    """The address that RocketMQ's tools know a broker by."""
+    host, port = store_host_of(address)
+    return f"{host}:{port}"
+
+
+_STATES = {
+    int(SysFlag.TRANSACTION_COMMIT): "COMMIT_MESSAGE",
+    int(SysFlag.TRANSACTION_ROLLBACK): "ROLLBACK_MESSAGE",
+}
+"""RocketMQ's `LocalTransactionState`."""
+
+
+# -- handlers -------------------------------------------------------------------------------------
+
+
+class ConsumeTrace:
+    """Notes the calls of one group's handlers; callable from any thread."""
+
+    def __init__(self, writer: TraceWriter, group: str) -> None:
+        self._writer = writer
+        self._group = group
+
+    def handler(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A handler of either kind, traced."""
+        if is_coroutine_handler(handler):
+
+            @wraps(handler)
+            async def awaited(item: Item) -> Any:
+                call = self.begin(item)
+                try:
+                    result = await handler(item)
+                except BaseException:
+                    call.end(ContextCode.EXCEPTION)
+                    raise
+                call.end(code_of(result))
+                return result
+
+            return awaited
+
+        @wraps(handler)
+        def called(item: Item) -> Any:
+            call = self.begin(item)
+            try:
+                result = handler(item)
+            except BaseException:
+                call.end(ContextCode.EXCEPTION)
+                raise
+            call.end(code_of(result))
+            return result
+
+        return called
+
+    def report(self, report: Report) -> Report:
+        """The report of an iteration, traced: from handing a message out to its word about it."""
+        return _TracedReport(self, report)
+
+    def begin(self, item: Item) -> Call:
+        """These messages are handed over now."""
+        writer = self._writer
+        messages: list[ReceivedMessage] = item if isinstance(item, list) else [item]
+        wanted = [one for one in messages if one.queue.topic != writer.topic]
+        call = Call(writer, self._group, wanted)
+        call.start()
+        return call
+
+
+class Call:
+    """One call of a handler."""
+
+    def __init__(
+        self, writer: TraceWriter, group: str, messages: Sequence[ReceivedMessage]
+    ) -> None:
+        self._writer = writer
+        self._group = group
+        # Not the messages: who forgets one must not find it kept here.
+        self._told = [
+            (
+                message.message_id,
+                " ".join(message.keys),
+                message.properties.get(Property.MSG_REGION, ""),
+                message.reconsume_times,
+            )
+            for message in messages
+        ]
+        self._began_ms = writer.clock.now_ms()
+        # Only joins the two records, so it need not be more than different.
+        self._request_id = f"{id(writer):X}{self._began_ms:X}{next(_numbers):X}"
+
+    def start(self) -> None:
+        """Note that it begins."""
+        for message_id, keys, region, retry_times in self._told:
+            self._writer.add(
+                Consuming(
+                    timestamp_ms=self._began_ms,
+                    region=region,
+                    group=self._group,
+                    request_id=self._request_id,
+                    message_id=message_id,
+                    retry_times=retry_times,
+                    keys=keys,
+                )
+            )
+
+    def end(self, code: ContextCode) -> None:
+        """Note how it ended; the cost is shared among its messages, as RocketMQ does."""
+        now_ms = self._writer.clock.now_ms()
+        for message_id, keys, _, _ in self._told:
+            self._writer.add(
+                Consumed(
+                    request_id=self._request_id,
+                    message_id=message_id,
+                    cost_ms=max(now_ms - self._began_ms, 0) // len(self._told),
+                    success=code is ContextCode.SUCCESS,
+                    keys=keys,
+                    context_code=code,
+                    timestamp_ms=now_ms,
+                    group=self._group,
+                )
+            )
+
+
+def code_of(result: object) -> ContextCode:
+    """What a handler's result means."""
+    if failure_in(result) is not None or getattr(result, "name", "") in _NOT_NOW:
+        return ContextCode.FAILED
+    return ContextCode.SUCCESS
+
+
+_NOT_NOW = frozenset({"SUSPEND_CURRENT_QUEUE_A_MOMENT", "ROLLBACK"})
+"""What ordered handlers return for messages that come again."""
+
+
+class _TracedReport:
+    """Begins a call when an iteration asks whether a message is wanted, which it does last."""
+
+    def __init__(self, trace: ConsumeTrace, report: Report) -> None:
+        self._trace = trace
+        self._report = report
+        self._calls: weakref.WeakKeyDictionary[ReceivedMessage, Call] = weakref.WeakKeyDictionary()
+
+    def wanted(self, item: Item) -> bool:
+        """Is the item's queue still ours? Then it is given away now."""
+        if not self._report.wanted(item):
+            return False
+        self._calls[item] = self._trace.begin(item)
+        return True
+
+    def finished(self, item: Item) -> None:
+        """It was consumed."""
+        self._end(item, ContextCode.SUCCESS)
+        self._report.finished(item)
+
+    def failed(self, item: Item, error: BaseException) -> None:
+        """It was not consumed."""
+        self._end(item, ContextCode.EXCEPTION)
+        self._report.failed(item, error)
+
+    def _end(self, item: Item, code: ContextCode) -> None:
+        call = self._calls.pop(item, None)
+        if call is not None:
+            call.end(code)

@@ -1,0 +1,263 @@
+"""A group member that is given the messages of each queue in order (RocketMQ's orderly consumer).
+
+Lives here: what order asks of a member's life: locking a queue before it is begun, refreshing the
+locks, giving a queue up only when its handler has ended, leaving. May not live here: locks
+themselves (kourou.client.ordered_locks), one handler at a time (kourou.client.ordered_delivery).
+
+Promises, beside those of kourou.client.push_consumer:
+  - a queue is consumed only while its broker's lock is held: no two members call handlers with its
+    messages at once. In broadcasting there are no locks, for members do not share queues
+  - a queue that goes to another member is given up in this order: no handler begins any more; the
+    one that runs ends, however long it takes; its progress is committed; the lock is given back.
+    So the next member goes on behind it, with nothing twice
+  - a lock that was lost (the broker could not be reached for a minute, or somebody took it over) is
+    no reason to commit: what is cached of the queue is forgotten, and it is begun anew
+  - at close, a queue whose handler still runs after `await_termination_ms` keeps its lock, until it
+    lapses at the broker
+
+State: soft. Used on the I/O thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any
+
+from kourou.client.background import background
+from kourou.client.consuming import ConsumedQueue
+from kourou.client.handlers import Report, Runner
+from kourou.client.ordered_delivery import OrderedDelivery
+from kourou.client.ordered_locks import RENEW_AGAIN_MS, RENEW_MS, Hold, OrderedLocks, unlocked
+from kourou.client.push_consumer import PushConsumer
+from kourou.client.running_info import RunningInfo
+from kourou.client.session import Session
+from kourou.client.settings import ConsumerSettings
+from kourou.model.names import RETRY_PREFIX
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import MessageModel
+
+_log = logging.getLogger("kourou.client.consume")
+
+
+class Lock(Enum):
+    """What becomes of the lock of a queue that is left."""
+
+    GIVE_BACK = auto()
+    KEEP = auto()  # the queue is begun again at another place
+    FORGET = auto()  # it may be somebody else's
+
+
+@dataclass(slots=True, eq=False)
+class _Leaving:
+    """A queue that is not consumed any more, but whose handler may still run."""
+
+    consumed: ConsumedQueue
+    lock: Lock
+
+    @property
+    def commits(self) -> bool:
+        return self.lock is Lock.GIVE_BACK
+
+
+class OrderedConsumer(PushConsumer):
+    """One member of one group that consumes in order."""
+
+    def __init__(
+        self,
+        session: Session,
+        settings: ConsumerSettings,
+        *args: Any,
+        auto_commit: bool = True,
+        **more: Any,
+    ) -> None:
+        self._auto_commit = auto_commit
+        self._locks: OrderedLocks | None = None
+        if settings.message_model is MessageModel.CLUSTERING:
+            self._locks = OrderedLocks(session, settings.consumer_group)
+        self._leaving: dict[MessageQueue, _Leaving] = {}
+        self._partings: set[asyncio.Task[None]] = set()
+        super().__init__(session, settings, *args, **more)
+        self._around.ordered = True
+
+    def _make_runner(self, make_runner: Callable[[Report], Runner]) -> Runner:
+        self._delivery = OrderedDelivery(
+            self.group,
+            self.settings,
+            self._session.clock,
+            self.counts,
+            self._statistics,
+            self._send_back,
+            auto_commit=self._auto_commit,
+        )
+        return self._delivery.over(make_runner)
+
+    @property
+    def locked(self) -> list[MessageQueue]:
+        """The queues whose locks are good now, in order, but those of the group's retry topic.
+
+        None in broadcasting.
+        """
+        held = [] if self._locks is None else self._locks.held
+        return [queue for queue in held if not queue.topic.startswith(RETRY_PREFIX)]
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Join the group and begin."""
+        await super().start()
+        if self._locks is not None:
+            self._tasks.append(
+                background(self._keep_locked(self._locks), f"locks of group {self.group}")
+            )
+
+    async def _let_go(self) -> None:
+        """At close: commit what had not ended before, give locks back where no handler runs."""
+        await super()._let_go()
+        for task in self._partings:
+            task.cancel()
+        ended = [
+            leaving for queue, leaving in self._leaving.items() if not self._delivery.calling(queue)
+        ]
+        await self._part(ended)
+        if self._locks is not None:
+            await self._locks.unlock(
+                [queue for queue in self._locks.all if not self._delivery.calling(queue)]
+            )
+
+    # -- which queues -----------------------------------------------------------------------------
+
+    async def _beginnable(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
+        """The queues to begin now: those that are locked, and not still being left."""
+        fresh = [queue for queue in queues if queue not in self._leaving]
+        holds: Mapping[MessageQueue, Hold]
+        if self._locks is None:
+            holds = {queue: unlocked() for queue in fresh}
+        else:
+            holds = await self._locks.lock(fresh)
+        for queue, hold in holds.items():
+            self._delivery.open(queue, hold)
+        return list(holds)
+
+    async def _give_up(self, topic: str, share: set[MessageQueue]) -> None:
+        lost = [
+            queue
+            for queue, consumed in self._queues.items()
+            if queue.topic == topic and (queue not in share or consumed.ended)
+        ]
+        if lost:
+            _log.info("group %s gives up %s", self.group, ", ".join(map(str, lost)))
+            await self._leave(lost, Lock.GIVE_BACK)
+        if self._locks is not None:
+            # Locked for a share that changed before the queue was begun.
+            wanted = {*share, *self._queues, *self._leaving}
+            needless = self._locks.needless(topic, wanted)
+            for queue in needless:
+                self._delivery.end(queue)
+            await self._locks.unlock(needless)
+
+    async def _leave(self, queues: Iterable[MessageQueue], lock: Lock) -> None:
+        """Consume these queues no more; those whose handler runs are parted with when it ends."""
+        idle: list[_Leaving] = []
+        for queue in queues:
+            consumed = self._queues.pop(queue)
+            consumed.pause()
+            leaving = self._leaving[queue] = _Leaving(consumed, lock)
+            if self._delivery.end(queue):
+                idle.append(leaving)
+            else:
+                task = background(self._part_later(leaving), f"leaving {queue!s}")
+                self._partings.add(task)
+                task.add_done_callback(self._partings.discard)
+        await self._part(idle)
+
+    async def _part_later(self, leaving: _Leaving) -> None:
+        await self._delivery.idle(leaving.consumed.queue)
+        await self._part([leaving])
+        self.rebalance_soon()  # it may have come back into our share meanwhile
+
+    async def _part(self, left: Collection[_Leaving]) -> None:
+        """The last steps, with no handler running: commit, give locks back, forget."""
+        if not left:
+            return
+        offsets: dict[MessageQueue, int] = {}
+        for leaving in left:
+            queue = leaving.consumed.queue
+            commits = leaving.commits and self._is_ours(queue)
+            offset = leaving.consumed.stop()
+            if commits:
+                offsets[queue] = offset
+        if offsets:
+            try:
+                await self._offsets.save(offsets)
+            except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
+                _log.warning("group %s: the last offsets are not committed: %r", self.group, error)
+        if self._locks is not None:
+            by = {kind: [one.consumed.queue for one in left if one.lock is kind] for kind in Lock}
+            self._locks.forget(by[Lock.FORGET])
+            await self._locks.unlock(by[Lock.GIVE_BACK])
+        for leaving in left:
+            self._leaving.pop(leaving.consumed.queue, None)
+
+    def _is_ours(self, queue: MessageQueue) -> bool:
+        """Is it certain that nobody else consumed the queue meanwhile?"""
+        if self._locks is None:
+            return True
+        hold = self._locks.hold(queue)
+        return hold is not None and hold.nobody_elses(self._session.clock.monotonic_ms())
+
+    def running_info(self) -> RunningInfo:
+        """This member as it is now (307), with its locks."""
+        info = super().running_info()
+        locked = set() if self._locks is None else set(self._locks.held)
+        queues = {queue: replace(one, locked=queue in locked) for queue, one in info.queues.items()}
+        properties = {**info.properties, "PROP_CONSUMEORDERLY": "true"}
+        return replace(info, queues=queues, properties=properties)
+
+    # -- locks ------------------------------------------------------------------------------------
+
+    async def _keep_locked(self, locks: OrderedLocks) -> None:
+        pause_ms = RENEW_MS
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            lost, complete = await locks.renew()
+            pause_ms = RENEW_MS if complete else RENEW_AGAIN_MS
+            if lost:
+                await self._lost(locks, lost)
+            for queue in list(self._queues):
+                self._delivery.go_on(queue)
+
+    async def _lost(self, locks: OrderedLocks, lost: list[MessageQueue]) -> None:
+        _log.warning(
+            "group %s lost the locks of %s; they are begun anew when they are ours again",
+            self.group,
+            ", ".join(map(str, lost)),
+        )
+        async with self._rebalancing:
+            for queue in lost:
+                leaving = self._leaving.get(queue)
+                if leaving is not None:
+                    leaving.lock = Lock.FORGET
+            await self._leave([queue for queue in lost if queue in self._queues], Lock.FORGET)
+            gone = {*self._queues, *self._leaving}
+            locks.forget([queue for queue in lost if queue not in gone])
+        self.rebalance_soon()
+
+    # -- progress ---------------------------------------------------------------------------------
+
+    async def _commit(self, queues: Iterable[ConsumedQueue], when: str) -> None:
+        await super()._commit([each for each in queues if self._is_ours(each.queue)], when)
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """An operator moved the group (220): forget what waits, begin there when handlers end."""
+        async with self._rebalancing:
+            moved = {queue: offset for queue, offset in offsets.items() if queue in self._queues}
+            if self._closing or not moved:
+                return
+            _log.warning("group %s was reset to %s", self.group, moved)
+            await self._leave(moved, Lock.KEEP)
+            await self._offsets.save(moved)
+        self.rebalance_soon()

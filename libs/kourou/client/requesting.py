@@ -1,0 +1,159 @@
+"""Asking over messages on an event loop: a request, its reply, and handlers that reply.
+
+Lives here: `request` and `reply` of the asynchronous client, and handlers whose result is a reply,
+for both faces. May not live here: the table of requests that wait (kourou.client.request_reply).
+
+State: none of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any
+
+from kourou.client.drafts import joined_keys
+from kourou.client.handlers import is_coroutine_handler
+from kourou.client.io_thread import ClientClosed
+from kourou.client.outcomes import failure_in
+from kourou.client.producer import Choice, ProducerCore
+from kourou.client.received import ReceivedMessage
+from kourou.client.request_reply import is_request
+from kourou.client.sends import Sends
+from kourou.errors import BadRequest, KourouError
+from kourou.model.message import SendResult
+from kourou.model.queue import MessageQueue
+
+_log = logging.getLogger("kourou.client")
+
+
+class Requesting(Sends):
+    """Sending, and waiting for a reply. `Client` and `Producer` have these methods."""
+
+    async def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        flag: int = 0,
+        body_type: Any = None,
+        timeout_ms: int | None = None,
+    ) -> ReceivedMessage:
+        """Send a request and wait for its reply, whose body is decoded as `body_type`.
+
+        Whoever consumes the topic replies: by `reply`, by a handler with `replies=True`, or with
+        RocketMQ's client. `timeout_ms` (else send_timeout_ms) is for both ways together. Raises
+        what `send` raises, and ReplyTimedOut when no reply comes.
+        """
+        core, port, lanes = await self._ready(topic)
+        requests, group = core.requests, core.settings.producer_group
+        if timeout_ms is None:
+            timeout_ms = core.settings.send_timeout_ms
+        choice = Choice(order_key, queue)
+        terms = core.terms(timeout_ms=timeout_ms, wait=True, pinned=choice.pinned)
+        until_ms = core.clock.monotonic_ms() + timeout_ms
+        if not requests.is_prepared(group, topic):
+            await core.io.run(requests.prepare(group, topic))
+        waiting = requests.open(timeout_ms, body_type)
+        try:
+            sent: asyncio.Future[SendResult] = port.loop.create_future()
+            own = waiting.properties
+            port.add(
+                core.unsent(
+                    lanes, port, sent, body, tag, keys, properties, flag, terms, choice, own
+                )
+            )
+            try:
+                await sent
+            except KourouError:
+                if not waiting.future.done():  # a reply says more than a lost answer
+                    raise
+            left_ms = until_ms - core.clock.monotonic_ms()
+            try:
+                async with asyncio.timeout(max(left_ms, 0) / 1000):
+                    return await asyncio.wrap_future(waiting.future)
+            except TimeoutError:
+                raise waiting.late() from None
+        finally:
+            requests.close(waiting)
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Reply to a request that was received. Returns when the requester has the reply.
+
+        Raises BadRequest for a message that is no request, and ReplyNotTaken when the requester is
+        not there any more.
+        """
+        core = self._core
+        if core is None:
+            raise ClientClosed
+        work = core.replier.reply(
+            message, body, tag=tag, keys=joined_keys(keys), properties=properties, flag=flag
+        )
+        await core.io.run(work)
+
+
+def replying(
+    handler: Callable[[Any], Any], core: Callable[[], ProducerCore]
+) -> Callable[[Any], Any]:
+    """A handler whose result, unless it is None or means a failure, is the reply to its message.
+
+    For messages that are no requests the result means what it always does. A reply that cannot be
+    sent is logged, and the message counts as consumed: who asked learns it by its own timeout.
+    """
+    if is_coroutine_handler(handler):
+
+        @wraps(handler)
+        async def awaited(message: ReceivedMessage) -> Any:
+            result = await handler(message)
+            if not _is_reply(message, result):
+                return result
+            producer = core()
+            try:
+                await producer.io.run(producer.replier.reply(message, result))
+            except KourouError as error:
+                _not_sent(message, error)
+            return None
+
+        return awaited
+
+    @wraps(handler)
+    def called(message: ReceivedMessage) -> Any:
+        result = handler(message)
+        if not _is_reply(message, result):
+            return result
+        producer = core()
+        try:
+            producer.io.submit(producer.replier.reply(message, result)).result()
+        except KourouError as error:
+            _not_sent(message, error)
+        return None
+
+    return called
+
+
+def _is_reply(message: ReceivedMessage, result: Any) -> bool:
+    if result is None or failure_in(result) is not None:
+        return False
+    if isinstance(message, list):
+        raise BadRequest("a handler of lists cannot reply", hint="leave batch away, or use reply()")
+    return is_request(message)
+
+
+def _not_sent(message: ReceivedMessage, error: KourouError) -> None:
+    _log.warning("the reply to %s was not taken: %s", message, error)

@@ -1,0 +1,278 @@
+"""What becomes of messages after their handler: finished, given back, or handed over again.
+
+Lives here: what each outcome of a handler means for its messages. May not live here: which messages
+there are (kourou.client.consuming), calling handlers (kourou.client.handlers), how one goes back
+(kourou.client.send_back).
+
+    consumed                 it leaves its window, so its queue's offset may pass it
+    failed                   it is given back to the brokers; when they have it, it leaves its
+                             window: it comes again from %RETRY%group, or becomes a dead letter
+    failed, nobody takes it  it is handed over again here, one attempt later; until then it stays
+                             in its window and holds the offset
+    failed in broadcasting   a warning, and it leaves its window (F192, F214)
+    stopped                  the application ended the call (a cancelled task, Ctrl-C): as if nobody
+                             took it, for the message has done nothing wrong
+    too slow                 given back at level 3 while its handler still runs; what the handler
+                             then says of it comes too late
+
+A message whose queue was taken away is not given back: the queue's next owner gets it anyway.
+
+State: soft. Used on the I/O thread, but for `Report`, which runners call from anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from kourou.client.background import background
+from kourou.client.consume_statistics import ConsumeStatistics
+from kourou.client.consuming import ConsumeCounts, Lease
+from kourou.client.handlers import Item, Runner
+from kourou.client.handover import Handover
+from kourou.client.outcomes import (
+    ConsumeRefused,
+    PartlyConsumed,
+    Shown,
+    delay_level_of,
+    reason_of,
+)
+from kourou.client.received import ReceivedMessage
+from kourou.client.send_back import SendBack
+from kourou.client.settings_consumer import ConsumerSettings
+from kourou.client.stuck import StuckWatch
+from kourou.errors import KourouError
+from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
+from kourou.model.subscription import MessageModel
+
+SEND_BACKS_AT_ONCE = 64
+"""Messages under way to brokers: a queue whose every message fails must not flood them."""
+TIMEOUT_LEVEL = 3
+"""The pause of a message that took too long (as RocketMQ's clients ask for)."""
+MINUTE_MS = 60_000
+
+BROKEN_OFF = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+"""How a call ends that was stopped and has not failed, as at an application's end."""
+
+_log = logging.getLogger("kourou.client.consume")
+_NOTHING_SAID = object()
+
+
+class Settling:
+    """The outcomes of one consumer's handlers; the `Report` of its runner."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        send_back: SendBack,
+        counts: ConsumeCounts,
+        statistics: ConsumeStatistics,
+        retry_wanted: Callable[[], None],
+        *,
+        batched: bool,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.group = settings.consumer_group
+        self._settings = settings
+        self._send_back = send_back
+        self._counts = counts
+        self._statistics = statistics
+        self._retry_wanted = retry_wanted
+        self._batched = batched
+        self._broadcast = settings.message_model is MessageModel.BROADCASTING
+        self._finished: Handover[Item] = Handover(loop, self._take_finished)
+        self._failed: Handover[tuple[Item, BaseException]] = Handover(loop, self._take_failed)
+        self._stuck = StuckWatch(settings.consume_timeout_minutes * MINUTE_MS)
+        self._room = asyncio.Semaphore(SEND_BACKS_AT_ONCE)
+        self._going_back: set[asyncio.Task[None]] = set()
+        self._leaving: set[ReceivedMessage] = set()
+        self._waiting: set[asyncio.TimerHandle] = set()
+        self._runner: Runner | None = None
+        self._closing = False
+
+    def serve(self, runner: Runner) -> None:
+        """Messages that are handed over again go to `runner`."""
+        self._runner = runner
+
+    async def close(self, timeout_ms: int) -> None:
+        """Hand nothing over again; wait so long for messages that are going back."""
+        self._closing = True
+        for timer in self._waiting:
+            timer.cancel()
+        if self._going_back:
+            await asyncio.wait(self._going_back, timeout=timeout_ms / 1000)
+        for task in self._going_back:
+            task.cancel()  # these messages are not committed, and come again
+
+    # -- reports of runners, from any thread ------------------------------------------------------
+
+    def finished(self, item: Item) -> None:
+        """The handler returned."""
+        self._finished.put(item)
+
+    def failed(self, item: Item, error: BaseException) -> None:
+        """The handler raised, or returned a word that means failure."""
+        self._failed.put((item, error))
+
+    def wanted(self, item: Item) -> bool:
+        """Is the item's queue still ours?"""
+        message = item[0] if type(item) is list else item
+        return not message.lease.window.dropped
+
+    # -- consumed ---------------------------------------------------------------------------------
+
+    def _take_finished(self, items: list[Item]) -> None:
+        by_lease: dict[Lease, list[int]] = {}
+        for item in items:
+            for message in item if type(item) is list else (item,):
+                offsets = by_lease.get(message.lease)
+                if offsets is None:
+                    offsets = by_lease[message.lease] = []
+                offsets.append(message.offset)
+        if any(lease.asked for lease in by_lease):
+            self._take_asked(items)
+            return
+        for lease, offsets in by_lease.items():
+            self._finish(lease, offsets)
+
+    def _finish(self, lease: Lease, offsets: Sequence[int]) -> None:
+        self._counts.consumed += len(offsets)
+        self._statistics.of(lease.consumed.queue.topic).consumed += len(offsets)
+        lease.finish(offsets)
+
+    def _take_asked(self, items: list[Item]) -> None:
+        """As `_take_finished`, where handlers have said more of their messages than by ending."""
+        for item in items:
+            for message in item if type(item) is list else (item,):
+                said = message.lease.asked.pop(message.offset, None)
+                if said is None:
+                    self._finish(message.lease, [message.offset])
+                else:
+                    self._refuse([message], said)
+
+    # -- failed -----------------------------------------------------------------------------------
+
+    def _take_failed(self, failures: list[tuple[Item, BaseException]]) -> None:
+        for item, error in failures:
+            messages: list[ReceivedMessage] = item if type(item) is list else [item]
+            refused: list[ReceivedMessage] = []
+            consumed_count = error.count if isinstance(error, PartlyConsumed) else 0
+            for index, message in enumerate(messages):
+                lease: Lease = message.lease
+                said = lease.asked.pop(message.offset, _NOTHING_SAID)
+                if isinstance(said, BaseException):
+                    self._refuse([message], said)
+                elif said is None or index < consumed_count:
+                    self._finish(lease, [message.offset])
+                else:
+                    refused.append(message)
+            if refused:
+                self._refuse(refused, error)
+
+    def _refuse(self, messages: list[ReceivedMessage], error: BaseException) -> None:
+        """These messages of one queue were not consumed, all for this reason."""
+        first = messages[0]
+        self._counts.failed += len(messages)
+        self._statistics.of(first.queue.topic).failed += len(messages)
+        asked_for = isinstance(error, ConsumeRefused)
+        _log.warning(
+            "group %s: a handler failed at %s (%d messages, attempt %d): %s",
+            self.group,
+            first,
+            len(messages),
+            first.attempt,
+            Shown(error),
+            exc_info=error if first.attempt == 1 and not asked_for else None,
+        )
+        if isinstance(error, BROKEN_OFF):
+            self._hand_again(messages)
+        elif self._broadcast:
+            for message in messages:  # there is no retry: it is passed over (F192)
+                self._finish(message.lease, [message.offset])
+        else:
+            level = delay_level_of(error)
+            reason = reason_of(error, FAILURE_REASON_LENGTH_MAX)
+            for message in messages:
+                self._give_back(message, level, reason)
+
+    # -- given back -------------------------------------------------------------------------------
+
+    def _give_back(self, message: ReceivedMessage, level: int, reason: str) -> None:
+        task = background(
+            self._going(message, level, reason), f"giving a message of group {self.group} back"
+        )
+        self._going_back.add(task)
+        task.add_done_callback(self._going_back.discard)
+
+    async def _going(self, message: ReceivedMessage, level: int, reason: str) -> None:
+        lease: Lease = message.lease
+        async with self._room:
+            if message in self._leaving or not lease.window.holds(message.offset):
+                return  # it goes back already, or its queue is somebody else's now
+            self._leaving.add(message)
+            try:
+                await self._send_back.send_back(message, delay_level=level, reason=reason)
+            except KourouError as error:
+                _log.warning(
+                    "group %s: nobody takes %s back, so it is handed over again here: %s",
+                    self.group,
+                    message,
+                    error,
+                )
+                self._hand_again([message])
+                return
+            finally:
+                self._leaving.discard(message)
+        self._counts.sent_back += 1
+        lease.finish([message.offset])
+        self._retry_wanted()
+
+    def _hand_again(self, messages: list[ReceivedMessage]) -> None:
+        batched = self._settings.consume_message_batch_max_size
+        for message in messages:
+            message.attempt += 1
+        if self._closing:
+            return
+        items: Sequence[Item] = messages
+        if self._batched:
+            items = [messages[at : at + batched] for at in range(0, len(messages), batched)]
+        self._later(self._settings.local_redelivery_delay_ms, partial(self._again, items))
+
+    def _again(self, items: Sequence[Item]) -> None:
+        assert self._runner is not None, "serve comes first"
+        if not self._closing:
+            self._runner.hand([item for item in items if self.wanted(item)])
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        def act() -> None:
+            self._waiting.discard(timer)
+            action()
+
+        timer = asyncio.get_running_loop().call_later(delay_ms / 1000, act)
+        self._waiting.add(timer)
+
+    # -- too slow ---------------------------------------------------------------------------------
+
+    def look_for_stuck(self, now_ms: int) -> None:
+        """Give back what handlers have been busy with for too long; `now_ms` is monotonic."""
+        assert self._runner is not None, "serve comes first"
+        for item in self._stuck.look(self._runner.running(), now_ms):
+            for message in item if type(item) is list else (item,):
+                lease: Lease = message.lease
+                if not lease.window.holds(message.offset):
+                    continue
+                self._counts.timed_out += 1
+                minutes = self._settings.consume_timeout_minutes
+                _log.warning(
+                    "group %s: a handler has been busy with %s for more than %d minutes",
+                    self.group,
+                    message,
+                    minutes,
+                )
+                if self._broadcast:
+                    lease.finish([message.offset])
+                else:
+                    reason = f"its handler took more than {minutes} minutes"
+                    self._give_back(message, TIMEOUT_LEVEL, reason)

@@ -1,0 +1,183 @@
+"""Telling brokers what became of half messages, and trying again until they have heard it.
+
+Lives here: END_TRANSACTION on the I/O thread, for one producer. May not live here: who decides
+(kourou.client.transactions), what brokers ask (kourou.client.transaction_checks).
+
+RocketMQ tells once and without an answer, and whatever is lost is found out by a question a minute
+later. Here a broker answers and recognises what it was told before, so telling is tried again until
+the time of a send is over. After that its question settles it, too.
+
+Ends that become ready in one turn of an event loop cross to the I/O thread together, as sends do,
+and what came of them crosses back together.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kourou.client.handover import Handover
+from kourou.client.session import Session
+from kourou.errors import (
+    Code,
+    DecodeError,
+    KourouError,
+    Unavailable,
+    UnknownOutcome,
+    error_from_code,
+)
+from kourou.model.message import SendResult
+from kourou.model.sysflag import SysFlag
+from kourou.model.transaction import TransactionState
+from kourou.protocol.frames import Frame, decode_reply, encode_request
+from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.messages.transactions import EndTransaction
+
+if TYPE_CHECKING:
+    from kourou.client.message_trace import SendTrace
+
+Settle = Callable[[KourouError | None], None]
+"""Called on the I/O thread: None when the broker has heard it."""
+
+PAUSE_MS = 50
+LONGEST_PAUSE_MS = 1_000
+"""Between attempts; it doubles."""
+
+ATTEMPT_MS = 3_000
+"""How long one attempt waits for its answer."""
+
+_NUMBERS = {
+    TransactionState.COMMIT: int(SysFlag.TRANSACTION_COMMIT),
+    TransactionState.ROLLBACK: int(SysFlag.TRANSACTION_ROLLBACK),
+    TransactionState.UNKNOWN: 0,
+}
+_log = logging.getLogger("kourou.client.transactions")
+
+
+@dataclass(slots=True)
+class End:
+    """What a broker is told of one half message, and whom to tell what came of it."""
+
+    topic: str
+    broker_name: str
+    request: EndTransaction
+    deadline_ms: int
+    settle: Settle
+    attempt: int = 0
+    error: KourouError | None = None
+    """Why the last attempt failed."""
+
+
+def end_request(group: str, half: SendResult, state: TransactionState) -> EndTransaction:
+    """The request that ends a half message, from what its send came back with."""
+    _, position = decode_offset_id(half.offset_message_id)
+    return EndTransaction(
+        producer_group=group,
+        tran_state_table_offset=half.offset,
+        commit_log_offset=position,
+        commit_or_rollback=_NUMBERS[state],
+        msg_id=half.message_id,
+        transaction_id=half.message_id,
+        bname=half.queue.broker_name,
+    )
+
+
+class TransactionEnds:
+    """The ends of one producer's transactions."""
+
+    def __init__(self, session: Session) -> None:
+        self._connections = session.connections
+        self._routes = session.routes
+        self._clock = session.clock
+        self._loop = session.io.loop
+        self._handover: Handover[End] = Handover(session.io.loop, self._take)
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self.message_trace: SendTrace | None = None
+
+    def put(self, end: End) -> None:
+        """Tell it; called in any thread."""
+        if not self._handover.put(end):
+            end.settle(Unavailable("the client is closed"))
+
+    def _take(self, ends: list[End]) -> None:
+        self._open += len(ends)
+        self._idle.clear()
+        for end in ends:
+            self._tell(end)
+
+    def _tell(self, end: End) -> None:
+        now_ms = self._clock.monotonic_ms()
+        left_ms = min(end.deadline_ms - now_ms, ATTEMPT_MS)
+        if left_ms <= 0:
+            self._settle(end, end.error or Unavailable("the time to tell it was over before"))
+            return
+        end.attempt += 1
+        try:
+            if self._closed:
+                raise Unavailable("the client is closed")
+            known = self._routes.known(end.topic)
+            address = None if known is None else known.leader_address(end.broker_name)
+            if address is None:
+                raise Unavailable(f"broker {end.broker_name} has no leader now")
+            wire = self._connections.to(address)
+            correlation = wire.next_correlation()
+            head = encode_request(end.request, correlation=correlation, deadline_ms=left_ms)
+            wire.submit(
+                [head],
+                correlation,
+                lambda outcome: self._answered(end, outcome),
+                now_ms + left_ms,
+            )
+        except KourouError as error:
+            self._failed(end, error)
+
+    def _answered(self, end: End, outcome: Frame | KourouError) -> None:
+        if isinstance(outcome, KourouError):
+            self._failed(end, outcome)
+            return
+        try:
+            code, remark, _ = decode_reply(outcome, None)
+        except DecodeError as error:
+            self._failed(end, UnknownOutcome(f"{end.broker_name}: {error}"))
+            return
+        if code in (Code.SUCCESS, Code.FLUSH_DISK_TIMEOUT, Code.FLUSH_SLAVE_TIMEOUT):
+            self._settle(end, None)
+        else:
+            self._failed(end, error_from_code(code, remark))
+
+    def _failed(self, end: End, error: KourouError) -> None:
+        end.error = error
+        pause_ms = min(PAUSE_MS << min(end.attempt - 1, 10), LONGEST_PAUSE_MS)
+        later = isinstance(error, (Unavailable, UnknownOutcome)) and not self._closed
+        if not later or self._clock.monotonic_ms() + pause_ms >= end.deadline_ms:
+            self._settle(end, error)
+            return
+        _log.info("telling %s of %s again after: %s", end.broker_name, end.request.msg_id, error)
+        self._routes.stale(end.topic)
+        self._loop.call_later(pause_ms / 1000, self._tell, end)
+
+    def _settle(self, end: End, error: KourouError | None) -> None:
+        end.settle(error)
+        if error is None and self.message_trace is not None:
+            known = self._routes.known(end.topic)
+            address = None if known is None else known.leader_address(end.broker_name)
+            self.message_trace.ended(end, address or "")
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+
+    async def close(self, timeout_ms: int) -> None:
+        """Wait for what is under way; then try nothing again."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            _log.warning("closing while brokers do not answer %d ended transactions", self._open)
+        self._closed = True

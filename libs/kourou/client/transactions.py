@@ -1,0 +1,326 @@
+"""Messages that exist only if something else was done: transactions, on an event loop.
+
+    @mq.transaction_check("orders")
+    async def was_it_booked(message):
+        return await bookings.state_of(message.message_id)      # True, False, or None: not yet
+
+    async with mq.transaction("orders", order, keys=[order.id]) as tx:
+        await bookings.book(order, tx.id)
+
+Lives here: what both faces share, and the awaited one. May not live here: telling brokers
+(kourou.client.transaction_ends), their questions (kourou.client.transaction_checks).
+
+The block's message is stored as a *half message* before the block runs: nobody can consume it.
+Where the block ends well it is committed, where it raises it is rolled back and the exception goes
+on. If the process dies in between, or the block is cancelled, or says `tx.unknown()`, the broker
+asks some member of the producer group later; that is why a check must be there first (F255).
+
+    sending the half message fails     the error is raised, the block does not run
+    the block raises                   rolled back; if the broker does not hear it, it asks
+    the block ends, the broker is away nothing is raised: the broker asks, and hears of it then
+    the block ends, the broker knows   Rejected: a check has answered otherwise meanwhile, or the
+    better                             topic is gone
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from kourou.client.producer import Choice, ProducerCore
+from kourou.client.selectors import Selector
+from kourou.client.sends import Sends
+from kourou.client.transaction_checks import Check, Checker
+from kourou.client.transaction_ends import End, end_request
+from kourou.errors import BadRequest, KourouError, Rejected, Unavailable
+from kourou.model.limits import CHECK_IMMUNITY_S_MAX
+from kourou.model.message import Property, SendResult, SendStatus
+from kourou.model.queue import MessageQueue
+from kourou.model.transaction import TransactionState
+
+_log = logging.getLogger("kourou.client.transactions")
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """What a transaction sends, and how."""
+
+    topic: str
+    body: Any
+    tag: str | None = None
+    keys: str | Iterable[str] = ()
+    properties: Mapping[str, str] | None = None
+    choice: Choice = field(default_factory=Choice)
+    flag: int = 0
+    wait_store_ok: bool = True
+    timeout_ms: int | None = None
+    check_immunity_s: int | None = None
+
+    def own(self, group: str) -> dict[str, str]:
+        """The properties that make it a half message. Raises BadRequest."""
+        own = {Property.TRAN_MSG.value: "true", Property.PGROUP.value: group}
+        seconds = self.check_immunity_s
+        if seconds is not None:
+            if not 0 < seconds <= CHECK_IMMUNITY_S_MAX:
+                raise BadRequest(
+                    f"check_immunity_s is {seconds}; it must lie in 1 to {CHECK_IMMUNITY_S_MAX}"
+                )
+            own[Property.CHECK_IMMUNITY_TIME.value] = str(seconds)
+        if not self.wait_store_ok:
+            own[Property.WAIT.value] = "false"
+        return own
+
+
+def require_check(core: ProducerCore, topic: str) -> None:
+    """Raise BadRequest where nobody could answer a broker's question."""
+    if core.checks.answers(topic) is None:
+        raise BadRequest(
+            f"nobody here answers what became of a transaction of {topic}",
+            hint=f'register a function with transaction_check("{topic}") first, or set '
+            "transaction_check_listener",
+        )
+
+
+def require_promise(result: SendResult) -> None:
+    """Raise Unavailable for a half message of which the broker does not promise that it stays."""
+    if result.status is not SendStatus.SEND_OK:
+        raise Unavailable(
+            f"the half message was stored as {result.status.value}, so nothing was begun",
+            hint="begin the transaction anew",
+        )
+
+
+def state_after(wanted: TransactionState, error: BaseException | None) -> TransactionState:
+    """What becomes of a transaction whose block ended so."""
+    if error is None or wanted is TransactionState.UNKNOWN:
+        return wanted
+    # A block that was cancelled or interrupted may have done its work: who knows is asked later.
+    return TransactionState.ROLLBACK if isinstance(error, Exception) else TransactionState.UNKNOWN
+
+
+class Ending:
+    """What both faces keep of one transaction."""
+
+    def __init__(self, half: HalfMessage) -> None:
+        self.half = half
+        self.result: SendResult | None = None
+        self.state = TransactionState.COMMIT
+        self.told = False
+
+    @property
+    def id(self) -> str:
+        """The transaction's id: the message's unique key, under which a check gets it."""
+        return "" if self.result is None else self.result.message_id
+
+    def unknown(self) -> None:
+        """Leave it open when the block ends: the broker will ask."""
+        self.state = TransactionState.UNKNOWN
+
+    def rollback(self) -> None:
+        """Roll back when the block ends, though it raises nothing."""
+        self.state = TransactionState.ROLLBACK
+
+    def judge(self, error: KourouError | None) -> None:
+        """The broker has heard it, or not. Raises what a caller has to know."""
+        if error is None:
+            self.told = True
+            return
+        if isinstance(error, Rejected) and self.state is TransactionState.COMMIT:
+            raise error
+        _log.warning(
+            "the broker did not hear that transaction %s ended by %s, and will ask: %s",
+            self.id,
+            self.state.name,
+            error,
+        )
+
+
+def ending(
+    core: ProducerCore,
+    half: SendResult,
+    state: TransactionState,
+    timeout_ms: int | None,
+    settle: Callable[[KourouError | None], None],
+) -> End:
+    """What the broker is told of a half message."""
+    deadline_ms = core.clock.monotonic_ms() + (timeout_ms or core.settings.send_timeout_ms)
+    request = end_request(core.settings.producer_group, half, state)
+    return End(half.queue.topic, half.queue.broker_name, request, deadline_ms, settle)
+
+
+class Transaction(Ending):
+    """One transaction of the awaited face; `async with` it."""
+
+    def __init__(self, sends: Transactions, half: HalfMessage) -> None:
+        super().__init__(half)
+        self._sends = sends
+
+    async def __aenter__(self) -> Self:
+        result = await self._sends._send_half(self.half)
+        self.result = result
+        try:
+            require_promise(result)
+        except Unavailable:
+            self.state = TransactionState.ROLLBACK
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.state = state_after(self.state, error)
+        await self._end()
+
+    async def _end(self) -> None:
+        if self.state is not TransactionState.UNKNOWN and self.result is not None:
+            self.judge(await self._sends._end_half(self.result, self.state, self.half.timeout_ms))
+
+
+class Transactions(Sends):
+    """Transactions on an event loop. `Client` and `Producer` have these methods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given: list[Check] = []
+
+    def transaction(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
+        flag: int = 0,
+        wait_store_ok: bool = True,
+        timeout_ms: int | None = None,
+        check_immunity_s: int | None = None,
+    ) -> Transaction:
+        """A message that is delivered if the block below it ends well; `async with` it.
+
+        The arguments are those of `send`. `check_immunity_s`: the broker asks about this one after
+        so many seconds and not earlier.
+        """
+        choice = Choice(order_key, queue, selector, argument)
+        return Transaction(
+            self,
+            HalfMessage(
+                topic,
+                body,
+                tag,
+                keys,
+                properties,
+                choice,
+                flag,
+                wait_store_ok,
+                timeout_ms,
+                check_immunity_s,
+            ),
+        )
+
+    def transaction_check(
+        self, topic: str, *, body_type: Any = None
+    ) -> Callable[[Checker], Checker]:
+        """A decorator: this function answers what became of half messages of `topic`.
+
+        It gets the message and returns True (commit), False (roll back) or None (not known yet), or
+        a TransactionState. A coroutine function is awaited on the loop that opened the client; a
+        plain one is called in a thread. It may be registered before the client is opened.
+        """
+
+        def register(checker: Checker) -> Checker:
+            self._register(Check(topic, checker, body_type))
+            return checker
+
+        return register
+
+    def _register(self, check: Check) -> None:
+        if self._core is None:
+            self._given.append(check)
+        else:
+            begin_checks(self._core, [check], running_loop())
+
+    def _begin_checks(self) -> None:
+        """The producer is there: let the functions registered before answer, too."""
+        assert self._core is not None
+        begin_checks(self._core, self._given, running_loop())
+
+    async def _send_half(self, half: HalfMessage) -> SendResult:
+        """Store a half message. Raises as `send`, and BadRequest where no check is registered."""
+        core, port, lanes = await self._ready(half.topic)
+        require_check(core, half.topic)
+        own = half.own(core.settings.producer_group)
+        choice = half.choice
+        terms = core.terms(
+            timeout_ms=half.timeout_ms, wait=half.wait_store_ok, pinned=choice.pinned
+        )
+        waiter: asyncio.Future[SendResult] = port.loop.create_future()
+        port.add(
+            core.unsent(
+                lanes,
+                port,
+                waiter,
+                half.body,
+                half.tag,
+                half.keys,
+                half.properties,
+                half.flag,
+                terms,
+                choice,
+                own,
+            )
+        )
+        return await waiter
+
+    async def _end_half(
+        self, half: SendResult, state: TransactionState, timeout_ms: int | None = None
+    ) -> KourouError | None:
+        """Tell the broker what became of a half message; None when it has heard it."""
+        core, port = self._port()
+        told: asyncio.Future[KourouError | None] = port.loop.create_future()
+
+        def settle(error: KourouError | None) -> None:
+            try:
+                port.loop.call_soon_threadsafe(_settle, told, error)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                _log.info("nobody waits for the end of transaction %s", half.message_id)
+
+        core.ends.put(ending(core, half, state, timeout_ms, settle))
+        return await told
+
+
+def begin_checks(
+    core: ProducerCore, checks: list[Check], loop: asyncio.AbstractEventLoop | None
+) -> None:
+    """Let these functions, and the one of the settings, answer; called in the application."""
+    listener = core.settings.transaction_check_listener
+    every = [*checks, *([Check("", listener)] if listener is not None else [])]
+    for check in every:
+        core.io.submit(core.checks.add(check, loop))
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The application's loop, if one runs here."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _settle(told: asyncio.Future[KourouError | None], error: KourouError | None) -> None:
+    if not told.done():
+        told.set_result(error)

@@ -1,0 +1,43 @@
+"""Dead letters: read, sent to their group again, dealt with."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kourou import DeadLetter
+from kourou.errors import BadRequest
+from kourou.testing.cluster import unique_name
+
+
+@pytest.mark.feature("F365")
+def test_a_dead_letter_goes_to_its_group_once_more(kourou_broker):
+    topic, group = kourou_broker.create_topic(queues=1), unique_name("g")
+    heard, died = [], threading.Semaphore(0)
+
+    def handler(message):
+        heard.append((message.topic, message.raw_body, message.attempt))
+        died.release()
+        if len(heard) == 1:
+            raise DeadLetter("no such account")
+
+    with kourou_broker.client(group) as mq:
+        letters = mq.admin.dead_letters
+        assert letters.of(group) == ()
+        mq.send(topic, b"bill", tag="paid", keys=["K-1"], properties={"shop": "north"})
+        with mq.listen(topic, handler):
+            assert died.acquire(timeout=20)
+            while not (found := letters.of(group)):
+                pass
+            (letter,) = found
+            assert (letter.topic, letter.reason) == (topic, "no such account")
+            assert letter.message.properties["shop"] == "north"
+            assert letters.resend(group, found) == {letter.message.message_id: None}
+            assert died.acquire(timeout=20)
+        assert heard == [(topic, b"bill", 1)] * 2
+        assert len(letters.of(group)) == 1, "the mark stays until it is moved"
+        assert list(letters.deal_with(group, found).values()) == [letter.message.offset + 1]
+        assert letters.of(group) == ()
+        with pytest.raises(BadRequest):
+            letters.of(group, count_max=0)

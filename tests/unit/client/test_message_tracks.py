@@ -1,0 +1,70 @@
+"""Who consumed a message, by RocketMQ's table of answers."""
+
+import pytest
+
+from kourou.client.message_tracks import MessageTrack, TrackKind, track
+from kourou.errors import Code, GroupNotFound, KourouError, Rejected
+from kourou.model.subscription import SQL92, ConsumeType, MessageModel, Subscription
+from kourou.protocol.bodies import ConsumerConnection, OffsetWrapper
+
+AWAY = GroupNotFound("nobody is here", code=Code.CONSUMER_NOT_ONLINE)
+
+
+def connected(tags: str = "", **fields: object) -> ConsumerConnection:
+    wanted = Subscription("T", tags or "*", tags=frozenset(filter(None, tags.split("|"))))
+    return ConsumerConnection(subscriptions={"T": wanted}, **fields)
+
+
+def at(offset: int) -> OffsetWrapper:
+    return OffsetWrapper(broker_offset=10, consumer_offset=offset)
+
+
+@pytest.mark.feature("F265")
+@pytest.mark.parametrize(
+    ("connection", "progress", "kind", "consumed"),
+    [
+        (connected(), at(6), TrackKind.CONSUMED, True),
+        (connected(), at(5), TrackKind.NOT_CONSUME_YET, False),
+        (connected("a|b"), at(6), TrackKind.CONSUMED, True),
+        (connected("b"), at(6), TrackKind.CONSUMED_BUT_FILTERED, True),
+        (connected("b"), at(5), TrackKind.NOT_CONSUME_YET, False),
+        (connected("*"), at(6), TrackKind.CONSUMED, True),
+        (AWAY, at(6), TrackKind.NOT_ONLINE, True),
+        (AWAY, at(5), TrackKind.NOT_ONLINE, False),
+        (AWAY, None, TrackKind.NOT_ONLINE, None),
+        (Rejected("broken"), at(6), TrackKind.UNKNOWN, True),
+        (connected(), None, TrackKind.UNKNOWN, None),
+        (connected(), Rejected("broken"), TrackKind.UNKNOWN, None),
+        (connected(consume_type=ConsumeType.CONSUME_ACTIVELY), at(6), TrackKind.PULL, True),
+        (
+            connected(message_model=MessageModel.BROADCASTING),
+            at(6),
+            TrackKind.CONSUME_BROADCASTING,
+            None,
+        ),
+    ],
+)
+def test_the_table(
+    connection: ConsumerConnection | KourouError,
+    progress: OffsetWrapper | KourouError | None,
+    kind: TrackKind,
+    consumed: bool | None,
+) -> None:
+    found = track("g", connection, progress, "T", 5, "a")
+    assert (found.group, found.kind, found.consumed) == ("g", kind, consumed)
+
+
+def test_reasons_are_told() -> None:
+    assert "nobody is here" in track("g", AWAY, at(6), "T", 5, None).reason
+    assert "broken" in track("g", connected(), Rejected("broken"), "T", 5, None).reason
+    assert track("g", connected(), at(6), "T", 5, None) == MessageTrack(
+        "g", TrackKind.CONSUMED, True, 6
+    )
+
+
+def test_expressions_other_than_tags_hide_nothing() -> None:
+    wanted = Subscription("T", "a > 1", SQL92)
+    connection = ConsumerConnection(subscriptions={"T": wanted})
+    assert track("g", connection, at(6), "T", 5, "a").kind is TrackKind.CONSUMED
+    elsewhere = ConsumerConnection(subscriptions={})
+    assert track("g", elsewhere, at(6), "T", 5, "a").kind is TrackKind.CONSUMED
