@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,12 +84,19 @@ def page(root: Path) -> str:
 
 
 def unproved(
-    marks: Iterable[Mark], passed: Mapping[str, Sequence[str]], *, slow: bool
+    marks: Iterable[Mark],
+    passed: Mapping[str, Sequence[str]],
+    *,
+    slow: bool,
+    not_run: Collection[str] = (),
 ) -> list[str]:
-    """Marks whose test did not pass in a run that gave `passed` (tests by number)."""
+    """Marks whose test did not pass in a run that gave `passed` (tests by number).
+
+    Tests that could not be run where it ran are `not_run`.
+    """
     missing: list[str] = []
     for mark in marks:
-        if mark.slow and not slow:
+        if (mark.slow and not slow) or mark.test in not_run:
             continue
         if mark.test not in passed.get(mark.number, ()):
             missing.append(f"{mark.number} by {mark.test}")

@@ -1,0 +1,75 @@
+"""docs/reference/interop.md: clients that nobody here wrote, and what each does with our servers.
+
+Lives here: the page. May not live here: the table of features (tests/interop/features.toml), what
+came of each scenario (tests/interop/results.json), which a slow run writes down.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from generators.tables import document, head, paragraph, table
+
+SOURCES = ("tests/interop/features.toml", "tests/interop/results.json")
+
+ABOUT = """\
+What RocketMQ's own clients do with Kourou's servers, unchanged, and with RocketMQ's. The same
+programs run against both, with the same settings; the run on RocketMQ proves the programs."""
+
+HOW = """\
+Each cell stands for one or more scenarios of tests/interop: ✓ when all of them came out as they
+should in the last complete slow run, ✗ when one did not, empty where a client has no such thing or
+was not asked. `./kourou test interop` runs every scenario on Kourou, `./kourou test interop --slow`
+on RocketMQ, too, and writes down what came of them."""
+
+NAMES = {"kourou": "Kourou", "rocketmq": "RocketMQ"}
+
+
+def page(root: Path) -> str:
+    """The clients, and a table for each area."""
+    wanted = tomllib.loads((root / SOURCES[0]).read_text(encoding="utf-8"))
+    results = json.loads((root / SOURCES[1]).read_text(encoding="utf-8"))
+    clients: dict[str, dict[str, str]] = wanted["clients"]
+    columns = [(client, server) for client in clients for server in NAMES]
+    lines = [*head("Interoperation", ABOUT, *SOURCES), paragraph(HOW), ""]
+    lines += table(
+        ("client", "", *NAMES.values()),
+        [
+            (told["title"], told["about"], *_sums(results.get(client, {})))
+            for client, told in clients.items()
+        ],
+    )
+    for area in dict.fromkeys(row["area"] for row in wanted["row"]):
+        rows = [row for row in wanted["row"] if row["area"] == area]
+        tried = [one for one in columns if any(one[0] in row for row in rows)]
+        lines += [f"## {area}", ""]
+        lines += table(
+            ("", *(f"{clients[client]['short']}: {NAMES[server]}" for client, server in tried)),
+            [(row["title"], *_cells(row, tried, results)) for row in rows],
+        )
+    return document(lines)
+
+
+def _sums(told: dict[str, Any]) -> Iterator[str]:
+    """How many scenarios of how many passed, on each server."""
+    for server, name in NAMES.items():
+        known = told.get(server)
+        if known is None:
+            yield "not run"
+        else:
+            passed = known["passed"].values()
+            yield f"{sum(passed)} of {len(passed)} on {name} {known['version']}"
+
+
+def _cells(
+    row: dict[str, Any], columns: list[tuple[str, str]], results: dict[str, Any]
+) -> Iterator[str]:
+    for client, server in columns:
+        passed = results.get(client, {}).get(server, {}).get("passed", {})
+        names = row.get(client, ())
+        good = all(passed.get(name, False) for name in names)
+        yield ("✓" if good else "✗") if names else ""

@@ -1,0 +1,74 @@
+"""The table of features, and what came of each scenario, as data.
+
+Lives here: reading features.toml, reading and writing results.json.
+May not live here: running anything.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+FEATURES = FOLDER / "features.toml"
+RESULTS = FOLDER / "results.json"
+
+PROVING = ("java", "mqadmin")
+"""The clients whose scenarios prove the numbers of their rows."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One feature, and the scenarios of each client that try it."""
+
+    area: str
+    title: str
+    seeds: tuple[str, ...]
+    scenarios: Mapping[str, tuple[str, ...]]
+
+
+def read_rows() -> list[Row]:
+    """In the order of the page."""
+    return [
+        Row(
+            one["area"],
+            one["title"],
+            tuple(one.get("seeds", ())),
+            {client: tuple(one[client]) for client in read_clients() if client in one},
+        )
+        for one in _read()["row"]
+    ]
+
+
+def read_clients() -> dict[str, dict[str, str]]:
+    """Each client's title and a sentence about it."""
+    return dict(_read()["clients"])
+
+
+def scenarios(client: str) -> dict[str, tuple[str, ...]]:
+    """What a client tries, with the numbers that Kourou's server proves by it."""
+    return {
+        name: row.seeds if client in PROVING else ()
+        for row in read_rows()
+        for name in row.scenarios.get(client, ())
+    }
+
+
+def write_down(client: str, server: str, version: str, passed: Mapping[str, bool]) -> None:
+    """Put what came of all scenarios of a client into the results, if it is news."""
+    known: dict[str, Any] = {}
+    if RESULTS.exists():
+        known = json.loads(RESULTS.read_text(encoding="utf-8"))
+    told = {"version": version, "passed": dict(sorted(passed.items()))}
+    if known.get(client, {}).get(server) == told:
+        return
+    known.setdefault(client, {})[server] = told
+    RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _read() -> dict[str, Any]:
+    return tomllib.loads(FEATURES.read_text(encoding="utf-8"))
