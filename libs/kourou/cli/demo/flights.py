@@ -49,6 +49,11 @@ class Flight(msgspec.Struct, omit_defaults=True):
     arrival_delay: int | None = None
     air_time: int | None = None
 
+    @property
+    def name(self) -> str:
+        """What passengers call it, like UA1545."""
+        return f"{self.carrier}{self.flight}"
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -112,8 +117,7 @@ def read_flights(lines: Iterable[str]) -> Iterator[Flight]:
 
 def as_event(flight: Flight, body: bytes) -> Event:
     """How a flight travels: tag = carrier, keys = tail number (if known) and flight."""
-    number = f"{flight.carrier}{flight.flight}"
-    keys = (number,) if flight.tail is None else (flight.tail, number)
+    keys = (flight.name,) if flight.tail is None else (flight.tail, flight.name)
     return Event(flight.row, flight.time, flight.date, flight.tail, flight.carrier, keys, body)
 
 

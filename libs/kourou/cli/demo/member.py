@@ -55,11 +55,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             batch=BATCH,
         ),
     ):
-        _say_ready(chosen.ready_file, {"pid": os.getpid(), "client": client.client_id})
+        say_ready(chosen.ready_file, {"pid": os.getpid(), "client": client.client_id})
         signal.sigwait(stop)
 
 
-def _say_ready(path: Path, facts: dict[str, Any]) -> None:
+def say_ready(path: Path, facts: dict[str, Any]) -> None:
+    """Write the ready file, in one rename."""
     draft = path.with_suffix(".new")
     draft.write_text(json.dumps(facts), encoding="utf-8")
     draft.rename(path)

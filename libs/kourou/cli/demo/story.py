@@ -1,4 +1,4 @@
-"""The demo's story: publish, lose a member, find one aircraft's day, go back in time.
+"""The first act of the demo: publish, lose a member, find one aircraft's day, go back in time.
 
 Lives here: the steps and the counting. May not live here: processes and folders (the tour), looks
 (the view), judgement (the verdict).
@@ -17,6 +17,7 @@ import msgspec
 
 from kourou.cli.demo.flights import Event, Flight
 from kourou.cli.demo.ledger import Ledger, distinct
+from kourou.cli.demo.patience import Patience
 from kourou.cli.demo.picture import MemberPicture, Picture, Rate
 from kourou.cli.demo.terms import GROUP, TOPIC
 from kourou.cli.demo.verdict import Numbers
@@ -31,10 +32,6 @@ CHUNK = 1_000
 """Messages handed to the client at once."""
 
 CHUNKS_UNDER_WAY = 4
-LOOK_S = 0.1
-STUCK_AFTER_S = 40.0
-"""A wait ends when nothing has moved for so long."""
-
 KILL_AT = 0.3
 """The second member dies when the group has had this share of all events."""
 
@@ -80,6 +77,7 @@ class Story:
         self._ids: dict[int, str] = {}
         self._publish_rate = Rate()
         self.numbers = Numbers(events=len(events))
+        self._patience = Patience(clock, self.numbers.faults)
 
     async def tell(self) -> Numbers:
         """Every part in its order; the numbers it came to."""
@@ -112,16 +110,14 @@ class Story:
 
     async def _wait_until_joined(self) -> None:
         """Until the broker knows every member, so that both get their share from the beginning."""
-        until_ms = self._clock.monotonic_ms() + STUCK_AFTER_S * 1000
-        known = 0
-        while known < len(self._members) and self._clock.monotonic_ms() < until_ms:
+
+        async def known() -> int:
             try:
-                known = len(await self._client.admin.groups.members(GROUP))
+                return len(await self._client.admin.groups.members(GROUP))
             except Rejected:
-                known = 0  # nobody has joined yet
-            await asyncio.sleep(LOOK_S)
-        if known < len(self._members):
-            self.numbers.faults.append(f"only {known} of {len(self._members)} members joined")
+                return 0  # nobody has joined yet
+
+        await self._patience.reach("the group", known, len(self._members))
 
     async def _publish(self) -> None:
         under_way: set[asyncio.Task[None]] = set()
@@ -161,7 +157,7 @@ class Story:
                 self._view.note(f"killed {victim.name} (SIGKILL) after {delivered:,} deliveries")
             return published + delivered
 
-        await self._wait("the group", moved, self._all_delivered)
+        await self._patience.wait("the group", moved, self._all_delivered)
 
     def _all_delivered(self) -> bool:
         if self.numbers.published < len(self._events) or not self._members[-1].killed:
@@ -229,7 +225,7 @@ class Story:
         def all_read() -> bool:
             return len(distinct([reader.ledger.rows(reader.base)])) >= expected
 
-        await self._wait("the replay", moved_on, all_read)
+        await self._patience.wait("the replay", moved_on, all_read)
         replayed = distinct([reader.ledger.rows(reader.base)])
         self.numbers.replayed = len(replayed)
         wanted = {event.row for event in self._events[start:]}
@@ -238,30 +234,12 @@ class Story:
             self.numbers.faults.append(f"{len(missing)} events of that time were not read again")
 
     async def _wait_until_committed(self) -> None:
-        lag = await self._client.admin.offsets.lag(GROUP, TOPIC)
-        until_ms = self._clock.monotonic_ms() + STUCK_AFTER_S * 1000
-        while lag and self._clock.monotonic_ms() < until_ms:
-            await asyncio.sleep(LOOK_S)
-            lag = await self._client.admin.offsets.lag(GROUP, TOPIC)
-        if lag:
-            self.numbers.faults.append(f"the group never committed the last {lag:,} messages")
+        async def caught_up() -> int:
+            return -await self._client.admin.offsets.lag(GROUP, TOPIC)
 
-    # -- waiting ----------------------------------------------------------------------------------
-    async def _wait(self, what: str, moved: Callable[[], int], done: Callable[[], bool]) -> None:
-        """Until `done`; gives up when `moved` stands still for too long."""
-        last, since_ms = -1, self._clock.monotonic_ms()
-        while True:
-            now_ms = self._clock.monotonic_ms()
-            reading = moved()
-            if done():
-                return
-            if reading != last:
-                last, since_ms = reading, now_ms
-            elif now_ms - since_ms > STUCK_AFTER_S * 1000:
-                self.numbers.faults.append(f"{what} stood still for {STUCK_AFTER_S:.0f} s")
-                return
-            await asyncio.sleep(LOOK_S)
+        await self._patience.reach("committing", caught_up, 0)
 
+    # -- looks ------------------------------------------------------------------------------------
     def _show(self, goal: int, available: int, publish_rate: float | None) -> None:
         now_s = self._clock.monotonic_ms() / 1000
         members = [

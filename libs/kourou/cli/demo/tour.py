@@ -16,10 +16,14 @@ from pathlib import Path
 
 from kourou.cli.demo.flights import Event, load_events
 from kourou.cli.demo.ledger import Ledger
+from kourou.cli.demo.patience import Patience
+from kourou.cli.demo.stage import Stage
 from kourou.cli.demo.story import Member, Story
-from kourou.cli.demo.terms import QUEUES, TOPIC
+from kourou.cli.demo.terms import BROKER_SETTINGS, QUEUES, TOPIC
+from kourou.cli.demo.tickets import DESK
 from kourou.cli.demo.verdict import Numbers
 from kourou.cli.demo.view import View, open_view
+from kourou.cli.demo.worst_day import cancelled, departed, play, worst_day
 from kourou.cli.trace_option import trace_from_here
 from kourou.client.client import Client
 from kourou.clock import SystemClock
@@ -28,8 +32,6 @@ from kourou.service.lifecycle import new_event_loop
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 
 MEMBERS = ("member-1", "member-2")
-SEGMENT_SIZE_BYTES = 256 << 20
-"""Smaller than the usual 1 GiB: the demo should not need 2 GiB of disk."""
 
 TRACED_SHARE = 0.01
 """Of its messages, if there is a collector."""
@@ -63,8 +65,7 @@ def run_demo(
 
 def _run(folder: Path, view: View, events_max: int | None) -> Numbers:
     view.chapter("name server and broker, as processes of their own")
-    broker = {"mappedFileSizeCommitLog": str(SEGMENT_SIZE_BYTES)}
-    with LocalCluster(folder, ClusterSettings(broker=broker)) as cluster:
+    with LocalCluster(folder, ClusterSettings(broker=BROKER_SETTINGS)) as cluster:
         view.note(f"name server {cluster.address}, pid {cluster.namesrv.pid}")
         view.note(f"{cluster.brokers[0].name}, pid {cluster.brokers[0].pid}")
         view.note(f"store {cluster.store_folder(0)}")
@@ -74,8 +75,8 @@ def _run(folder: Path, view: View, events_max: int | None) -> Numbers:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             numbers = runner.run(_tell(cluster, events, view))
         codes = cluster.stop()
-    killed = MEMBERS[-1]
-    bad = {name: code for name, code in codes.items() if code and name != killed}
+    killed = {MEMBERS[-1], DESK}
+    bad = {name: code for name, code in codes.items() if code and name not in killed}
     if bad:
         numbers.faults.append(f"not everything stopped cleanly: {bad}")
     return numbers
@@ -92,8 +93,24 @@ async def _tell(cluster: LocalCluster, events: Sequence[Event], view: View) -> N
     async with Client(cluster.address, group="tower") as client:
         await client.admin.topics.create(TOPIC, queues=QUEUES)
         members = [_start_member(cluster, name) for name in MEMBERS]
-        story = Story(client, events, members, view, SystemClock())
-        return await story.tell()
+        clock = SystemClock()
+        story = Story(client, events, members, view, clock)
+        numbers = await story.tell()
+        date, flights = worst_day(events)
+        stage = Stage(
+            cluster.address,
+            cluster.folder,
+            cluster.children,
+            client,
+            view,
+            clock,
+            Patience(clock, numbers.faults),
+            numbers,
+            departed(flights),
+            cancelled(flights),
+        )
+        await play(stage, date)
+        return numbers
 
 
 def _start_member(cluster: LocalCluster, name: str) -> Member:

@@ -184,6 +184,7 @@ def open_view(*, plain: bool) -> View:
 
 
 def _figures(numbers: Numbers) -> list[tuple[str, int]]:
+    day = numbers.worst_day
     return [
         ("events", numbers.events),
         ("published", numbers.published),
@@ -193,4 +194,14 @@ def _figures(numbers: Numbers) -> list[tuple[str, int]]:
         ("lost", numbers.lost),
         ("queried by key", numbers.queried),
         ("replayed by time", numbers.replayed),
+        ("calls in order", day.calls),
+        ("out of order", day.out_of_order),
+        ("retried", day.retried),
+        ("dead letters", day.dead_letters),
+        ("sent again", day.resent),
+        ("delayed", day.reminders),
+        ("early", day.early),
+        ("tickets", day.tickets),
+        ("unbooked tickets", day.unwanted_tickets),
+        ("asked about", day.asked),
     ]
