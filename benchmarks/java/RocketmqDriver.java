@@ -6,22 +6,17 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
-import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
-import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
@@ -32,15 +27,22 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * the run with an error: a figure for lost messages is worth nothing.
  */
 public final class RocketmqDriver {
+    static final int LOAD_BATCH = 256;
+    static final int WARM_SHARE = 10;
+    static final long STUCK_AFTER_S = 60;
+
     private static final int BODIES = 64;
-    private static final int LOAD_BATCH = 256;
     private static final int LOAD_THREADS = 8;
-    private static final int WARM_SHARE = 10;
-    private static final long STUCK_AFTER_S = 60;
+    /** Behind more than a server stores in 3 s the client's heartbeat is late, and it hangs up. */
+    private static final int ONEWAY_RUN = 1_000;
+    private static final long SETTLED_AFTER_S = 30;
+
+    final DefaultMQProducer producer;
+    /** Counts over connections of its own: behind a flood of sends one way a question times out. */
+    private final DefaultMQProducer watcher;
 
     private final Map<String, String> options = new HashMap<>();
     private final byte[][] bodies = new byte[BODIES][];
-    private final DefaultMQProducer producer;
 
     private RocketmqDriver(String[] arguments) {
         for (String argument : arguments) {
@@ -52,41 +54,73 @@ public final class RocketmqDriver {
             bodies[number] = new byte[number("size")];
             random.nextBytes(bodies[number]);
         }
-        producer = new DefaultMQProducer("bench-producer");
-        producer.setNamesrvAddr(options.get("address"));
-        producer.setSendMsgTimeout(30_000);
+        producer = producer("bench-producer");
+        watcher = producer("bench-watcher");
+    }
+
+    private DefaultMQProducer producer(String name) {
+        DefaultMQProducer made = new DefaultMQProducer(name);
+        made.setInstanceName(name);
+        made.setNamesrvAddr(text("address"));
+        made.setSendMsgTimeout(30_000);
+        return made;
     }
 
     public static void main(String[] arguments) throws Exception {
         RocketmqDriver driver = new RocketmqDriver(arguments);
         driver.producer.start();
-        String line = driver.run();
-        System.out.println(line);
+        driver.watcher.start();
+        int code = 0;
+        try {
+            System.out.println(driver.run());
+        } catch (Throwable error) {
+            // who waits for the figure must hear of it, whatever the client's threads still do
+            error.printStackTrace();
+            code = 1;
+        }
         System.out.flush();
-        // the figure is out: neither shutdown hooks nor the client's threads have more to say
-        Runtime.getRuntime().halt(0);
+        // all is said: neither shutdown hooks nor the client's threads have more to say
+        Runtime.getRuntime().halt(code);
     }
 
     private String run() throws Exception {
-        switch (options.get("work")) {
+        switch (text("work")) {
             case "first-send":
                 return firstSend();
             case "send":
                 return send();
+            case "send-async":
+                return sendAsync();
+            case "oneway":
+                return sendOneway();
+            case "transactions":
+                return new Transactions(this).send();
+            case "delayed":
+                return new Delays(this).deliver();
             case "consume":
-                return consume();
+                return new Consuming(this).consume();
+            case "ordered":
+                return new Consuming(this).inOrder();
+            case "broadcast":
+                return new Consuming(this).broadcast();
+            case "filtered":
+                return new Consuming(this).filtered();
             case "latency":
-                return latency();
+                return new Consuming(this).latency();
             default:
-                throw new IllegalArgumentException("work=" + options.get("work"));
+                throw new IllegalArgumentException("work=" + text("work"));
         }
     }
 
-    private int number(String name) {
+    String text(String name) {
+        return options.get(name);
+    }
+
+    int number(String name) {
         return Integer.parseInt(options.get(name));
     }
 
-    private double seconds(String name) {
+    double seconds(String name) {
         return Double.parseDouble(options.get(name));
     }
 
@@ -106,21 +140,98 @@ public final class RocketmqDriver {
     // -- sending ----------------------------------------------------------------------------------
     private String send() throws Exception {
         String topic = createTopic("bench-send");
-        Flood warm = flood(topic, number("in_flight"), number("batch"), seconds("warm_seconds"), -1);
-        Flood flood = flood(topic, number("in_flight"), number("batch"), seconds("seconds"), -1);
-        String values = String.format(Locale.ROOT, "\"rate\": %.3f, %s",
-            flood.messages / flood.tookSeconds, quantiles(flood.tookNanos));
-        return json("send", values, warm.messages + flood.messages, stored(topic), null);
+        int batch = number("batch");
+        return flooded("send", topic, batch, first -> acknowledged(sendOnce(topic, first, batch)));
     }
 
-    private static final class Flood {
+    /** One thread; so many sends are under way at any time, and callbacks hear of them. */
+    private String sendAsync() throws Exception {
+        String topic = createTopic("bench-async");
+        int inFlight = number("in_flight");
+        long[] sent = new long[2];
+        double[] took = new double[2];
+        double[] lasts = {seconds("warm_seconds"), seconds("seconds")};
+        for (int part = 0; part < 2; part++) {
+            Semaphore room = new Semaphore(inFlight);
+            AtomicReference<Throwable> failure = new AtomicReference<>();
+            long began = System.nanoTime();
+            long until = began + (long) (lasts[part] * 1e9);
+            while (failure.get() == null && System.nanoTime() < until) {
+                room.acquire();
+                producer.send(new Message(topic, body(sent[part]++)), new SendCallback() {
+                    @Override
+                    public void onSuccess(SendResult result) {
+                        if (result.getSendStatus() != SendStatus.SEND_OK) {
+                            failure.set(new IllegalStateException("sent, but " + result));
+                        }
+                        room.release();
+                    }
+
+                    @Override
+                    public void onException(Throwable error) {
+                        failure.set(error);
+                        room.release();
+                    }
+                });
+            }
+            room.acquire(inFlight);
+            took[part] = (System.nanoTime() - began) / 1e9;
+            if (failure.get() != null) {
+                throw new IllegalStateException("a send failed", failure.get());
+            }
+        }
+        String values = String.format(Locale.ROOT, "\"rate\": %.3f", sent[1] / took[1]);
+        return json("send-async", values, sent[0] + sent[1], stored(topic), null);
+    }
+
+    /** Few are answered: the watch stops when the server has stored all of it. */
+    private String sendOneway() throws Exception {
+        String topic = createTopic("bench-oneway");
+        Sender sender = number -> {
+            Message message = new Message(topic, body(number));
+            if (number % ONEWAY_RUN == 0) {
+                acknowledged(producer.send(message));
+            } else {
+                producer.sendOneway(message);
+            }
+        };
+        Flood warm = flood(sender, number("in_flight"), 1, seconds("warm_seconds"), -1, 0);
+        stored(topic, warm.messages);
+        long began = System.nanoTime();
+        Flood flood = flood(sender, number("in_flight"), 1, seconds("seconds"), -1, 0);
+        long stored = stored(topic, warm.messages + flood.messages);
+        double took = (System.nanoTime() - began) / 1e9;
+        String values = String.format(Locale.ROOT, "\"rate\": %.3f", flood.messages / took);
+        return json("oneway", values, warm.messages + flood.messages, stored, null);
+    }
+
+    /** Sends the message, or the batch that begins with the message, of that number. */
+    interface Sender {
+        void send(long first) throws Exception;
+    }
+
+    static final class Flood {
         long messages;
         double tookSeconds;
         long[] tookNanos;
     }
 
-    /** So many threads send, each one message or one batch after the other, for a time or a count. */
-    private Flood flood(String topic, int threads, int batch, double forSeconds, long messages)
+    /** Warm up, flood, count. */
+    String flooded(String work, String topic, int batch, Sender sender) throws Exception {
+        int threads = number("in_flight");
+        Flood warm = flood(sender, threads, batch, seconds("warm_seconds"), -1, 0);
+        Flood flood = flood(sender, threads, batch, seconds("seconds"), -1, 0);
+        String values = String.format(Locale.ROOT, "\"rate\": %.3f, %s",
+            flood.messages / flood.tookSeconds, quantiles(flood.tookNanos));
+        long sent = warm.messages + flood.messages;
+        return json(work, values, sent, stored(topic, sent), null);
+    }
+
+    /**
+     * So many threads send, each one message or one batch after the other, for a time or a count,
+     * and, where a pace is given, at most so many messages a second.
+     */
+    Flood flood(Sender sender, int threads, int batch, double forSeconds, long messages, long pace)
         throws Exception {
         AtomicLong next = new AtomicLong();
         AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -141,8 +252,11 @@ public final class RocketmqDriver {
                             next.getAndAdd(-batch);
                             return;
                         }
+                        if (pace > 0) {
+                            sleepUntil(began + first * 1_000_000_000L / pace);
+                        }
                         long sent = System.nanoTime();
-                        acknowledged(sendOnce(topic, first, batch));
+                        sender.send(first);
                         own.add(System.nanoTime() - sent);
                     }
                 } catch (Throwable error) {
@@ -164,158 +278,67 @@ public final class RocketmqDriver {
         return flood;
     }
 
+    private static void sleepUntil(long nanos) {
+        long left;
+        while ((left = nanos - System.nanoTime()) > 0) {
+            LockSupport.parkNanos(left);
+        }
+    }
+
+    byte[] body(long number) {
+        return bodies[(int) (number % BODIES)];
+    }
+
+    /** A body of the usual length that begins with a number. */
+    byte[] stamped(long stamp) {
+        byte[] body = bodies[0].clone();
+        byte[] digits = String.format("%016x", stamp).getBytes(StandardCharsets.US_ASCII);
+        System.arraycopy(digits, 0, body, 0, digits.length);
+        return body;
+    }
+
+    static long stamp(byte[] body) {
+        return Long.parseLong(new String(body, 0, 16, StandardCharsets.US_ASCII), 16);
+    }
+
     private SendResult sendOnce(String topic, long first, int batch) throws Exception {
         if (batch == 1) {
-            return producer.send(new Message(topic, bodies[(int) (first % BODIES)]));
+            return producer.send(new Message(topic, body(first)));
         }
         List<Message> messages = new ArrayList<>(batch);
         for (int place = 0; place < batch; place++) {
-            messages.add(new Message(topic, bodies[(int) ((first + place) % BODIES)]));
+            messages.add(new Message(topic, body(first + place)));
         }
         return producer.send(messages);
     }
 
-    private static void acknowledged(SendResult result) {
+    static void acknowledged(SendResult result) {
         if (result.getSendStatus() != SendStatus.SEND_OK) {
             throw new IllegalStateException("sent, but " + result.getSendStatus());
         }
     }
 
-    // -- consuming a backlog ----------------------------------------------------------------------
-    private String consume() throws Exception {
-        int messages = number("messages") / LOAD_BATCH * LOAD_BATCH;
-        int few = Math.max(LOAD_BATCH, messages / WARM_SHARE / LOAD_BATCH * LOAD_BATCH);
-        drain(load("bench-warm", few), few);
-        String topic = load("bench-consume", messages);
-        Drain drain = drain(topic, messages);
-        String values = String.format(Locale.ROOT, "\"rate\": %.3f", messages / drain.seconds());
-        return json("consume", values, messages, stored(topic), drain.handed.get());
+    // -- backlogs ---------------------------------------------------------------------------------
+    /** How a message of a backlog looks. */
+    interface Making {
+        Message make(String topic, long number);
     }
 
-    private String load(String topic, int messages) throws Exception {
+    String load(String topic, int messages, Making making) throws Exception {
         createTopic(topic);
-        flood(topic, LOAD_THREADS, LOAD_BATCH, 0, messages);
+        Sender sender = first -> {
+            List<Message> batch = new ArrayList<>(LOAD_BATCH);
+            for (int place = 0; place < LOAD_BATCH; place++) {
+                batch.add(making.make(topic, first + place));
+            }
+            acknowledged(producer.send(batch));
+        };
+        flood(sender, LOAD_THREADS, LOAD_BATCH, 0, messages, 0);
         return topic;
     }
 
-    private static final class Drain {
-        final AtomicLong handed = new AtomicLong();
-        final AtomicLong bytes = new AtomicLong();
-        final AtomicLong firstNanos = new AtomicLong();
-        final AtomicLong lastNanos = new AtomicLong();
-        final CountDownLatch done = new CountDownLatch(1);
-
-        double seconds() {
-            return (lastNanos.get() - firstNanos.get()) / 1e9;
-        }
-
-        void take(List<MessageExt> messages, long goal) {
-            if (firstNanos.get() == 0) {
-                firstNanos.compareAndSet(0, System.nanoTime());
-            }
-            long sum = 0;
-            for (MessageExt message : messages) {
-                sum += message.getBody().length;
-            }
-            bytes.addAndGet(sum);
-            if (handed.addAndGet(messages.size()) >= goal) {
-                lastNanos.compareAndSet(0, System.nanoTime());
-                done.countDown();
-            }
-        }
-    }
-
-    private Drain drain(String topic, long goal) throws Exception {
-        Drain drain = new Drain();
-        boolean batch = options.get("handler").equals("batch");
-        DefaultMQPushConsumer consumer = consumer(topic + "-group", topic,
-            ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, (messages, context) -> {
-                drain.take(messages, goal);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-            });
-        consumer.setConsumeMessageBatchMaxSize(batch ? consumer.getPullBatchSize() : 1);
-        consumer.start();
-        long seen = -1;
-        while (!drain.done.await(STUCK_AFTER_S, TimeUnit.SECONDS)) {
-            if (seen == drain.handed.get()) {
-                throw new IllegalStateException("only " + seen + " of " + goal + " came");
-            }
-            seen = drain.handed.get();
-        }
-        if (drain.bytes.get() < goal * number("size")) {
-            throw new IllegalStateException("bodies are too short: " + drain.bytes.get());
-        }
-        consumer.shutdown();
-        return drain;
-    }
-
-    private DefaultMQPushConsumer consumer(String group, String topic, ConsumeFromWhere where,
-        MessageListenerConcurrently listener) throws MQClientException {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(options.get("address"));
-        consumer.setConsumeFromWhere(where);
-        consumer.subscribe(topic, "*");
-        consumer.registerMessageListener(listener);
-        return consumer;
-    }
-
-    // -- end to end -------------------------------------------------------------------------------
-    private String latency() throws Exception {
-        String topic = createTopic("bench-latency");
-        LinkedBlockingQueue<Long> arrived = new LinkedBlockingQueue<>();
-        DefaultMQPushConsumer consumer = consumer("bench-latency-group", topic,
-            ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, (messages, context) -> {
-                for (MessageExt message : messages) {
-                    String number = new String(message.getBody(), 0, 16, StandardCharsets.US_ASCII);
-                    arrived.add(Long.parseLong(number, 16));
-                }
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-            });
-        consumer.start();
-        long number = 0;
-        int inARow = 0;
-        while (inARow < 4 * number("queues")) { // a group begins at the end of queues it does not have
-            inARow = once(topic, number++, arrived, 1_000) < 0 ? 0 : inARow + 1;
-        }
-        long until = System.nanoTime() + (long) (seconds("warm_seconds") * 1e9);
-        while (System.nanoTime() < until) {
-            must(once(topic, number++, arrived, 30_000));
-        }
-        LongList took = new LongList();
-        until = System.nanoTime() + (long) (seconds("seconds") * 1e9);
-        while (System.nanoTime() < until) {
-            took.add(must(once(topic, number++, arrived, 30_000)));
-        }
-        return json("latency", quantiles(LongList.sorted(took)), number, stored(topic), null);
-    }
-
-    private long once(String topic, long number, LinkedBlockingQueue<Long> arrived, long patience)
-        throws Exception {
-        byte[] body = bodies[0].clone();
-        byte[] stamp = String.format("%016x", number).getBytes(StandardCharsets.US_ASCII);
-        System.arraycopy(stamp, 0, body, 0, stamp.length);
-        long began = System.nanoTime();
-        acknowledged(producer.send(new Message(topic, body)));
-        while (true) {
-            Long came = arrived.poll(patience, TimeUnit.MILLISECONDS);
-            if (came == null) {
-                return -1;
-            }
-            if (came == number) {
-                return System.nanoTime() - began;
-            }
-        }
-    }
-
-    private static long must(long took) {
-        if (took < 0) {
-            throw new IllegalStateException("a message did not arrive");
-        }
-        return took;
-    }
-
     // -- topics and counts ------------------------------------------------------------------------
-    private String createTopic(String topic) throws Exception {
+    String createTopic(String topic) throws Exception {
         int queues = number("queues");
         for (int attempt = 0; ; attempt++) {
             try {
@@ -332,21 +355,36 @@ public final class RocketmqDriver {
         }
     }
 
-    private long stored(String topic) throws MQClientException {
+    long stored(String topic) throws MQClientException {
         long sum = 0;
-        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
-            sum += producer.maxOffset(queue) - producer.minOffset(queue);
+        for (MessageQueue queue : watcher.fetchPublishMessageQueues(topic)) {
+            sum += watcher.maxOffset(queue) - watcher.minOffset(queue);
         }
         return sum;
     }
 
-    // -- one JSON line ----------------------------------------------------------------------------
-    private static String json(String work, String values, long sent, long stored, Long handed) {
-        return "{\"work\": \"" + work + "\", \"values\": {" + values + "}, \"sent\": " + sent
-            + ", \"stored\": " + stored + ", \"handed\": " + handed + "}";
+    /** The same, when so many are there, or when it is clear that they do not come. */
+    long stored(String topic, long wanted) throws Exception {
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(SETTLED_AFTER_S);
+        long found;
+        while ((found = stored(topic)) < wanted && System.nanoTime() < until) {
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(10));
+        }
+        return found;
     }
 
-    private static String quantiles(long[] ordered) {
+    // -- one JSON line ----------------------------------------------------------------------------
+    static String json(String work, String values, long sent, long stored, Long handed) {
+        return json(work, values, sent, stored, handed, null);
+    }
+
+    /** With how many of them consumers should have been given, where it is not all, once. */
+    static String json(String work, String values, long sent, long stored, Long handed, Long due) {
+        return "{\"work\": \"" + work + "\", \"values\": {" + values + "}, \"sent\": " + sent
+            + ", \"stored\": " + stored + ", \"handed\": " + handed + ", \"due\": " + due + "}";
+    }
+
+    static String quantiles(long[] ordered) {
         return String.format(Locale.ROOT, "\"p50_ms\": %.6f, \"p99_ms\": %.6f",
             ordered[place(ordered, 0.5)] / 1e6, ordered[place(ordered, 0.99)] / 1e6);
     }
@@ -355,9 +393,13 @@ public final class RocketmqDriver {
         return Math.min(ordered.length - 1, (int) (share * ordered.length));
     }
 
-    private static final class LongList {
+    static final class LongList {
         private long[] items = new long[1024];
         private int count;
+
+        int count() {
+            return count;
+        }
 
         void add(long item) {
             if (count == items.length) {

@@ -62,6 +62,7 @@ ALLOWED_SKIPS: dict[str, str] = {
     "needs root": "a test mounts a small file system; run as root to include it",
     "needs PostgreSQL": "a real server is started, frozen and stopped; install Debian's postgresql",
     "needs a package index": "a test installs the wheel into an empty environment",
+    "needs another client": "a test runs RocketMQ's Java client or the like; docs/testing.md",
     "needs a peer": "a test runs `kourou bench --peers`; benchmarks/README.md says how",
 }
 """The beginnings of the reasons a test may give for a skip; any other skip fails the run."""

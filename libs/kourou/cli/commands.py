@@ -18,7 +18,7 @@ from kourou.cli.services import run_service
 
 ORDER = (
     *("demo", "up", "send", "tail", "admin", "history", "stateAt", "undo"),
-    *("namesrv", "broker", "health", "bench", "doctor", "test", "version"),
+    *("namesrv", "broker", "shutdown", "health", "bench", "doctor", "test", "version"),
 )
 """Of the help: what a newcomer types first, then what operators do, then the project itself."""
 
@@ -79,6 +79,24 @@ def broker(context: typer.Context) -> int:
     return run_service("broker", context.args)
 
 
+@app.command(short_help="End the brokers or name servers you run on this machine, in peace.")
+def shutdown(
+    service: Annotated[str, typer.Argument(metavar="broker|namesrv", help="Which service.")],
+    pid: Annotated[
+        list[int] | None, typer.Option(help="Only this process; may be repeated.")
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, help="For at most so many seconds.")] = 45.0,
+    json: JsonFlag = False,
+) -> int:
+    """Tell every broker (or name server) of yours on this machine to finish and end; wait for it.
+
+    For no failed send: `kourou admin wipeWritePerm -b NAME` 40 s before.
+    """
+    from kourou.cli.shutdown import run_shutdown
+
+    return run_shutdown(service, pids=pid or (), wait_s=wait, as_json=json)
+
+
 @app.command(short_help="Name server and brokers on this machine, until Ctrl-C.")
 def up(
     context: typer.Context,
@@ -116,7 +134,11 @@ def demo(
     ] = None,
     trace: TraceFlag = False,
 ) -> int:
-    """Publish a year of flights, consume them, lose a member, look back; count everything."""
+    """A year of flights and its worst day, through real processes; everything is counted.
+
+    Publish, consume, lose a member, look back; then order, retries, dead letters, delays and
+    transactions. Exit code 0 only if all numbers agree.
+    """
     from kourou.cli.demo.tour import run_demo
 
     return run_demo(plain=plain, as_json=json, events_max=events, keep=keep, trace=trace)

@@ -35,7 +35,10 @@ def run_until_stopped(
     trace: bool = False,
     called_as: str = "kourou",
 ) -> int:
-    """Start, say where everything listens, wait for Ctrl-C or SIGTERM, drain, stop."""
+    """Start, say where everything listens, wait for Ctrl-C or SIGTERM, drain, stop.
+
+    One of them that was told to end (`kourou shutdown`) ends them all, as Ctrl-C does.
+    """
     collector = trace_from_here(os.environ, asked=trace)
     place = (Path.home() / "kourou" if folder is None else folder).absolute()
     stop = _StopRequest()
@@ -44,6 +47,12 @@ def run_until_stopped(
         ended = _wait(stop, [cluster.namesrv, *cluster.brokers])
         if ended is None:
             print("draining …", flush=True)
+            codes = cluster.stop()
+        elif ended.ended_in_peace:
+            print(
+                f"{ended.name} (pid {ended.pid}) was told to end; so all are drained …", flush=True
+            )
+            ended = None
             codes = cluster.stop()
         else:
             pid, how, log = ended.pid, ended.how_it_ended(), ended.log_tail()

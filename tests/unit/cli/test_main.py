@@ -27,7 +27,10 @@ from kourou.errors import ConfigError, StoreFaulted, Unavailable
         (["send"], "missing argument 'topic'; see `kourou send --help`"),
         (["up", "--brokers", "none"], "see `kourou up --help`"),
         (["demo", "--evnts", "5"], "no such option: --evnts"),
-        (["admin", "queryMsgById"], "missing option '-i'; see `kourou admin querymsgbyid --help`"),
+        (
+            ["admin", "queryMsgById"],
+            "missing option '-i' / '--msgid'; see `kourou admin querymsgbyid --help`",
+        ),
         (["admin", "topicLst"], "see `kourou admin --help`"),
         (["help", "frobnicate"], "no such command 'frobnicate'; see `kourou --help`"),
         (["test", "lnt"], "there is no stage 'lnt' (stages: lint types imports"),

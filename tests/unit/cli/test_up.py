@@ -17,6 +17,8 @@ from kourou.service.local_cluster import ClusterSettings
 class Pretender:
     """Plays a child."""
 
+    ended_in_peace = False
+
     def __init__(self, name: str, zmq: str, runs: bool = True) -> None:
         self.name = name
         self.pid = 17
@@ -90,6 +92,24 @@ def test_a_broker_that_was_killed_is_told_in_full(
         "broker-a (pid 17) was killed by SIGKILL; its log is /logs/broker-a.log\n"
         "which ends with:\n    one\n    two\n"
     )
+
+
+def test_a_broker_that_was_told_to_end_ends_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Told(Cluster):
+        def __init__(self, folder: Path, settings: ClusterSettings) -> None:
+            super().__init__(folder, settings)
+            self.brokers[0].ended_in_peace = True
+
+        def stop(self) -> dict[str, int]:
+            return {"broker-a": 0, "namesrv": 0}
+
+    monkeypatch.setattr(up, "LocalCluster", Told)
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2] == "broker-a (pid 17) was told to end; so all are drained …"
+    assert lines[-1].startswith("stopped; what was stored stays in")
 
 
 def test_a_process_without_a_word_has_no_last_words() -> None:

@@ -1,22 +1,25 @@
 """What each administrative command does: one question to the client's admin, one report.
 
-Lives here: functions from an open client to a report. May not live here: arguments
-(kourou.cli.admin.commands), the requests themselves (kourou.client.admin).
+Lives here: functions from an open client to a report; the rarer ones have modules of their own.
+May not live here: arguments (the modules of commands), the requests themselves
+(kourou.client.admin).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from kourou.cli.admin.moments import as_text
 from kourou.cli.admin.report import Report
+from kourou.cli.admin.topic_actions import check_perm
 from kourou.cli.tail import as_json_line
 from kourou.client.admin_groups import TO_THE_END_MS
 from kourou.client.admin_messages import MessageNotFound
+from kourou.client.discovery import store_host_of
 from kourou.client.received import ReceivedMessage
 from kourou.errors import BadRequest, GroupNotFound, TopicNotFound
-from kourou.model.permission import Permission
 from kourou.protocol.bodies import ClusterInfo
 from kourou.sync import Client
 
@@ -31,17 +34,19 @@ def update_topic(
     read: int,
     perm: int,
     order: bool,
+    sys_flag: int,
+    broker: str | None,
     cluster: str | None,
 ) -> Report:
     """Create a topic, or change it."""
-    if perm not in {2, 4, 6}:
-        raise BadRequest(f"perm {perm} is neither 2 (write), 4 (read) nor 6 (both)")
     client.admin.topics.create(
         topic,
         queues=write,
         read_queues=read,
-        perm=Permission(perm),
+        perm=check_perm(perm),
         order=order,
+        sys_flag=sys_flag,
+        broker=broker,
         cluster=cluster,
     )
     configs = client.admin.topics.config(topic)
@@ -108,13 +113,14 @@ def topic_status(client: Client, topic: str) -> Report:
 # -- groups ---------------------------------------------------------------------------------------
 
 
-def update_group(client: Client, group: str, *, cluster: str | None) -> Report:
-    """Create a consumer group with the usual settings, or reset it to them."""
-    client.admin.groups.create(group, cluster=cluster)
-    return Report(remarks=[f"created {group}"])
-
-
-def delete_group(client: Client, group: str, *, remove_offsets: bool) -> Report:
+def delete_group(
+    client: Client,
+    group: str,
+    *,
+    remove_offsets: bool,
+    broker: str | None = None,
+    cluster: str | None = None,
+) -> Report:
     """Delete a consumer group everywhere. Raises GroupNotFound if nobody has it.
 
     With `remove_offsets` brokers are asked in any case: progress outlives its group.
@@ -122,7 +128,7 @@ def delete_group(client: Client, group: str, *, remove_offsets: bool) -> Report:
     known = any(one.name == group for one in client.admin.groups.list())
     if not known and not remove_offsets:
         raise GroupNotFound(f"there is no group {group!r}; nothing was deleted")
-    client.admin.groups.delete(group, remove_offsets=remove_offsets)
+    client.admin.groups.delete(group, remove_offsets=remove_offsets, broker=broker, cluster=cluster)
     if not known:
         return Report(remarks=[f"there is no group {group}; its progress, if any, was deleted"])
     return Report(remarks=[f"deleted {group}"])
@@ -191,13 +197,13 @@ def message_by_id(client: Client, topic: str | None, message_id: str) -> Report:
     messages = client.admin.messages
     if topic is None:
         try:
-            return _messages([messages.by_offset_id(message_id)])
+            return shown_messages([messages.by_offset_id(message_id)])
         except (BadRequest, MessageNotFound) as missing:
             raise type(missing)(
                 missing.message,
                 hint="if it is a unique key, as `kourou send` prints it, give its topic: -t TOPIC",
             ) from missing
-    return _messages([messages.by_id(topic, message_id)])
+    return shown_messages([messages.by_id(topic, message_id)])
 
 
 def messages_by_key(
@@ -207,7 +213,7 @@ def messages_by_key(
     found = client.admin.messages.by_key(
         topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
     )
-    report = _messages(found)
+    report = shown_messages(found)
     if len(found) >= count_max:
         report.remarks.append(f"cut at {count_max} a broker, the newest; there may be more (--max)")
     elif not found:
@@ -215,7 +221,8 @@ def messages_by_key(
     return report
 
 
-def _messages(found: list[ReceivedMessage]) -> Report:
+def shown_messages(found: list[ReceivedMessage]) -> Report:
+    """Messages, one a row."""
     objects = [json.loads(as_json_line(message)) for message in found]
     columns = ("topic", "broker", "queue", "offset", "message_id", "tag", "keys", "body")
     rows = [
@@ -244,30 +251,21 @@ def cluster_list(client: Client) -> Report:
 
 
 def broker_name(client: Client, text: str) -> str:
-    """The broker that is meant: its name, or the address of one of its members."""
+    """The broker that is meant: its name, or the address of one of its members.
+
+    An address may have either port, that of RocketMQ's clients or that of ours.
+    """
     info: ClusterInfo = client.admin.cluster.info()
     for name, broker in info.brokers.items():
-        if text == name or text in broker.broker_addrs.values():
+        if text == name or _is_one_of(text, broker.broker_addrs.values()):
             return name
     raise BadRequest(f"there is no broker {text!r}", hint=f"known: {', '.join(info.brokers)}")
 
 
-def broker_config(client: Client, broker: str) -> Report:
-    """Every setting of a broker."""
-    return _settings(client.admin.brokers.config(broker_name(client, broker)))
-
-
-def update_broker_config(client: Client, broker: str, key: str, value: str) -> Report:
-    """Change a setting while the broker runs, and show what it is now."""
-    name = broker_name(client, broker)
-    client.admin.brokers.update_config(name, {key: value})
-    now = client.admin.brokers.config(name)
-    return _settings({key: now.get(key, "")})
-
-
-def broker_status(client: Client, broker: str) -> Report:
-    """Rates, bounds and sizes."""
-    return _settings(client.admin.brokers.runtime(broker_name(client, broker)))
+def _is_one_of(text: str, addresses: Collection[str]) -> bool:
+    return text in addresses or text in [
+        f"{host}:{port}" for host, port in map(store_host_of, addresses)
+    ]
 
 
 def write_permission(client: Client, broker: str, *, wipe: bool) -> Report:
@@ -285,7 +283,7 @@ def write_permission(client: Client, broker: str, *, wipe: bool) -> Report:
 
 def delete_expired(client: Client, broker: str | None, cluster: str | None) -> Report:
     """Let brokers delete what is expired, at whatever hour."""
-    names = _chosen(client, broker, cluster)
+    names = chosen_brokers(client, broker, cluster)
     for name in names:
         client.admin.brokers.delete_expired_log(name)
     return Report(remarks=[f"{name} deletes expired log segments now" for name in names])
@@ -293,13 +291,13 @@ def delete_expired(client: Client, broker: str | None, cluster: str | None) -> R
 
 def clean_queues(client: Client, broker: str | None, cluster: str | None) -> Report:
     """Let brokers delete files of queues and index that name only what their logs have no more."""
-    names = _chosen(client, broker, cluster)
+    names = chosen_brokers(client, broker, cluster)
     for name in names:
         client.admin.brokers.clean_expired_queues(name)
     return Report(remarks=[f"{name} deletes expired queue and index files now" for name in names])
 
 
-def _chosen(client: Client, broker: str | None, cluster: str | None) -> list[str]:
+def chosen_brokers(client: Client, broker: str | None, cluster: str | None) -> list[str]:
     """One broker, those of a cluster, or all."""
     if broker is not None:
         return [broker_name(client, broker)]
@@ -310,7 +308,3 @@ def _chosen(client: Client, broker: str | None, cluster: str | None) -> list[str
     if members is None:
         raise BadRequest(f"there is no cluster {cluster!r}")
     return [name for name in names if name in members]
-
-
-def _settings(found: dict[str, str]) -> Report:
-    return Report(("key", "value"), sorted(found.items()))

@@ -1,11 +1,15 @@
 """What an administrative command found, as a table for people or JSON for programs.
 
 Lives here: one shape for all answers. May not live here: questions.
+
+A terminal gets a table with a frame; a pipe gets aligned columns, which `awk` takes apart; `--json`
+gives one object a row, or `{"remark": …}` where there is nothing but words.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,20 +17,44 @@ from typing import Any
 
 @dataclass(slots=True)
 class Report:
-    """Rows under named columns, and remarks below them."""
+    """Rows under named columns, and remarks below them; `failed` makes the exit code 1."""
 
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     remarks: list[str] = field(default_factory=list)
+    failed: bool = False
 
     def show(self, *, as_json: bool) -> None:
         """Print it; as JSON, one object a row, whose names are the columns."""
         if as_json:
             for row in self.rows:
-                print(json.dumps(dict(zip(self.columns, row, strict=True))))
+                print(json.dumps(dict(zip(self.columns, row, strict=True))), flush=True)
+            if not self.columns:
+                for remark in self.remarks:
+                    print(json.dumps({"remark": remark}), flush=True)
+            return
+        if self.rows and sys.stdout.isatty():
+            self._show_framed()
             return
         for line in self.lines():
             print(line)
+
+    def _show_framed(self) -> None:
+        from rich.box import ROUNDED
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=ROUNDED, header_style="bold")
+        for place, name in enumerate(self.columns):
+            numbers = all(_is_number(row[place]) or row[place] is None for row in self.rows)
+            table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        for row in self.rows:
+            table.add_row(*(Text(_text(cell)) for cell in row))
+        console = Console()
+        console.print(table)
+        for remark in self.remarks:
+            console.print(Text(remark))
 
     def lines(self) -> list[str]:
         """The table with aligned columns, numbers to the right, then the remarks."""

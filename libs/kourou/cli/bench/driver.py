@@ -1,7 +1,8 @@
 """Kourou's driver in a comparison: `python -m kourou.cli.bench.driver key=value …`.
 
-Lives here: the works, done with the client that applications use. May not live here: what all
-drivers do alike (kourou.cli.bench.driving), servers, printing for people.
+Lives here: plain sends and backlogs, done with the client that applications use. May not live here:
+orders, filters, delays, transactions (kourou.cli.bench.features), what all drivers do alike
+(kourou.cli.bench.driving), servers, printing for people.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from kourou.cli.bench.driving import (
     read_options,
     warm_count,
 )
+from kourou.cli.bench.features import FEATURES, from_the_first
+from kourou.cli.bench.loading import load, plain, promised, stored
 from kourou.client.client import Client
 from kourou.client.received import ReceivedMessage
 from kourou.client.settings import ConsumerSettings, ProducerSettings
-from kourou.errors import ConfigError, KourouError, Unavailable
-from kourou.model.message import Message, SendResult, SendStatus
+from kourou.errors import ConfigError, KourouError
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.lifecycle import new_event_loop
 
-LOAD_CHUNK = 2_000
 BATCH_MAX = 1_000
 """Messages that a batch handler takes at once at most."""
 
@@ -62,29 +63,29 @@ async def _send(options: DriverOptions) -> Outcome:
         for topic in topics:
             await client.admin.topics.create(topic, queues=options.queues)
         if options.backlog:
-            await _load(client, topics[0], [b"backlog"], options.backlog)
+            await load(client, options.backlog, plain(topics[0], [b"backlog"]))
 
-        async def stored() -> int:
-            return sum([await _stored(client, topic) for topic in topics])
+        async def in_all() -> int:
+            return sum([await stored(client, topic) for topic in topics])
 
         turn = itertools.cycle(topics).__next__
 
         async def send_one(number: int) -> None:
-            _promised(await client.send(turn(), bodies[number % BODIES]))
+            promised(await client.send(turn(), bodies[number % BODIES]))
 
         async def send_batch(number: int) -> None:
             batch = [bodies[place % BODIES] for place in range(number, number + options.batch)]
-            _promised((await client.send_batch(turn(), batch))[-1])
+            promised((await client.send_batch(turn(), batch))[-1])
 
-        return await flooded(options, send_one if options.batch == 1 else send_batch, stored)
+        return await flooded(options, send_one if options.batch == 1 else send_batch, in_all)
 
 
 async def _load_only(options: DriverOptions) -> Outcome:
     async with Client(options.address) as client:
         await client.admin.topics.create("bench-load", queues=options.queues)
-        await _load(client, "bench-load", options.bodies(), options.messages)
-        stored = await _stored(client, "bench-load")
-    return Outcome(work="load", values={}, sent=options.messages, stored=stored)
+        await load(client, options.messages, plain("bench-load", options.bodies()))
+        there = await stored(client, "bench-load")
+    return Outcome(work="load", values={}, sent=options.messages, stored=there)
 
 
 async def _consume(options: DriverOptions) -> Outcome:
@@ -93,9 +94,9 @@ async def _consume(options: DriverOptions) -> Outcome:
         few = warm_count(options.messages)
         for topic, messages in (("bench-warm", few), ("bench-consume", options.messages)):
             await client.admin.topics.create(topic, queues=options.queues)
-            await _load(client, topic, bodies, messages)
+            await load(client, messages, plain(topic, bodies))
             drain = await _drain(client, topic, Drain(messages, options.size), options)
-        return drain.outcome(await _stored(client, topic))
+        return drain.outcome(await stored(client, topic))
 
 
 async def _drain(client: Client, topic: str, drain: Drain, options: DriverOptions) -> Drain:
@@ -107,10 +108,7 @@ async def _drain(client: Client, topic: str, drain: Drain, options: DriverOption
 
     batch = options.handler == "batch"
     handler: Callable[..., Awaitable[None]] = take_batch if batch else take_one
-    wanted = ConsumerSettings(
-        consumer_group=f"{topic}-group",
-        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-    )
+    wanted = from_the_first(topic)
     async with client.listen(topic, handler, settings=wanted, batch=BATCH_MAX if batch else False):
         await drain.wait()
     return drain
@@ -130,25 +128,7 @@ async def _latency(options: DriverOptions) -> Outcome:
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         )
         async with client.listen(topic, arrived, settings=wanted):
-            return await pings.run(lambda: _stored(client, topic))
-
-
-def _promised(result: SendResult) -> None:
-    if result.status is not SendStatus.SEND_OK:
-        raise Unavailable(f"sent, but {result.status}: figures are void")
-
-
-async def _load(client: Client, topic: str, bodies: list[bytes], messages: int) -> None:
-    for at in range(0, messages, LOAD_CHUNK):
-        count = min(LOAD_CHUNK, messages - at)
-        await client.send_many(
-            [Message(topic, bodies[place % len(bodies)]) for place in range(at, at + count)]
-        )
-
-
-async def _stored(client: Client, topic: str) -> int:
-    stats = await client.admin.topics.stats(topic)
-    return sum(one.max_offset - one.min_offset for one in stats.values())
+            return await pings.run(lambda: stored(client, topic))
 
 
 WORKS: dict[str, Callable[[DriverOptions], Coroutine[Any, Any, Outcome]]] = {
@@ -157,6 +137,7 @@ WORKS: dict[str, Callable[[DriverOptions], Coroutine[Any, Any, Outcome]]] = {
     "load": _load_only,
     "consume": _consume,
     "latency": _latency,
+    **FEATURES,
 }
 
 

@@ -40,7 +40,8 @@ class Outcome(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a driver found, and the counts that its figures stand or fall with.
 
     `sent` are the messages that were acknowledged to it, `stored` those the server says it has,
-    `handed` those a consumer was given (none where nothing is consumed).
+    `handed` those consumers were given (none where nothing is consumed), and `due` how many that
+    had to be: as many as were sent, unless it says otherwise.
     """
 
     work: str
@@ -48,12 +49,17 @@ class Outcome(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     sent: int
     stored: int
     handed: int | None = None
+    due: int | None = None
 
     def check(self) -> None:
-        """Raise Unavailable unless all that was sent was stored, and handed out exactly once."""
+        """Raise Unavailable unless all that was sent was stored, and what was due handed out."""
         if self.stored != self.sent:
             raise Unavailable(f"{self.stored:,} messages are stored, {self.sent:,} were sent")
-        if self.handed is not None and self.handed != self.sent:
+        if self.handed is None:
+            return
+        if self.due is not None and self.handed != self.due:
+            raise Unavailable(f"{self.handed:,} messages were handed out, {self.due:,} were due")
+        if self.due is None and self.handed != self.sent:
             raise Unavailable(f"{self.handed:,} messages were handed out, {self.sent:,} were sent")
 
 
@@ -72,6 +78,8 @@ class DriverOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     messages: int = 0
     handler: str = "message"
     backlog: int = 0
+    delay_level: int = 0
+    pace: int = 0
 
     def as_arguments(self) -> list[str]:
         """These options for a command line."""
@@ -144,7 +152,7 @@ async def flood(send: Send, *, in_flight: int, batch: int, seconds: float) -> Fl
 async def flooded(
     options: DriverOptions, send: Send, stored: Callable[[], Awaitable[int]]
 ) -> Outcome:
-    """Warm up, flood, count: the work `send`."""
+    """Warm up, flood, count: the work `send`, and whatever else is sent for a time."""
 
     async def flood_for(seconds: float) -> Flood:
         return await flood(send, in_flight=options.in_flight, batch=options.batch, seconds=seconds)
@@ -153,7 +161,7 @@ async def flooded(
     warm = await flood_for(options.warm_seconds)
     measured = await flood_for(options.seconds)
     return Outcome(
-        work="send",
+        work=options.work,
         values=measured.values(),
         sent=warm.messages + measured.messages,
         stored=await stored() - before,
@@ -182,11 +190,21 @@ class Drain:
     def __init__(self, goal: int, size: int) -> None:
         self.goal = goal
         self.handed = 0
+        self.complaint = ""
         self._size = size
         self._bytes = 0
         self._first_ns = 0
         self._last_ns = 0
+        self._next: dict[tuple[str, int], int] = {}
         self._done = asyncio.Event()
+
+    def take_next(self, queue: tuple[str, int], offset: int, body: Any) -> None:
+        """Look at one message, which must be the one behind the last of its queue."""
+        expected = self._next.get(queue, 0)
+        if offset != expected:
+            self.complaint = f"offset {offset} of {queue} came instead of {expected}"
+        self._next[queue] = offset + 1
+        self.take_one(body)
 
     def take(self, bodies: Sequence[Any]) -> None:
         """Look at the bodies of some messages."""
@@ -221,10 +239,17 @@ class Drain:
                 continue  # slow is not stuck: look whether any came
         if self._bytes < self.goal * self._size:
             raise Unavailable(f"bodies are too short: {self._bytes:,} bytes came")
+        if self.complaint:
+            raise Unavailable(self.complaint)
+
+    @property
+    def seconds(self) -> float:
+        """From the first message to the last."""
+        return (self._last_ns - self._first_ns) / NS_IN_S
 
     def outcome(self, stored: int) -> Outcome:
         """The outcome of the work `consume`."""
-        rate = self.goal / ((self._last_ns - self._first_ns) / NS_IN_S)
+        rate = self.goal / self.seconds
         return Outcome(
             work="consume",
             values={"rate": rate},

@@ -40,7 +40,7 @@ class Scale:
 
     def options(self, work: Work, address: str, *, kind: str | None = None) -> DriverOptions:
         """The driver's options for a work."""
-        messages = work.messages and self.backlog
+        messages = -(-work.messages * self.backlog // BACKLOG)
         if work.kind == "restart":
             record = self.size + RECORD_OVERHEAD_BYTES
             messages = max(1, int(work.messages * self.huge_share / record))
@@ -57,6 +57,8 @@ class Scale:
             messages=messages,
             handler=work.handler,
             backlog=int(work.backlog * self.huge_share),
+            delay_level=work.delay_level,
+            pace=work.pace,
         )
 
     def told(self) -> dict[str, object]:

@@ -19,8 +19,8 @@ from pathlib import Path
 from kourou.cli.bench.comparison import Comparison, Result
 from kourou.cli.bench.driving import Outcome
 from kourou.cli.bench.measure import Scale, measure
-from kourou.cli.bench.rocketmq import RocketMq
-from kourou.cli.bench.rows import Name, Work, select
+from kourou.cli.bench.rocketmq import JavaAtKourou, RocketMq
+from kourou.cli.bench.rows import JAVA, Name, Work, select
 from kourou.cli.bench.systems import Kourou, Nats, Redis, System
 from kourou.cli.bench.table import json_lines, notes, text_table
 from kourou.cli.checkout import find_checkout
@@ -67,10 +67,12 @@ def run_peers(options: PeerOptions) -> int:
             return ""
         if name not in systems:
             return f"{name} was not asked for"
-        return missing[name] or systems[name].cannot(work)
+        if work.client == JAVA and Name.ROCKETMQ not in systems:
+            return f"{Name.ROCKETMQ}, whose client does it, was not asked for"
+        return missing[Name.ROCKETMQ if work.client == JAVA else name] or systems[name].cannot(work)
 
     def once(name: Name, work: Work) -> Outcome:
-        return measure(systems[name], work, options.scale)
+        return measure(_java() if work.client == JAVA else systems[name], work, options.scale)
 
     results = Comparison(once, absent, _tell).run(rows, options.rounds)
     titles = {name: name.value for name in Name}
@@ -82,6 +84,11 @@ def run_peers(options: PeerOptions) -> int:
     for note in notes(results, titles):
         print(note, file=sys.stderr if options.as_json else sys.stdout, flush=True)
     return int(_failed(results))
+
+
+def _java() -> System:
+    checkout = find_checkout()
+    return JavaAtKourou(checkout / "benchmarks" / "java", checkout / CACHE_FOLDER)
 
 
 def _systems(wanted: Sequence[str]) -> dict[Name, System]:

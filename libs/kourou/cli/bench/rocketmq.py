@@ -1,12 +1,13 @@
 """RocketMQ as a system of the comparison: jars, Java, settings files.
 
-Lives here: how its name server and broker are started, and our Java driver compiled.
+Lives here: how its name server and broker are started, and our Java sources compiled; the tests
+with RocketMQ's own client (tests/interop) do both in the same way.
 May not live here: fetching jars (kourou.cli.bench.jars).
 
 Its servers listen on every interface, as RocketMQ 4.9 cannot be told otherwise; the ports are free
 ones, and the addresses that it hands out are of the loopback interface.
 
-State: soft; the compiled driver lies beside the jars, under the checksum of its source.
+State: soft; compiled classes lie beside the jars, under the checksum of their sources.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ from kourou.cli.bench.systems import (
     Processes,
     Running,
     free_port,
+    kourou_for_java,
     version_of,
     wait_for_port,
 )
@@ -55,6 +57,9 @@ JVM = (
 PATIENCE = {"waitTimeMillsInSendQueue": "10000", "osPageCacheBusyTimeOutMills": "10000"}
 """Rather wait than refuse: a refused send would end the measurement."""
 
+FEATURES = {"enablePropertyFilter": "true"}
+"""Filters in SQL92 are off by default; nothing but such a subscription notices."""
+
 LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender">
 <encoder><pattern>%d %p %c - %m%n</pattern></encoder></appender>
 <root level="ERROR"><appender-ref ref="out"/></root></configuration>
@@ -67,7 +72,7 @@ class RocketMq:
     name = Name.ROCKETMQ
 
     def __init__(self, sources: Path, cache: Path) -> None:
-        self._source = sources / "RocketmqDriver.java"
+        self._sources = sources
         self._jars: list[Jar] = read_list((sources / "rocketmq.jars").read_text(encoding="utf-8"))
         self._cache = cache
 
@@ -98,6 +103,7 @@ class RocketMq:
             "client heap": " ".join(CLIENT_HEAP),
             "collector": "G1",
             "transientStorePoolEnable": "false (its default)",
+            **FEATURES,
             **PATIENCE,
             "client": "rocketmq-client, defaults",
             "logs": "errors only",
@@ -122,71 +128,110 @@ class RocketMq:
     @contextmanager
     def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
         """A name server, and then a broker."""
-        home = folder / "home"
-        (home / "conf").mkdir(parents=True)
-        for service in ("broker", "namesrv"):
-            (home / "conf" / f"logback_{service}.xml").write_text(LOGBACK, encoding="utf-8")
+        settings = {"flushDiskType": FLUSH_TYPES[flush], **FEATURES, **PATIENCE}
+        with started(self.class_path, folder, port, settings) as servers:
+            yield Processes(list(servers))
+
+    def _compiled(self, jars: Path) -> Path:
+        """Where the classes of the driver are."""
+        return compiled(list(self._sources.glob("*.java")), jars, self._cache)
+
+
+class JavaAtKourou(RocketMq):
+    """RocketMQ's Java client, our driver in Java, and Kourou's servers."""
+
+    name = Name.KOUROU
+
+    @contextmanager
+    def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
+        """Our name server and broker, at the carrier that RocketMQ's clients know."""
+        with kourou_for_java(folder, port, flush) as running:
+            yield running
+
+
+@contextmanager
+def started(
+    class_path: str,
+    folder: Path,
+    namesrv_port: int,
+    broker: Mapping[str, str],
+    *,
+    namesrv_address: str = "",
+) -> Iterator[list[Child]]:
+    """RocketMQ's name server and then a broker, which listen already; `broker` adds settings.
+
+    With `namesrv_address` the broker alone, registering there.
+    """
+    home = folder / "home"
+    (home / "conf").mkdir(parents=True)
+    for service in ("broker", "namesrv"):
+        (home / "conf" / f"logback_{service}.xml").write_text(LOGBACK, encoding="utf-8")
+    with Children(folder) as children:
+
+        def start(name: str, heap: tuple[str, ...], kind: str, keys: Mapping[str, str]) -> Child:
+            path = folder / f"{name}.conf"
+            path.write_text(
+                "".join(f"{key}={value}\n" for key, value in keys.items()), encoding="utf-8"
+            )
+            java = ["java", *heap, *JVM, f"-Duser.home={home}", "-cp", class_path]
+            return children.start(
+                name,
+                [*java, kind, "-c", str(path)],
+                environment={"ROCKETMQ_HOME": str(home)},
+                says_ready=False,
+            )
+
+        servers: list[Child] = []
+        if not namesrv_address:
+            namesrv = {
+                "listenPort": str(namesrv_port),
+                "kvConfigPath": str(folder / "kvConfig.json"),
+                "configStorePath": str(folder / "namesrv.properties"),
+            }
+            kind = "org.apache.rocketmq.namesrv.NamesrvStartup"
+            servers.append(start("namesrv", NAMESRV_HEAP, kind, namesrv))
+            wait_for_port(servers[-1], namesrv_port)
         listen_port = free_port(FAST_PORT_SHIFT)
-        namesrv = {
-            "listenPort": str(port),
-            "kvConfigPath": str(folder / "kvConfig.json"),
-            "configStorePath": str(folder / "namesrv.properties"),
-        }
-        broker = {
+        settings = {
             "listenPort": str(listen_port),
             "haListenPort": str(free_port()),
-            "namesrvAddr": self.address(port),
+            "namesrvAddr": namesrv_address or f"{HOST}:{namesrv_port}",
             "brokerIP1": HOST,
             "brokerName": "broker-a",
             "brokerId": "0",
-            "flushDiskType": FLUSH_TYPES[flush],
             "storePathRootDir": str(folder / "store"),
             "storePathCommitLog": str(folder / "store" / "commitlog"),
             "autoCreateTopicEnable": "true",
-            **PATIENCE,
+            **broker,
         }
-        with Children(folder) as children:
+        kind = "org.apache.rocketmq.broker.BrokerStartup"
+        servers.append(start("broker", BROKER_HEAP, kind, settings))
+        wait_for_port(servers[-1], int(settings["listenPort"]))
+        yield servers
 
-            def start(name: str, heap: tuple[str, ...], kind: str, keys: dict[str, str]) -> Child:
-                path = folder / f"{name}.conf"
-                path.write_text(
-                    "".join(f"{key}={value}\n" for key, value in keys.items()), encoding="utf-8"
-                )
-                java = ["java", *heap, *JVM, f"-Duser.home={home}", "-cp", self.class_path]
-                return children.start(
-                    name,
-                    [*java, kind, "-c", str(path)],
-                    environment={"ROCKETMQ_HOME": str(home)},
-                    says_ready=False,
-                )
 
-            first = start(
-                "namesrv", NAMESRV_HEAP, "org.apache.rocketmq.namesrv.NamesrvStartup", namesrv
-            )
-            wait_for_port(first, port)
-            second = start(
-                "broker", BROKER_HEAP, "org.apache.rocketmq.broker.BrokerStartup", broker
-            )
-            wait_for_port(second, listen_port)
-            yield Processes([first, second])
+def compiled(sources: Sequence[Path], jars: Path, cache: Path) -> Path:
+    """The folder of the classes of these sources, compiled now if need be.
 
-    def _compiled(self, jars: Path) -> Path:
-        """Where the driver's classes are."""
-        mark = hashlib.sha256(self._source.read_bytes()).hexdigest()[:12]
-        place = self._cache / f"classes-{mark}"
-        if not place.is_dir():
-            scratch = self._cache / f"classes-{mark}.new"
-            shutil.rmtree(scratch, ignore_errors=True)
-            done = subprocess.run(
-                [
-                    *("javac", "-nowarn", "-proc:none", "-encoding", "UTF-8"),
-                    *("-cp", f"{jars}/*", "-d", str(scratch), str(self._source)),
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                raise Unavailable(f"the Java driver does not compile: {done.stderr}")
-            scratch.rename(place)
-        return place
+    Raises Unavailable, with what the compiler says, if they do not compile.
+    """
+    digest = hashlib.sha256()
+    for source in sorted(sources):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    place = cache / f"classes-{digest.hexdigest()[:12]}"
+    if not place.is_dir():
+        scratch = place.with_suffix(".new")
+        shutil.rmtree(scratch, ignore_errors=True)
+        done = subprocess.run(
+            [
+                *("javac", "-nowarn", "-proc:none", "-encoding", "UTF-8"),
+                *("-cp", f"{jars}/*", "-d", str(scratch), *map(str, sorted(sources))),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise Unavailable(f"our Java sources do not compile: {done.stderr}")
+        scratch.rename(place)
+    return place

@@ -15,6 +15,7 @@ from enum import StrEnum
 from kourou.errors import ConfigError
 
 BACKLOG = 1_000_000
+DELAYED = 100_000
 HUGE_BACKLOG = 50_000_000
 HUGE_LOG_BYTES = 10 * 1024**3
 RECORD_OVERHEAD_BYTES = 200
@@ -32,6 +33,7 @@ class Name(StrEnum):
 
 
 PEERS = (Name.ROCKETMQ, Name.NATS, Name.REDIS)
+JAVA = "java"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class Work:
 
     `kind` is a driver's work, `idle` (start and memory) or `restart`. `in_flight` sends are under
     way at any time, each with `batch` messages. `backlog` counts messages that are stored before
-    the watch starts. `messages` of a `restart` are bytes of log.
+    the watch starts. `messages` of a `restart` are bytes of log. `client` is the system's own, or
+    `java`, which is RocketMQ's, at whatever server. `delay_level` is RocketMQ's, and `pace` the
+    most messages to send in a second, 0 for as many as can be.
     """
 
     kind: str
@@ -52,6 +56,9 @@ class Work:
     topics: int = 1
     messages: int = 0
     backlog: int = 0
+    client: str = ""
+    delay_level: int = 0
+    pace: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,21 @@ _MANY_QUEUES = Work("send", in_flight=64, topics=10, queues=1_000)
 _RESTART = Work("restart", messages=HUGE_LOG_BYTES)
 _BEHIND_BACKLOG = Work("send", in_flight=64, backlog=HUGE_BACKLOG)
 _ONE_BY_ONE = "nats-py publishes one message a request"
+_DELAYED = Work("delayed", in_flight=64, messages=DELAYED, delay_level=3)
+_DELAYED_PACED = replace(_DELAYED, pace=10_000)
+_TX_64 = Work("transactions", in_flight=64)
+_TX_1 = Work("transactions")
+
+
+def _both(work: Work) -> dict[Name, Work]:
+    """What only RocketMQ has as well."""
+    return {Name.KOUROU: work, Name.ROCKETMQ: work}
+
+
+def _java(work: Work) -> dict[Name, Work]:
+    """RocketMQ's client at our servers, and at its own."""
+    return {Name.KOUROU: replace(work, client=JAVA), Name.ROCKETMQ: work}
+
 
 ROWS: tuple[Row, ...] = (
     Row(
@@ -182,6 +204,126 @@ ROWS: tuple[Row, ...] = (
         "msg/s",
         _times(2),
         _all(_SYNC_64),
+    ),
+    Row(
+        "oneway",
+        "send one way, one in 1,000 answered",
+        "rate",
+        "msg/s",
+        _times(1),
+        _both(Work("oneway", in_flight=4)),
+    ),
+    Row(
+        "ordered",
+        "consume a backlog in order, a call a message",
+        "rate",
+        "msg/s",
+        _times(1),
+        _both(Work("ordered", messages=BACKLOG)),
+    ),
+    Row(
+        "broadcast",
+        "two members, each given the whole backlog",
+        "rate",
+        "msg/s",
+        _times(1),
+        _both(Work("broadcast", messages=BACKLOG)),
+    ),
+    Row(
+        "filtered",
+        "a backlog through an SQL filter that passes 1 %",
+        "rate",
+        "msg/s",
+        _times(1),
+        _both(Work("filtered", messages=BACKLOG)),
+    ),
+    Row(
+        "delay-rate",
+        "100,000 delayed, sent at once: delivery",
+        "rate",
+        "msg/s",
+        _times(1),
+        _both(_DELAYED),
+    ),
+    Row(
+        "delay-p50",
+        "100,000 delayed, 10,000 a second: lateness, p50",
+        "p50_ms",
+        "ms",
+        _times(1, at_least=False),
+        _both(_DELAYED_PACED),
+    ),
+    Row(
+        "delay-p99",
+        "100,000 delayed, 10,000 a second: lateness, p99",
+        "p99_ms",
+        "ms",
+        _times(1, at_least=False),
+        _both(_DELAYED_PACED),
+    ),
+    Row(
+        "tx-64",
+        "transactions (half and commit), 64 in flight",
+        "rate",
+        "msg/s",
+        _times(1),
+        _both(_TX_64),
+    ),
+    Row(
+        "tx-1",
+        "transactions (half and commit), 1 in flight",
+        "rate",
+        "msg/s",
+        _times(1),
+        _both(_TX_1),
+    ),
+    Row(
+        "java-send-64",
+        "RocketMQ's Java client: send, 64 threads",
+        "rate",
+        "msg/s",
+        _times(0.7),
+        _java(_SEND_64),
+    ),
+    Row(
+        "java-send-1",
+        "RocketMQ's Java client: send, 1 thread",
+        "rate",
+        "msg/s",
+        _times(0.7),
+        _java(_SEND_1),
+    ),
+    Row(
+        "java-async-64",
+        "RocketMQ's Java client: send with callbacks, 64 in flight",
+        "rate",
+        "msg/s",
+        _times(0.7),
+        _java(Work("send-async", in_flight=64)),
+    ),
+    Row(
+        "java-batch-32",
+        "RocketMQ's Java client: batches of 32, 8 threads",
+        "rate",
+        "msg/s",
+        _times(0.7),
+        _java(_BATCH_32),
+    ),
+    Row(
+        "java-oneway",
+        "RocketMQ's Java client: one way, one in 1,000 answered",
+        "rate",
+        "msg/s",
+        _times(0.7),
+        _java(Work("oneway", in_flight=4)),
+    ),
+    Row(
+        "java-consume",
+        "RocketMQ's Java client: consume a backlog, a call a message",
+        "rate",
+        "msg/s",
+        _times(0.7),
+        _java(_DRAIN),
     ),
     Row(
         "queues",

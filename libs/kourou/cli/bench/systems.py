@@ -197,6 +197,17 @@ class Kourou:
             yield RunningKourou(cluster)
 
 
+@contextmanager
+def kourou_for_java(folder: Path, port: int, flush: str) -> Iterator[Running]:
+    """The same, with the name server at this port for RocketMQ's clients."""
+    settings = ClusterSettings(
+        broker={"flushDiskType": FLUSH_TYPES[flush]},
+        namesrv={"listenPort": str(port), "zmqPort": "0", "adminPort": "0"},
+    )
+    with LocalCluster(folder, settings) as cluster:
+        yield RunningKourou(cluster)
+
+
 @dataclass(frozen=True, slots=True)
 class RunningKourou:
     """A local cluster, as the comparison sees it."""

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from kourou.cli.admin import actions
+from kourou.cli.admin import actions, dead_letter_actions, group_actions
 from kourou.client.admin_messages import MessageNotFound
 from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
 from kourou.model.group import GroupConfig
+from kourou.model.route import BrokerData
+from kourou.protocol.bodies import ClusterInfo
 
 HINT = "if it is a unique key, as `kourou send` prints it, give its topic: -t TOPIC"
 
@@ -42,7 +44,9 @@ class Groups:
     def list(self) -> Any:
         return [GroupConfig("till")]
 
-    def delete(self, group: str, *, remove_offsets: bool) -> None:
+    def delete(
+        self, group: str, *, remove_offsets: bool, broker: str | None, cluster: str | None
+    ) -> None:
         self.deleted.append((group, remove_offsets))
 
 
@@ -97,3 +101,38 @@ def test_an_id_that_is_not_found_may_be_of_the_other_kind(error: KourouError) ->
     with pytest.raises(type(error)) as told:
         actions.message_by_id(client, None, "C0A80001")
     assert (told.value.message, told.value.hint) == (error.message, HINT)
+
+
+CLUSTER = ClusterInfo(
+    brokers={"broker-a": BrokerData("DefaultCluster", "broker-a", {0: "127.0.0.1:20911"})},
+    clusters={"DefaultCluster": ("broker-a",)},
+)
+
+
+@pytest.mark.parametrize("text", ["broker-a", "127.0.0.1:20911", "127.0.0.1:10911"])
+def test_a_broker_is_named_by_its_name_or_either_address(text: str) -> None:
+    client = client_with(cluster=SimpleNamespace(info=lambda: CLUSTER))
+    assert actions.broker_name(client, text) == "broker-a"
+
+
+@pytest.mark.parametrize("text", ["broker-b", "127.0.0.1:10912", "127.0.0.1:70000", ":", ""])
+def test_a_broker_that_nobody_knows_is_refused_with_those_that_are(text: str) -> None:
+    client = client_with(cluster=SimpleNamespace(info=lambda: CLUSTER))
+    with pytest.raises(BadRequest, match=r"known: broker-a"):
+        actions.broker_name(client, text)
+
+
+def test_nothing_to_send_again_is_said() -> None:
+    def resend(_group: str, letters: list[object]) -> dict[str, object]:
+        assert not letters
+        return {}
+
+    dead_letters = SimpleNamespace(of=lambda _group, count_max: [], resend=resend)
+    report = dead_letter_actions.resent(client_with(dead_letters=dead_letters), "till", (), 10)
+    assert (report.remarks, report.failed) == (["the group till has no dead letters"], False)
+
+
+def test_no_producers_are_said_to_be_none() -> None:
+    members = SimpleNamespace(all_producers=lambda _broker: {})
+    report = group_actions.all_producers(client_with(members=members), None)
+    assert (report.rows, report.remarks) == ([], ["no producer is connected"])

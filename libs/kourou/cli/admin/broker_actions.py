@@ -1,0 +1,126 @@
+"""What the commands about brokers, clusters and name servers do: a question or a few, one report.
+
+Lives here: functions from an open client to a report. May not live here: arguments
+(kourou.cli.admin.broker_commands).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kourou.cli.admin.actions import chosen_brokers
+from kourou.cli.admin.report import Report
+from kourou.errors import BadRequest, Rejected
+from kourou.sync import Client
+
+
+def cluster_statistics(client: Client) -> Report:
+    """What passed through every broker today, and how full its disk is."""
+    rows = []
+    info = client.admin.cluster.info()
+    for cluster, names in sorted(info.clusters.items()):
+        for name in sorted(set(names) & set(info.brokers)):
+            found = client.admin.brokers.runtime(name)
+            rows.append(
+                (
+                    cluster,
+                    name,
+                    found.get("brokerVersionDesc"),
+                    _number(found, "msgPutTotalTodayNow"),
+                    _number(found, "msgGetTotalTodayNow"),
+                    found.get("commitLogDiskRatio"),
+                    found.get("runtime"),
+                )
+            )
+    return Report(("cluster", "broker", "version", "in", "out", "disk", "running"), rows)
+
+
+def _number(found: Mapping[str, str], name: str) -> int | None:
+    text = found.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def broker_status(client: Client, broker: str | None, cluster: str | None) -> Report:
+    """Figures of brokers."""
+    names = _wanted(client, broker, cluster)
+    return _tables({name: client.admin.brokers.runtime(name) for name in names}, "broker")
+
+
+def broker_config(client: Client, broker: str | None, cluster: str | None) -> Report:
+    """Settings of brokers."""
+    names = _wanted(client, broker, cluster)
+    return _tables({name: client.admin.brokers.config(name) for name in names}, "broker")
+
+
+def update_broker_config(
+    client: Client, broker: str | None, cluster: str | None, key: str, value: str
+) -> Report:
+    """Change a setting while brokers run, and show what it is now."""
+    now: dict[str, dict[str, str]] = {}
+    for name in _wanted(client, broker, cluster):
+        client.admin.brokers.update_config(name, {key: value})
+        now[name] = {key: client.admin.brokers.config(name).get(key, "")}
+    return _tables(now, "broker")
+
+
+def clean_topics(client: Client, broker: str | None, cluster: str | None) -> Report:
+    """Let brokers delete queues that no topic names."""
+    names = chosen_brokers(client, broker, cluster)
+    for name in names:
+        client.admin.brokers.clean_unused_topics(name)
+    return Report(remarks=[f"{name} deletes queues without a topic now" for name in names])
+
+
+def _wanted(client: Client, broker: str | None, cluster: str | None) -> list[str]:
+    if broker is None and cluster is None:
+        raise BadRequest("which brokers?", hint="-b BROKER, or -c CLUSTER")
+    return chosen_brokers(client, broker, cluster)
+
+
+def _tables(found: Mapping[str, Mapping[str, str]], whose: str) -> Report:
+    """One table a name: the name stands in a column of its own where there are several."""
+    if len(found) == 1:
+        ((_, only),) = found.items()
+        return Report(("key", "value"), sorted(only.items()))
+    rows = [
+        (name, key, value)
+        for name, table in sorted(found.items())
+        for key, value in sorted(table.items())
+    ]
+    return Report((whose, "key", "value"), rows)
+
+
+# -- name servers ---------------------------------------------------------------------------------
+
+
+def namesrv_config(client: Client) -> Report:
+    """Settings of the name servers."""
+    return _tables(client.admin.name_servers.settings(), "name server")
+
+
+def update_namesrv_config(client: Client, key: str, value: str) -> Report:
+    """Change a setting of the name servers."""
+    client.admin.name_servers.update_settings({key: value})
+    return Report(remarks=[f"{key} is {value}"])
+
+
+def put_key_value(client: Client, namespace: str, key: str, value: str) -> Report:
+    """Give a key a value."""
+    client.admin.name_servers.put(namespace, key, value)
+    return Report(("namespace", "key", "value"), [(namespace, key, value)])
+
+
+def delete_key_value(client: Client, namespace: str, key: str) -> Report:
+    """Take a key away."""
+    client.admin.name_servers.delete(namespace, key)
+    return Report(remarks=[f"{namespace} has no {key} now"])
+
+
+def key_values(client: Client, namespace: str, key: str | None) -> Report:
+    """The keys of a namespace."""
+    found: dict[str, str] = client.admin.name_servers.list(namespace)
+    if key is not None:
+        if key not in found:
+            raise Rejected(f"the namespace {namespace} has no key {key}")
+        found = {key: found[key]}
+    return Report(("key", "value"), sorted(found.items()))

@@ -1,0 +1,86 @@
+"""What the commands about dead letters do.
+
+Lives here: which of them are meant, and what is told. May not live here: reading and sending them
+(kourou.client.admin_dead_letters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kourou.cli.admin.moments import as_text
+from kourou.cli.admin.report import Report
+from kourou.client.admin_dead_letters import DeadLetter
+from kourou.client.admin_messages import MessageNotFound
+from kourou.sync import Client
+
+COLUMNS = ("broker", "offset", "message_id", "topic", "attempts", "died", "reason")
+
+
+def listed(client: Client, group: str, count_max: int) -> Report:
+    """The dead letters of a group."""
+    found = client.admin.dead_letters.of(group, count_max=count_max)
+    rows = [
+        (
+            letter.message.queue.broker_name,
+            letter.message.offset,
+            letter.message.message_id,
+            letter.topic,
+            letter.attempts,
+            as_text(letter.message.store_timestamp),
+            letter.reason,
+        )
+        for letter in found
+    ]
+    remarks = []
+    if len(found) >= count_max:
+        remarks.append(f"cut at {count_max}, the oldest; there may be more (--max)")
+    elif not found:
+        remarks.append(f"the group {group} has no dead letters")
+    return Report(COLUMNS, rows, remarks)
+
+
+def resent(client: Client, group: str, ids: Sequence[str], count_max: int) -> Report:
+    """Send those again, and deal with all if none failed and all were meant."""
+    letters = client.admin.dead_letters.of(group, count_max=count_max)
+    chosen = [_named(letters, group, one) for one in ids] if ids else list(letters)
+    outcomes = client.admin.dead_letters.resend(group, chosen)
+    rows = [
+        (one, error is None, None if error is None else str(error))
+        for one, error in outcomes.items()
+    ]
+    failed = any(error is not None for error in outcomes.values())
+    remarks = []
+    if not ids and not failed and chosen:
+        client.admin.dead_letters.deal_with(group, chosen)
+    elif not chosen:
+        remarks.append(f"the group {group} has no dead letters")
+    else:
+        remarks.append("they are listed on; discardDeadLetters -i takes them and all before off")
+    return Report(("message_id", "sent", "error"), rows, remarks, failed=failed)
+
+
+def discarded(client: Client, group: str, until: str | None, count_max: int) -> Report:
+    """Let go all up to one, or all that are listed."""
+    letters = list(client.admin.dead_letters.of(group, count_max=count_max))
+    if until is not None:
+        last = _named(letters, group, until).message
+        letters = [
+            one
+            for one in letters
+            if one.message.queue == last.queue and one.message.offset <= last.offset
+        ]
+    client.admin.dead_letters.deal_with(group, letters)
+    rows = [(one.message.message_id, one.topic, one.reason) for one in letters]
+    return Report(("message_id", "topic", "reason"), rows, [f"{len(rows)} are listed no more"])
+
+
+def _named(letters: Sequence[DeadLetter], group: str, message_id: str) -> DeadLetter:
+    for letter in letters:
+        message = letter.message
+        if message_id in (message.message_id, message.offset_message_id):
+            return letter
+    raise MessageNotFound(
+        f"the group {group} has no dead letter {message_id} among those listed",
+        hint="--max looks at more of them",
+    )

@@ -1,0 +1,364 @@
+"""`kourou admin`: the commands about groups, their members and their progress.
+
+Lives here: names and letters. May not live here: what a command does (kourou.cli.admin.actions,
+group_actions), which is imported when one is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kourou.cli.admin.options import (
+    Broker,
+    Group,
+    Json,
+    NameServer,
+    OneBroker,
+    OneCluster,
+    OneTopic,
+    Switch,
+    Topic,
+    command,
+    moment,
+    report,
+)
+
+if TYPE_CHECKING:
+    from kourou.cli.admin.report import Report
+    from kourou.sync import Client
+
+Force = Annotated[Switch, typer.Option("-f", "--force", help="Forward as well as back.")]
+OneClient = Annotated[
+    str | None, typer.Option("-i", "--clientId", help="Only this member, by its client id.")
+]
+
+
+@command("updateSubGroup", "Create or change a consumer group.")
+def update_group(
+    group: Group,
+    namesrv: NameServer = None,
+    enable: Annotated[
+        Switch | None, typer.Option("-s", "--consumeEnable", help="It may consume.")
+    ] = None,
+    from_min: Annotated[
+        Switch | None, typer.Option("-m", "--consumeFromMinEnable", help="As RocketMQ has it.")
+    ] = None,
+    broadcast: Annotated[
+        Switch | None, typer.Option("-d", "--consumeBroadcastEnable", help="It may broadcast.")
+    ] = None,
+    retry_queues: Annotated[
+        int | None, typer.Option("-q", "--retryQueueNums", min=1, help="Queues of its retry topic.")
+    ] = None,
+    retry_max: Annotated[
+        int | None, typer.Option("-r", "--retryMaxTimes", min=0, help="Attempts after the first.")
+    ] = None,
+    broker_id: Annotated[
+        int | None, typer.Option("-i", "--brokerId", min=0, help="The broker id it reads from.")
+    ] = None,
+    slow_id: Annotated[
+        int | None,
+        typer.Option("-w", "--whichBrokerWhenConsumeSlowly", min=0, help="The one when it lags."),
+    ] = None,
+    notify: Annotated[
+        Switch | None,
+        typer.Option("-a", "--notifyConsumerIdsChanged", help="Members are told of changes."),
+    ] = None,
+    broker: OneBroker = None,
+    cluster: OneCluster = None,
+    json: Json = False,
+) -> int:
+    """Create a consumer group, or change it; what is not named keeps its usual value."""
+    from kourou.cli.admin import group_actions
+
+    wanted = {
+        "consume_enable": None if enable is None else enable.on,
+        "consume_from_min_enable": None if from_min is None else from_min.on,
+        "consume_broadcast_enable": None if broadcast is None else broadcast.on,
+        "retry_queue_nums": retry_queues,
+        "retry_max_times": retry_max,
+        "broker_id": broker_id,
+        "which_broker_when_consume_slowly": slow_id,
+        "notify_consumer_ids_changed_enable": None if notify is None else notify.on,
+    }
+    return report(
+        namesrv,
+        lambda client: group_actions.update_group(
+            client,
+            group,
+            {name: value for name, value in wanted.items() if value is not None},
+            broker=broker,
+            cluster=cluster,
+        ),
+        as_json=json,
+    )
+
+
+@command("deleteSubGroup")
+def delete_group(
+    group: Group,
+    namesrv: NameServer = None,
+    offsets: Annotated[
+        Switch, typer.Option("-r", "--removeOffset", help="Its progress, too.")
+    ] = Switch.FALSE,
+    broker: OneBroker = None,
+    cluster: OneCluster = None,
+    json: Json = False,
+) -> int:
+    """Delete a consumer group."""
+    from kourou.cli.admin import actions
+
+    return report(
+        namesrv,
+        lambda client: actions.delete_group(
+            client, group, remove_offsets=offsets.on, broker=broker, cluster=cluster
+        ),
+        as_json=json,
+    )
+
+
+@command("subGroupList")
+def group_list(namesrv: NameServer = None, json: Json = False) -> int:
+    """All consumer groups."""
+    from kourou.cli.admin import actions
+
+    return report(namesrv, actions.group_list, as_json=json)
+
+
+@command("getConsumerConfig")
+def group_config(group: Group, namesrv: NameServer = None, json: Json = False) -> int:
+    """How a consumer group is set at each broker."""
+    from kourou.cli.admin import group_actions
+
+    return report(namesrv, lambda client: group_actions.group_config(client, group), as_json=json)
+
+
+@command("consumerProgress", "How far a group, or every group, has come.")
+def consumer_progress(
+    namesrv: NameServer = None,
+    group: Annotated[
+        str | None,
+        typer.Option("-g", "--group", "--groupName", "--consumerGroup", help="Only this group."),
+    ] = None,
+    topic: OneTopic = None,
+    owners: Annotated[
+        Switch, typer.Option("-s", "--showClientIP", help="And which member has the queue.")
+    ] = Switch.FALSE,
+    json: Json = False,
+) -> int:
+    """How far a group is in every queue, and what lies before it."""
+    from kourou.cli.admin import actions, group_actions
+
+    def ask(client: Client) -> Report:
+        if group is None:
+            return group_actions.all_progress(client)
+        if owners.on:
+            return group_actions.progress_with_owners(client, group, topic)
+        return actions.consumer_progress(client, group, topic)
+
+    return report(namesrv, ask, as_json=json)
+
+
+@command("consumerConnection", "Which consumers of a group are connected.")
+def consumer_connection(
+    group: Group, namesrv: NameServer = None, broker: OneBroker = None, json: Json = False
+) -> int:
+    """Which consumers of a group are connected, and what they subscribe."""
+    from kourou.cli.admin import group_actions
+
+    return report(
+        namesrv, lambda client: group_actions.consumers(client, group, broker), as_json=json
+    )
+
+
+@command("producerConnection", "Which producers of a group are connected.")
+def producer_connection(
+    group: Annotated[
+        str, typer.Option("-g", "--group", "--producerGroup", help="The producer group.")
+    ],
+    namesrv: NameServer = None,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", help="Only at brokers that have this topic.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Which producers of a group are connected."""
+    from kourou.cli.admin import actions
+
+    return report(
+        namesrv, lambda client: actions.connections(client, group, producers=True), as_json=json
+    )
+
+
+@command("producer", "All producers that are connected to a broker.")
+def producers(namesrv: NameServer = None, broker: OneBroker = None, json: Json = False) -> int:
+    """Every connected producer, its group, and when it was heard last."""
+    from kourou.cli.admin import group_actions
+
+    return report(namesrv, lambda client: group_actions.all_producers(client, broker), as_json=json)
+
+
+@command("consumerStatus", "What the members of a group are doing.")
+def consumer_status(
+    group: Group,
+    namesrv: NameServer = None,
+    client_id: OneClient = None,
+    broker: OneBroker = None,
+    stacks: Annotated[
+        bool, typer.Option("-s", "--jstack", help="And the stacks of its threads.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Rates, queues and places of every member, as it says itself; or everything of one."""
+    from kourou.cli.admin import group_actions
+
+    return report(
+        namesrv,
+        lambda client: group_actions.consumer_status(client, group, client_id, stacks=stacks),
+        as_json=json,
+    )
+
+
+@command("brokerConsumeStats", "The progress of all groups at a broker.")
+def broker_consume_stats(
+    broker: Broker,
+    namesrv: NameServer = None,
+    level: Annotated[
+        int, typer.Option("-l", "--level", min=0, help="Only queues with at least this lag.")
+    ] = 0,
+    order: Annotated[
+        Switch, typer.Option("-o", "--order", help="Only ordered topics.")
+    ] = Switch.FALSE,
+    timeout: Annotated[
+        int | None, typer.Option("-t", "--timeoutMillis", help="Not needed here.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Where every group stands in every queue of one broker."""
+    from kourou.cli.admin import group_actions
+
+    return report(
+        namesrv,
+        lambda client: group_actions.broker_consume_stats(client, broker, level, ordered=order.on),
+        as_json=json,
+    )
+
+
+# -- moving groups --------------------------------------------------------------------------------
+
+
+@command("resetOffsetByTime")
+def reset_offset(
+    group: Group,
+    topic: Topic,
+    time: Annotated[
+        str,
+        typer.Option("-s", "--timestamp", help="now, ms, ISO, or yyyy-MM-dd#HH:mm:ss:SSS."),
+    ],
+    namesrv: NameServer = None,
+    force: Force = Switch.TRUE,
+    cplus: Annotated[
+        bool, typer.Option("-c", "--cplus", help="For C++ clients, which are known as such.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Move a group to what was stored at a time."""
+    from kourou.cli.admin import actions
+
+    at_ms = moment(time)
+    return report(
+        namesrv,
+        lambda client: actions.reset_offsets(client, group, topic, at_ms, force=force.on),
+        as_json=json,
+    )
+
+
+@command("skipAccumulatedMessage", "Move a group to the end, past what waits.")
+def skip_backlog(
+    group: Group,
+    topic: Topic,
+    namesrv: NameServer = None,
+    force: Force = Switch.TRUE,
+    json: Json = False,
+) -> int:
+    """Move a group to the end: what lies before it is not consumed."""
+    from kourou.cli.admin import actions
+
+    return report(namesrv, lambda client: actions.skip_backlog(client, group, topic), as_json=json)
+
+
+@command("cloneGroupOffset")
+def clone_offset(
+    source: Annotated[str, typer.Option("-s", "--srcGroup", help="The group that is there.")],
+    target: Annotated[
+        str, typer.Option("-d", "--destGroup", help="The group that is to begin there.")
+    ],
+    topic: Topic,
+    namesrv: NameServer = None,
+    offline: Annotated[
+        Switch, typer.Option("-o", "--offline", help="Of no matter here.")
+    ] = Switch.FALSE,
+    json: Json = False,
+) -> int:
+    """Let one group begin where another stands."""
+    from kourou.cli.admin import actions
+
+    return report(
+        namesrv, lambda client: actions.clone_offsets(client, source, target, topic), as_json=json
+    )
+
+
+# -- dead letters ---------------------------------------------------------------------------------
+
+Count = Annotated[int, typer.Option("--max", min=1, max=10_000, help="At most so many.")]
+Ids = Annotated[
+    list[str] | None, typer.Option("-i", "--msgId", help="Only this message; may be repeated.")
+]
+
+
+@command("deadLetters", "What a group could not process, and why.")
+def dead_letters(
+    group: Group, namesrv: NameServer = None, count: Count = 64, json: Json = False
+) -> int:
+    """The dead letters of a group that nobody has dealt with, oldest first."""
+    from kourou.cli.admin import dead_letter_actions
+
+    return report(
+        namesrv, lambda client: dead_letter_actions.listed(client, group, count), as_json=json
+    )
+
+
+@command("resendDeadLetters", "Give dead letters to their group once more.")
+def resend_dead_letters(
+    group: Group, namesrv: NameServer = None, ids: Ids = None, count: Count = 64, json: Json = False
+) -> int:
+    """Send dead letters to their group again; without -i all that `deadLetters` lists."""
+    from kourou.cli.admin import dead_letter_actions
+
+    return report(
+        namesrv,
+        lambda client: dead_letter_actions.resent(client, group, ids or [], count),
+        as_json=json,
+    )
+
+
+@command("discardDeadLetters", "Deal with dead letters by letting them go.")
+def discard_dead_letters(
+    group: Group,
+    namesrv: NameServer = None,
+    until: Annotated[
+        str | None,
+        typer.Option("-i", "--msgId", help="Up to this message; else all that are listed."),
+    ] = None,
+    count: Count = 64,
+    json: Json = False,
+) -> int:
+    """Let dead letters go: they stay in the log until it is deleted, and are listed no more."""
+    from kourou.cli.admin import dead_letter_actions
+
+    return report(
+        namesrv,
+        lambda client: dead_letter_actions.discarded(client, group, until, count),
+        as_json=json,
+    )

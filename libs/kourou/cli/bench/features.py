@@ -1,0 +1,289 @@
+"""The works of Kourou's driver beyond plain sends and a backlog: what RocketMQ has as well.
+
+Lives here: one way, ordered, broadcasting, filtered, delayed, transactional work, with the client
+that applications use. May not live here: plain work (kourou.cli.bench.driver).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+from kourou.cli.bench.driving import (
+    BODIES,
+    Drain,
+    DriverOptions,
+    Outcome,
+    flood,
+    flooded,
+    spread,
+    warm_count,
+)
+from kourou.cli.bench.loading import load, plain, promised, stored, stored_at_last
+from kourou.client.client import Client
+from kourou.client.filters import Sql
+from kourou.client.received import ReceivedMessage
+from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
+from kourou.model.message import Message
+from kourou.model.subscription import ConsumeFromWhere, MessageModel
+
+ONEWAY_RUN = 1_000
+"""Of so many messages sent one way, one is answered, so that nobody runs far ahead of the broker
+(RocketMQ's client hangs up, and loses what waits, when its heartbeat is answered late)."""
+
+PASSES = 100
+"""A filter lets one message in so many through."""
+
+FILTER = Sql(f"region = 'north' AND amount > {PASSES - 2}")
+"""Both comparisons are made of every message."""
+
+WARM_LEVEL = 1
+STAMP_DIGITS = 16
+LOCAL_OFFSETS = "offsets"
+"""In the folder that a driver is started in, which is the measurement's own and is gone with it."""
+
+Consumers = Callable[[AsyncExitStack, str, Drain], Coroutine[Any, Any, None]]
+"""Open, on the stack, consumers that hand the messages of a topic to a drain."""
+
+
+def from_the_first(topic: str, model: MessageModel = MessageModel.CLUSTERING) -> ConsumerSettings:
+    """A new group that begins with the first message of a topic."""
+    return ConsumerSettings(
+        consumer_group=f"{topic}-group",
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        message_model=model,
+    )
+
+
+# -- sending --------------------------------------------------------------------------------------
+async def oneway(options: DriverOptions) -> Outcome:
+    """Few are answered: the watch stops when the broker has stored all of it."""
+    topic = "bench-oneway"
+    bodies = options.bodies()
+    async with Client(options.address) as client:
+        await client.admin.topics.create(topic, queues=options.queues)
+
+        async def send(number: int) -> None:
+            if number % ONEWAY_RUN:
+                await client.send_oneway(topic, bodies[number % BODIES])
+            else:
+                promised(await client.send(topic, bodies[number % BODIES]))
+
+        warm = await flood(send, in_flight=options.in_flight, batch=1, seconds=options.warm_seconds)
+        await stored_at_last(client, topic, warm.messages)
+        began_ns = time.perf_counter_ns()
+        sent = await flood(send, in_flight=options.in_flight, batch=1, seconds=options.seconds)
+        there = await stored_at_last(client, topic, warm.messages + sent.messages)
+        seconds = (time.perf_counter_ns() - began_ns) / 1e9
+    return Outcome(
+        work="oneway",
+        values={"rate": sent.messages / seconds},
+        sent=warm.messages + sent.messages,
+        stored=there,
+    )
+
+
+async def transactions(options: DriverOptions) -> Outcome:
+    """Half messages that are committed at once; what is counted is what consumers could see."""
+    topic = "bench-transactions"
+    bodies = options.bodies()
+    async with Client(options.address) as client:
+        await client.admin.topics.create(topic, queues=options.queues)
+
+        @client.transaction_check(topic)
+        async def committed(_: ReceivedMessage) -> bool:
+            return True
+
+        async def send(number: int) -> None:
+            async with client.transaction(topic, bodies[number % BODIES]):
+                pass
+
+        return await flooded(options, send, lambda: stored(client, topic))
+
+
+# -- backlogs -------------------------------------------------------------------------------------
+async def ordered(options: DriverOptions) -> Outcome:
+    """Each queue's messages must come one after the other, none left out."""
+    async with Client(options.address) as client:
+
+        async def consume(stack: AsyncExitStack, topic: str, drain: Drain) -> None:
+            async def take(message: ReceivedMessage) -> None:
+                queue = message.queue
+                drain.take_next(
+                    (queue.broker_name, queue.queue_id), message.offset, message.raw_body
+                )
+
+            await stack.enter_async_context(
+                client.listen(topic, take, settings=from_the_first(topic), ordered=True)
+            )
+
+        return await _drained(options, client, consume)
+
+
+async def broadcast(options: DriverOptions) -> Outcome:
+    """Two members, each of which is given all of it."""
+    async with Client(options.address) as client:
+
+        async def consume(stack: AsyncExitStack, topic: str, drain: Drain) -> None:
+            async def take(message: ReceivedMessage) -> None:
+                drain.take_one(message.raw_body)
+
+            wanted = from_the_first(topic, MessageModel.BROADCASTING)
+            for _ in range(2):
+                own = ClientSettings(local_offsets_dir=LOCAL_OFFSETS)
+                member = await stack.enter_async_context(Client(options.address, settings=own))
+                await stack.enter_async_context(member.listen(topic, take, settings=wanted))
+
+        return await _drained(options, client, consume, members=2)
+
+
+async def filtered(options: DriverOptions) -> Outcome:
+    """One message in a hundred passes the broker's filter."""
+    async with Client(options.address) as client:
+
+        async def consume(stack: AsyncExitStack, topic: str, drain: Drain) -> None:
+            async def take(message: ReceivedMessage) -> None:
+                drain.take_one(message.raw_body)
+
+            await stack.enter_async_context(
+                client.listen(topic, take, FILTER, settings=from_the_first(topic))
+            )
+
+        return await _drained(options, client, consume, share=PASSES)
+
+
+async def _drained(
+    options: DriverOptions,
+    client: Client,
+    consume: Consumers,
+    *,
+    members: int = 1,
+    share: int = 1,
+) -> Outcome:
+    """Load and drain a backlog, a small one first.
+
+    Each message is given to so many members, or one message in so many is. The rate is that of
+    messages that were handed out, or passed over.
+    """
+    bodies = options.bodies()
+
+    def sized(topic: str) -> Callable[[int], Message]:
+        def make(number: int) -> Message:
+            properties = {"region": "north", "amount": str(number % PASSES)}
+            return Message(topic, bodies[number % BODIES], properties=properties)
+
+        return make
+
+    few = max(PASSES, warm_count(options.messages))
+    for topic, messages in (("bench-warm", few), ("bench-drain", options.messages)):
+        await client.admin.topics.create(topic, queues=options.queues)
+        await load(client, messages, plain(topic, bodies) if share == 1 else sized(topic))
+        drain = Drain(messages * members // share, options.size)
+        async with AsyncExitStack() as stack:
+            await consume(stack, topic, drain)
+            await drain.wait()
+    return Outcome(
+        work=options.work,
+        values={"rate": options.messages * members / drain.seconds},
+        sent=options.messages,
+        stored=await stored(client, topic),
+        handed=drain.handed,
+        due=drain.goal,
+    )
+
+
+# -- delays ---------------------------------------------------------------------------------------
+class Lateness:
+    """When messages came that were to wait, and how many waited when the first one came.
+
+    Bodies begin with the time of their send, in µs.
+
+    State: soft.
+    """
+
+    def __init__(self, messages: int, size: int, delay_ms: int) -> None:
+        self.drain = Drain(messages, size)
+        self.late_ns: list[int] = []
+        self.sent = 0
+        self.waiting = -1
+        self._delay_us = delay_ms * 1_000
+        self._padding = b"x" * max(0, size - STAMP_DIGITS)
+
+    def body(self) -> bytes:
+        """Of a message that is sent now."""
+        return b"%016x" % (time.time_ns() // 1_000) + self._padding
+
+    def take(self, body: bytes) -> None:
+        """A handler got this body."""
+        if self.waiting < 0:
+            self.waiting = self.sent
+        # brokers count in milliseconds, so that the sent one's begin is what they promise
+        sent_us = int(body[:STAMP_DIGITS], 16) // 1_000 * 1_000
+        late_us = time.time_ns() // 1_000 - sent_us - self._delay_us
+        if late_us < 0:
+            self.drain.complaint = f"a message came {-late_us} µs early"
+        self.late_ns.append(late_us * 1_000)
+        self.drain.take_one(body)
+
+
+async def delayed(options: DriverOptions) -> Outcome:
+    """Messages of a delay level, sent at a pace: how late they come, and how many a second."""
+    delays_ms = parse_delay_levels(DELAY_LEVELS)
+    async with Client(options.address) as client:
+        for topic, messages, level in (
+            ("bench-delay-warm", warm_count(options.messages), WARM_LEVEL),
+            ("bench-delay", options.messages, options.delay_level),
+        ):
+            await client.admin.topics.create(topic, queues=options.queues)
+            lateness = Lateness(messages, options.size, delays_ms[level - 1])
+
+            async def take(message: ReceivedMessage, to: Lateness = lateness) -> None:
+                to.take(message.raw_body)
+
+            async with client.listen(topic, take, settings=from_the_first(topic)):
+                await _send_paced(client, topic, level, lateness, options)
+                await lateness.drain.wait()
+        there = await stored(client, topic)
+    drain = lateness.drain
+    values = {
+        "rate": drain.goal / drain.seconds,
+        "waiting": float(lateness.waiting),
+        **spread(lateness.late_ns),
+    }
+    return Outcome(
+        work="delayed", values=values, sent=drain.goal, stored=there, handed=drain.handed
+    )
+
+
+async def _send_paced(
+    client: Client, topic: str, level: int, lateness: Lateness, options: DriverOptions
+) -> None:
+    numbers = iter(range(lateness.drain.goal))
+    began = time.perf_counter()
+
+    async def one_after_the_other() -> None:
+        for number in numbers:
+            if options.pace:
+                left = began + number / options.pace - time.perf_counter()
+                if left > 0:
+                    await asyncio.sleep(left)
+            promised(await client.send(topic, lateness.body(), delay_level=level))
+            lateness.sent += 1
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(options.in_flight):
+            group.create_task(one_after_the_other())
+
+
+FEATURES: dict[str, Callable[[DriverOptions], Coroutine[Any, Any, Outcome]]] = {
+    "oneway": oneway,
+    "transactions": transactions,
+    "ordered": ordered,
+    "broadcast": broadcast,
+    "filtered": filtered,
+    "delayed": delayed,
+}

@@ -1,0 +1,74 @@
+"""`kourou shutdown broker|namesrv`: end the services that this user runs on this machine.
+
+Lives here: which are asked, how long they are waited for, what is printed. May not live here:
+finding processes (kourou.service.process_names), what a service does when it is told to end
+(kourou.service.lifecycle).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from contextlib import ExitStack
+
+from kourou.clock import Clock, SystemClock
+from kourou.errors import BadRequest, TimedOut, Unavailable
+from kourou.service.process_names import Running, find_running
+
+SERVICES = ("broker", "namesrv")
+WAIT_S = 45
+"""A service drains for at most 20 s and stops within 10 s more."""
+
+
+def run_shutdown(
+    service: str,
+    *,
+    pids: Collection[int] = (),
+    wait_s: float = WAIT_S,
+    as_json: bool = False,
+    clock: Clock | None = None,
+) -> int:
+    """Ask them all, then wait for each; with `pids` only these.
+
+    Raises BadRequest for a service or a pid that is none, Unavailable when none runs, TimedOut when
+    one has not ended in time (it goes on ending).
+    """
+    if service not in SERVICES:
+        raise BadRequest(f"{service!r} is no service; there are {' and '.join(SERVICES)}")
+    time = SystemClock() if clock is None else clock
+    with ExitStack() as held:
+        found = [held.enter_context(one) for one in find_running(service)]
+        asked = _chosen(service, found, pids)
+        for one in asked:
+            one.ask_to_end()
+            if not as_json:
+                print(f"{service} (pid {one.pid}) is told to end", flush=True)
+        deadline_ms = time.monotonic_ms() + int(wait_s * 1_000)
+        left = []
+        for one in asked:
+            ended = one.wait_for_end((deadline_ms - time.monotonic_ms()) / 1_000)
+            if not ended:
+                left.append(one.pid)
+            if as_json:
+                print(json.dumps({"service": service, "pid": one.pid, "ended": ended}), flush=True)
+            elif ended:
+                print(f"{service} (pid {one.pid}) has ended", flush=True)
+    if left:
+        raise TimedOut(
+            f"{service} (pid {', '.join(map(str, left))}) was told to end and still runs after "
+            f"{wait_s:g} s",
+            hint="its log says what it waits for; a second SIGTERM ends it at once",
+        )
+    return 0
+
+
+def _chosen(service: str, found: list[Running], pids: Collection[int]) -> list[Running]:
+    strangers = sorted(set(pids) - {one.pid for one in found})
+    if strangers:
+        raise BadRequest(
+            f"pid {', '.join(map(str, strangers))} is no {service} of yours on this machine; "
+            "nobody was told to end",
+        )
+    if not found:
+        raise Unavailable(f"no {service} of yours runs on this machine")
+    return [one for one in found if not pids or one.pid in pids]

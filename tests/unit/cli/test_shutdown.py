@@ -1,0 +1,95 @@
+"""`kourou shutdown`: who is told to end, how long it is waited for, what is said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kourou.cli import shutdown
+from kourou.cli.main import EXIT_BAD_USAGE, EXIT_FAILED, main
+from kourou.cli.shutdown import run_shutdown
+from kourou.errors import BadRequest, TimedOut, Unavailable
+from kourou.testing.clock import ManualClock
+
+
+class Pretender:
+    """Plays a process; `needs_s` is how long it takes to end."""
+
+    def __init__(self, pid: int, clock: ManualClock, needs_s: int = 0) -> None:
+        self.pid = pid
+        self.asked = self.closed = False
+        self._clock = clock
+        self._ends_ms = clock.monotonic_ms() + needs_s * 1_000
+
+    def __enter__(self) -> Pretender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+    def ask_to_end(self) -> None:
+        self.asked = True
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        left_ms = self._ends_ms - self._clock.monotonic_ms()
+        self._clock.advance(max(0, min(left_ms, int(timeout_s * 1_000))))
+        return self._clock.monotonic_ms() >= self._ends_ms
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> dict[str, list[Pretender]]:
+    """What runs, by service."""
+    running = {"broker": [Pretender(7, clock), Pretender(9, clock, 20)], "namesrv": []}
+    monkeypatch.setattr(shutdown, "find_running", lambda service: running[service])
+    return running
+
+
+@pytest.mark.feature("F360")
+def test_all_of_one_kind_are_told_first_and_then_waited_for(there, clock, capsys) -> None:
+    assert run_shutdown("broker", clock=clock) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "broker (pid 7) is told to end",
+        "broker (pid 9) is told to end",
+        "broker (pid 7) has ended",
+        "broker (pid 9) has ended",
+    ]
+    assert all(one.asked and one.closed for one in there["broker"])
+
+
+def test_only_those_that_are_named(there, clock, capsys) -> None:
+    assert run_shutdown("broker", pids=[9], as_json=True, clock=clock) == 0
+    assert [one.asked for one in there["broker"]] == [False, True]
+    assert json.loads(capsys.readouterr().out) == {"service": "broker", "pid": 9, "ended": True}
+
+
+def test_a_stranger_among_them_and_nobody_is_told(there, clock) -> None:
+    with pytest.raises(BadRequest, match="pid 8 is no broker of yours"):
+        run_shutdown("broker", pids=[7, 8], clock=clock)
+    assert not any(one.asked for one in there["broker"])
+    assert all(one.closed for one in there["broker"])
+
+
+def test_one_that_takes_too_long_is_named(there, clock, capsys) -> None:
+    with pytest.raises(TimedOut, match=r"pid 9\) was told to end and still runs after 10 s"):
+        run_shutdown("broker", wait_s=10, clock=clock)
+    assert clock.monotonic_ms() == 1_000 + 10_000
+    assert "broker (pid 7) has ended" in capsys.readouterr().out
+
+
+def test_none_runs(there, clock) -> None:
+    with pytest.raises(Unavailable, match="no namesrv of yours runs"):
+        run_shutdown("namesrv", clock=clock)
+
+
+def test_the_command_line(there, capsys) -> None:
+    assert main(["shutdown", "console"]) == EXIT_BAD_USAGE
+    assert main(["shutdown"]) == EXIT_BAD_USAGE
+    assert main(["shutdown", "namesrv"]) == EXIT_FAILED
+    assert main(["shutdown", "broker", "--pid", "7", "--json"]) == 0
+    assert [one.asked for one in there["broker"]] == [True, False]
