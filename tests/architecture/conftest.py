@@ -60,7 +60,7 @@ def tests() -> list[Source]:
 @pytest.fixture(scope="session")
 def every_python(production: list[Source], tests: list[Source]) -> list[Source]:
     """All Python files of the project."""
-    return [*production, *tests, *_python_files("docs", "benchmarks")]
+    return [*production, *tests, *_python_files("docs", "benchmarks", "examples")]
 
 
 @pytest.fixture(scope="session")

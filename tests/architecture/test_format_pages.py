@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kourou.engine import events
+from kourou.engine.delay_progress import Progress, decode_progress, progress_draft
 from kourou.engine.events import EVENT_TYPES, TopicPut, decode_record_body
 from kourou.engine.placement import Blank, place
 from kourou.protocol.frames import decode_frame, decode_reply, decode_request, encode_request
@@ -228,3 +229,10 @@ def test_every_page_says_what_is_good_and_bad_about_it(root: Path) -> None:
         assert "# Virtues" in text, path.name
         assert re.search(r"# .*[Ff]aults", text), path.name
         assert "xample" in text, path.name
+
+
+def test_the_progress_of_delay_levels(root: Path) -> None:
+    body = Page(root, "delay").block('{"offsets":{').strip().encode()
+    progress = Progress({1: 40, 3: 7}, [(1, 40, 12), (3, 7, 1)])
+    assert decode_progress(body) == progress
+    assert body in progress_draft(progress, 0, bytes(8))

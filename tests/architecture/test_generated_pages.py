@@ -26,8 +26,9 @@ from kourou_namesrv.config import NamesrvSettings
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 sys.path.insert(0, str(DOCS))  # where docs/generate.py finds them, too
 from generators import errors as errors_page  # noqa: E402 - after the path to it
-from generators import reference  # noqa: E402 - after the path to it
+from generators import features, reference  # noqa: E402 - after the path to it
 from generators import settings as settings_page  # noqa: E402 - after the path to it
+from generators.marks import Mark  # noqa: E402 - after the path to it
 
 LINE_LENGTH_MAX = 500
 """Of a row: longer ones scroll sideways where they are rendered."""
@@ -47,6 +48,20 @@ def read(name: str) -> str:
 def test_it_is_current(root: Path, name: str) -> None:
     made = reference.PAGES[name](root)
     assert (root / name).read_text(encoding="utf-8") == made, "run python docs/generate.py"
+
+
+def test_a_proof_is_missed_unless_it_passed_or_could_not_be_run() -> None:
+    marks = [
+        Mark("F001", "a.py::test_it"),
+        Mark("F002", "b.py::test_java"),
+        Mark("F003", "c", True),
+    ]
+    passed = {"F001": ["a.py::test_it"]}
+    assert features.unproved(marks, passed, slow=False) == ["F002 by b.py::test_java"]
+    assert features.unproved(marks, {}, slow=False, not_run=["b.py::test_java"]) == [
+        "F001 by a.py::test_it"
+    ]
+    assert features.unproved(marks, passed, slow=True, not_run=["b.py::test_java"]) == ["F003 by c"]
 
 
 def test_no_page_is_left_over(root: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 HOMES: dict[str, tuple[str, ...]] = {
     "aiohttp": ("kourou.service",),
     "alembic": ("kourou.eventstore",),
+    "lark": ("kourou.filtering",),
     "lz4": ("kourou.protocol",),
     "msgspec": ("kourou", "kourou_namesrv", "kourou_broker"),
     "numpy": ("kourou",),

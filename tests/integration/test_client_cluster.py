@@ -391,3 +391,19 @@ async def test_a_broker_dies_under_load_and_comes_back(tmp_path: Path):
             stats = await mq.admin.topics.stats("T")
             stored = sum(one.max_offset for one in stats.values())
             assert stored == 400, "a repeated send is stored once"
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F254", "F288")
+def test_an_idle_producer_is_known_again_as_soon_as_it_is_connected_again(tmp_path):
+    """Long before its next heartbeat: the broker may have a question about a transaction."""
+    with Cluster(tmp_path) as cluster, cluster.client("shop") as mq:
+        topic = cluster.create_topic("orders")
+        mq.transaction_check(topic)(lambda message: True)
+        known = cluster.each()["broker-a"].membership
+        cluster.clock.advance(1)
+        [before] = known.producers("shop")
+        assert cluster.chaos.cut_connections() > 0
+        cluster.clock.advance(2)
+        [after] = known.producers("shop")
+        assert after.peer != before.peer

@@ -140,8 +140,38 @@ def test_a_template_is_printed_edited_started_and_stopped(tmp_path: Path) -> Non
     try:
         broker.wait_for_ready()
         assert (store / "abort").exists()
-        assert broker.stop() == 0
+        told = shutdown("broker", broker.pid)
+        assert broker.wait_for_exit(0.0) == 0
+        assert told == [
+            f"broker (pid {broker.pid}) {what}" for what in ("is told to end", "has ended")
+        ]
     finally:
         broker.kill()
     assert (store / "commitlog").is_dir()
     assert not (store / "abort").exists()
+
+
+@pytest.mark.feature("F360", "F359")
+def test_each_service_is_shut_down_by_its_name(cluster: LocalCluster) -> None:
+    """Only what is meant ends; the others do not notice."""
+    with Client(cluster.address, group="till", settings=QUICK) as client:
+        client.admin.topics.create(TOPIC, queues=1)
+        client.admin.brokers.wipe_write_perm("broker-a")
+        shutdown("broker", cluster.brokers[0].pid)
+        assert cluster.brokers[0].ended_in_peace
+        assert cluster.brokers[1].running
+        assert client.send(TOPIC, "order").queue.broker_name == "broker-b"
+    shutdown("namesrv", cluster.namesrv.pid)
+    assert cluster.namesrv.ended_in_peace
+    assert cluster.brokers[1].running
+
+
+def shutdown(service: str, pid: int) -> list[str]:
+    """`kourou shutdown`, of one process; what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kourou.cli", "shutdown", service, "--pid", str(pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from kourou import Client, ClientSettings
+from kourou import Client, ClientSettings, ConsumerSettings, Message, ReceivedMessage
+from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.testing.cluster import Cluster
 from kourou.testing.otlp import OtlpReceiver, SeenSpan
 
 PRODUCER = """
@@ -147,3 +150,75 @@ assert "opentelemetry" not in sys.modules
             "UNIQ_KEY",
             "CLUSTER",
         }
+
+
+def test_whatever_is_stored_again_stays_in_its_trace(
+    tmp_path: Path, collector: OtlpReceiver
+) -> None:
+    """Delayed, failed and sent back, half and committed: copies of copies, and one trace each."""
+    seen: queue.Queue[ReceivedMessage] = queue.Queue()
+
+    def handler(message: ReceivedMessage) -> None:
+        seen.put(message)
+        if message.body == b"retried" and message.attempt == 1:
+            raise ValueError("not yet")
+
+    first = ConsumerSettings(
+        consumer_group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    with Cluster(tmp_path) as cluster, cluster.client("g", consumer=first) as mq:
+        cluster.create_topic("orders", queues=1)
+        mq.transaction_check("orders")(lambda half: True)
+        mq.send_many([Message("orders", b"delayed", delay_level=1)])
+        mq.send("orders", b"retried")
+        mine = {"traceparent": "00-" + "1f" * 16 + "-" + "2e" * 8 + "-01"}
+        mq.send("orders", b"mine", delay_level=1, properties=mine)
+        with mq.transaction("orders", b"committed"):
+            pass
+        with mq.listen("orders", handler) as listener:
+            came = [seen.get(timeout=20) for _ in range(2)]
+            while not listener.counts.sent_back:
+                cluster.clock.advance(0)
+            cluster.clock.advance(11)
+            came += [seen.get(timeout=20) for _ in range(3)]
+    assert sorted(bytes(message.body) for message in came) == [
+        b"committed",
+        b"delayed",
+        b"mine",
+        b"retried",
+        b"retried",
+    ]
+    sends = {span.attributes["messaging.message.id"]: span for span in named(collector, "send")}
+    assert len(sends) == 4
+    types = {
+        bytes(m.body): sends[m.message_id].attributes["messaging.rocketmq.message.type"]
+        for m in came
+    }
+    assert types == {
+        b"committed": "transaction",
+        b"delayed": "delay",
+        b"mine": "delay",
+        b"retried": "normal",
+    }
+    for message in came:
+        sent = sends[message.message_id]
+        if message.body == b"mine":
+            assert sent.trace_id == "1f" * 16
+            assert message.properties["traceparent"] == mine["traceparent"]
+            assert "TRACE_CONTEXT" not in message.properties
+        else:
+            context = message.properties["traceparent"]
+            assert context.startswith(f"00-{sent.trace_id}-{sent.span_id}-")
+            assert message.properties["TRACE_CONTEXT"] == context
+        processed = [
+            span
+            for span in named(collector, "process")
+            if span.attributes["messaging.message.id"] == message.message_id
+            and span.attributes.get("kourou.delivery.attempt", 1) == message.attempt
+        ]
+        assert [span.trace_id for span in processed] == [sent.trace_id]
+        assert processed[0].failed is (message.body == b"retried" and message.attempt == 1)
+
+
+def named(collector: OtlpReceiver, operation: str) -> list[SeenSpan]:
+    return [span for span in collector.spans if span.name == f"{operation} orders"]
