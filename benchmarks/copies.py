@@ -2,14 +2,15 @@
 
     .venv/bin/python benchmarks/copies.py [--messages 20000] [--size 1024]
 
-A broker and a client in one process; the parts of every message that goes into a ZeroMQ socket, and
-every append, are looked at: does the buffer lie in a mapped log segment, and does ZeroMQ copy it?
+A broker and a client in one process; the parts of every message that goes into a ZeroMQ socket or
+waits for a TCP one, and every append, are looked at: does the buffer lie in a mapped log segment,
+and does ZeroMQ copy it?
 One JSON line is printed:
 
     send    copies a byte between the client's call and the kernel's page cache
     pull    copies a byte between the page cache and the consumer's frame, for queues whose records
             lie back to back in the log (1 queue) and for such that take turns (4), through
-            mappings and by pread
+            mappings and by pread; pull_tcp the same for RocketMQ's clients
     share_from_bytes    measured: from this size on, handing a part over costs less CPU time than
             copying it; COPY_BELOW_BYTES is what the transport uses
 
@@ -41,6 +42,8 @@ from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import Lane, SendRecords
 from kourou.protocol.record import encode_draft, encode_host
+from kourou.transport.remoting_client import RemotingConnection
+from kourou.transport.remoting_link import RemotingLink
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_socket import COPY_BELOW_BYTES, Buffer
 from kourou_broker.app import BrokerService
@@ -78,6 +81,7 @@ class Watch:
 
     def __enter__(self) -> Counter[str]:
         send, write, reply = zmq.Socket.send, Appends.write, Pulls._reply
+        put = RemotingLink.put
         counts = self.counts
 
         def watched_send(
@@ -107,16 +111,25 @@ class Watch:
             counts["put together"] += 0 if read.run is not None else read.size_bytes
             return reply(pulls, received, request, code, read)
 
-        self._undo = (send, write, reply)
-        zmq.Socket.send, Appends.write, Pulls._reply = (
+        def watched_put(link: RemotingLink, parts: Any) -> None:
+            before = len(link.queue)
+            put(link, parts)
+            for data in list(link.queue)[before:]:
+                if len(data) >= BODY_FROM_BYTES:
+                    counts["sent"] += len(data)
+                    counts["from the mapping"] += len(data) if self._is_mapped(data) else 0
+
+        self._undo = (send, write, reply, put)
+        zmq.Socket.send, Appends.write, Pulls._reply, RemotingLink.put = (
             watched_send,
             watched_write,
             watched_reply,
+            watched_put,
         )
         return counts
 
     def __exit__(self, *_: object) -> None:
-        zmq.Socket.send, Appends.write, Pulls._reply = self._undo
+        zmq.Socket.send, Appends.write, Pulls._reply, RemotingLink.put = self._undo
 
 
 async def measure(root: Path, mode: str, queues: int, messages: int, size: int) -> dict[str, float]:
@@ -136,10 +149,17 @@ async def measure(root: Path, mode: str, queues: int, messages: int, size: int) 
         assert pulled == messages, (pulled, messages)
         out = dict(counts)
         connection.close()
+        counts.clear()
+        remoting = RemotingConnection(listening["tcp"].removeprefix("tcp://"))
+        pulled = await pull_all(remoting, queues)
+        assert pulled == messages, (pulled, messages)
+        tcp = dict(counts)
+        remoting.close()
         await service.drain()
         await service.stop()
     if mode == "mmap":  # the addresses must say the same
-        assert out["sent"] - out["from the mapping"] == out["put together"], out
+        for one in (out, tcp):
+            assert one["sent"] - one["from the mapping"] == one["put together"], one
     return {
         # A client encodes the body into a draft and joins drafts into a frame.
         "send_client": 2 + sent.get("into ZeroMQ", 0) / sent["sent"],
@@ -147,6 +167,7 @@ async def measure(root: Path, mode: str, queues: int, messages: int, size: int) 
         "pull_broker": (mode == "pread")
         + out["put together"] / out["read"]
         + out["into ZeroMQ"] / out["sent"],
+        "pull_tcp": (mode == "pread") + tcp["put together"] / tcp["read"],
     }
 
 
@@ -183,7 +204,7 @@ async def send(connection: ZmqConnection, queues: int, messages: int, size: int)
             await asyncio.sleep(0.02)  # the next segment is being allocated
 
 
-async def pull_all(connection: ZmqConnection, queues: int) -> int:
+async def pull_all(connection: ZmqConnection | RemotingConnection, queues: int) -> int:
     """Every message of every queue, as large pulls as the broker gives."""
     count = 0
     for number in range(queues):

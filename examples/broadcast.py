@@ -10,8 +10,7 @@ import os
 import queue
 from collections import Counter
 
-from kourou import ClientSettings, ConsumerSettings
-from kourou.model.subscription import MessageModel
+from kourou import ClientSettings, ConsumerSettings, MessageModel
 from kourou.sync import Client
 
 ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import threading
 
-from kourou import ConsumerSettings, ReceivedMessage
-from kourou.model.subscription import ConsumeFromWhere
+from kourou import ConsumeFromWhere, ConsumerSettings, ReceivedMessage
 from kourou.sync import Client
 
 ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")

@@ -12,8 +12,7 @@ import os
 import sqlite3
 import uuid
 
-from kourou import ProducerSettings, ReceivedMessage, TransactionState
-from kourou.client.transactions import Ending
+from kourou import Ending, ProducerSettings, ReceivedMessage, TransactionState
 from kourou.sync import Client
 
 ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")

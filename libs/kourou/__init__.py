@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from kourou.client.settings import ProducerSettings as ProducerSettings
     from kourou.client.settings import PullConsumerSettings as PullConsumerSettings
     from kourou.client.settings_sources import load_settings as load_settings
+    from kourou.client.transactions import Ending as Ending
     from kourou.errors import KourouError as KourouError
     from kourou.model.message import Message as Message
     from kourou.model.message import SendResult as SendResult
     from kourou.model.message import SendStatus as SendStatus
     from kourou.model.queue import MessageQueue as MessageQueue
+    from kourou.model.subscription import ConsumeFromWhere as ConsumeFromWhere
+    from kourou.model.subscription import MessageModel as MessageModel
     from kourou.model.transaction import TransactionState as TransactionState
 
 _HOMES = {
@@ -50,11 +53,14 @@ _HOMES = {
     "ProducerSettings": "kourou.client.settings",
     "PullConsumerSettings": "kourou.client.settings",
     "load_settings": "kourou.client.settings_sources",
+    "Ending": "kourou.client.transactions",
     "KourouError": "kourou.errors",
     "Message": "kourou.model.message",
     "SendResult": "kourou.model.message",
     "SendStatus": "kourou.model.message",
     "MessageQueue": "kourou.model.queue",
+    "ConsumeFromWhere": "kourou.model.subscription",
+    "MessageModel": "kourou.model.subscription",
     "TransactionState": "kourou.model.transaction",
 }
 

@@ -43,7 +43,7 @@ class Code(IntEnum):
     REQUEST_CODE_NOT_SUPPORTED = 3  # this server does not answer such requests
     TRANSACTION_FAILED = 4  # [RMQ] a half message was not prepared
     FLUSH_DISK_TIMEOUT = 10  # stored, but not on disk within syncFlushTimeout
-    SLAVE_NOT_AVAILABLE = 11  # [RMQ] stored, but no follower is there to copy it
+    SLAVE_NOT_AVAILABLE = 11  # stored, but no follower is there to copy it
     FLUSH_SLAVE_TIMEOUT = 12  # [RMQ] stored, but no follower copied it in time
     MESSAGE_ILLEGAL = 13  # the message breaks a limit; nothing was stored
     SERVICE_NOT_AVAILABLE = 14  # the server only starts, or its disk is full; nothing was stored
@@ -59,7 +59,7 @@ class Code(IntEnum):
     SUBSCRIPTION_NOT_EXIST = 24  # the group has not subscribed the topic: a heartbeat comes first
     SUBSCRIPTION_NOT_LATEST = 25  # the subscription is newer than the last heartbeat
     SUBSCRIPTION_GROUP_NOT_EXIST = 26  # no such consumer group, and it may not be made by asking
-    FILTER_DATA_NOT_EXIST = 27  # [RMQ] the filter's compiled form is not there yet
+    FILTER_DATA_NOT_EXIST = 27  # the filter is SQL, and no heartbeat has brought it yet
     FILTER_DATA_NOT_LATEST = 28  # [RMQ] the filter's compiled form is older than the subscription
     CONSUMER_NOT_ONLINE = 206  # no member of the group is connected
     CONSUME_MSG_TIMEOUT = 207  # the member that was asked did not answer in time

@@ -18,8 +18,8 @@ import pytest
 
 from kourou.cli.bench.jars import have, read_list
 from kourou.cli.bench.measure import Scale, measure
-from kourou.cli.bench.rocketmq import RocketMq
-from kourou.cli.bench.rows import HUGE_BACKLOG, HUGE_LOG_BYTES, Name, Work
+from kourou.cli.bench.rocketmq import JavaAtKourou, RocketMq
+from kourou.cli.bench.rows import BACKLOG, DELAYED, HUGE_BACKLOG, HUGE_LOG_BYTES, Name, Work
 from kourou.cli.bench.systems import Kourou, Nats, Redis, System
 
 TINY = Scale(
@@ -34,6 +34,23 @@ VALUES = {
     Work("latency"): {"p50_ms", "p99_ms"},
     Work("idle"): {"start_s", "rss_mb"},
 }
+BOTH = {
+    Work("oneway", in_flight=4): {"rate"},
+    Work("ordered", messages=BACKLOG): {"rate"},
+    Work("broadcast", messages=BACKLOG): {"rate"},
+    Work("filtered", messages=BACKLOG): {"rate"},
+    Work("delayed", in_flight=8, messages=DELAYED, delay_level=1, pace=10_000): {
+        *("rate", "waiting", "p50_ms", "p99_ms")
+    },
+    Work("transactions", in_flight=8): {"rate", "p50_ms", "p99_ms"},
+}
+JAVA = {
+    Work("send", in_flight=8): {"rate", "p50_ms", "p99_ms"},
+    Work("send-async", in_flight=8): {"rate"},
+    Work("oneway", in_flight=4): {"rate"},
+    Work("send", in_flight=2, batch=16): {"rate", "p50_ms", "p99_ms"},
+    Work("consume", messages=BACKLOG): {"rate"},
+}
 OWN = {
     Work("send", in_flight=8, topics=3, queues=20): {"rate", "p50_ms", "p99_ms"},
     Work("send", in_flight=8, backlog=HUGE_BACKLOG): {"rate", "p50_ms", "p99_ms"},
@@ -46,6 +63,7 @@ QUICK = {
     Work("consume", messages=1, handler="batch"),
     Work("send", in_flight=8, topics=3, queues=20),
     Work("restart", messages=HUGE_LOG_BYTES),
+    *(work for work in BOTH if work.kind in {"ordered", "broadcast", "filtered", "transactions"}),
 }
 
 
@@ -76,12 +94,12 @@ def system(name: Name, root: Path) -> System:
     return known[name]
 
 
-@pytest.mark.parametrize("work", works(VALUES, OWN))
+@pytest.mark.parametrize("work", works(VALUES, BOTH, OWN))
 def test_kourou_does_every_work_and_its_counts_match(
     work: Work, pytestconfig: pytest.Config
 ) -> None:
     outcome = measure(system(Name.KOUROU, pytestconfig.rootpath), work, TINY)
-    assert set(outcome.values) == (VALUES | OWN)[work]
+    assert set(outcome.values) == (VALUES | BOTH | OWN)[work]
     assert all(value > 0 for value in outcome.values.values())
 
 
@@ -99,6 +117,26 @@ def test_peers_do_the_same_work(name: Name, work: Work, pytestconfig: pytest.Con
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("work", works(BOTH))
+def test_rocketmq_does_what_only_it_has_as_well(work: Work, pytestconfig: pytest.Config) -> None:
+    outcome = measure(system(Name.ROCKETMQ, pytestconfig.rootpath), work, TINY)
+    assert set(outcome.values) == BOTH[work]
+    assert all(value > 0 for value in outcome.values.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", works(JAVA))
+def test_the_java_client_does_the_same_work_at_our_servers(
+    work: Work, pytestconfig: pytest.Config
+) -> None:
+    root = pytestconfig.rootpath
+    system(Name.ROCKETMQ, root)  # or a skip
+    outcome = measure(JavaAtKourou(root / "benchmarks" / "java", root / ".peers"), work, TINY)
+    assert set(outcome.values) == JAVA[work]
+    assert all(value > 0 for value in outcome.values.values())
+
+
+@pytest.mark.slow
 def test_rocketmq_stores_and_hands_out_a_backlog(pytestconfig: pytest.Config) -> None:
     outcome = measure(
         system(Name.ROCKETMQ, pytestconfig.rootpath), Work("consume", messages=1), TINY
@@ -107,12 +145,15 @@ def test_rocketmq_stores_and_hands_out_a_backlog(pytestconfig: pytest.Config) ->
 
 
 def test_the_command_prints_a_line_a_figure() -> None:
-    done = bench("--only", "send-64,queues", "--among", "kourou", "--json")
+    done = bench("--only", "send-64,java-send-1,queues", "--among", "kourou", "--json")
     assert done.returncode == 0, done.stderr
     lines = {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
     assert lines["send-64 kourou"]["value"] > 0
     assert lines["queues kourou/itself"]["value"] > 0
     assert lines["send-64 rocketmq"]["not_measured"] == "rocketmq was not asked for"
+    assert lines["java-send-1 kourou"]["not_measured"] == (
+        "rocketmq, whose client does it, was not asked for"
+    )
     assert lines["send-64 kourou"]["settings"]["size"] == 256
     assert "NOT MEASURED: rocketmq was not asked for" in done.stderr
 

@@ -114,8 +114,8 @@ class Brokers(AdminDesk):
         """Sums and rates of the last minute, hour and day under RocketMQ's names.
 
         `TOPIC_PUT_NUMS` and `TOPIC_PUT_SIZE` of a topic, `GROUP_GET_NUMS` and `GROUP_GET_SIZE` of
-        `topic@group`, `BROKER_PUT_NUMS` and `BROKER_GET_NUMS` of the cluster's name. Raises
-        Rejected for what was never counted.
+        `topic@group`, `SNDBCK_PUT_NUMS` likewise, `BROKER_PUT_NUMS` and `BROKER_GET_NUMS` of the
+        cluster's name. Raises Rejected for what was never counted.
         """
         request = ViewBrokerStatsData(stats_name=item, stats_key=key)
         reply = await self._ask(await self._leader(broker_name), request)

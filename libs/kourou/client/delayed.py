@@ -41,6 +41,8 @@ def delay_property(
 
 def level_of(levels_ms: Sequence[int], delay: timedelta) -> int:
     """The level with this delay, 0 for no time at all. Raises BadRequest that names the nearest."""
+    if not isinstance(delay, timedelta):
+        raise BadRequest(f"delay is {delay!r}", hint="write timedelta(seconds=10), for instance")
     wanted_ms = delay / timedelta(milliseconds=1)
     if not wanted_ms:
         return 0

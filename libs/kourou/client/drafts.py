@@ -185,11 +185,14 @@ def joined_keys(keys: str | Iterable[str]) -> str:
     if isinstance(keys, str):
         parts = keys.split()
         return parts[0] if len(parts) == 1 else " ".join(parts)
-    given = list(keys)
-    for key in given:
-        if not key or any(character.isspace() for character in key):
-            raise BadRequest(f"the key {key!r} is empty or has a space in it")
-    return " ".join(given)
+    try:
+        given = list(keys)
+        for key in given:
+            if not key or any(character.isspace() for character in key):
+                raise BadRequest(f"the key {key!r} is empty or has a space in it")
+        return " ".join(given)
+    except (TypeError, AttributeError) as error:  # not looked for before: that would cost each send
+        raise BadRequest(f"the keys are {keys!r}; they must be text, or a list of it") from error
 
 
 def moved_to_queue(draft: bytes, queue_id: int) -> bytes:

@@ -41,7 +41,14 @@ from kourou.client.ordered_turns import (
     first_of,
     messages_of,
 )
-from kourou.client.outcomes import ConsumeRefused, DeadLetter, PartlyConsumed, Shown, reason_of
+from kourou.client.outcomes import (
+    ConsumeRefused,
+    DeadLetter,
+    PartlyConsumed,
+    Shown,
+    delay_level_of,
+    reason_of,
+)
 from kourou.client.received import ReceivedMessage
 from kourou.client.settings import ConsumerSettings
 from kourou.client.settling import BROKEN_OFF
@@ -297,9 +304,12 @@ class OrderedDelivery:
         self._statistics.of(lane.queue.topic).failed += len(messages)
         first = messages[0]
         asked_for = isinstance(error, ConsumeRefused)
-        _log.warning(
-            "group %s: a handler failed at %s (%d messages, attempt %d), its queue waits: %s",
+        later = asked_for and delay_level_of(error) >= 0
+        _log.log(
+            logging.INFO if later else logging.WARNING,
+            "group %s: %s at %s (%d messages, attempt %d), its queue waits: %s",
             self._group,
+            "a handler asks for another attempt" if later else "a handler failed",
             first,
             len(messages),
             first.attempt,

@@ -177,9 +177,12 @@ class Settling:
         self._counts.failed += len(messages)
         self._statistics.of(first.queue.topic).failed += len(messages)
         asked_for = isinstance(error, ConsumeRefused)
-        _log.warning(
-            "group %s: a handler failed at %s (%d messages, attempt %d): %s",
+        later = asked_for and not self._broadcast and delay_level_of(error) >= 0
+        _log.log(
+            logging.INFO if later else logging.WARNING,
+            "group %s: %s at %s (%d messages, attempt %d): %s",
             self.group,
+            "a handler asks for another attempt" if later else "a handler failed",
             first,
             len(messages),
             first.attempt,

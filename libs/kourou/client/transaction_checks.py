@@ -15,7 +15,7 @@ A function that raises has not answered; neither has one that returns None. Nobo
 broker whose connection was lost while its question was held: it asks again when it is back, and
 waiting for it would make the questions of all others late.
 
-State: soft. All but `Check` is used on the I/O thread only.
+State: soft. All but `Check`, `know` and `answers` is used on the I/O thread only.
 """
 
 from __future__ import annotations
@@ -98,15 +98,22 @@ class TransactionChecks:
         """Who answers for a topic; None if nobody does. May be asked in any thread."""
         return self._checks.get(topic) or self._checks.get("")
 
+    def know(self, check: Check, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Have a function for a topic; called in any thread. `add` follows.
+
+        Whoever registers one may begin a transaction in his next line.
+        """
+        if loop is not None:
+            self._loop = loop
+        self._checks[check.topic] = check
+
     async def add(self, check: Check, loop: asyncio.AbstractEventLoop | None) -> None:
         """Answer for a topic from now on, on the I/O thread.
 
         The brokers of the topic must know this member before they can ask it, whether or not it
         ever sends, so it joins its group there; until that works it is tried again.
         """
-        if loop is not None:
-            self._loop = loop
-        self._checks[check.topic] = check
+        self.know(check, loop)
         self._session.answering.on(CheckTransactionState, self._heard)
         self._session.half_answerers[self.group] = self
         if check.topic:

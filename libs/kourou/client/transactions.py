@@ -310,6 +310,7 @@ def begin_checks(
     listener = core.settings.transaction_check_listener
     every = [*checks, *([Check("", listener)] if listener is not None else [])]
     for check in every:
+        core.checks.know(check, loop)
         core.io.submit(core.checks.add(check, loop))
 
 

@@ -201,6 +201,7 @@ class Desks:
             self.redirects,
             self.pressure,
             policy,
+            self.traffic,
         )
         self.single_sends = SingleSends(
             self.sending,

@@ -16,7 +16,7 @@ Invariants:  the table is in the order of queue offsets
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from kourou.engine.events import UnreadSpan
@@ -59,7 +59,8 @@ class OpenHalves:
     __slots__ = ("_copies", "_op_base", "_ops", "_table", "half_end")
 
     def __init__(self, half_end: int = 0, op_base: int = 0) -> None:
-        self._table: dict[int, OpenHalf] = {}
+        # Not a dict: to find the first, it would pass over all that were closed before.
+        self._table: OrderedDict[int, OpenHalf] = OrderedDict()
         self._copies: dict[Identity, OpenHalf] = {}
         self._ops: deque[int] = deque()
         self._op_base = op_base

@@ -37,6 +37,7 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.recording import Recorder
 from kourou.engine.redirects import Redirects
+from kourou.engine.traffic import Traffic
 from kourou.errors import GroupNotFound, NoPermission, Rejected
 from kourou.model.delay import RETRY_LEVEL
 from kourou.model.group import GroupConfig
@@ -69,6 +70,7 @@ class SendBack:
         redirects: Redirects,
         pressure: DiskPressure,
         policy: BrokerPolicy,
+        traffic: Traffic,
     ) -> None:
         self._view = view
         self._control = control
@@ -78,6 +80,7 @@ class SendBack:
         self._redirects = redirects
         self._pressure = pressure
         self._policy = policy
+        self._traffic = traffic
         self._turn = 0
         self.sent_back: Counts = defaultdict(int)
         self.dead: Counts = defaultdict(int)
@@ -131,6 +134,7 @@ class SendBack:
         self._confirmations.append(self._appends.end)
         counts = self.dead if lane[0] == dlq_topic(request.group) else self.sent_back
         counts[origin, request.group] += 1
+        self._traffic.sent_back[origin, request.group] += 1
         return self._confirmations.owe(now_ms, self._appends.end, Reply(received.to))
 
     def dead_lane(

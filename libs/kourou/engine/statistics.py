@@ -131,6 +131,7 @@ class Statistics:
         self._read = Counter(traffic.messages_out)
         self._read_bytes = Counter(traffic.bytes_out)
         self._pulls = Counter(traffic.pulls_out)
+        self._sent_back = Counter(traffic.sent_back)
         self._all: dict[Hashable, int] = dict.fromkeys((_STORED, _READ, _FOUND, _MISSED, _ASKED), 0)
         self._broker = Counter(self._all)
         self._traffic = traffic
@@ -161,6 +162,7 @@ class Statistics:
             self._read,
             self._read_bytes,
             self._pulls,
+            self._sent_back,
             self._broker,
         ):
             counter.sample(passed_ms)
@@ -244,6 +246,8 @@ class Statistics:
                 return _stats(self._read, self._pulls, pair)
             case "GROUP_GET_SIZE":
                 return _stats(self._read_bytes, self._pulls, pair)
+            case "SNDBCK_PUT_NUMS":
+                return _stats(self._sent_back, self._sent_back, pair)
             case "BROKER_PUT_NUMS" | "BROKER_GET_NUMS" if key == self._cluster:
                 of_all = _STORED if name == "BROKER_PUT_NUMS" else _READ
                 return _stats(self._broker, self._broker, of_all)
@@ -265,6 +269,7 @@ ITEMS = (
     "TOPIC_PUT_SIZE",
     "GROUP_GET_NUMS",
     "GROUP_GET_SIZE",
+    "SNDBCK_PUT_NUMS",
     "BROKER_PUT_NUMS",
     "BROKER_GET_NUMS",
 )

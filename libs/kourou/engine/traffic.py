@@ -55,6 +55,7 @@ class Traffic:
         "pulls_out",
         "refused",
         "repeats_removed",
+        "sent_back",
         "sizes_in",
     )
 
@@ -69,6 +70,8 @@ class Traffic:
         self.filtered: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.filter_failures: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.refused: defaultdict[int, int] = defaultdict(int)
+        self.sent_back: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """What a group could not process, for another attempt or as dead letters."""
         self.repeats_removed = 0
         self.pulls_empty = 0
         """Pulls that were answered without a message, whatever the reason."""

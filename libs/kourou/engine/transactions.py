@@ -20,6 +20,7 @@ What is resolved is what the table, or the half topic's queue, has at that offse
 from __future__ import annotations
 
 from collections import Counter
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -99,7 +100,8 @@ class Transactions:
         self._pressure = pressure
         self._policy = policy
         self._host = host
-        self._ended: dict[int, int] = {}
+        # Not a dict: to find the oldest, it would pass over all that were taken out before.
+        self._ended: OrderedDict[int, int] = OrderedDict()
         self._touched = False
         self._now_ms = self._wall_ms = 0
         self.halves = OpenHalves()
@@ -272,7 +274,7 @@ class Transactions:
             self.resolved_by_topic[record.real_lane[0], told] += 1
         ended = self._ended
         if len(ended) >= RESOLVED_REMEMBERED_MAX:
-            del ended[next(iter(ended))]
+            ended.popitem(last=False)
         ended[half_offset] = outcome
 
     def put_back(self, half: OpenHalf, offset: int, position: int, record: HalfRecord) -> None:

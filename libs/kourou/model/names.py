@@ -63,6 +63,8 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def _check(kind: str, name: str, length_max: int) -> str:
+    if not isinstance(name, str):
+        raise BadRequest(f"the {kind} is {name!r}; it must be text")
     if not name:
         raise BadRequest(f"the {kind} is empty", hint=f"give the {kind} a name")
     if len(name) > length_max:

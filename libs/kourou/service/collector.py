@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 
-YOUNG_OBJECTS_MAX = 100_000
+YOUNG_OBJECTS = 100_000
 """So many more objects than before make it look at the young ones: some 10 MB of them."""
 MIDDLE_LOOKS = 20
 OLD_LOOKS = 50
@@ -23,4 +23,4 @@ def settle() -> None:
     """Call once, when the service is ready: what it is made of now is never looked at again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS_MAX, MIDDLE_LOOKS, OLD_LOOKS)
+    gc.set_threshold(YOUNG_OBJECTS, MIDDLE_LOOKS, OLD_LOOKS)

@@ -5,6 +5,8 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.QueryResult;
@@ -213,17 +215,44 @@ final class Looking {
         back.values().forEach(offset -> Stand.same(0L, offset, "where to go"));
         Stand.await("all messages once more", () -> seen.size() >= 20);
         Stand.same(10, new TreeSet<>(Pushing.bodies(seen)).size(), "bodies");
-        // and forward, beyond what a consumer that has gone did not see
+        // and forward, over what it has not seen, while it is busy with the first of them
         consumer.shutdown();
-        Pushing.sendAll(stand, stand.messages(topic, 4));
-        stand.stored(topic, 14);
+        Pushing.sendAll(stand, stand.messages(topic, 20));
+        stand.stored(topic, 30);
         Queue<MessageExt> late = new ConcurrentLinkedQueue<>();
-        DefaultMQPushConsumer next = stand.consumer();
-        next.subscribe(topic, "*");
-        next.registerMessageListener(Pushing.keeping(late));
-        next.start();
-        Stand.awaitSize("the rest", late, 4);
-        stand.count("seen", 24);
+        CountDownLatch told = new CountDownLatch(1);
+        DefaultMQPushConsumer busy = stand.consumer();
+        busy.subscribe(topic, "*");
+        busy.setConsumeThreadMin(1);
+        busy.setConsumeThreadMax(1);
+        busy.setPullBatchSize(1);
+        busy.setPullThresholdForQueue(1);
+        busy.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            late.addAll(messages);
+            awaitQuietly(told);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        busy.start();
+        Stand.awaitSize("the first", late, 1);
+        Map<MessageQueue, Long> on = stand.admin().resetOffsetByTimestamp(
+            topic, stand.group(), -1, true);
+        Stand.same(30L, on.values().stream().mapToLong(Long::longValue).sum(), "the end");
+        var queues = busy.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable();
+        Stand.await("that it is told", () -> on.keySet().stream()
+            .allMatch(one -> !queues.containsKey(one) || queues.get(one).isDropped()));
+        told.countDown();
+        stand.producer().send(Stand.message(topic, "behind the reset"));
+        Stand.awaitSize("the first, and what came later", late, 2);
+        Stand.check(Pushing.bodies(late).contains("behind the reset"), "it went over it");
+        stand.count("seen", seen.size() + late.size());
+    }
+
+    private static void awaitQuietly(CountDownLatch told) {
+        try {
+            told.await(Stand.PATIENCE_S, TimeUnit.SECONDS);
+        } catch (InterruptedException end) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     private static void cloneOffset(Stand stand) throws Exception {

@@ -35,6 +35,12 @@ def test_a_time_between_two_levels_is_refused_with_both_named() -> None:
             level_of(DELAY_LEVELS_MS, wrong)
 
 
+@pytest.mark.parametrize("delay", [5, 1.5, "1h"])
+def test_what_is_no_length_of_time_is_refused(delay) -> None:
+    with pytest.raises(BadRequest, match=r"write timedelta"):
+        delay_property(DELAY_LEVELS_MS, 0, delay)
+
+
 def test_both_at_once_are_refused() -> None:
     with pytest.raises(BadRequest, match="both"):
         delay_property(DELAY_LEVELS_MS, 1, timedelta(seconds=1))

@@ -150,6 +150,9 @@ def test_keys():
     for bad in (["a b"], [""], ["a\t"]):
         with pytest.raises(BadRequest):
             joined_keys(bad)
+    for no_text in (5, b"ab", [5], [b"ab"]):
+        with pytest.raises(BadRequest, match="must be text"):
+            joined_keys(no_text)
 
 
 def test_a_draft_moves_to_another_queue():

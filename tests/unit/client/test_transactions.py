@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from kourou import ProducerSettings
+from kourou.client.transactions import require_check
 from kourou.errors import BadRequest, NoPermission, Rejected
 from kourou.model.transaction import TransactionState
 from kourou.protocol.messages.transactions import EndTransaction
@@ -306,3 +307,16 @@ def test_a_closed_client_begins_no_transaction(broker, topic):
         mq.transaction_check(topic)(lambda message: None)
     with pytest.raises(Rejected), mq.transaction(topic, b"x"):
         raise AssertionError("the block must not run")
+
+
+@pytest.mark.feature("F255")
+def test_who_registers_a_check_may_begin_a_transaction_in_the_next_line(broker, topic):
+    gate = threading.Event()
+    with broker.client("shop") as mq:
+        mq.send(topic, b"the producer is there")
+        broker._thread._io.loop.call_soon_threadsafe(gate.wait, 10)  # the I/O thread is busy
+        try:
+            mq.transaction_check(topic)(lambda message: None)
+            require_check(mq._core, topic)
+        finally:
+            gate.set()

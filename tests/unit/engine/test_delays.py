@@ -358,10 +358,10 @@ def test_delayed_messages_are_counted_as_such_however_they_come(engine, records)
         engine.ask(*records([delayed(3, key)], attempt=attempt))
 
     single("alone")
-    single("again", attempt=2)
-    single("again", attempt=2)
     plain = delayed(0, "plain")
     engine.ask(*records([plain, delayed(3, "a"), plain, delayed(4, "b")]))
+    single("again", attempt=2)
+    single("again", attempt=2)
     sent = SendMessage(
         producer_group="p",
         topic="orders",

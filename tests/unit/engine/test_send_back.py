@@ -80,6 +80,10 @@ def test_the_whole_way_of_a_message_that_never_succeeds(failing) -> None:
     assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == "U"
     topic = failing.control.topics.get(DEAD)
     assert (topic.perm, topic.read_queue_nums, topic.write_queue_nums) == (6, 1, 1)
+    failing.advance(10_000)
+    item = failing.core.desks.statistics.item("SNDBCK_PUT_NUMS", "orders@g")
+    assert item is not None
+    assert item.stats_day.sum == 17
     desk = failing.core.desks.send_back
     assert (dict(desk.sent_back), dict(desk.dead)) == ({("orders", "g"): 16}, {("orders", "g"): 1})
 

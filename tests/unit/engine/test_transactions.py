@@ -370,3 +370,16 @@ def test_a_message_is_counted_once_and_its_end_by_its_topic() -> None:
         ("orders", "commit"): 2,
         ("orders", "rollback"): 1,
     }
+
+
+def test_of_ends_only_the_latest_are_remembered_and_the_log_knows_the_others(monkeypatch) -> None:
+    monkeypatch.setattr("kourou.engine.transactions.RESOLVED_REMEMBERED_MAX", 2)
+    engine = transacting()
+    places = [half(engine, key=f"U{number}") for number in range(4)]
+    for place in places:
+        assert resolved(engine, place, COMMIT) == Code.SUCCESS
+    desk = engine.core.desks.transactions
+    assert list(desk._ended) == [places[2][0], places[3][0]]
+    assert resolved(engine, places[0], COMMIT) == Code.SUCCESS
+    assert resolved(engine, places[0], ROLLBACK) == FAILED
+    assert len(engine.stored("orders", 3)) == 4

@@ -201,7 +201,7 @@ def spelled(value, draw):
     if value is True:
         text = draw(st.sampled_from(["true", "TRUE", "True", "tRuE", "1"]))
     elif value is False:
-        text = draw(st.sampled_from(["false", "FALSE", "0", "no", "null", "off", "truely"]))
+        text = draw(st.sampled_from(["false", "FALSE", "0", "no", "off", "truely"]))
     elif isinstance(value, int):
         zeros = "0" * draw(st.integers(0, 3))
         sign = "-" if value < 0 else draw(st.sampled_from(["", "+"]))

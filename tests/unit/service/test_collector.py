@@ -16,7 +16,7 @@ for turn in range(100):
     grown = [(turn, number) for number in range(1_000)]
 print(sum(each["collections"] for each in gc.get_stats()) - looks)
 cycles = []
-for number in range(2 * collector.YOUNG_OBJECTS_MAX):
+for number in range(2 * collector.YOUNG_OBJECTS):
     cycle = []
     cycle.append(cycle)
 print(sum(each["collected"] for each in gc.get_stats()))
@@ -29,4 +29,4 @@ def test_bursts_of_tuples_wake_it_no_more_and_cycles_still_go():
     )
     looks, collected = map(int, ran.stdout.split())
     assert looks == 0
-    assert collected >= collector.YOUNG_OBJECTS_MAX
+    assert collected >= collector.YOUNG_OBJECTS

@@ -123,4 +123,5 @@ def key_values(client: Client, namespace: str, key: str | None) -> Report:
         if key not in found:
             raise Rejected(f"the namespace {namespace} has no key {key}")
         found = {key: found[key]}
-    return Report(("key", "value"), sorted(found.items()))
+    remarks = [] if found else [f"the namespace {namespace} has no keys"]
+    return Report(("key", "value"), sorted(found.items()), remarks)

@@ -36,7 +36,7 @@ def listed(client: Client, group: str, count_max: int) -> Report:
     if len(found) >= count_max:
         remarks.append(f"cut at {count_max}, the oldest; there may be more (--max)")
     elif not found:
-        remarks.append(f"the group {group} has no dead letters")
+        remarks.append(_none(group))
     return Report(COLUMNS, rows, remarks)
 
 
@@ -54,7 +54,7 @@ def resent(client: Client, group: str, ids: Sequence[str], count_max: int) -> Re
     if not ids and not failed and chosen:
         client.admin.dead_letters.deal_with(group, chosen)
     elif not chosen:
-        remarks.append(f"the group {group} has no dead letters")
+        remarks.append(_none(group))
     else:
         remarks.append("they are listed on; discardDeadLetters -i takes them and all before off")
     return Report(("message_id", "sent", "error"), rows, remarks, failed=failed)
@@ -73,6 +73,10 @@ def discarded(client: Client, group: str, until: str | None, count_max: int) -> 
     client.admin.dead_letters.deal_with(group, letters)
     rows = [(one.message.message_id, one.topic, one.reason) for one in letters]
     return Report(("message_id", "topic", "reason"), rows, [f"{len(rows)} are listed no more"])
+
+
+def _none(group: str) -> str:
+    return f"the group {group} has no dead letters"
 
 
 def _named(letters: Sequence[DeadLetter], group: str, message_id: str) -> DeadLetter:

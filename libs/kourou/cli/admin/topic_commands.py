@@ -23,6 +23,7 @@ from kourou.cli.admin.options import (
     command,
     report,
 )
+from kourou.model.limits import TOPIC_QUEUES_MAX
 
 Perm = Annotated[int, typer.Option("-p", "--perm", help="2 write, 4 read, 6 both.")]
 
@@ -31,10 +32,15 @@ Perm = Annotated[int, typer.Option("-p", "--perm", help="2 write, 4 read, 6 both
 def update_topic(
     topic: Topic,
     namesrv: NameServer = None,
-    write: Annotated[int, typer.Option("-w", "--writeQueueNums", min=1, help="Write queues.")] = 8,
+    write: Annotated[
+        int,
+        typer.Option("-w", "--writeQueueNums", min=1, max=TOPIC_QUEUES_MAX, help="Write queues."),
+    ] = 8,
     read: Annotated[
         int | None,
-        typer.Option("-r", "--readQueueNums", min=1, help="Read queues; else as -w."),
+        typer.Option(
+            "-r", "--readQueueNums", min=1, max=TOPIC_QUEUES_MAX, help="Read queues; else as -w."
+        ),
     ] = None,
     perm: Perm = 6,
     order: Annotated[

@@ -78,7 +78,7 @@ class GetRouteInfoByTopic(Request, kw_only=True, frozen=True):
 
     code: ClassVar[int] = 105
     topic: str
-    accept_standard_json_only: bool = False
+    accept_standard_json_only: bool | None = None
 
 
 class GetBrokerClusterInfo(Request, kw_only=True, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kourou.cli.admin import actions, dead_letter_actions, group_actions
+from kourou.cli.admin import actions, broker_actions, dead_letter_actions, group_actions
 from kourou.client.admin_messages import MessageNotFound
 from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
 from kourou.model.group import GroupConfig
@@ -136,3 +136,9 @@ def test_no_producers_are_said_to_be_none() -> None:
     members = SimpleNamespace(all_producers=lambda _broker: {})
     report = group_actions.all_producers(client_with(members=members), None)
     assert (report.rows, report.remarks) == ([], ["no producer is connected"])
+
+
+def test_a_namespace_without_keys_is_said_to_have_none() -> None:
+    name_servers = SimpleNamespace(list=lambda _namespace: {})
+    report = broker_actions.key_values(client_with(name_servers=name_servers), "shops", None)
+    assert report.remarks == ["the namespace shops has no keys"]

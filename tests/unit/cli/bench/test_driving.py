@@ -59,20 +59,23 @@ def test_a_line_of_another_form_is_refused(wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "stored", "handed", "complaint"),
+    ("stored", "handed", "due", "complaint"),
     [
-        (3, 2, None, "2 messages are stored, 3 were sent"),
-        (3, 4, None, "4 messages are stored, 3 were sent"),
-        (3, 3, 4, "4 messages were handed out, 3 were sent"),
-        (3, 3, 2, "2 messages were handed out, 3 were sent"),
+        (2, None, None, "2 messages are stored, 3 were sent"),
+        (4, None, None, "4 messages are stored, 3 were sent"),
+        (3, 4, None, "4 messages were handed out, 3 were sent"),
+        (3, 2, None, "2 messages were handed out, 3 were sent"),
+        (3, 3, 6, "3 messages were handed out, 6 were due"),
+        (3, 1, 0, "1 messages were handed out, 0 were due"),
     ],
 )
 def test_counts_that_differ_make_figures_void(
-    sent: int, stored: int, handed: int | None, complaint: str
+    stored: int, handed: int | None, due: int | None, complaint: str
 ) -> None:
     with pytest.raises(Unavailable, match=complaint):
-        Outcome(work="send", values={}, sent=sent, stored=stored, handed=handed).check()
+        Outcome(work="send", values={}, sent=3, stored=stored, handed=handed, due=due).check()
     Outcome(work="consume", values={}, sent=3, stored=3, handed=3).check()
+    Outcome(work="broadcast", values={}, sent=3, stored=3, handed=6, due=6).check()
 
 
 async def test_a_flood_counts_what_it_sent_and_asks_what_is_stored() -> None:
@@ -117,6 +120,18 @@ async def test_a_drain_waits_for_all_and_looks_at_bodies() -> None:
     short.take_one(b"a")
     with pytest.raises(Unavailable, match="too short"):
         await short.wait()
+
+
+@pytest.mark.parametrize("offsets", [[0, 2, 1], [1, 2, 3], [0, 1, 1]])
+async def test_a_drain_minds_the_order_of_each_queue(offsets: list[int]) -> None:
+    drain, right = Drain(3, size=1), Drain(4, size=1)
+    for offset in offsets:
+        drain.take_next(("b", 0), offset, b"a")
+    with pytest.raises(Unavailable, match="came instead of"):
+        await drain.wait()
+    for queue, offset in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        right.take_next(("b", queue), offset, b"a")
+    await right.wait()
 
 
 async def test_pings_time_their_own_message_only() -> None:

@@ -68,6 +68,8 @@ def test_the_driver_is_given_work_and_scale_and_its_folder_is_gone_afterwards() 
     assert puppet.options.messages == 0
     assert not puppet.folders[0].exists()
     assert scale.options(Work("consume", messages=1_000_000), "").messages == 77
+    few = scale.options(Work("delayed", messages=100_000, delay_level=3, pace=9), "")
+    assert (few.messages, few.delay_level, few.pace) == (8, 3, 9)
 
 
 def test_lost_messages_make_the_figures_void() -> None:

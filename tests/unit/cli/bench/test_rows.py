@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kourou.cli.bench.rows import ROWS, Goal, Name, select
+from kourou.cli.bench.rows import JAVA, ROWS, Goal, Name, select
 from kourou.errors import ConfigError
 
 
@@ -28,6 +30,16 @@ def test_every_row_has_kourou_and_the_system_of_its_goal() -> None:
         assert row.goal.of is not None or row.unit in {"s", "MB"}
         assert not set(row.works) & set(row.absent or {})
         assert len({work.flush for work in row.works.values()}) == 1, "durability differs"
+
+
+def test_where_the_java_client_is_compared_it_does_the_same_work_at_both() -> None:
+    rows = [row for row in ROWS if row.name.startswith("java-")]
+    assert rows
+    for row in rows:
+        assert row.works[Name.KOUROU].client == JAVA
+        assert replace(row.works[Name.KOUROU], client="") == row.works[Name.ROCKETMQ]
+    for row in [row for row in ROWS if row not in rows]:
+        assert all(work.client == "" for work in row.works.values())
 
 
 def test_goals_are_met_from_the_right_side() -> None:
