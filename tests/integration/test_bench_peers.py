@@ -63,7 +63,7 @@ QUICK = {
     Work("consume", messages=1, handler="batch"),
     Work("send", in_flight=8, topics=3, queues=20),
     Work("restart", messages=HUGE_LOG_BYTES),
-    *(work for work in BOTH if work.kind in {"ordered", "broadcast", "filtered", "transactions"}),
+    *(work for work in BOTH if work.kind in {"ordered", "transactions"}),
 }
 
 

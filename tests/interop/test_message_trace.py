@@ -18,7 +18,7 @@ MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 PATIENCE_S = 60
 
 
-@pytest.mark.feature("F265", "F266")
+@pytest.mark.feature("F266")
 def test_mqadmin_reads_what_became_of_our_message(class_path: str, tmp_path: Path) -> None:
     home = tmp_path / "mqadmin"
     (home / "conf").mkdir(parents=True)

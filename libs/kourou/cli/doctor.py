@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from kourou.engine.policy import BrokerPolicy
 from kourou.model.limits import DISK_SIZE_WARN_BYTES
 
 OPEN_FILES_WANTED = 20_000
@@ -29,6 +30,8 @@ PORTS = {
 }
 JAVA_LINE = "sudo apt install -y openjdk-17-jre-headless"
 VENV_LINE = "sudo apt install -y python3-venv"
+USUAL = BrokerPolicy("", "")
+"""What brokers do if nobody sets anything."""
 
 
 class Verdict(StrEnum):
@@ -108,6 +111,13 @@ def _disk() -> Iterator[Finding]:
         yield Finding(Verdict.NOTE, f"{free}: a broker's disk should have 4 GiB or more")
     elif usage.free < DISK_SIZE_WARN_BYTES // 2:
         yield Finding(Verdict.NOTE, f"{free}: two commit log segments of 1 GiB do not fit")
+    elif (used := 100 * usage.used / (usage.used + usage.free)) >= USUAL.disk_force_percent:
+        yield Finding(
+            Verdict.NOTE,
+            f"{free}, {used:.0f} % used: from {USUAL.disk_force_percent} % on brokers delete even "
+            f"young messages, from {USUAL.disk_refuse_percent} % on they refuse sends",
+            "make room, or set diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio",
+        )
     else:
         yield Finding(Verdict.GOOD, free)
 

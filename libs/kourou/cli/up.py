@@ -23,7 +23,7 @@ WATCH_S = 0.5
 TAKEN = re.compile(r"port (\d+)\b.*(?:already in use|is taken)", re.DOTALL)
 """What a service says of a port that it did not get; its own advice is for those who configure."""
 
-LABELS = {"zmq": "clients", "admin": "pages"}
+LABELS = {"zmq": "clients", "tcp": "RocketMQ", "tcp:vip": "  VIP", "admin": "pages"}
 """What services call their addresses, in words for people."""
 
 

@@ -19,8 +19,7 @@ What is resolved is what the table, or the half topic's queue, has at that offse
 
 from __future__ import annotations
 
-from collections import Counter
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 

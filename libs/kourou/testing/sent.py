@@ -17,9 +17,9 @@ State: none; brokers have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -35,6 +35,8 @@ PATIENCE_S = 5.0
 SHOWN_MAX = 10
 SHOWN_BODY_BYTES = 60
 _ANY: Any = msgspec.UNSET
+
+T = TypeVar("T")
 
 
 class Which(TypedDict, total=False):
@@ -255,11 +257,20 @@ class Sent:
         self._ledger = ledger
         thread.run(ledger.begin())
 
+    def _answer(self, question: Coroutine[Any, Any, T]) -> T:
+        """Ask there. A failure is shown at the test's own line, without the way there and back."""
+        __tracebackhide__ = True
+        try:
+            return self._thread.run(question)
+        except AssertionError as error:
+            raise error.with_traceback(None) from None
+
     def one(
         self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
     ) -> ReceivedMessage:
         """The one message there is; waits for it. AssertionError for none, and for several."""
-        return self._thread.run(self._ledger.exactly(Wanted(topic, which), 1, within_s))[0]
+        __tracebackhide__ = True
+        return self._answer(self._ledger.exactly(Wanted(topic, which), 1, within_s))[0]
 
     def all(
         self,
@@ -270,24 +281,28 @@ class Sent:
         **which: Unpack[Which],
     ) -> list[ReceivedMessage]:
         """All messages there are by now; with `count`, waits until they are exactly so many."""
+        __tracebackhide__ = True
         wanted = Wanted(topic, which)
         if count is None:
-            return self._thread.run(self._ledger.now(wanted))
-        return self._thread.run(self._ledger.exactly(wanted, count, within_s))
+            return self._answer(self._ledger.now(wanted))
+        return self._answer(self._ledger.exactly(wanted, count, within_s))
 
     def none(self, topic: str, **which: Unpack[Which]) -> None:
         """No such message is there by now. Ask when whatever might send has ended."""
-        self._thread.run(self._ledger.exactly(Wanted(topic, which), 0, 0))
+        __tracebackhide__ = True
+        self._answer(self._ledger.exactly(Wanted(topic, which), 0, 0))
 
     def eventually(
         self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
     ) -> list[ReceivedMessage]:
         """Waits until there are `count` messages or more; all of them."""
-        return self._thread.run(self._ledger.at_least(Wanted(topic, which), count, within_s))
+        __tracebackhide__ = True
+        return self._answer(self._ledger.at_least(Wanted(topic, which), count, within_s))
 
     def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
         """Waits until `group` has committed everything that is in the topic."""
-        self._thread.run(self._ledger.consumed(topic, group, within_s))
+        __tracebackhide__ = True
+        self._answer(self._ledger.consumed(topic, group, within_s))
 
 
 class AsyncSent:
@@ -298,12 +313,21 @@ class AsyncSent:
         self._ledger = ledger
         thread.run(ledger.begin())
 
+    async def _answer(self, question: Coroutine[Any, Any, T]) -> T:
+        """See Sent._answer."""
+        __tracebackhide__ = True
+        try:
+            return await self._thread.run_async(question)
+        except AssertionError as error:
+            raise error.with_traceback(None) from None
+
     async def one(
         self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
     ) -> ReceivedMessage:
         """See Sent.one."""
+        __tracebackhide__ = True
         work = self._ledger.exactly(Wanted(topic, which), 1, within_s)
-        return (await self._thread.run_async(work))[0]
+        return (await self._answer(work))[0]
 
     async def all(
         self,
@@ -314,22 +338,26 @@ class AsyncSent:
         **which: Unpack[Which],
     ) -> list[ReceivedMessage]:
         """See Sent.all."""
+        __tracebackhide__ = True
         wanted = Wanted(topic, which)
         if count is None:
-            return await self._thread.run_async(self._ledger.now(wanted))
-        return await self._thread.run_async(self._ledger.exactly(wanted, count, within_s))
+            return await self._answer(self._ledger.now(wanted))
+        return await self._answer(self._ledger.exactly(wanted, count, within_s))
 
     async def none(self, topic: str, **which: Unpack[Which]) -> None:
         """See Sent.none."""
-        await self._thread.run_async(self._ledger.exactly(Wanted(topic, which), 0, 0))
+        __tracebackhide__ = True
+        await self._answer(self._ledger.exactly(Wanted(topic, which), 0, 0))
 
     async def eventually(
         self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
     ) -> list[ReceivedMessage]:
         """See Sent.eventually."""
+        __tracebackhide__ = True
         work = self._ledger.at_least(Wanted(topic, which), count, within_s)
-        return await self._thread.run_async(work)
+        return await self._answer(work)
 
     async def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
         """See Sent.consumed."""
-        await self._thread.run_async(self._ledger.consumed(topic, group, within_s))
+        __tracebackhide__ = True
+        await self._answer(self._ledger.consumed(topic, group, within_s))

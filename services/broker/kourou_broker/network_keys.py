@@ -201,7 +201,11 @@ class NetworkKeys(RemotingKeys):
                     f"{key}={name!r} is refused", hint="wanted: 1 to 127 letters, digits, . _ -"
                 )
         if self.broker_role is BrokerRole.SLAVE or self.broker_id != 0:
-            raise ConfigError("this service serves leaders: brokerId=0, brokerRole=ASYNC_MASTER")
+            raise ConfigError(
+                f"brokerRole={self.broker_role} with brokerId={self.broker_id} is a follower's, "
+                "and this version does not replicate yet",
+                hint="use ASYNC_MASTER and brokerId=0",
+            )
         if self.broker_role is BrokerRole.SYNC_MASTER:
             raise ConfigError(
                 "brokerRole=SYNC_MASTER promises a copy, and this version does not replicate yet",

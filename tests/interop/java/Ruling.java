@@ -148,13 +148,16 @@ final class Ruling {
         KVTable figures = stand.admin().fetchBrokerRuntimeStats(stand.broker());
         for (String wanted : List.of("putTps", "getTransferedTps", "bootTimestamp", "runtime",
             "brokerVersionDesc", "commitLogMaxOffset", "commitLogMinOffset", "commitLogDiskRatio",
-            "msgPutTotalTodayNow", "msgGetTotalTodayNow", "sendThreadPoolQueueSize")) {
+            "msgPutTotalTodayNow", "msgGetTotalTodayNow", "sendThreadPoolQueueSize",
+            "msgPutTotalTodayMorning", "msgGetTotalYesterdayMorning", "getFoundTps", "getMissTps",
+            "getTotalTps", "earliestMessageTimeStamp", "commitLogDirCapacity",
+            "putMessageAverageSize", "queryThreadPoolQueueSize")) {
             Stand.check(figures.getTable().containsKey(wanted), wanted + " is missing");
         }
         Properties settings = stand.admin().getBrokerConfig(stand.broker());
         Stand.same("broker-a", settings.getProperty("brokerName"), "brokerName");
         Stand.same("true", settings.getProperty("enablePropertyFilter"), "enablePropertyFilter");
-        stand.count("figures", 11);
+        stand.count("figures", 20);
     }
 
     private static void keyValues(Stand stand) throws Exception {

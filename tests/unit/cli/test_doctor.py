@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +45,18 @@ def test_a_taken_port_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.verdict is doctor.Verdict.NOTE
     assert str(port) in finding.what
     assert list(doctor._ports()) == []
+
+
+@pytest.mark.parametrize(("free", "noted"), [(16, False), (15, True), (5, True)])
+def test_a_disk_on_which_brokers_would_refuse_sends_is_noted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, noted: bool
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    usage = SimpleNamespace(total=100 << 30, used=(100 - free) << 30, free=free << 30)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
+    (finding,) = doctor._disk()
+    assert (finding.verdict is doctor.Verdict.NOTE) is noted
+    assert ("from 90 % on they refuse sends" in finding.what) is noted
 
 
 def test_missing_packages_fail_the_run(

@@ -22,7 +22,9 @@ class Pretender:
     def __init__(self, name: str, zmq: str, runs: bool = True) -> None:
         self.name = name
         self.pid = 17
-        self.ready = {"service": name, "pid": 17, "zmq": zmq, "admin": "http://127.0.0.1:18080"}
+        tcp = zmq.removeprefix("tcp://").replace(":19876", ":9876")
+        self.ready = {"service": name, "zmq": zmq, "tcp": tcp, "admin": "http://127.0.0.1:18080"}
+        self.ready["pid"] = "17"
         self.running = runs
         self.log_path = Path(f"/logs/{name}.log")
 
@@ -72,6 +74,7 @@ def test_it_shows_what_to_type_as_it_was_typed_with_the_address_of_the_readme(
     assert "    ./kourou tail greetings --first\n" in text
     assert "clients    127.0.0.1:9876" in text
     assert "pages      http://127.0.0.1:18080" in text
+    assert "RocketMQ   127.0.0.1:9876" in text
     assert "zmq" not in text
     assert "traces" not in text
     traced = introduction(Cluster(tmp_path, ClusterSettings()), "http://here:4318", "kourou")

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.engine.effects import Announce
 from kourou.engine.events import GroupPut, SettingChanged
-from kourou.engine.inputs import SpaceChanged
+from kourou.engine.inputs import DiskMeasured, SpaceChanged
 from kourou.engine.recording import Cause
 from kourou.engine.settings_registry import SettingSpec
 from kourou.engine.topics import TopicRules
@@ -120,6 +120,14 @@ def test_runtime_figures_tell_the_bounds_of_the_log(engine) -> None:
     assert table["remainHowManyDataToFlush"] == "0"
     first = decode_record(engine.store.record_at(0))
     assert table["earliestMessageTimeStamp"] == str(first.store_timestamp)
+
+
+def test_a_day_ends_at_midnight_of_the_disk_s_looks(engine, draft, records) -> None:
+    engine.ask(*records([draft()]))
+    totals = engine.core.desks.statistics.broker_totals
+    for hour, morning in ((23, "0"), (0, "1"), (1, "1")):
+        engine.handle(DiskMeasured(100, 50, engine.wall_ms, hour))
+        assert totals()["msgPutTotalTodayMorning"] == morning
 
 
 def events_from(engine: Engine, offset: int, count: int = 1_000):

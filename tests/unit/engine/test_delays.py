@@ -47,6 +47,17 @@ def test_each_level_waits_its_time_and_no_longer(engine, records, level) -> None
     assert engine.core.desks.delays.bounds() == {level: (1, 1)}
 
 
+@pytest.mark.feature("F247")
+def test_what_is_due_takes_nothing_along_that_is_not(engine, records) -> None:
+    engine.ask(*records([delayed(1, "first")]))
+    engine.advance(1)
+    engine.ask(*records([delayed(1, "a moment later")]))
+    engine.advance(999)
+    assert bodies(engine) == ["first"]
+    engine.advance(1)
+    assert bodies(engine) == ["first", "a moment later"]
+
+
 @pytest.mark.feature("F249", "F250")
 def test_what_is_delivered_is_the_message_with_a_place_of_its_own(engine, records) -> None:
     properties = {"KEYS": "k", "TAGS": "t", "WAIT": "true", "mine": "1"}

@@ -121,3 +121,13 @@ def test_many_are_read_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None
     for place in places[:7]:
         resolved(engine, place, COMMIT)
     assert found(engine) == [7, 8, 9]
+
+
+def test_an_immune_copy_is_ended_by_its_own_offset() -> None:
+    engine = transacting()
+    offset, position = half(engine)
+    again = still_immune(read_half(engine.store.record_at(position)))
+    copy, _ = engine.core.desks.appends.write_one(again, (HALF_TOPIC, 0), engine.wall_ms)
+    engine.perform(engine.core.desks.appends.take_done())
+    append(engine, OP_TOPIC, b"%d" % copy, {"TAGS": "d"})
+    assert found(engine, half_offset=offset + 1) == []

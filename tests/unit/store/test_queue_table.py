@@ -165,3 +165,28 @@ def test_real_files_come_back_too(tmp_path):
     file = tmp_path / "consumequeue" / "T" / "0" / "00000000000000000000"
     assert file.stat().st_size == 6_000_000
     assert file.read_bytes() == units(0, 3).tobytes() + bytes(6_000_000 - 60)
+
+
+@pytest.mark.slow
+@pytest.mark.feature("F055")
+def test_ten_thousand_queues_come_back_with_few_files_open(tmp_path):
+    paths, most = StorePaths.under(tmp_path), 200
+    count, files = 10_000, Path("/proc/self/fd")
+    before = len(list(files.iterdir()))
+
+    def opened() -> int:
+        return len(list(files.iterdir())) - before
+
+    table = ConsumeQueues(RealDisk(), paths, open_files_max=most)
+    for turn in range(2):
+        for number in range(count):
+            queue = table.get_or_create(f"T{number // 100}", number % 100)
+            queue.append_units(units(turn, 1), turn)
+        assert opened() <= most + 2
+    table.close()  # as a killed process would: the system has it all
+    assert opened() == 0
+    again = ConsumeQueues(RealDisk(), paths, open_files_max=most)
+    assert again.load(2**40) == []
+    assert opened() <= most + 2
+    assert (len(again), again.offset_total()) == (count, 2 * count)
+    again.close()

@@ -200,3 +200,24 @@ def test_time_passes_for_the_broker_and_its_clients(run):
         """
     )
     done.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("question", ["one(topic)", "none(topic)", "all(topic, 2)"])
+def test_a_question_that_fails_is_shown_at_the_line_that_asked(run, question):
+    """And nothing of the way to the cluster and back; what the topic has stands below it."""
+    question = question.replace(")", ", within_s=0)") if question != "none(topic)" else question
+    sends = "kourou_client.send(topic, b'a')" if question == "none(topic)" else "pass"
+    result = run(
+        f"""
+        def test_it(kourou_topic, kourou_client, kourou_sent):
+            topic = kourou_topic
+            {sends}
+            kourou_sent.{question}
+        """
+    )
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert f">       kourou_sent.{question}" in text
+    assert "the topic has" in text
+    for inner in ("sent.py", "cluster_thread.py", "_base.py"):
+        assert inner not in text.replace("test_sent.py", "")

@@ -93,3 +93,13 @@ def test_a_switch_takes_nothing_else(capsys: pytest.CaptureFixture[str]) -> None
     assert "perhaps" in capsys.readouterr().err
     assert Switch.TRUE.on
     assert not Switch.FALSE.on
+
+
+@pytest.mark.parametrize("option", ["-w", "-r"])
+@pytest.mark.parametrize("count", ["0", "16385"])
+def test_as_many_queues_as_a_topic_may_have(
+    option: str, count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wrong usage is found here, and nobody is asked: nothing listens at this port."""
+    assert main(["admin", "updateTopic", "-n", "127.0.0.1:1", "-t", "T", option, count]) == 2
+    assert "16384" in capsys.readouterr().err or count == "0"
