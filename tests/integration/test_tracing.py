@@ -56,6 +56,11 @@ def read_metrics(cluster: LocalCluster) -> bytes:
         return page.read()
 
 
+async def create_topic(address: str) -> None:
+    async with Client(address, settings=ClientSettings(tracing=False)) as client:
+        await client.admin.topics.create("orders", queues=1)
+
+
 def run(cluster: LocalCluster, name: str, script: str) -> None:
     child = cluster.children.start(
         name,
@@ -77,6 +82,8 @@ PARTS = {"send orders", "store orders", "append", "dispatch", "flush", "process 
 def test_one_trace_over_three_processes(tmp_path: Path, collector: OtlpReceiver, flush) -> None:
     settings = ClusterSettings(broker={"flushDiskType": flush})
     with LocalCluster(tmp_path, settings) as cluster:
+        # A send that creates its topic waits until the name server knows it.
+        asyncio.run(create_topic(cluster.address))
         run(cluster, "shop-web", PRODUCER)
         run(cluster, "billing-worker", CONSUMER)
 
