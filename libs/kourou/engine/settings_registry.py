@@ -161,9 +161,13 @@ def parse_value(spec: SettingSpec, text: str) -> Scalar:
     if isinstance(spec.configured, int):
         return _parse_int(spec, text)
     if spec.choices and text not in spec.choices:
-        raise ConfigError(f"{spec.name} is {text!r}", hint=f"write one of {', '.join(spec.choices)}")
+        raise ConfigError(
+            f"{spec.name} is {text!r}", hint=f"write one of {', '.join(spec.choices)}"
+        )
     if spec.pattern and not re.fullmatch(spec.pattern, text):
-        raise ConfigError(f"{spec.name} is {text!r}", hint=f"write it in the form of {spec.configured}")
+        raise ConfigError(
+            f"{spec.name} is {text!r}", hint=f"write it in the form of {spec.configured}"
+        )
     return text
 
 

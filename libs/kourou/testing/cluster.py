@@ -77,9 +77,7 @@ class Cluster:
             raise BadRequest(f"a cluster for tests has 1 to {BROKERS_MAX} brokers, not {brokers}")
         self.folder = folder
         self._thread = ClusterThread()
-        self.clock = ClusterClock(
-            self._thread, self._thread.clock, self._settle, self._next_due_ms
-        )
+        self.clock = ClusterClock(self._thread, self._thread.clock, self._settle, self._next_due_ms)
         self.chaos = Chaos(self._thread, self, self.clock)
         given = {name: str(value) for name, value in (settings or {}).items()}
         self.members: Sequence[ClusterBroker] = [

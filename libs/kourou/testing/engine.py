@@ -268,9 +268,7 @@ class Engine:
                 Start(
                     view=self.store,
                     control=self.control,
-                    log=LogEnd(
-                        self.store.end, 1 << 62, self.segment_size, self.store.newest_ms()
-                    ),
+                    log=LogEnd(self.store.end, 1 << 62, self.segment_size, self.store.newest_ms()),
                     flushed=self.store.end,
                     store_host=("127.0.0.1", 10911),
                     policy=self.policy,

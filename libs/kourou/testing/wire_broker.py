@@ -285,9 +285,7 @@ class WireBroker:
                 self._notify(consumer.group)
         return Answer()
 
-    def _reply(
-        self, _wire: Wire, _number: int, request: SendReplyMessage, body: bytes
-    ) -> Answer:
+    def _reply(self, _wire: Wire, _number: int, request: SendReplyMessage, body: bytes) -> Answer:
         """Hand a reply to the client that waits, as if it took it at once."""
         self.replies.append((request, body))
         properties = decode_properties((request.properties or "").encode())

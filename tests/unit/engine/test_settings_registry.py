@@ -148,3 +148,11 @@ def test_values_take_the_type_of_their_key(name: str, text: str, value: object):
 def test_values_that_do_not_fit_are_refused_by_name(name: str, text: str):
     with pytest.raises(ConfigError, match=name):
         parse_value(spec(name), text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("fileReservedTime", "abc"), ("traceOn", "yes"), ("logLevel", "loud")]
+)
+def test_a_refused_value_is_told_what_to_write(name: str, text: str):
+    with pytest.raises(ConfigError, match=rf"^{name} is '{text}' \(write "):
+        parse_value(spec(name), text)
