@@ -15,6 +15,7 @@ from kourou.engine.events import (
     GroupPut,
     OffsetsReset,
     ProgressRecorded,
+    QueueLocksChanged,
     Recorded,
     SettingChanged,
     TopicDeleted,
@@ -53,6 +54,7 @@ EVENTS: list[Event] = [
     ProgressRecorded("late", {"orders": {1: 9}}),  # 7
     TopicDeleted(WIDER, {0: 90}),  # 8
 ]
+LOCKED = QueueLocksChanged("till", {"orders": {0: "client-1"}})
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -118,6 +120,13 @@ def test_the_history_of_one_aggregate_and_of_all(filled: EventStore):
     assert offsets(filled, types=frozenset({"ProgressRecorded", "GroupPut"})) == [7, 2, 1]
     assert offsets(filled, types=frozenset({"TopicPut", "TopicDeleted"})) == [8, 3, 0]
     assert offsets(filled, "progress/till", types=frozenset({"OffsetsReset"})) == [5]
+
+
+def test_locks_are_told_when_they_are_asked_for(store: EventStore):
+    store.append([recorded(0, TopicPut(ORDERS)), recorded(1, LOCKED), recorded(2, TopicPut(WIDER))])
+    assert offsets(store) == [2, 0], "nobody decides them"
+    assert offsets(store, "locks/till") == [1]
+    assert offsets(store, types=frozenset({"QueueLocksChanged"})) == [1]
 
 
 def test_a_page_says_how_to_go_on(filled: EventStore):

@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kourou.engine.events import ProgressRecorded, Recorded, decode_event, encode_event
+from kourou.engine.events import ProgressRecorded, QueueLocksChanged, Recorded, decode_event, encode_event
 from kourou.engine.stream import Snapshot, State, StreamKind
 from kourou.errors import Corrupt, DecodeError, Rejected
 from kourou.eventstore.tables import DECIDED, events, snapshots, streams
@@ -23,6 +23,7 @@ SNAPSHOT_AFTER_BYTES_MIN = 256 * 1024
 """Fewer bytes of events are faster to replay than another snapshot is to keep."""
 
 PROGRESS = ProgressRecorded.__name__
+LOCKS = QueueLocksChanged.__name__
 
 ASIDE = "~"
 """Before the number of a stream that was set aside."""
@@ -99,6 +100,8 @@ def history_offsets(connection: sa.Connection, wanted: HistoryWanted) -> tuple[l
         query = query.where(events.c.aggregate == wanted.aggregate)
     elif PROGRESS not in wanted.types:
         query = query.where(DECIDED)
+    if not wanted.aggregate and not wanted.types:
+        query = query.where(events.c.type != LOCKS)  # named, they are told
     if wanted.before is not None:
         query = query.where(events.c.offset < wanted.before)
     if wanted.types:
