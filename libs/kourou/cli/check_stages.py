@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-UNIT_WORKERS = 2
-"""Processes for the unit tests; the other groups start processes of their own."""
+WORKERS = 2
+"""Processes for large groups of tests; the tests of one file stay together."""
 
 SLOW_TEST_TIMEOUT_S = 3_600
 """One fault test with all its rounds may take so long; a default run keeps pytest's own limit."""
@@ -47,13 +47,20 @@ STAGES: tuple[Stage, ...] = (
             ),
         ),
     ),
-    Stage("unit", "each module by itself", tests="tests/unit", workers=UNIT_WORKERS),
+    Stage("unit", "each module by itself", tests="tests/unit", workers=WORKERS),
     Stage("contract", "the same tests on the fake and the real thing", tests="tests/contract"),
     Stage("golden", "bytes that a real RocketMQ wrote", tests="tests/golden"),
     Stage("simulation", "whole systems by seed", tests="tests/simulation"),
-    Stage("integration", "real processes, real sockets", tests="tests/integration"),
+    Stage(
+        "integration", "real processes, real sockets", tests="tests/integration", workers=WORKERS
+    ),
     Stage("containers", "Dockerfile and compose file", tests="tests/containers"),
-    Stage("architecture", "layers, tidiness, pages kept current", tests="tests/architecture"),
+    Stage(
+        "architecture",
+        "layers, tidiness, pages kept current",
+        tests="tests/architecture",
+        workers=WORKERS,
+    ),
     Stage("spark", "the Spark pipeline", tests="tests/spark"),
     Stage("interop", "clients that nobody here wrote", tests="tests/interop"),
 )

@@ -170,7 +170,7 @@ def _pytest_command(stage: Stage, record: Path, options: Options) -> list[str]:
     command = [sys.executable, "-m", "pytest", stage.tests, "-q", "--record", str(record)]
     command += ["-p", "no:cacheprovider", "--durations=5"]
     if stage.workers:
-        command += ["-n", str(stage.workers)]
+        command += ["-n", str(stage.workers), "--dist", "loadfile"]
     if options.keyword is not None:
         command += ["-k", options.keyword]
     if options.simulation_seed is not None:
