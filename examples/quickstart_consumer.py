@@ -7,6 +7,7 @@ come again, let `show` raise something: that is after 10 seconds, then after 30,
 from __future__ import annotations
 
 import os
+import signal
 import threading
 
 from kourou import ConsumeFromWhere, ConsumerSettings, ReceivedMessage
@@ -27,13 +28,13 @@ def show(message: ReceivedMessage) -> None:
 
 
 def main() -> None:
-    """Consume until Ctrl-C."""
+    """Consume until Ctrl-C, which may come while the consumer is still starting."""
+    enough = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: enough.set())
     print("waiting for messages; Ctrl-C ends it", flush=True)
-    try:
-        with Client(ADDRESS, consumer=SETTINGS) as mq, mq.listen("quickstart", show, body_type=str):
-            threading.Event().wait()
-    except KeyboardInterrupt:
-        print("closed: what was consumed is committed")
+    with Client(ADDRESS, consumer=SETTINGS) as mq, mq.listen("quickstart", show, body_type=str):
+        enough.wait()
+    print("closed: what was consumed is committed")
 
 
 if __name__ == "__main__":
