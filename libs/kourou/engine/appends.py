@@ -26,14 +26,17 @@ import numpy.typing as npt
 
 from kourou.engine.effects import Append, Effect
 from kourou.engine.inputs import Buffer
-from kourou.engine.placement import Placement, place
+from kourou.engine.placement import Blank, Placement, place
 from kourou.engine.ports import StoreView
 from kourou.errors import DiskFull, StoreFaulted, Throttled
-from kourou.model.limits import UNPROJECTED_BYTES_MAX
+from kourou.model.limits import SEGMENT_TAIL_BYTES, UNPROJECTED_BYTES_MAX
 from kourou.protocol.record import Host, encode_host, record_size, stamp
-from kourou.protocol.record_batch import RecordColumns, stamp_batch
+from kourou.protocol.record_batch import RecordColumns, columns, stamp_batch
 
 Lane = tuple[str, int]
+
+SCALAR_RECORDS_MAX = 6
+"""More are numbered and projected as columns; fewer are quicker one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +180,64 @@ class Appends:
         )
         self._store_ms = store_ms
         self._next_offsets[lane] = offset + 1
-        self._place([(position, record)], placement, lane, offset, len(record))
+        self._place(
+            [(position, record)], placement.blanks, placement.end, lane, offset, len(record)
+        )
         return offset, position
+
+    def write_several(
+        self, drafts: Sequence[tuple[Lane, Buffer]], wall_ms: int
+    ) -> list[tuple[int, int]]:
+        """Number and stamp checked drafts of any lanes, in one piece if the segment has room.
+
+        Returns (queue offset, position) of each. Raises as `write_one`; then nothing has changed.
+        """
+        begin = self._end
+        end = begin + sum(len(draft) for _, draft in drafts)
+        room = self._segment_size - begin % self._segment_size - SEGMENT_TAIL_BYTES
+        if len(drafts) > SCALAR_RECORDS_MAX or end - begin > room:
+            return self._write_columns(drafts, wall_ms)
+        self._require_store()
+        self._require_room(end)
+        store_ms = max(self._store_ms, wall_ms)
+        records = bytearray().join([draft for _, draft in drafts])
+        ends: dict[Lane, int] = {}
+        places: list[tuple[int, int]] = []
+        at = 0
+        for lane, draft in drafts:
+            offset = ends[lane] if lane in ends else self.next_offset(lane)
+            stamp(
+                records,
+                at,
+                queue_offset=offset,
+                position=begin + at,
+                store_timestamp=store_ms,
+                store_host=self._store_host,
+            )
+            places.append((offset, begin + at))
+            ends[lane] = offset + 1
+            at += len(draft)
+        self._store_ms = store_ms
+        self._next_offsets.update(ends)
+        last = drafts[-1][0]
+        self._place([(begin, records)], [], end, last, offset, at)
+        return places
+
+    def _write_columns(
+        self, drafts: Sequence[tuple[Lane, Buffer]], wall_ms: int
+    ) -> list[tuple[int, int]]:
+        sizes = np.fromiter((len(draft) for _, draft in drafts), np.int64, len(drafts))
+        numbers: dict[Lane, int] = {}
+        lane_of = [numbers.setdefault(lane, len(numbers)) for lane, _ in drafts]
+        blob = bytearray().join([draft for _, draft in drafts])
+        written = self.write(
+            blob,
+            columns(blob, sizes.cumsum() - sizes, sizes),
+            list(numbers),
+            np.asarray(lane_of, np.uint16) if len(numbers) > 1 else None,
+            wall_ms,
+        )
+        return list(zip(written.offsets.tolist(), written.positions.tolist(), strict=True))
 
     def write(
         self,
@@ -213,7 +272,9 @@ class Appends:
         stamped = None
         if len(pieces) == 1:
             stamped = drafts.stamped(records, offsets, placement.positions, store_ms)
-        self._place(pieces, placement, last, int(offsets[-1]), len(records), stamped)
+        self._place(
+            pieces, placement.blanks, placement.end, last, int(offsets[-1]), len(records), stamped
+        )
         return Written(
             placement.end,
             first_offsets,
@@ -225,14 +286,15 @@ class Appends:
     def _place(
         self,
         pieces: list[tuple[int, Buffer]],
-        placement: Placement,
+        blanks: list[Blank],
+        end: int,
         last_lane: Lane,
         last_offset: int,
         size_bytes: int,
         records: RecordColumns | None = None,
     ) -> None:
-        self._end = placement.end
-        self._done.append(Append(pieces, placement.blanks, placement.end, records))
+        self._end = end
+        self._done.append(Append(pieces, blanks, end, records))
         self._appends += 1
         self._unprojected.append(
             _Unprojected(self._appends, last_lane, last_offset, pieces, size_bytes)
@@ -291,10 +353,19 @@ class Appends:
     # -- room ---------------------------------------------------------------------------------
 
     def _reserve(self, sizes: Sequence[int] | npt.NDArray[np.int64]) -> Placement:
+        self._require_store()
+        placement = place(self._end, sizes, self._segment_size)
+        self._require_room(placement.end)
+        return placement
+
+    def _require_store(self) -> None:
+        """Raise if the store failed."""
         if self._failed is not None:
             raise StoreFaulted(f"this broker stores nothing more: {self._failed}")
-        placement = place(self._end, sizes, self._segment_size)
-        if placement.end > self._allocated_end:
+
+    def _require_room(self, end: int) -> None:
+        """Raise if the log may not grow to `end` now."""
+        if end > self._allocated_end:
             if self._full:
                 raise DiskFull(
                     "the disk is full; nothing was stored",
@@ -305,7 +376,6 @@ class Appends:
                 hint="send again",
                 retry_after_ms=50,
             )
-        return placement
 
 
 def _number(

@@ -40,7 +40,7 @@ from kourou.engine.half_messages import (
 from kourou.engine.membership import Membership
 from kourou.engine.open_halves import OpenHalf
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.transactions import Transactions
+from kourou.engine.transactions import Ending, Transactions
 from kourou.errors import Corrupt, KourouError, Rejected
 from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.messages.transactions import CheckTransactionState
@@ -139,7 +139,7 @@ class CheckBacks:
             self._transactions.forget(half)
             return True
         if self._transactions.is_committed(half, record):
-            self._transactions.end_half(half, record, COMMIT, [], wall_ms)
+            self._transactions.resolve([Ending(half, record, COMMIT, None)], wall_ms)
             return True
         expired = wall_ms - record.parts.born_timestamp > policy.reserved_hours * _HOUR_MS
         if last or expired:

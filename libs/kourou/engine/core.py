@@ -47,9 +47,11 @@ from kourou.protocol.messages.offsets import (
 )
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendMessage, SendRecords
+from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 
-_SENDS = frozenset({SendRecords, SendMessage})
+_JOINT = frozenset({SendRecords, SendMessage, EndTransaction})
+"""Requests that are stored together if several of a kind follow one another in a turn."""
 Handler = Callable[[int, Received, Any], list[Effect]]
 
 
@@ -84,19 +86,19 @@ class BrokerCore:
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Decide on everything that has arrived, in order."""
         effects: list[Effect] = []
-        sends: list[Received] = []
+        waiting: list[Received] = []
         kind: type[Request] | None = None
         for item in inputs:
-            if type(item) is Received and type(item.request) in _SENDS:
-                if sends and type(item.request) is not kind:
-                    effects += self._sends(now_ms, sends)
-                    sends = []
+            if type(item) is Received and type(item.request) in _JOINT:
+                if waiting and type(item.request) is not kind:
+                    effects += self._together(now_ms, waiting)
+                    waiting = []
                 kind = type(item.request)
-                sends.append(item)
+                waiting.append(item)
                 continue
-            if sends:
-                effects += self._sends(now_ms, sends)
-                sends = []
+            if waiting:
+                effects += self._together(now_ms, waiting)
+                waiting = []
             match item:
                 case Received():
                     effects += self._received(now_ms, item)
@@ -133,20 +135,23 @@ class BrokerCore:
                     effects += self.desks.confirmations.fail(reason)
                 case _:
                     assert_never(item)
-        if sends:
-            effects += self._sends(now_ms, sends)
+        if waiting:
+            effects += self._together(now_ms, waiting)
         effects += self.desks.confirmations.want_flush()
         return self.desks.announcing.gate(effects)
 
-    def _sends(self, now_ms: int, sends: Sequence[Received]) -> list[Effect]:
-        """Sends of one kind with nothing between: together where that can be, else one by one."""
-        if len(sends) == 1:
-            return self._received(now_ms, sends[0])
-        if type(sends[0].request) is SendMessage:
-            return self.desks.joint_singles.store(now_ms, sends, self._received)
+    def _together(self, now_ms: int, waiting: Sequence[Received]) -> list[Effect]:
+        """Requests of one kind with nothing between: together where that can be, else in turn."""
+        if len(waiting) == 1:
+            return self._received(now_ms, waiting[0])
+        kind = type(waiting[0].request)
+        if kind is SendMessage:
+            return self.desks.joint_singles.store(now_ms, waiting, self._received)
+        if kind is EndTransaction:
+            return self.desks.joint_ends.store(now_ms, waiting, self._received)
         effects: list[Effect] = []
         joint = self.desks.joint_sends
-        for group in joint.groups(now_ms, sends):
+        for group in joint.groups(now_ms, waiting):
             stored = joint.store(now_ms, group)
             if stored is None:
                 for received in group:

@@ -25,6 +25,7 @@ from kourou.engine.events import UnreadSpan
 from kourou.engine.group_desk import GroupDesk
 from kourou.engine.group_figures import GroupFigures
 from kourou.engine.history_desk import HistoryDesk
+from kourou.engine.joint_ends import JointEnds
 from kourou.engine.joint_sends import JointSends
 from kourou.engine.joint_singles import JointSingles
 from kourou.engine.lock_desk import LockDesk
@@ -229,6 +230,7 @@ class Desks:
             self.policy,
             encode_host(start.store_host),
         )
+        self.joint_ends = JointEnds(self.transactions, self.appends)
         self.redirects.halves = self.transactions
         self.check_backs = CheckBacks(
             self.transactions, self.membership, self.policy, self.pressure, start.store_host

@@ -5,11 +5,11 @@ May not live here: the rules of a send (engine.single_sends), numbering (engine.
 
 A RocketMQ producer that does not wait for its answers fills a turn with requests of one message
 each. Each is checked by itself; then all of them are numbered, stamped, written and projected as
-one batch, which is most of what a send costs.
+one batch, which is most of what a send costs. RocketMQ's encoded batches join with all they hold.
 
 Invariants: messages are stored in the order in which they were sent; every sender is told what it
-would have been told alone; what cannot go with others (a batch, a message that is stored elsewhere
-first, one that is refused, a traced one) goes alone, in its place between the others.
+would have been told alone; what cannot go with others (a message that is stored elsewhere first,
+one that is refused, a traced one) goes alone, in its place between the others.
 
 State: none.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from kourou.engine.appends import Appends, Lane
 from kourou.engine.effects import Effect
 from kourou.engine.inputs import Received
-from kourou.engine.single_sends import Prepared, SingleSends
+from kourou.engine.single_sends import Prepared, PreparedBatch, SingleSends
 from kourou.errors import KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.sending import SendMessage
@@ -33,7 +33,7 @@ RECORDS_MIN = 6
 """Fewer messages are quicker stored one by one: numpy has fixed costs."""
 
 Alone = Callable[[int, Received], Sequence[Effect]]
-_Waiting = tuple[Received, Prepared]
+_Waiting = tuple[Received, Prepared | PreparedBatch]
 
 
 class JointSingles:
@@ -45,44 +45,60 @@ class JointSingles:
 
     def store(self, now_ms: int, sends: Sequence[Received], alone: Alone) -> list[Effect]:
         """Store and answer these, in their order; `alone` deals with one as if none else came."""
-        if len(sends) < RECORDS_MIN:
+        if len(sends) < RECORDS_MIN and not any(_is_batch(received) for received in sends):
             return [effect for received in sends for effect in alone(now_ms, received)]
         effects: list[Effect] = []
         group: list[_Waiting] = []
-        room_bytes = FRAME_RECORD_BYTES_MAX
+        room, room_bytes = BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
         for received in sends:
             one = self._prepared(now_ms, received)
             if one is None:
                 effects += self._store(now_ms, group, alone)
                 effects += alone(now_ms, received)
-                group, room_bytes = [], FRAME_RECORD_BYTES_MAX
+                group, room, room_bytes = [], BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
                 continue
-            if room_bytes < len(one.draft) or len(group) >= BATCH_MESSAGES_MAX:
+            if isinstance(one, Prepared):
+                count, size_bytes = 1, len(one.draft)
+            else:
+                count, size_bytes = len(one.drafts), sum(map(len, one.drafts))
+            if room_bytes < size_bytes or room < count:
                 effects += self._store(now_ms, group, alone)
-                group, room_bytes = [], FRAME_RECORD_BYTES_MAX
-            room_bytes -= len(one.draft)
+                group, room, room_bytes = [], BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
+            room -= count
+            room_bytes -= size_bytes
             group.append((received, one))
         return effects + self._store(now_ms, group, alone)
 
-    def _prepared(self, now_ms: int, received: Received) -> Prepared | None:
-        """The message as it is stored; None if it goes alone."""
+    def _prepared(self, now_ms: int, received: Received) -> Prepared | PreparedBatch | None:
+        """What is stored; None if it goes alone."""
         request = received.request
         assert isinstance(request, SendMessage)
-        if request.batch or received.to.traced or 0 < received.deadline_ms <= now_ms:
+        if received.to.traced or 0 < received.deadline_ms <= now_ms:
             return None
         try:
+            if request.batch:
+                return self._single_sends.prepare_batch(received, request)
             one = self._single_sends.prepare(received, request)
         except KourouError:
             return None  # alone it is refused again, and told why
         return None if one.elsewhere else one
 
     def _store(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
-        if len(group) < RECORDS_MIN:
-            return self._store_each(now_ms, group, alone)
         numbers: dict[Lane, int] = {}
-        lane_of = [numbers.setdefault(one.lane, len(numbers)) for _, one in group]
-        sizes = np.fromiter((len(one.draft) for _, one in group), np.int64, len(group))
-        blob = bytearray().join([one.draft for _, one in group])
+        lane_of: list[int] = []
+        messages: list[bytes] = []
+        for _, one in group:
+            number = numbers.setdefault(one.lane, len(numbers))
+            if isinstance(one, Prepared):
+                lane_of.append(number)
+                messages.append(one.draft)
+            else:
+                lane_of += [number] * len(one.drafts)
+                messages += one.drafts
+        if len(messages) < RECORDS_MIN:
+            return self._store_each(now_ms, group, alone)
+        sizes = np.fromiter(map(len, messages), np.int64, len(messages))
+        blob = bytearray().join(messages)
         drafts = columns(blob, np.cumsum(sizes) - sizes, sizes)
         wall_ms = max(received.wall_ms for received, _ in group)
         try:
@@ -96,14 +112,28 @@ class JointSingles:
         except KourouError:  # no space, or a store that failed: each is told so by itself
             return [effect for received, _ in group for effect in alone(now_ms, received)]
         effects = self._appends.take_done()
-        places = zip(group, written.offsets.tolist(), written.positions.tolist(), strict=True)
-        for (received, one), offset, position in places:
-            effects += self._single_sends.stored(now_ms, received, one, offset, position)
+        offsets, positions = written.offsets.tolist(), written.positions.tolist()
+        at = 0
+        for received, one in group:
+            if isinstance(one, Prepared):
+                effects += self._single_sends.stored(
+                    now_ms, received, one, offsets[at], positions[at]
+                )
+                at += 1
+            else:
+                end = at + len(one.drafts)
+                effects += self._single_sends.stored_batch(
+                    now_ms, received, one, offsets[at], positions[at:end]
+                )
+                at = end
         return effects
 
     def _store_each(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
         effects: list[Effect] = []
         for received, one in group:
+            if not isinstance(one, Prepared):
+                effects += alone(now_ms, received)
+                continue
             try:
                 offset, position = self._appends.write_one(one.draft, one.lane, received.wall_ms)
             except KourouError:
@@ -112,3 +142,7 @@ class JointSingles:
             effects += self._appends.take_done()
             effects += self._single_sends.stored(now_ms, received, one, offset, position)
         return effects
+
+
+def _is_batch(received: Received) -> bool:
+    return isinstance(received.request, SendMessage) and received.request.batch

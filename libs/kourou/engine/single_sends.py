@@ -9,11 +9,8 @@ State: none. After the checks the message goes the same way as every other.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from kourou.engine.appends import Appends, Lane
 from kourou.engine.confirmations import Confirmations
@@ -32,7 +29,7 @@ from kourou.errors import (
     MessageIllegal,
     NoPermission,
 )
-from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
+from kourou.model.limits import BATCH_MESSAGES_MAX, PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
 from kourou.model.names import RETRY_PREFIX
 from kourou.model.sysflag import SysFlag
@@ -42,7 +39,6 @@ from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
 from kourou.protocol.properties import decode_properties, encode_properties
 from kourou.protocol.record import Host, encode_draft, encode_host
-from kourou.protocol.record_batch import check_drafts
 from kourou.protocol.single_draft import may_go_elsewhere
 
 
@@ -57,6 +53,13 @@ class Prepared(NamedTuple):
     queue_id: int
     wait: bool
     elsewhere: bool
+
+
+class PreparedBatch(NamedTuple):
+    """The checked messages of a batch on their way to `lane`, whose queue its sender is told."""
+
+    drafts: list[bytes]
+    lane: Lane
 
 
 class SingleSends:
@@ -148,13 +151,31 @@ class SingleSends:
         return self._answer(now_ms, received, one.queue_id, offset, [position], one.wait)
 
     def _store_batch(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
+        one = self.prepare_batch(received, request)
+        drafts = [(one.lane, draft) for draft in one.drafts]
+        places = self._appends.write_several(drafts, received.wall_ms)
+        positions = [position for _, position in places]
+        return self.stored_batch(now_ms, received, one, places[0][0], positions)
+
+    def prepare_batch(self, received: Received, request: SendMessage) -> PreparedBatch:
+        """As `prepare`, for a batch."""
         topic, queue_id, body = self._checked(received, request)
-        drafts = self._batch(received, request, (topic.name, queue_id), body)
-        offset, positions = self._append(drafts, (topic.name, queue_id), received)
-        for draft in drafts:
-            self._traffic.taken(topic.name, len(draft))
+        lane = (topic.name, queue_id)
+        return PreparedBatch(self._batch(received, request, lane, body), lane)
+
+    def stored_batch(
+        self,
+        now_ms: int,
+        received: Received,
+        one: PreparedBatch,
+        offset: int,
+        positions: Sequence[int],
+    ) -> list[Effect]:
+        """As `stored`, for a batch whose first message got this offset."""
+        for draft in one.drafts:
+            self._traffic.taken(one.lane[0], len(draft))
         self._confirmations.append(self._appends.end)
-        return self._answer(now_ms, received, queue_id, offset, positions, wait=True)
+        return self._answer(now_ms, received, one.lane[1], offset, positions, wait=True)
 
     def _checked(self, received: Received, request: SendMessage) -> tuple[TopicConfig, int, bytes]:
         """The topic, which may have been created, the queue, and the body."""
@@ -199,22 +220,6 @@ class SingleSends:
         reply = Reply(received.to, Code.SUCCESS, "", header)
         return self._confirmations.owe(now_ms, self._appends.end, reply, wait=wait)
 
-    def _append(
-        self, drafts: Sequence[bytes], lane: Lane, received: Received
-    ) -> tuple[int, list[int]]:
-        blob = b"".join(drafts)
-        sizes = np.fromiter(map(len, drafts), dtype=np.int64, count=len(drafts))
-        columns = check_drafts(blob, sizes, self._policy.body_size_max)
-        written = self._appends.write(blob, columns, [lane], None, received.wall_ms)
-        positions: list[int] = []
-        runs = [*written.runs, (len(drafts), 0)]
-        for (first, position), (after, _) in itertools.pairwise(runs):
-            at = position
-            for index in range(first, after):
-                positions.append(at)
-                at += len(drafts[index])
-        return written.lane_offsets[0], positions
-
     def _batch(
         self, received: Received, request: SendMessage, lane: Lane, body: bytes
     ) -> list[bytes]:
@@ -231,6 +236,10 @@ class SingleSends:
                     "the messages of a batch cannot be delayed or part of a transaction; nothing "
                     "was stored",
                     hint="send such messages one by one",
+                )
+            if len(drafts) == BATCH_MESSAGES_MAX:
+                raise MessageIllegal(
+                    f"a batch has at most {BATCH_MESSAGES_MAX} messages; nothing was stored"
                 )
             drafts.append(self._draft(received, request, lane, item, joined, flag))
         if not drafts:

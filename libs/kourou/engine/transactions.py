@@ -11,7 +11,8 @@ for producers that ask twice.
 A commit appends the message and the op record that ends its half in one piece, the message first.
 So a log that is cut anywhere has neither, or both, or the message alone; the last is found out by
 its unique key before a half message that was open at start is resolved or asked about, and then
-only the op record is written. Nothing is stored twice, nothing committed is lost.
+only the op record is written. Nothing is stored twice, nothing committed is lost. Ends that share
+an append (engine.joint_ends) follow one another in it, so this holds for each of them.
 
 A place that a request names proves nothing: a body may hold bytes that look like a half message.
 What is resolved is what the table, or the half topic's queue, has at that offset.
@@ -21,9 +22,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from kourou.engine.appends import Appends, Lane
 from kourou.engine.confirmations import Confirmations
@@ -59,7 +58,6 @@ from kourou.model.names import HALF_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages.transactions import EndTransaction, ResumeCheckHalfMessage
-from kourou.protocol.record_columns import columns
 from kourou.protocol.record_layout import parts_of
 from kourou.protocol.request import Request
 
@@ -73,6 +71,20 @@ _TICK_MS_MAX = 1_000
 
 _SAME_KEY_MAX = 32
 """So many messages of one unique key are looked at; a producer's keys differ."""
+
+
+class Ending(NamedTuple):
+    """How an open half message ends: `final` is the message, if it is to be stored now."""
+
+    half: OpenHalf
+    record: HalfRecord
+    outcome: int
+    final: tuple[Lane, bytes] | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the message, which is nearly all that is appended."""
+        return len(self.final[1]) if self.final is not None else 0
 
 
 class Transactions:
@@ -176,18 +188,40 @@ class Transactions:
         wanted = request.commit_or_rollback
         if wanted not in (COMMIT, ROLLBACK):
             return [Reply(received.to)]  # not known yet: it will be asked again
+        half, record = self._asked_about(request)
+        if half is not None:
+            self._resolve(half, record, wanted, received.wall_ms)
+        else:
+            self._resolve_again(record, wanted, received.wall_ms)
+        return self.answer(now_ms, received, record)
+
+    def prepare(self, request: EndTransaction) -> Ending | None:
+        """What this end has to append if it may go with others; changes nothing. Raises as `end`.
+
+        None where nothing follows from it, or where the log has to be asked what became of it.
+        """
+        wanted = request.commit_or_rollback
+        if self._policy.broker_id or wanted not in (COMMIT, ROLLBACK):
+            return None
+        half, record = self._asked_about(request)
+        if half is None or not half.proven:
+            return None
+        return Ending(half, record, wanted, self._final(record) if wanted == COMMIT else None)
+
+    def answer(self, now_ms: int, received: Received, record: HalfRecord) -> list[Effect]:
+        """Tell who resolved a half message, once all that was appended is safe."""
+        end = self._confirmations.appended
+        return self._confirmations.owe(now_ms, end, Reply(received.to), wait=record.wait)
+
+    def _asked_about(self, request: EndTransaction) -> tuple[OpenHalf | None, HalfRecord]:
+        """The half message a request names, its newest copy if it is open; None if it is not."""
         record = self._named(request)
         half = self.halves.at(record.parts.queue_offset)
         if half is None:
             half = self.halves.copy_of(record)
             if half is not None:
                 record = self.read(half.position)
-        if half is not None:
-            self._resolve(half, record, wanted, received.wall_ms)
-        else:
-            self._resolve_again(record, wanted, received.wall_ms)
-        end = self._confirmations.appended
-        return self._confirmations.owe(now_ms, end, Reply(received.to), wait=record.wait)
+        return half, record
 
     def _named(self, request: EndTransaction) -> HalfRecord:
         """The half message at the place a request names, with RocketMQ's three checks."""
@@ -232,10 +266,8 @@ class Transactions:
 
     def _resolve(self, half: OpenHalf, record: HalfRecord, wanted: int, wall_ms: int) -> None:
         found = COMMIT if self.is_committed(half, record) else None
-        drafts: list[tuple[Lane, bytes]] = []
-        if wanted == COMMIT and found is None:
-            drafts.append(self._final(record))
-        self.end_half(half, record, found or wanted, drafts, wall_ms)
+        final = self._final(record) if wanted == COMMIT and found is None else None
+        self.resolve([Ending(half, record, found or wanted, final)], wall_ms)
         if found is not None:
             _require_same(found, wanted)
 
@@ -249,20 +281,26 @@ class Transactions:
         half.proven = True
         return self._committed_copy(record)
 
-    def end_half(
-        self,
-        half: OpenHalf,
-        record: HalfRecord,
-        outcome: int,
-        before: Sequence[tuple[Lane, bytes]],
-        wall_ms: int,
-    ) -> None:
-        """Append `before` and the op record in one piece; the half message is closed."""
-        op = operation(half.offset, max(self._appends.store_ms, wall_ms), self._host)
-        offsets = self.append([*before, (OP_LANE, op)], wall_ms)
-        self.halves.close(half, record.identity)
-        self.halves.noted(offsets[-1], half.offset)
-        self.remember(half.offset, outcome, record)
+    def resolve(self, endings: Sequence[Ending], wall_ms: int) -> None:
+        """Append messages and op records in one piece; the half messages, all others, are closed.
+
+        Each message stands before its op record. Raises as Appends.write_one; then nothing has
+        changed.
+        """
+        born_ms = max(self._appends.store_ms, wall_ms)
+        drafts: list[tuple[Lane, bytes]] = []
+        ops: list[int] = []
+        for one in endings:
+            if one.final is not None:
+                drafts.append(one.final)
+            ops.append(len(drafts))
+            drafts.append((OP_LANE, operation(one.half.offset, born_ms, self._host)))
+        placed = self.append_placed(drafts, wall_ms)
+        for one, op in zip(endings, ops, strict=True):
+            offset = one.half.offset
+            self.halves.close(one.half, one.record.identity)
+            self.halves.noted(placed[op][0], offset)
+            self.remember(offset, one.outcome, one.record)
 
     def remember(self, half_offset: int, outcome: int, record: HalfRecord | None) -> None:
         """A half message ended so; kept for those who ask again. `record`: None if it is lost."""
@@ -305,7 +343,7 @@ class Transactions:
         if outcome != GIVEN_UP:
             _require_same(outcome, wanted)
         elif wanted == COMMIT:
-            self.append([self._final(record)], wall_ms)
+            self.append_placed([self._final(record)], wall_ms)
             self.remember(offset, COMMIT, record)
 
     def _outcome_in_log(self, record: HalfRecord) -> int:
@@ -374,28 +412,16 @@ class Transactions:
 
     # -- appending ------------------------------------------------------------------------------
 
-    def append(self, drafts: Sequence[tuple[Lane, bytes]], wall_ms: int) -> list[int]:
-        """Append drafts in one piece; return their queue offsets. Raises as Appends.write_one."""
-        return [offset for offset, _ in self.append_placed(drafts, wall_ms)]
-
     def append_placed(
         self, drafts: Sequence[tuple[Lane, bytes]], wall_ms: int
     ) -> list[tuple[int, int]]:
-        """As `append`, with (queue offset, position) of each."""
-        if len(drafts) == 1:
-            lane, draft = drafts[0]
-            placed = self._appends.write_one(draft, lane, wall_ms)
-            self._confirmations.append(self._appends.end)
-            return [placed]
-        sizes = np.fromiter((len(draft) for _, draft in drafts), np.int64, len(drafts))
-        blob = b"".join([draft for _, draft in drafts])
-        lanes = list(dict.fromkeys(lane for lane, _ in drafts))
-        lane_of = np.fromiter((lanes.index(lane) for lane, _ in drafts), np.uint16, len(drafts))
-        written = self._appends.write(
-            blob, columns(blob, sizes.cumsum() - sizes, sizes), lanes, lane_of, wall_ms
-        )
-        self._confirmations.append(written.end)
-        return list(zip(written.offsets.tolist(), written.positions.tolist(), strict=True))
+        """Append drafts in one piece; (queue offset, position) of each.
+
+        Raises as Appends.write_one; then nothing has changed.
+        """
+        placed = self._appends.write_several(drafts, wall_ms)
+        self._confirmations.append(self._appends.end)
+        return placed
 
 
 _IMMUNITY = Property.CHECK_IMMUNITY_TIME.value.encode() + b"\x01"

@@ -161,7 +161,8 @@ class Dispatcher:
         parts = parts_of(record, 0, len(record))
         topic = bytes(record[parts.topic_at : parts.topic_end])
         queue = None
-        if not parts.sys_flag & _TYPE and parts.queue_id >= 0 and topic != _SCHEDULE_TOPIC:
+        seen = parts.sys_flag & _TYPE not in (_PREPARED, _ROLLBACK)
+        if seen and parts.queue_id >= 0 and topic != _SCHEDULE_TOPIC:
             queue = self._queue(topic, parts.queue_id, 0)
         offset = parts.queue_offset
         if queue is None or offset != queue.max_offset or position < queue.end_position:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from kourou.engine.appends import Appends, LogEnd
+from kourou.engine.appends import SCALAR_RECORDS_MAX, Appends, LogEnd
 from kourou.engine.effects import Append, Flush
 from kourou.errors import DiskFull, MessageIllegal, StoreFaulted, Throttled
-from kourou.protocol.record import check_record, decode_record
+from kourou.protocol.record import check_record, decode_record, encode_host
 from kourou.protocol.record_batch import check_drafts
 from kourou.testing.engine import MemoryStore
 
@@ -161,3 +161,54 @@ def test_a_lane_without_records_gets_no_offset(draft) -> None:
     written = desk.write(blob, found, lanes, np.array([1, 0, 1], np.uint16), 1)
     assert written.lane_offsets == [0, 0]
     assert (desk.next_offset(LANE), desk.next_offset(("orders", 1))) == (1, 2)
+
+
+SEVERAL = [1, 2, 3, SCALAR_RECORDS_MAX, SCALAR_RECORDS_MAX + 1, 4, 2, 2, 30, 2, 5]
+
+
+@pytest.mark.parametrize("segment", [1 << 20, 4_096])
+def test_several_at_once_get_the_places_that_they_get_one_by_one(draft, segment) -> None:
+    several, single = appends(segment=segment), appends(segment=segment)
+    made = MemoryStore(), MemoryStore()
+    pieces = []
+    for turn, count in enumerate(SEVERAL):
+        drafts = [
+            (("orders", n % 3), draft(body=bytes(n * 37 % 300), queue_id=n % 3, key=f"{turn}-{n}"))
+            for n in range(count)
+        ]
+        places = several.write_several(drafts, 70 + turn)
+        assert places == [single.write_one(each, lane, 70 + turn) for lane, each in drafts]
+        (effect,) = several.take_done()
+        pieces.append(len(effect.pieces))
+        made[0].append(effect)
+        for effect in single.take_done():
+            made[1].append(effect)
+    assert made[0].records == made[1].records
+    assert (several.end, several.store_ms) == (single.end, single.store_ms)
+    assert [several.next_offset(("orders", n)) for n in range(3)] == [
+        single.next_offset(("orders", n)) for n in range(3)
+    ]
+    assert (max(pieces) > 1) is (segment == 4_096), "in one piece unless a segment ends"
+    assert [bytes(raw) for _, raw in several.unprojected(0)] == [
+        bytes(raw) for _, raw in single.unprojected(0)
+    ]
+
+
+@pytest.mark.parametrize("why", ["full", "allocating", "failed", "no room for an address"])
+def test_of_several_none_is_stored_if_one_cannot_be(draft, why) -> None:
+    desk = appends(allocated=2_000)
+    desk.write_one(draft(), LANE, 70)
+    desk.take_done()
+    desk.space(0, full=why == "full")
+    body = bytes(10 if why == "no room for an address" else 1_500)
+    expected: type[Exception] = DiskFull if why == "full" else Throttled
+    if why == "failed":
+        desk.fail("EIO")
+        expected = StoreFaulted
+    elif why == "no room for an address":
+        desk._store_host = encode_host(("::1", 10911))
+        expected = MessageIllegal
+    before = state(desk)
+    with pytest.raises(expected):
+        desk.write_several([(LANE, draft(body=body))] * 2, 99)
+    assert state(desk) == before

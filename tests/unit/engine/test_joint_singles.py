@@ -10,6 +10,7 @@ from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.joint_singles import RECORDS_MIN
 from kourou.errors import Code
+from kourou.protocol.batch_body import encode_batch
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.sending import SendMessage
 from kourou.testing.engine import Engine, header_of
@@ -97,6 +98,12 @@ def test_nobody_can_tell_whether_it_was_alone(seed: int) -> None:
                 made.append(message(body, topic, -1))
             case 5:
                 made.append(message(body, topic, queue_id, properties=f"KEYS\x01{number}\x02"))
+            case 6 | 7:
+                items = [
+                    (chance.randrange(9), chance.randbytes(chance.randrange(60)), b"UNIQ_KEY\x01u")
+                    for _ in range(chance.choice([0, 1, 2, 20]))
+                ]
+                made.append(message(encode_batch(items), topic, queue_id, batch=True))
             case _:
                 made.append(message(body, topic, queue_id))
     options = {"segment_size": chance.choice([1 << 20, 1 << 12])}
@@ -108,6 +115,43 @@ def test_nobody_can_tell_whether_it_was_alone(seed: int) -> None:
     assert joint.store.records == alone.store.records
     assert joint.core.desks.traffic.messages_in == alone.core.desks.traffic.messages_in
     assert joint.core.desks.traffic.refused == alone.core.desks.traffic.refused
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 20])
+def test_batches_of_a_turn_become_one_append(count: int) -> None:
+    joint, alone = Engine(), Engine()
+    for engine in (joint, alone):
+        engine.send(*message(b"first"))
+    before = len(appends_of(joint))
+    made = [
+        message(
+            encode_batch([(0, b"%d %d" % (n, m), b"") for m in range(5)]),
+            queue_id=n % 4,
+            batch=True,
+        )
+        for n in range(count)
+    ] + [message(b"single")]
+    answers = together(joint, made)
+    assert answers == one_by_one(alone, made)
+    places = [(header.queue_id, header.queue_offset) for _, _, header in answers[:-1]]  # type: ignore[misc]  # three each
+    assert places == [(n % 4, n // 4 * 5 + (n % 4 == 0)) for n in range(count)]
+    assert len(appends_of(joint)) == before + 1
+    assert joint.store.records == alone.store.records
+    assert joint.core.desks.traffic.messages_in["orders"] == 5 * count + 2
+
+
+@pytest.mark.parametrize(("messages", "size_bytes"), [(10, 1 << 20), (1 << 16, 4_000)])
+def test_a_group_has_bounds(monkeypatch, messages: int, size_bytes: int) -> None:
+    monkeypatch.setattr("kourou.engine.joint_singles.BATCH_MESSAGES_MAX", messages)
+    monkeypatch.setattr("kourou.engine.joint_singles.FRAME_RECORD_BYTES_MAX", size_bytes)
+    joint, alone = Engine(), Engine()
+    for engine in (joint, alone):
+        engine.send(*message(b"first"))
+    before = len(appends_of(joint))
+    items = encode_batch([(0, bytes(300), b"")] * 8)
+    made = [message(items, batch=True)] * 4
+    assert together(joint, made) == one_by_one(alone, made)
+    assert len(appends_of(joint)) == before + 4
 
 
 def test_what_stands_between_stays_between() -> None:

@@ -88,6 +88,26 @@ def test_an_encoded_batch_is_stored_message_by_message(engine) -> None:
     assert [each.flag for each in found] == [7, 0]
 
 
+def test_a_batch_of_too_many_is_refused_as_a_whole(engine, monkeypatch) -> None:
+    monkeypatch.setattr("kourou.engine.single_sends.BATCH_MESSAGES_MAX", 3)
+    for count, code in ((3, Code.SUCCESS), (4, Code.MESSAGE_ILLEGAL)):
+        items = [(0, b"%d" % number, b"") for number in range(count)]
+        assert engine.ask(message(batch=True), encode_batch(items)).code == code
+    assert bodies(engine, "orders", 0) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 6, 7, 40])
+def test_a_batch_is_stored_as_if_its_messages_were_sent_one_by_one(count) -> None:
+    together, alone = Engine(segment_size=4_096), Engine(segment_size=4_096)
+    made = [bytes([n]) * (n * 53 % 400) for n in range(count)]
+    for engine in (together, alone):
+        engine.ask(message(), b"first")
+    together.ask(message(batch=True), encode_batch([(0, each, b"") for each in made]))
+    for each in made:
+        alone.ask(message(), each)
+    assert together.store.records == alone.store.records
+
+
 def test_an_empty_body_is_a_message(engine) -> None:
     assert engine.ask(message(), b"").code == Code.SUCCESS
     assert bodies(engine, "orders", 0) == [b""]

@@ -6,7 +6,7 @@ import pytest
 from kourou.protocol.record_batch import check_drafts, columns, stamp_batch
 from kourou.store import replay
 from kourou.store import store as store_module
-from kourou.store.fresh_appends import _PIECES_MAX, FreshAppends
+from kourou.store.fresh_appends import _PIECES_MAX, _SPLIT_MAX, FreshAppends
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou.testing.store import Draft, StoreWriter, small_settings
@@ -103,10 +103,29 @@ def test_what_lies_before_is_projected_first(tmp_path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("count", range(2, _SPLIT_MAX + 1))
+def test_the_few_records_of_a_piece_are_projected_without_reading_the_log(
+    tmp_path, monkeypatch, count
+) -> None:
+    store = Store.open(small_settings(tmp_path), SimDisk(0))
+    writer = StoreWriter(store)
+    monkeypatch.setattr(store_module, "runs", lambda *_: iter(()))
+    written = writer.stamp(drafts(count))
+    ((_, _, position),) = writer._placed.runs
+    data = b"".join(item.record for item in written)
+    store.append([(position, data)], writer._placed.blanks, writer._placed.end)
+    grown = store.dispatch()
+    assert sum(one.max_offset - one.first_offset for one in grown) == count
+    assert store.dispatched == writer._placed.end
+    store.close()
+
+
 def test_only_single_pieces_that_are_known_are_kept_and_not_without_end() -> None:
     fresh = FreshAppends()
     whole = (120).to_bytes(4, "big") + bytes(116)
-    fresh.note(0, [(0, whole + whole)], None)
+    fresh.note(0, [(0, whole * (_SPLIT_MAX + 1))], None)
+    fresh.note(0, [(0, whole + whole[:-1])], None)
+    fresh.note(0, [(0, whole + bytes(4))], None)
     fresh.note(0, [(0, whole), (500, whole)], None)
     assert list(fresh.take()) == []
     for number in range(_PIECES_MAX + 5):

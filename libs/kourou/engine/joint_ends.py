@@ -1,0 +1,87 @@
+"""Ends of transactions that wait for the same turn, stored together.
+
+Lives here: which END_TRANSACTION requests of one turn become one append.
+May not live here: what an end appends and changes (engine.transactions), numbering
+(engine.appends).
+
+A producer with many transactions under way fills a turn with requests that resolve one half message
+each. Each is checked by itself; then all their records are numbered, written and projected at once.
+
+Invariants: records stand in the order of the requests, and in front of each op record the message
+that it commits, so a log that is cut anywhere holds what it could hold if each had come alone;
+every producer is told what it would have been told alone; what cannot go with others (an end that
+is refused or not known yet, a half message that is not open or was open when the broker started, a
+traced request) goes alone, in its place between the others, and so does an end that names a half
+message of the group.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kourou.engine.appends import Appends
+from kourou.engine.effects import Effect
+from kourou.engine.inputs import Received
+from kourou.engine.transactions import Ending, Transactions
+from kourou.errors import KourouError
+from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
+from kourou.protocol.messages.transactions import EndTransaction
+
+Alone = Callable[[int, Received], Sequence[Effect]]
+_Group = dict[int, tuple[Received, Ending]]
+"""By the queue offsets of the half messages, in the order of the requests."""
+
+_ENDS_MAX = BATCH_MESSAGES_MAX // 2
+"""Each appends two records at most."""
+
+
+class JointEnds:
+    """Makes one append of several ends."""
+
+    def __init__(self, transactions: Transactions, appends: Appends) -> None:
+        self._transactions = transactions
+        self._appends = appends
+
+    def store(self, now_ms: int, ends: Sequence[Received], alone: Alone) -> list[Effect]:
+        """Resolve and answer these, in their order; `alone` deals with one as if none else came."""
+        effects: list[Effect] = []
+        group: _Group = {}
+        room_bytes = FRAME_RECORD_BYTES_MAX
+        for received in ends:
+            one = self._prepared(now_ms, received)
+            goes_alone = one is None or one.half.offset in group
+            if one is None or goes_alone or room_bytes < one.size_bytes or len(group) == _ENDS_MAX:
+                effects += self._store(now_ms, group, alone)
+                group, room_bytes = {}, FRAME_RECORD_BYTES_MAX
+            if one is None or goes_alone:
+                effects += alone(now_ms, received)
+                continue
+            room_bytes -= one.size_bytes
+            group[one.half.offset] = received, one
+        return effects + self._store(now_ms, group, alone)
+
+    def _prepared(self, now_ms: int, received: Received) -> Ending | None:
+        """What the end has to append; None if it goes alone."""
+        request = received.request
+        assert isinstance(request, EndTransaction)
+        if received.to.traced or 0 < received.deadline_ms <= now_ms:
+            return None
+        try:
+            return self._transactions.prepare(request)
+        except KourouError:
+            return None  # alone it is refused again, and told why
+
+    def _store(self, now_ms: int, group: _Group, alone: Alone) -> list[Effect]:
+        if not group:
+            return []
+        wall_ms = max(received.wall_ms for received, _ in group.values())
+        try:
+            self._transactions.resolve([one for _, one in group.values()], wall_ms)
+        except KourouError:  # no space, or a store that failed: each is told so by itself
+            return [effect for received, _ in group.values() for effect in alone(now_ms, received)]
+        effects = self._appends.take_done()
+        for received, one in group.values():
+            effects += self._transactions.answer(now_ms, received, one.record)
+        return effects
