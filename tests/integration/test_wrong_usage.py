@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -200,6 +201,7 @@ def test_a_second_broker_on_the_same_store(tmp_path: Path) -> None:
         store = fill(cluster)
         first = cluster.brokers[0]
         first.signal(signal.SIGSTOP)  # so that whatever changes meanwhile is the second one's doing
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)  # all its threads stand still now
         try:
             assert str(store) in refused_untouched(store)
         finally:

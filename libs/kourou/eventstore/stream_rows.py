@@ -14,7 +14,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kourou.engine.events import ProgressRecorded, QueueLocksChanged, Recorded, decode_event, encode_event
+from kourou.engine.events import (
+    ProgressRecorded,
+    QueueLocksChanged,
+    Recorded,
+    decode_event,
+    encode_event,
+)
 from kourou.engine.stream import Snapshot, State, StreamKind
 from kourou.errors import Corrupt, DecodeError, Rejected
 from kourou.eventstore.tables import DECIDED, events, snapshots, streams
