@@ -35,7 +35,7 @@ from kourou.protocol.record_batch import RecordColumns, columns, stamp_batch
 
 Lane = tuple[str, int]
 
-SCALAR_RECORDS_MAX = 6
+SCALAR_RECORDS = 6
 """More are numbered and projected as columns; fewer are quicker one by one."""
 
 
@@ -195,7 +195,7 @@ class Appends:
         begin = self._end
         end = begin + sum(len(draft) for _, draft in drafts)
         room = self._segment_size - begin % self._segment_size - SEGMENT_TAIL_BYTES
-        if len(drafts) > SCALAR_RECORDS_MAX or end - begin > room:
+        if len(drafts) > SCALAR_RECORDS or end - begin > room:
             return self._write_columns(drafts, wall_ms)
         self._require_store()
         self._require_room(end)

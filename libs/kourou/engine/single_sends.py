@@ -29,7 +29,11 @@ from kourou.errors import (
     MessageIllegal,
     NoPermission,
 )
-from kourou.model.limits import BATCH_MESSAGES_MAX, PROPERTIES_SIZE_BYTES_MAX
+from kourou.model.limits import (
+    BATCH_MESSAGES_MAX,
+    BATCH_RECORD_BYTES_MAX,
+    PROPERTIES_SIZE_BYTES_MAX,
+)
 from kourou.model.message import Property
 from kourou.model.names import RETRY_PREFIX
 from kourou.model.sysflag import SysFlag
@@ -229,6 +233,7 @@ class SingleSends:
         common[Property.CLUSTER] = self._policy.cluster_name
         shared = encode_properties(common)
         drafts: list[bytes] = []
+        size_bytes = 0
         for flag, item, own in split_batch(body):
             joined = own + (b"\x02" if own and not own.endswith(b"\x02") else b"") + shared
             if may_go_elsewhere(joined) and _goes_elsewhere(joined):
@@ -242,6 +247,13 @@ class SingleSends:
                     f"a batch has at most {BATCH_MESSAGES_MAX} messages; nothing was stored"
                 )
             drafts.append(self._draft(received, request, lane, item, joined, flag))
+            size_bytes += len(drafts[-1])
+            if size_bytes > BATCH_RECORD_BYTES_MAX:
+                raise MessageIllegal(
+                    f"the messages of the batch come to more than {BATCH_RECORD_BYTES_MAX} bytes "
+                    "with the properties that they share; nothing was stored",
+                    hint="send smaller batches, or less in common",
+                )
         if not drafts:
             raise MessageIllegal("the batch is empty")
         return drafts

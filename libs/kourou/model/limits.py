@@ -22,6 +22,7 @@ COMPRESS_OVER_BYTES = 4096  # [RMQ] producers compress bodies of this size and m
 DECOMPRESS_RATIO_MAX = 100  # a body that grows more is a bomb, not a message
 DECOMPRESS_FACTOR_MAX = 8  # and never above maxMessageSize times this
 BATCH_MESSAGES_MAX = 65_536  # lane numbers in a coalesced send are 16 bits wide
+BATCH_RECORD_BYTES_MAX = 64 * 1024 * 1024  # RocketMQ's batch, with what its messages share
 
 # -- files ----------------------------------------------------------------------------------------
 SEGMENT_SIZE_BYTES = 1 << 30  # [RMQ] mappedFileSizeCommitLog

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kourou.engine.appends import SCALAR_RECORDS_MAX, Appends, LogEnd
+from kourou.engine.appends import SCALAR_RECORDS, Appends, LogEnd
 from kourou.engine.effects import Append, Flush
 from kourou.errors import DiskFull, MessageIllegal, StoreFaulted, Throttled
 from kourou.protocol.record import check_record, decode_record, encode_host
@@ -163,7 +163,7 @@ def test_a_lane_without_records_gets_no_offset(draft) -> None:
     assert (desk.next_offset(LANE), desk.next_offset(("orders", 1))) == (1, 2)
 
 
-SEVERAL = [1, 2, 3, SCALAR_RECORDS_MAX, SCALAR_RECORDS_MAX + 1, 4, 2, 2, 30, 2, 5]
+SEVERAL = [1, 2, 3, SCALAR_RECORDS, SCALAR_RECORDS + 1, 4, 2, 2, 30, 2, 5]
 
 
 @pytest.mark.parametrize("segment", [1 << 20, 4_096])

@@ -96,6 +96,17 @@ def test_a_batch_of_too_many_is_refused_as_a_whole(engine, monkeypatch) -> None:
     assert bodies(engine, "orders", 0) == [b"0", b"1", b"2"]
 
 
+def test_what_the_messages_of_a_batch_share_is_bounded(engine, monkeypatch) -> None:
+    """A few megabytes of tiny messages may not become gigabytes of records."""
+    monkeypatch.setattr("kourou.engine.single_sends.BATCH_RECORD_BYTES_MAX", 100_000)
+    request = message(batch=True, properties="k\x01" + "v" * 30_000)
+    reply = engine.ask(request, encode_batch([(0, b"x", b"")] * 4))
+    assert reply.code == Code.MESSAGE_ILLEGAL
+    assert "100000 bytes" in reply.remark
+    assert bodies(engine, "orders", 0) == []
+    assert engine.ask(request, encode_batch([(0, b"x", b"")] * 3)).code == Code.SUCCESS
+
+
 @pytest.mark.parametrize("count", [1, 2, 6, 7, 40])
 def test_a_batch_is_stored_as_if_its_messages_were_sent_one_by_one(count) -> None:
     together, alone = Engine(segment_size=4_096), Engine(segment_size=4_096)
