@@ -23,6 +23,11 @@ database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=
 database.execute("create table payment (transaction_id text primary key, state text)")
 
 
+def say(line: str) -> None:
+    """Print in one piece: a thread that answers the broker prints, too."""
+    print(f"{line}\n", end="", flush=True)
+
+
 def execute(transaction: Ending, fate: str) -> TransactionState:
     """The local transaction: runs when the message is stored, and nobody can consume it yet."""
     state = "refused" if fate == "refused" else "done"
@@ -37,7 +42,7 @@ def check(message: ReceivedMessage) -> TransactionState:
     row = database.execute(
         "select state from payment where transaction_id = ?", (message.message_id,)
     ).fetchone()
-    print(f"the broker asks about {message.keys[0]}: {row[0] if row else 'nobody knows'}")
+    say(f"the broker asks about {message.keys[0]}: {row[0] if row else 'nobody knows'}")
     if row is None:
         return TransactionState.UNKNOWN  # it will ask again
     return TransactionState.COMMIT if row[0] == "done" else TransactionState.ROLLBACK
@@ -54,12 +59,12 @@ def main() -> None:
         for number, fate in enumerate(("done", "refused", "unclear") * 2):
             payment = f"{run}-{number}"
             result = producer.send_in_transaction("transaction", fate, fate, keys=[payment])
-            print(f"{payment} {fate}: {result.state.name}")
+            say(f"{payment} {fate}: {result.state.name}")
             if fate != "refused":
                 wanted.add(payment)
         with mq.subscribe("transaction", body_type=str) as payments:
             for message in payments:
-                print(f"{message.keys[0]} {message.body}: consumed", flush=True)
+                say(f"{message.keys[0]} {message.body}: consumed")
                 wanted.discard(message.keys[0])
                 if not wanted:
                     message.ack()
