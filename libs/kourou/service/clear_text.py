@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kourou.transport.zmq_socket import bindable, is_loopback
+from kourou.transport.addresses import bindable, is_loopback
 
 _log = logging.getLogger("kourou.service")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kourou.errors import ConfigError
 from kourou.service.setting import setting
 from kourou.telemetry.logs import LogFormat
-from kourou.transport.zmq_socket import bindable, is_loopback
+from kourou.transport.addresses import bindable, is_loopback
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import SAME, setting
-from kourou.transport.zmq_socket import bindable
+from kourou.transport.addresses import bindable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,9 @@ from kourou.protocol.remoting import (
 )
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
+from kourou.transport.addresses import split_address
 from kourou.transport.zmq_client import Reply
-from kourou.transport.zmq_socket import Buffer, split_address
+from kourou.transport.zmq_socket import Buffer
 
 READ_BYTES = 65_536
 CONNECT_WAIT_MS = 3_000

@@ -29,12 +29,18 @@ from dataclasses import dataclass
 
 from kourou.clock import Clock, SystemClock
 from kourou.engine.peer import Peer
-from kourou.errors import ConfigError, DecodeError
+from kourou.errors import DecodeError
 from kourou.model import limits
+from kourou.transport.addresses import (
+    CLEAR_TEXT,
+    CLEAR_TEXT_WARNING_S,
+    cannot_bind,
+    is_loopback,
+    listening_address,
+)
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.remoting_link import READ_BYTES, Buffer, RawFrame, RemotingLink
-from kourou.transport.zmq_socket import bindable, is_loopback, split_address
 
 _log = logging.getLogger("kourou.transport")
 
@@ -49,7 +55,6 @@ ACCEPT_RETRY_S = 0.5
 
 ACCEPTS_A_TURN = 64
 BACKLOG = 1_024
-CLEAR_TEXT_WARNING_S = 60.0
 FLUSH_AT_BYTES = 1 << 20
 """So much for one peer does not wait for the end of the turn."""
 
@@ -96,15 +101,7 @@ class RemotingServer:
         idle_ms: int = IDLE_MS,
         clock: Clock | None = None,
     ) -> None:
-        host, port = split_address(bind_address)
-        host = bindable(host)
-        if not is_loopback(host) and not insecure_network:
-            raise ConfigError(
-                f"refusing to listen on {host}: it is open to the network and not encrypted",
-                hint="bind 127.0.0.1, or say insecureNetwork=true",
-            )
-        self.host = host
-        self.port = port
+        self.host, self.port = listening_address(bind_address, insecure_network=insecure_network)
         self.listener = listener
         self._on_frames = on_frames
         self._on_disconnect = on_disconnect
@@ -141,7 +138,7 @@ class RemotingServer:
             listening.listen(BACKLOG)
         except OSError as error:
             listening.close()
-            raise _cannot_bind(self.host, self.port, error) from error
+            raise cannot_bind(self.host, self.port, error) from error
         self.port = int(listening.getsockname()[1])
         self._socket = listening
         self._loop.add_reader(listening.fileno(), self._accept)
@@ -202,9 +199,7 @@ class RemotingServer:
         )
 
     def _warn_clear_text(self) -> None:
-        _log.warning(
-            "listening on %s in clear text: anybody who reaches it may read and send", self.address
-        )
+        _log.warning(CLEAR_TEXT, self.address)
         self._warning = self._loop.call_later(CLEAR_TEXT_WARNING_S, self._warn_clear_text)
 
     # -- accepting --------------------------------------------------------------------------------
@@ -429,12 +424,3 @@ class RemotingServer:
         elif was_blocked and not link.blocked_since_ms:
             del self._blocked[link.peer.id]
             self._loop.remove_writer(link.socket.fileno())
-
-
-def _cannot_bind(host: str, port: int, error: OSError) -> ConfigError:
-    if error.errno == errno.EADDRINUSE:
-        return ConfigError(
-            f"port {port} on {host} is taken",
-            hint="another process listens there; stop it or choose another port",
-        )
-    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")

@@ -27,9 +27,17 @@ import zmq
 
 from kourou.clock import Clock, SystemClock
 from kourou.engine.peer import Peer
-from kourou.errors import BadRequest, ConfigError, DecodeError
+from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.frames import Frame, decode_frame
+from kourou.transport.addresses import (
+    CLEAR_TEXT,
+    CLEAR_TEXT_WARNING_S,
+    cannot_bind,
+    is_loopback,
+    listening_address,
+    split_address,
+)
 from kourou.transport.edge_reader import EdgeReader
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.rate_limited_log import RateLimitedLog
@@ -39,19 +47,15 @@ from kourou.transport.zmq_socket import (
     NOBLOCK,
     SNDMORE,
     Buffer,
-    bindable,
     has_input,
-    is_loopback,
     open_router,
     receive_rest,
     send_parts,
-    split_address,
 )
 
 _log = logging.getLogger("kourou.transport")
 
 RETRY_INTERVAL_S = 0.05  # how often a full pipe is tried besides the socket's own signals
-CLEAR_TEXT_WARNING_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +96,7 @@ class ZmqServer:
         insecure_network: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        host, port = split_address(bind_address)
-        host = bindable(host)
-        if not is_loopback(host) and not insecure_network:
-            raise ConfigError(
-                f"refusing to listen on {host}: it is open to the network and not encrypted",
-                hint="bind 127.0.0.1, or say insecureNetwork=true",
-            )
-        self.host = host
-        self.port = port
+        self.host, self.port = listening_address(bind_address, insecure_network=insecure_network)
         self.listener = listener
         self._on_frames = on_frames
         self._on_disconnect = on_disconnect
@@ -133,7 +129,7 @@ class ZmqServer:
         except zmq.ZMQError as error:
             self._monitor.close()
             socket.close(linger=0)
-            raise _cannot_bind(self.host, self.port, error) from error
+            raise cannot_bind(self.host, self.port, error) from error
         self.port = split_address(socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0"))[1]
         self._socket = self._open = socket
         self._send_part = socket.send
@@ -184,9 +180,7 @@ class ZmqServer:
         )
 
     def _warn_clear_text(self) -> None:
-        _log.warning(
-            "listening on %s in clear text: anybody who reaches it may read and send", self.address
-        )
+        _log.warning(CLEAR_TEXT, self.address)
         self._warning = self._loop.call_later(CLEAR_TEXT_WARNING_S, self._warn_clear_text)
 
     # -- receiving --------------------------------------------------------------------------------
@@ -389,12 +383,3 @@ class ZmqServer:
                 self._unreachable(link, error)
             else:
                 self._blocked.pop(link.peer.id)
-
-
-def _cannot_bind(host: str, port: int, error: zmq.ZMQError) -> ConfigError:
-    if error.errno == zmq.EADDRINUSE:
-        return ConfigError(
-            f"port {port} on {host} is taken",
-            hint="another process listens there; stop it or choose another port",
-        )
-    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")

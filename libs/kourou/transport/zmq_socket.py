@@ -1,7 +1,7 @@
 """The two kinds of socket Kourou uses, with the options that keep them honest under load.
 
-Lives here: making and configuring ROUTER and DEALER sockets, addresses,
-and one message in or out. May not live here: bursts, waiting, what a message means.
+Lives here: making and configuring ROUTER and DEALER sockets, and one message in or out.
+May not live here: bursts, waiting, what a message means, addresses (kourou.transport.addresses).
 
 ZeroMQ's defaults lie: a full ROUTER drops silently, frames are unlimited, a request queued during a
 cut is delivered long after its sender gave up. Each option below removes one of these.
@@ -11,16 +11,14 @@ State: none.
 
 from __future__ import annotations
 
-import ipaddress
-import socket as socketlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
 
-from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.model.limits import HANDSHAKE_MS_MAX
+from kourou.transport.addresses import split_address
 from kourou.transport.zmq_context import process_context
 
 HEARTBEAT_INTERVAL_MS = 2_000
@@ -108,38 +106,3 @@ def endpoint_of(address: str) -> str:
     """`host:port`, `[v6]:port` or `tcp://host:port` as a ZeroMQ endpoint; else ConfigError."""
     host, port = split_address(address)
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of an address as people write it; ConfigError naming what is wrong."""
-    bare = address.removeprefix("tcp://")
-    host, colon, digits = bare.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    if not colon or not host or not digits.isascii() or not digits.isdigit():
-        raise ConfigError(f"{address!r} is not an address", hint="write host:port")
-    port = int(digits)
-    if port > 65_535:
-        raise ConfigError(f"{address!r}: port {port} is above 65535")
-    return host, port
-
-
-def bindable(host: str) -> str:
-    """A literal IP address for `host`, since ZeroMQ takes no names where it binds."""
-    if host == "*":
-        return "0.0.0.0"
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    try:
-        found = socketlib.getaddrinfo(host, None, type=socketlib.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host!r}: {error.strerror or error}") from error
-    families = {family: str(where[0]) for family, _, _, _, where in reversed(found)}
-    return families.get(socketlib.AF_INET) or families[socketlib.AF_INET6]
-
-
-def is_loopback(host: str) -> bool:
-    """Does this literal address reach this machine only?"""
-    return ipaddress.ip_address(host).is_loopback

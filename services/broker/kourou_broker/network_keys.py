@@ -20,7 +20,7 @@ from kourou.errors import ConfigError
 from kourou.service.remoting_carrier import VIP
 from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.setting import SAME, setting
-from kourou.transport.zmq_socket import split_address
+from kourou.transport.addresses import split_address
 from kourou_broker.address_server import list_url
 from kourou_broker.registration import REMOTING
 

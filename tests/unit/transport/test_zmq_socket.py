@@ -1,4 +1,4 @@
-"""Addresses as people write them, and options that keep sockets honest."""
+"""Options that keep sockets honest."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from collections.abc import Callable
 import pytest
 import zmq
 
-from kourou.errors import ConfigError
 from kourou.model import limits
+from kourou.transport.addresses import split_address
 from kourou.transport.zmq_socket import (
-    bindable,
     endpoint_of,
     has_input,
-    is_loopback,
     open_dealer,
     open_router,
     receive_rest,
     send_parts,
-    split_address,
 )
 
 
@@ -33,32 +30,6 @@ from kourou.transport.zmq_socket import (
 def test_addresses(text: str, parts: tuple[str, int], endpoint: str) -> None:
     assert split_address(text) == parts
     assert endpoint_of(text) == endpoint
-
-
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:-1", "h:65536", "h:²"])
-def test_no_address(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"not an address|above 65535"):
-        split_address(text)
-
-
-@pytest.mark.parametrize(
-    ("host", "found", "loopback"),
-    [
-        ("localhost", "127.0.0.1", True),
-        ("127.3.2.1", "127.3.2.1", True),
-        ("::1", "::1", True),
-        ("*", "0.0.0.0", False),
-        ("192.0.2.1", "192.0.2.1", False),
-    ],
-)
-def test_what_can_be_bound(host: str, found: str, loopback: bool) -> None:
-    assert bindable(host) == found
-    assert is_loopback(found) is loopback
-
-
-def test_a_name_without_address() -> None:
-    with pytest.raises(ConfigError, match="cannot listen on 'no such host'"):
-        bindable("no such host")
 
 
 @pytest.mark.parametrize("make", [open_router, open_dealer])

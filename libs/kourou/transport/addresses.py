@@ -1,0 +1,78 @@
+"""Addresses as people write them, and where a server may listen.
+
+Lives here: reading them, and the one rule about networks that every carrier keeps: what is open to
+others and not encrypted must be wanted. May not live here: sockets.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket as socketlib
+
+import zmq
+
+from kourou.errors import ConfigError
+
+CLEAR_TEXT_WARNING_S = 60.0
+"""How often a server says that it is open to the network."""
+CLEAR_TEXT = "listening on %s in clear text: anybody who reaches it may read and send"
+
+
+def listening_address(bind_address: str, *, insecure_network: bool) -> tuple[str, int]:
+    """The literal IP address and the port to bind; ConfigError without leave for the network."""
+    host, port = split_address(bind_address)
+    host = bindable(host)
+    if not is_loopback(host) and not insecure_network:
+        raise ConfigError(
+            f"refusing to listen on {host}: it is open to the network and not encrypted",
+            hint="bind 127.0.0.1, or say insecureNetwork=true",
+        )
+    return host, port
+
+
+def cannot_bind(host: str, port: int, error: OSError | zmq.ZMQError) -> ConfigError:
+    """Why an address could not be bound."""
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(
+            f"port {port} on {host} is taken",
+            hint="another process listens there; stop it or choose another port",
+        )
+    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of an address as people write it; ConfigError naming what is wrong."""
+    bare = address.removeprefix("tcp://")
+    host, colon, digits = bare.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not colon or not host or not digits.isascii() or not digits.isdigit():
+        raise ConfigError(f"{address!r} is not an address", hint="write host:port")
+    port = int(digits)
+    if port > 65_535:
+        raise ConfigError(f"{address!r}: port {port} is above 65535")
+    return host, port
+
+
+def bindable(host: str) -> str:
+    """A literal IP address for `host`, since ZeroMQ takes no names where it binds."""
+    if host == "*":
+        return "0.0.0.0"
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        found = socketlib.getaddrinfo(host, None, type=socketlib.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host!r}: {error.strerror or error}") from error
+    families = {family: str(where[0]) for family, _, _, _, where in reversed(found)}
+    return families.get(socketlib.AF_INET) or families[socketlib.AF_INET6]
+
+
+def is_loopback(host: str) -> bool:
+    """Does this literal address reach this machine only?"""
+    return ipaddress.ip_address(host).is_loopback

@@ -1,0 +1,54 @@
+"""Addresses as people write them, and where a server may listen."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou.transport.addresses import (
+    bindable,
+    cannot_bind,
+    is_loopback,
+    listening_address,
+    split_address,
+)
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:-1", "h:65536", "h:²"])
+def test_no_address(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"not an address|above 65535"):
+        split_address(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "found", "loopback"),
+    [
+        ("localhost", "127.0.0.1", True),
+        ("127.3.2.1", "127.3.2.1", True),
+        ("::1", "::1", True),
+        ("*", "0.0.0.0", False),
+        ("192.0.2.1", "192.0.2.1", False),
+    ],
+)
+def test_what_can_be_bound(host: str, found: str, loopback: bool) -> None:
+    assert bindable(host) == found
+    assert is_loopback(found) is loopback
+
+
+def test_a_name_without_address() -> None:
+    with pytest.raises(ConfigError, match="cannot listen on 'no such host'"):
+        bindable("no such host")
+
+
+def test_what_is_open_to_the_network_must_be_wanted() -> None:
+    assert listening_address("localhost:1", insecure_network=False) == ("127.0.0.1", 1)
+    assert listening_address("*:1", insecure_network=True) == ("0.0.0.0", 1)
+    with pytest.raises(ConfigError, match=r"refusing to listen on 0\.0\.0\.0"):
+        listening_address("*:1", insecure_network=False)
+
+
+def test_a_taken_port_is_told_from_other_trouble() -> None:
+    assert "port 1 on h is taken" in str(cannot_bind("h", 1, OSError(errno.EADDRINUSE, "busy")))
+    assert "h:1: denied" in str(cannot_bind("h", 1, OSError(errno.EACCES, "denied")))
