@@ -48,7 +48,7 @@ def share_of(
     try:
         return allocation(queues, clients, client)
     except Exception:
-        raise
+        raise  # the consumer keeps its queues, and says why
     except BaseException as error:
         # It runs on the client's I/O thread, where `sys.exit()` would end every client's work.
         raise BadRequest(f"the allocation raised {error!r}") from error
