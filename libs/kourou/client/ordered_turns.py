@@ -170,7 +170,7 @@ def plain_turns(handler: Callable[[Any], Any], log: ConsumeLog) -> Callable[[Tur
                 begun_ms = log.begin(not turn.done & SELDOM)
                 turn.judge(item, call_plain(handler, item))
                 log.consumed(item, begun_ms)
-            except Exception:  # the turn reports it, unless the runner has to
+            except Exception:  # no failure if the handler had acknowledged the item before
                 if not turn.raised(item):
                     raise
             finally:
@@ -191,7 +191,7 @@ def coroutine_turns(
                 begun_ms = log.begin(not turn.done & SELDOM)
                 turn.judge(item, await handler(item))
                 log.consumed(item, begun_ms)
-            except Exception:  # the turn reports it, unless the runner has to
+            except Exception:  # no failure if the handler had acknowledged the item before
                 if not turn.raised(item):
                     raise
             finally:
