@@ -22,6 +22,7 @@ FROM builder AS wheel
 COPY pyproject.toml README.md LICENSE ./
 COPY libs libs
 COPY services services
+COPY conf conf
 RUN /opt/builder/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 # -- what others wrote, with the versions and hashes of the lock ----------------------------------
@@ -43,7 +44,10 @@ RUN --mount=type=cache,target=/var/cache/pip \
     /opt/builder/bin/python -m pip wheel --require-hashes --no-deps --no-build-isolation \
         --wheel-dir /spark-wheels -r requirements/spark.txt \
     && /opt/kourou/bin/python -m pip install --no-deps --no-index /spark-wheels/*.whl \
-    && rm -r /spark-wheels
+    && rm -r /spark-wheels \
+    # Spark's Python processes look there first and would compile all that they import, every time;
+    # without these archives they take the installed package, which is compiled.
+    && find /opt/kourou -path '*/pyspark/python/lib/*.zip' -delete
 COPY --from=wheel /wheels /wheels
 RUN /opt/kourou/bin/python -m pip install --no-deps --no-index /wheels/*.whl \
     && /opt/kourou/bin/python -m pip uninstall --yes pip setuptools
@@ -54,10 +58,20 @@ LABEL org.opencontainers.image.title="Kourou" \
       org.opencontainers.image.description="A message broker suite beside Apache RocketMQ" \
       org.opencontainers.image.licenses="Apache-2.0"
 # The home is where everything is stored by default, so a named volume there belongs to this user.
+# Filter servers run as the other one, which owns nothing.
 RUN groupadd --gid 10001 kourou \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/kourou --no-create-home \
         --shell /usr/sbin/nologin kourou \
-    && install --directory --owner=10001 --group=10001 --mode=0750 /var/lib/kourou
+    && groupadd --gid 10002 kourou-filter \
+    && useradd --uid 10002 --gid 10002 --home-dir /nonexistent --no-create-home \
+        --shell /usr/sbin/nologin kourou-filter \
+    && install --directory --owner=10001 --group=10001 --mode=0750 /var/lib/kourou \
+    # Volumes of keys belong to this user where they are made (`kourou keys make`, docker-compose.yml).
+    && for name in public members host namesrv console pipeline \
+        broker ha-replica broker-b ha-replica-b raft-n0 raft-n1 raft-n2 \
+        filter-server filter-server-2 filter-server-b; do \
+        install --directory --owner=10001 --group=10001 "/keys/${name}"; \
+    done
 ENV PATH="/opt/kourou/bin:${PATH}" \
     HOME=/var/lib/kourou \
     PYTHONDONTWRITEBYTECODE=1 \

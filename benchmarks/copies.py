@@ -42,12 +42,12 @@ from kourou.errors import Code
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import Lane, SendRecords
 from kourou.protocol.record import encode_draft, encode_host
+from kourou.serving.broker_service import BrokerService
+from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.remoting_link import RemotingLink
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_socket import COPY_BELOW_BYTES, Buffer
-from kourou_broker.app import BrokerService
-from kourou_broker.config import BrokerSettings
 
 PATIENT_MS = 30_000
 BATCH = 256
@@ -69,11 +69,11 @@ class Watch:
         self.counts: Counter[str] = Counter()
 
     def _is_mapped(self, data: Buffer) -> bool:
-        parts = self._service._parts
-        if parts is None:
+        tenure = self._service._tenure
+        if tenure is None:
             return False
         at = address_of(data)
-        for segment in parts.store._log.segments:
+        for segment in tenure.store._log.segments:
             view = segment._mapping
             if view is not None and 0 <= at - address_of(view) < segment.size:
                 return True

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from generators import features, reference
+from generators import dashboards, features, reference
 from generators.marks import find_marks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,13 +24,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[Path], str]] = {
     "docs/FEATURES.md": features.page,
     **reference.PAGES,
+    **dashboards.PAGES,
 }
 
 
 def main() -> int:
     """Do what the command line asks for; exit code 1 when something is not as it should be."""
     parser = argparse.ArgumentParser(description="Generated pages of Kourou")
-    parser.add_argument("below", nargs="?", default="docs", help="only pages whose path begins so")
+    parser.add_argument("below", nargs="?", default="", help="only pages whose path begins so")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     parser.add_argument("--proved", type=Path, metavar="FILE", help="what passed in a run")
     chosen = parser.parse_args()

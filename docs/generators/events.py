@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import typing
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,11 +20,24 @@ from generators.tables import anchor, code, document, head, link, paragraph, pro
 
 from kourou.engine import events
 from kourou.engine.events import KnownEvent, UnreadSpan
+from kourou.model.filter import FilterState, FilterVersion
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 
 SOURCE = "libs/kourou/engine/events.py"
-PLACES = ("libs/kourou/engine", "libs/kourou/store", "libs/kourou/eventstore", "services")
+SOURCES = (
+    SOURCE,
+    "libs/kourou/engine/filter_events.py",
+    "libs/kourou/engine/batch_events.py",
+    "libs/kourou/engine/replication_events.py",
+)
+PLACES = (
+    "libs/kourou/engine",
+    "libs/kourou/store",
+    "libs/kourou/eventstore",
+    "libs/kourou/serving",
+    "services",
+)
 
 ABOUT = """\
 What operators, clients and the cluster decided, as facts that are never refused and never
@@ -35,7 +50,7 @@ READING = """\
 are the functions that make the event, *applied by* the modules whose state it changes when it
 happens, and at every replay. An event that nothing applies is a record for people."""
 
-VALUES = (TopicConfig, GroupConfig, UnreadSpan)
+VALUES = (TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan)
 """Structured values of fields, each with a section."""
 
 
@@ -62,7 +77,7 @@ def page(root: Path) -> str:
     lines += ["## Around every event", "", paragraph(prose(events.Recorded)), ""]
     lines += _fields(events.Recorded)
     for value in VALUES:
-        lines += [f"## {value.__name__}", "", prose(value), "", *_fields(value)]
+        lines += [f"## {value.__name__}", "", paragraph(prose(value)), "", *_fields(value)]
     return document(lines)
 
 
@@ -85,7 +100,7 @@ def _required(kind: type[Any]) -> set[str]:
     return {
         name
         for name, field in kind.__dataclass_fields__.items()
-        if field.default is field.default_factory  # both are missing
+        if field.default is MISSING and field.default_factory is MISSING
     }
 
 
@@ -94,7 +109,9 @@ def _default(kind: type[Any], name: str) -> str:
         (field,) = (one for one in msgspec.structs.fields(kind) if one.name == name)
         value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     else:
-        value = kind.__dataclass_fields__[name].default
+        given = kind.__dataclass_fields__[name]
+        made = given.default_factory
+        value = given.default if made is MISSING else made()
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -107,6 +124,8 @@ def _type(hint: Any) -> str:
     if hint in VALUES:
         return f"[{hint.__name__}]({anchor(hint.__name__)})"
     inner = get_args(hint)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return " or ".join(map(code, hint))
     if hint == events.Event:
         return "one of the events above"
     if hint == events.Scalar:
@@ -120,13 +139,15 @@ def _type(hint: Any) -> str:
         return f"{' or '.join(map(_type, parts))}, or null"
     if typing.get_origin(hint) is tuple:
         return f"list of {_type(inner[0])}"
-    if typing.get_origin(hint) is dict:
+    if typing.get_origin(hint) in (dict, Mapping):
         return f"{_key(inner[0])} → {_type(inner[1]).replace(', or null', ' or null')}"
     return type_text(hint)
 
 
 def _key(hint: Any) -> str:
-    return "text" if hint is str else "queue id"
+    if hint is str:
+        return "text"
+    return "version" if hint is int else "queue id"
 
 
 def _modules(names: Iterable[str]) -> str:
@@ -140,7 +161,7 @@ def _sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
     """(module, tree) of everything that may decide or apply an event."""
     for place in PLACES:
         for path in sorted((root / place).rglob("*.py")):
-            if path == root / SOURCE:
+            if path.relative_to(root).as_posix() in SOURCES:
                 continue
             parts = path.relative_to(root).with_suffix("").parts
             start = 1 if parts[0] == "libs" else 2
@@ -200,13 +221,17 @@ def _appliers(root: Path, names: set[str]) -> Mapping[str, list[str]]:
 
 def _aggregates(root: Path) -> Mapping[str, str]:
     """What each event's `aggregate` returns, with the field's path in capitals."""
-    tree = ast.parse((root / SOURCE).read_text(encoding="utf-8"))
     found: dict[str, str] = {}
-    for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        for item in kind.body:
-            if isinstance(item, ast.FunctionDef) and item.name == "aggregate":
-                (returned,) = (node for node in ast.walk(item) if isinstance(node, ast.Return))
-                found[kind.name] = _pattern(returned.value)
+    for source in SOURCES:
+        tree = ast.parse((root / source).read_text(encoding="utf-8"))
+        for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+            for base in kind.bases:
+                if isinstance(base, ast.Name) and base.id in found:
+                    found[kind.name] = found[base.id]
+            for item in kind.body:
+                if isinstance(item, ast.FunctionDef) and item.name == "aggregate":
+                    (returned,) = (node for node in ast.walk(item) if isinstance(node, ast.Return))
+                    found[kind.name] = _pattern(returned.value)
     return found
 
 
@@ -215,10 +240,17 @@ def _pattern(node: ast.expr | None) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     assert isinstance(node, ast.JoinedStr), node
-    kind, value = node.values
+    kind = node.values[0]
     assert isinstance(kind, ast.Constant)
-    assert isinstance(value, ast.FormattedValue)
-    assert isinstance(value.value, ast.Attribute)
-    whose = value.value.value
-    name = value.value.attr if isinstance(whose, ast.Name) else str(kind.value).rstrip("/")
-    return f"{kind.value!s}{name.upper()}"
+    shown = ""
+    for value in node.values:
+        if isinstance(value, ast.Constant):
+            shown += str(value.value)
+            continue
+        assert isinstance(value, ast.FormattedValue)
+        assert isinstance(value.value, ast.Attribute)
+        whose, name = value.value.value, value.value.attr
+        if not isinstance(whose, ast.Name) and len(node.values) == 2:
+            name = str(kind.value).rstrip("/")  # the name of what the kind says
+        shown += name.upper()
+    return shown

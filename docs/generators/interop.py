@@ -51,6 +51,10 @@ def page(root: Path) -> str:
             ("", *(f"{clients[client]['short']}: {NAMES[server]}" for client, server in tried)),
             [(row["title"], *_cells(row, tried, results)) for row in rows],
         )
+        for one in wanted["apart"]:
+            if one["area"] == area:
+                link = f"[{one['test']}](../../{one['test']})"
+                lines += [paragraph(f"Apart from the table: {one['about']} ({link})"), ""]
     return document(lines)
 
 

@@ -9,12 +9,20 @@ from pathlib import Path
 
 from generators.tables import code, document, head, table
 
+from kourou.telemetry.exporter_table import EXPORTER_METRICS, LEFT_OUT
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricSpec, Service
 
 ABOUT = """\
 What `/metrics` of a service's admin page answers, in the text format of Prometheus. A counter
 only grows while the process lives and begins at 0 with it; a gauge is read at the moment of the
 question."""
+
+EXPORTER = """\
+What `/metrics?names=exporter` of a broker answers, so that dashboards made for RocketMQ 4's
+exporter work: one scrape job with `params: {names: [exporter]}`. All of them are gauges, as there.
+It is computed only when it is asked for; the `rocketmq_client_…` ones are asked of the consumers
+at that moment. Every broker answers for what lies on it, and a consumer tells each of its brokers
+the same, so add up the former over brokers, and take the `max` of the latter."""
 
 
 def page(_root: Path) -> str:
@@ -39,6 +47,23 @@ def page(_root: Path) -> str:
         "## Kourou's own",
         "",
         *_table(ours),
+        "## Under the names of RocketMQ 4's exporter",
+        "",
+        EXPORTER,
+        "",
+        *table(
+            ("name", "labels", "what it says"),
+            [
+                (code(spec.name), ", ".join(code(label) for label in spec.labels), spec.about)
+                for spec in sorted(EXPORTER_METRICS.values(), key=lambda spec: spec.name)
+            ],
+        ),
+        "What the exporter has besides, and why it is not here; no popular dashboard asks for it:",
+        "",
+        *table(
+            ("name", "because"),
+            [(name, reason) for name, reason in LEFT_OUT.items()],
+        ),
     ]
     return document(lines)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from generators import errors, events, interop, limits, metrics, requests, settings, states
+from generators import errors, events, http, interop, limits, metrics, requests, settings, states
 from generators.tables import document, head, paragraph
 
 FOLDER = "docs/reference"
@@ -21,6 +21,7 @@ _MADE_BY = {
     "metrics": metrics,
     "states": states,
     "limits": limits,
+    "http": http,
     "interop": interop,
 }
 

@@ -64,6 +64,7 @@ _BODIES = {
     Body.MESSAGE: "a message's body, or an encoded batch",
     Body.DRAFTS: "records without their place, back to back",
     Body.RECORDS: "stored records, back to back",
+    Body.LOG: "bytes of the commit log as they lie: whole records and blanks",
     Body.JSON: "JSON",
     Body.PROPERTIES: "properties text, `key=value` lines",
     Body.SOURCE: "the text of a filter program",

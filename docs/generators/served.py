@@ -1,7 +1,7 @@
 """Which requests are answered in this version, as the handlers themselves say.
 
-Lives here: asking a broker's mind and a client's session. A name server answers every request that
-the table gives it; its unit test proves that.
+Lives here: asking the minds of a broker and a filter server, and a client's session. A name server
+answers every request that the table gives it; its unit test proves that.
 May not live here: the table of requests (kourou.protocol.table).
 """
 
@@ -14,6 +14,7 @@ from functools import cache
 from kourou.client.session import Session
 from kourou.protocol.request import Answerer, RequestSpec
 from kourou.testing.engine import Engine
+from kourou_filter_server.core import FilterCore
 
 
 def answered_now(spec: RequestSpec) -> set[Answerer]:
@@ -29,8 +30,8 @@ def _answers(who: Answerer, spec: RequestSpec) -> bool:
             return _engine().core.handles(spec.header)
         case Answerer.CLIENT:
             return spec.header.__name__ in _looked_for(Session)
-        case _:
-            return False  # there is no filter server
+        case Answerer.FILTER_SERVER:
+            return FilterCore.handles(spec.header)
 
 
 @cache

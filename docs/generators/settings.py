@@ -27,12 +27,18 @@ from kourou.client.settings import (
 )
 from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
 from kourou.service.setting import SAME, Setting, settings_of
-from kourou_broker.config import BrokerSettings
+from kourou.serving.config import BrokerSettings
+from kourou_console.config import ConsoleSettings
+from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
+from kourou_spark_etl.config import EtlSettings
 
 SERVICES: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "Broker": (BrokerSettings, BROKER_KEYS),
     "Name server": (NamesrvSettings, NAMESRV_KEYS),
+    "Filter server": (FilterServerSettings, frozenset()),
+    "Spark service": (EtlSettings, frozenset()),
+    "Console": (ConsoleSettings, frozenset()),
 }
 CLIENTS: tuple[type[Settings], ...] = (
     ClientSettings,
@@ -42,8 +48,11 @@ CLIENTS: tuple[type[Settings], ...] = (
 )
 DEFAULTS = "docs/client_defaults.toml"
 SOURCES = (
-    "services/broker/kourou_broker",
+    "libs/kourou/serving",
     "services/namesrv/kourou_namesrv/config.py",
+    "services/filter-server/kourou_filter_server/config.py",
+    "services/spark-etl/kourou_spark_etl/config.py",
+    "services/console/kourou_console",
     "libs/kourou/service/process_keys.py",
     "libs/kourou/client/settings.py",
     "libs/kourou/client/settings_consumer.py",
@@ -57,9 +66,9 @@ LONG = 32
 """A default beyond so many characters is not repeated in its row."""
 
 ABOUT = """\
-What can be set on a broker, a name server and a client. Three defaults stand side by side: ours,
-that of the design documents (*seeds*) and that of RocketMQ 4.9; a dash means that they have no
-such setting, or state no default."""
+What can be set on a broker, a name server, a filter server, the Spark service, the console and a
+client. Three defaults stand side by side: ours, that of the design documents (*seeds*) and that of
+RocketMQ 4.9; a dash means that they have no such setting, or state no default."""
 
 READING = """\
 Keys keep RocketMQ's spelling, so that a `broker.conf` can be brought along. A value comes from the
@@ -113,6 +122,8 @@ def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
             ("key", "default", "seeds", "RocketMQ 4.9", "values", "live", "what it does"),
             [_service_row(one, metadata[one.attribute]) for one in group],
         )
+    if not inert:
+        return
     known = {name for one in settings_of(kind) for name in (one.key, *one.aliases)}
     yield paragraph(
         f"{len(inert - known)} more keys of RocketMQ are accepted, and said to do nothing; they "

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kourou.client.client import Client as Client
     from kourou.client.client import Producer as Producer
     from kourou.client.filters import Sql as Sql
+    from kourou.client.message_filters import Filter as Filter
     from kourou.client.ordered_outcomes import ConsumeOrderlyStatus as ConsumeOrderlyStatus
     from kourou.client.ordered_outcomes import Suspend as Suspend
     from kourou.client.outcomes import ConsumedFirst as ConsumedFirst
@@ -47,6 +48,7 @@ _HOMES = {
     "RetryLater": "kourou.client.outcomes",
     "Suspend": "kourou.client.ordered_outcomes",
     "Sql": "kourou.client.filters",
+    "Filter": "kourou.client.message_filters",
     "ReceivedMessage": "kourou.client.received",
     "ClientSettings": "kourou.client.settings",
     "ConsumerSettings": "kourou.client.settings",

@@ -16,7 +16,8 @@ May not live here: messages of a single feature; they are given when the error i
      │   ├─ NotLeader         another broker takes writes for this log
      │   ├─ DiskFull          writes are refused until space is freed; reads go on
      │   ├─ StoreFaulted      an fsync failed; this process stores nothing more
-     │   └─ MetadataUnavailable  the event database cannot be reached
+     │   ├─ MetadataUnavailable  the event database cannot be reached
+     │   └─ FilterFailed      a group's filter cannot judge: its author or an operator mends it
      ├─ UnknownOutcome        it may or may not have happened
      │   └─ TimedOut          no answer within the deadline
      └─ Corrupt               these bytes fail their check: an operator or a replica must help
@@ -44,9 +45,9 @@ class Code(IntEnum):
     TRANSACTION_FAILED = 4  # [RMQ] a half message was not prepared
     FLUSH_DISK_TIMEOUT = 10  # stored, but not on disk within syncFlushTimeout
     SLAVE_NOT_AVAILABLE = 11  # stored, but no follower is there to copy it
-    FLUSH_SLAVE_TIMEOUT = 12  # [RMQ] stored, but no follower copied it in time
+    FLUSH_SLAVE_TIMEOUT = 12  # stored, but no follower copied it within slaveTimeout
     MESSAGE_ILLEGAL = 13  # the message breaks a limit; nothing was stored
-    SERVICE_NOT_AVAILABLE = 14  # the server only starts, or its disk is full; nothing was stored
+    SERVICE_NOT_AVAILABLE = 14  # it starts, follows, or its disk is full; nothing was stored
     VERSION_NOT_SUPPORTED = 15  # [RMQ] the client is too old or too new
     NO_PERMISSION = 16  # the topic, the group, the broker or the setting does not allow it
     TOPIC_NOT_EXIST = 17  # no such topic here, and it may not be made by asking
@@ -73,6 +74,7 @@ class Code(IntEnum):
     POLLING_FULL = 30004  # no message yet, and too many pulls are held already
     DEADLINE_PASSED = 30005  # the request arrived after its deadline; nothing was done
     OUTCOME_UNKNOWN = 30006  # the store failed before the answer: it may be kept, or not
+    FILTER_FAILED = 30007  # the group's filter cannot judge; the text says why; the offset stays
 
 
 class KourouError(Exception):
@@ -209,6 +211,34 @@ class MetadataUnavailable(Unavailable):
     code = Code.METADATA_UNAVAILABLE
 
 
+class FilterFailed(Unavailable):
+    """A consumer group's filter cannot judge the messages at an offset; the offset stays.
+
+    `kind` is one word (missing, disabled, quarantined, raised, timeout, memory, died, lied, setup),
+    `filter_version` the version that failed, None where none ran. Nothing was delivered unfiltered,
+    and nothing is lost.
+
+    Do: The filter's author uploads a fixed version, or an operator enables another one or changes
+    the filter's policy (`kourou admin filter`). Then ask again from the same offset.
+    """
+
+    code = Code.FILTER_FAILED
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        code: Code | None = None,
+        retry_after_ms: int = 0,
+        kind: str = "",
+        filter_version: int | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, code=code, retry_after_ms=retry_after_ms)
+        self.kind = kind
+        self.filter_version = filter_version
+
+
 class UnknownOutcome(KourouError):
     """The request may or may not have taken effect.
 
@@ -253,6 +283,7 @@ _BY_CODE: dict[int, type[KourouError]] = {
     Code.DISK_FULL: DiskFull,
     Code.STORE_FAULTED: StoreFaulted,
     Code.METADATA_UNAVAILABLE: MetadataUnavailable,
+    Code.FILTER_FAILED: FilterFailed,
     Code.MESSAGE_CORRUPT: Corrupt,
     Code.DEADLINE_PASSED: TimedOut,
     Code.OUTCOME_UNKNOWN: UnknownOutcome,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,12 +67,19 @@ def every_python(production: list[Source], tests: list[Source]) -> list[Source]:
 @pytest.fixture(scope="session")
 def texts() -> dict[str, str]:
     """Every text file of the project by its path, generated and golden ones included."""
-    found: dict[str, str] = {}
-    for path in sorted(ROOT.rglob("*")):
-        relative = path.relative_to(ROOT)
-        hidden = any(part.startswith(".") and part != ".ci" for part in relative.parts)
-        if hidden or LEFT_OUT & set(relative.parts) or not path.is_file():
-            continue
-        if path.suffix in TEXT_SUFFIXES and "golden" not in relative.parts:
-            found[relative.as_posix()] = path.read_text(encoding="utf-8")
-    return found
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(_visible_files())
+        if path.suffix in TEXT_SUFFIXES
+    }
+
+
+def _visible_files() -> Iterator[Path]:
+    """What lies in no hidden folder: in those is more than in all others, and it comes and goes."""
+    for folder, inside, files in os.walk(ROOT):
+        inside[:] = [name for name in inside if _is_ours(name) and name != "golden"]
+        yield from (Path(folder, name) for name in files if _is_ours(name))
+
+
+def _is_ours(name: str) -> bool:
+    return name not in LEFT_OUT and (not name.startswith(".") or name == ".ci")

@@ -17,7 +17,7 @@ IN_BLOCK = re.compile(r"^(?:[^#\n]* exec \w+ )?((?:\./)?kourou .+)$", re.MULTILI
 HISTORY = "CHANGELOG.md"
 """It tells of what was; commands in it may be gone."""
 
-ITEMS_OF_A_SETTING = {"namesrv", "broker"}
+ITEMS_OF_A_SETTING = {"namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console"}
 """They take any setting as an option, and check it themselves."""
 
 

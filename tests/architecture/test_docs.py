@@ -89,13 +89,14 @@ def test_the_operating_page_names_every_command(root: Path) -> None:
 def test_the_containers_page_has_every_variable_and_volume_of_the_compose_file(root: Path) -> None:
     page = (root / "docs/containers.md").read_text(encoding="utf-8")
     compose = (root / "docker-compose.yml").read_text(encoding="utf-8")
-    wanted = set(re.findall(r"\$\{(KOUROU_\w+):-(?:\./)?([^}]+)\}", compose))
+    defaults_there = re.findall(r"\$\{(KOUROU_\w+):-(?:\./)?([^}]*)\}", compose)
+    wanted = {(name, default or "(empty)") for name, default in defaults_there}
     told = set()
     for names, defaults in re.findall(r"^\| (`KOUROU_.+?) \| (.+?) \|", page, re.MULTILINE):
         values = [value.strip("` ") for value in defaults.split(",")]
         told |= set(zip(re.findall(r"`(\w+)`", names), values, strict=True))
     assert told == wanted
-    volumes = re.findall(r"^  ([a-z-]+-data): ", compose, re.MULTILINE)
+    volumes = re.findall(r"^  ([a-z0-9-]+-data): ", compose, re.MULTILINE)
     assert [name for name in volumes if f"`{name}`" not in page] == []
 
 

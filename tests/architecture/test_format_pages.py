@@ -7,12 +7,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from kourou.engine import events
 from kourou.engine.delay_progress import Progress, decode_progress, progress_draft
-from kourou.engine.events import EVENT_TYPES, TopicPut, decode_record_body
+from kourou.engine.events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
+from kourou.engine.log_beginning import decode_beginning, encode_beginning
 from kourou.engine.placement import Blank, place
 from kourou.protocol.frames import decode_frame, decode_reply, decode_request, encode_request
 from kourou.protocol.hashing import index_hash, tags_code
@@ -23,6 +24,7 @@ from kourou.protocol.remoting import HeaderType, Language, decode_command, encod
 from kourou.store.checkpoint import load_checkpoint
 from kourou.store.config_json import encode_offsets
 from kourou.store.disk import write_atomically
+from kourou.store.epoch_file import MAGIC as EPOCHS_MAGIC
 from kourou.store.index_layout import IndexHeader
 from kourou.store.paths import StorePaths
 from kourou.store.quarantine import Region, load_quarantine
@@ -30,12 +32,15 @@ from kourou.store.real_disk import RealDisk
 from kourou.store.recovery_point import FILE_BYTES
 from kourou.store.retention import load_queue_ends
 from kourou.store.retention_ages import AgeClock, Now
+from kourou.store.sealed_file import seal
 from kourou.store.segment import Segment
 from kourou.store.shared_files import SharedFiles
 from kourou.store.store import Store
 from kourou.store.verified import check_stored
 from kourou.testing.disk import SimDisk
 from kourou.testing.store import small_settings
+from kourou_filter_server.jail import wire
+from kourou_filter_server.worker_replies import Verdicts, read_verdicts
 
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GOLDEN = "tests/golden/rocketmq-4.9.8/store-clean"
@@ -203,7 +208,8 @@ def test_the_control_event(root: Path) -> None:
     }
     assert fields.keys() == EVENT_TYPES
     fields["KeyValueDeleted"].remove("value")  # it shares its row
-    assert fields == {name: set(getattr(events, name).__struct_fields__) for name in EVENT_TYPES}
+    kinds = get_args(KnownEvent)
+    assert fields == {kind.__name__: set(kind.__struct_fields__) for kind in kinds}
 
 
 def test_the_tables(root: Path) -> None:
@@ -231,8 +237,32 @@ def test_every_page_says_what_is_good_and_bad_about_it(root: Path) -> None:
         assert "xample" in text, path.name
 
 
+def test_the_epochs_of_a_log(root: Path) -> None:
+    rows = Page(root, "replication").block("4b524531").strip().splitlines()
+    data = bytes.fromhex("".join(row.split("  ")[0] for row in rows))
+    assert data == seal(EPOCHS_MAGIC, 3, (2).to_bytes(8, "big") + (1_024).to_bytes(8, "big"))
+
+
+def test_what_comes_before_a_log(root: Path) -> None:
+    told = Page(root, "backup").block('{"format":1').strip().encode()
+    found = decode_beginning(told)
+    assert (found.position, found.next_offset, found.epochs) == (65_536, 1, [(64, 15_388)])
+    assert encode_beginning(found) == told
+
+
 def test_the_progress_of_delay_levels(root: Path) -> None:
     body = Page(root, "delay").block('{"offsets":{').strip().encode()
     progress = Progress({1: 40, 3: 7}, [(1, 40, 12), (3, 7, 1)])
     assert decode_progress(body) == progress
     assert body in progress_draft(progress, 0, bytes(8))
+
+
+def test_the_filter_workers_frames(root: Path) -> None:
+    page = Page(root, "filter-worker")
+    head = wire.LENGTH.pack(16) + wire.SOURCE_HEAD.pack(4, 1, 4)
+    assert page.bytes("10 00 00 00") == head + b"Glatepass"
+    head = wire.LENGTH.pack(24) + wire.REQUEST_HEAD.pack(1, 77, 6)
+    assert page.bytes("18 00 00 00") == head + b"orders" + wire.REQUEST_COUNT.pack(0)
+    reply = bytearray(page.bytes("02 00 00 00") + bytes(494))
+    told = Verdicts(b"\1\0\2", "KeyError: 'age'??!", 40, "raised")
+    assert read_verdicts(reply, 2, 3, elapsed_us=100) == told

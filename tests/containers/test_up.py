@@ -1,5 +1,7 @@
 """`docker compose up`, for real: both sides send and receive, a stop drains, a second start keeps.
 
+The Spark pipeline is in it: what is sent becomes rows, each once, whatever happens to it.
+
 Minutes long, and it needs root and Debian packages (podman_engine.py says which), so it runs only
 when asked for: `./kourou test --compose`, or `pytest --compose tests/containers/test_up.py`.
 """
@@ -7,28 +9,47 @@ when asked for: `./kourou test --compose`, or `pytest --compose tests/containers
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+import re
+from pathlib import Path
 
 import pytest
-from tests.containers.podman_engine import PodmanEngine
-
-PROJECT = "kourou-test"
-MESSAGES = 200
-PORTS = (
-    "KOUROU_NAMESRV_PORT",
-    "KOUROU_NAMESRV_TCP_PORT",
-    "KOUROU_NAMESRV_ADMIN_PORT",
-    "KOUROU_BROKER_PORT",
-    "KOUROU_BROKER_TCP_PORT",
-    "KOUROU_BROKER_ADMIN_PORT",
+from tests.containers.podman_engine import RUNTIME_IMAGE, PodmanEngine
+from tests.containers.suite import (
+    BROKERS,
+    FILTER_SERVERS,
+    OURS,
+    PROFILE,
+    START_S,
+    WATCHING,
+    Pipeline,
+    Up,
+    address,
+    kourou,
+    states,
+    until,
 )
 
-pytestmark = [pytest.mark.compose, pytest.mark.timeout(1_200)]
+from kourou import ConsumeFromWhere, ConsumerSettings
+from kourou.sync import Client
+from kourou.transport.curve_keys import make_pair
+
+MESSAGES = 200
+CLEAR = {
+    "namesrv": {"9876", "9877"},
+    "broker": {"10911", "10909"},
+    "broker-b": {"11011", "11009"},
+    "ha-replica": {"10931", "10929"},
+    "ha-replica-b": {"11031", "11029"},
+    "filter-server": {"10915"},
+    "filter-server-2": {"10916"},
+    "filter-server-b": {"11015"},
+}
+"""Where each listens for RocketMQ's clients."""
+
+LETTERS = 7
+KEEP = "def match(message, context):\n    return message.json['wanted']\n"
+
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(3_000)]
 
 JAVA_FILES = """
 find / -xdev -not -path '/proc/*' \\( -iname 'java' -o -iname 'javac' -o -iname '*.jar' \\
@@ -37,6 +58,12 @@ find / -xdev -not -path '/proc/*' \\( -iname 'java' -o -iname 'javac' -o -iname 
 STANDING = """
 import json, os
 facts = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines())
+def limit(*places):
+    # What the kernel's control group says, of version 2 or 1.
+    for place in places:
+        if os.path.exists("/sys/fs/cgroup/" + place):
+            text = open("/sys/fs/cgroup/" + place).read().strip()
+            return int(text) if text.isdigit() else text
 def writable(path):
     try:
         open(path + "/probe", "w").close()
@@ -45,74 +72,20 @@ def writable(path):
     return "yes"
 print(json.dumps({"uid": os.getuid(), "gid": os.getgid(), "capabilities": int(facts["CapBnd"], 16),
     "no_new_privileges": int(facts["NoNewPrivs"]), "root": writable("/"),
-    "programs": writable("/opt/kourou/bin"), "tmp": writable("/tmp")}))
+    "programs": writable("/opt/kourou/bin"), "tmp": writable("/tmp"),
+    "processes": limit("pids.max", "pids/pids.max"),
+    "memory": limit("memory.max", "memory/memory.limit_in_bytes")}))
 """
-
-Up = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def ports() -> dict[str, str]:
-    """Free ports of this machine, by the variables that docker-compose.yml reads."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
-    try:
-        return {name: str(each.getsockname()[1]) for name, each in zip(PORTS, sockets, strict=True)}
-    finally:
-        for each in sockets:
-            each.close()
-
-
-@pytest.fixture(scope="module")
-def up(engine: PodmanEngine, compose: Any, ports: dict[str, str]) -> Iterator[Up]:
-    """`up("stop")`: Compose on that engine, which must succeed; what it printed."""
-
-    def run(*arguments: str) -> str:
-        environment = engine.environment | ports
-        done = compose("--project-name", PROJECT, *arguments, environment=environment)
-        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
-        return str(done.stdout)
-
-    yield run
-    run("down", "--volumes", "--timeout", "0")
-
-
-@pytest.fixture(scope="module")
-def started(up: Up) -> Up:
-    """It is up, and every service is well."""
-    up("up", "--detach", "--no-build", "--wait", "--wait-timeout", "180")
-    return up
-
-
-def kourou(ports: dict[str, str], *arguments: str, given: str = "") -> list[str]:
-    """Our command line on this machine, told only the address that is published."""
-    address = f"127.0.0.1:{ports['KOUROU_NAMESRV_PORT']}"
-    done = subprocess.run(
-        [sys.executable, "-m", "kourou.cli", *arguments],
-        env=os.environ | {"NAMESRV_ADDR": address},
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 def bodies(lines: list[str]) -> list[str]:
     return sorted(json.loads(line)["body"] for line in lines)
 
 
-def states(up: Up) -> dict[str, tuple[str, int]]:
-    """Service -> its state and exit code."""
-    rows = [json.loads(line) for line in up("ps", "--all", "--format", "json").splitlines()]
-    return {row["Service"]: (row["State"], row["ExitCode"]) for row in rows}
-
-
 def test_the_image_has_no_java(engine: PodmanEngine) -> None:
     def inside(entry: str, *rest: str) -> str:
-        image = "docker.io/library/kourou:0.1.0"
-        return engine.podman("run", "--rm", "--user=0", f"--entrypoint={entry}", image, *rest)
+        entry_point = f"--entrypoint={entry}"
+        return engine.podman("run", "--rm", "--user=0", entry_point, RUNTIME_IMAGE, *rest)
 
     assert inside("sh", "-c", JAVA_FILES) == ""
     packages = inside("dpkg-query", "--show", "--showformat=${Package}\n").split()
@@ -122,30 +95,65 @@ def test_the_image_has_no_java(engine: PodmanEngine) -> None:
 
 
 def test_a_service_can_do_no_more_than_it_must(started: Up) -> None:
-    for service in ("namesrv", "broker"):
+    for service in OURS:
         found = json.loads(started("exec", "-T", service, "python3", "-c", STANDING))
-        assert found["uid"] == found["gid"] == 10001
+        own = 10002 if service in FILTER_SERVERS else 10001
+        assert found["uid"] == found["gid"] == own
         assert found["capabilities"] == 0
         assert found["no_new_privileges"] == 1
         assert found["root"] == found["programs"] == "Read-only file system"
         assert found["tmp"] == "yes"
+        most = 2_048 if service == "spark-etl" else 512
+        assert found["processes"] == most
+        memory = {"spark-etl": 3 << 30, "console": 512 << 20}
+        memory |= dict.fromkeys(FILTER_SERVERS, 2 << 30)
+        if service in memory:
+            assert found["memory"] == memory[service]
 
 
-def test_the_log_says_that_the_network_is_open(started: Up) -> None:
-    for service in ("namesrv", "broker"):
-        assert "in clear text" in started("logs", "--no-log-prefix", service)
+def test_the_log_says_what_is_open_to_the_network_and_what_is_not(started: Up) -> None:
+    """RocketMQ's frames and the pages are; Kourou's own carrier is encrypted."""
+    for service in OURS:
+        log = started("logs", "--no-log-prefix", service)
+        assert "open to the network" in log
+        clear = set(re.findall(r"listening on [0-9.]+:([0-9]+) in clear text", log))
+        # The pipeline and the console serve nothing but pages.
+        assert clear == CLEAR.get(service, set()), service
 
 
-def test_it_lives_through_sends_a_stop_and_a_second_start(
-    started: Up, ports: dict[str, str]
+def test_each_sees_its_own_key_and_strangers_get_nowhere(
+    started: Up, ports: dict[str, str], tmp_path: Path
 ) -> None:
-    """One story, since each step stands on those before."""
+    for service in OURS:
+        folder = started("exec", "-T", service, "sh", "-c", "cat /run/kourou/keys/*").split()
+        assert folder.count("secret-key") == 1, service
+        assert "secret-key" not in started(
+            "exec", "-T", service, "sh", "-c", "cat /run/kourou/public/*"
+        )
+    asked = ("admin", "clusterList")
+    assert len(kourou(ports, *asked)) == 5, "a head, two brokers, two copies"
+    make_pair(tmp_path, "stranger")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("KOUROU_CURVE_KEY_FILE")
+        with pytest.raises(AssertionError, match="set curveKeyFile and curveServerKey"):
+            kourou(ports, *asked)
+        started("cp", "broker:/run/kourou/public/namesrv.key", str(tmp_path / "namesrv.key"))
+        patch.setenv("KOUROU_CURVE_KEY_FILE", str(tmp_path / "stranger.key_secret"))
+        patch.setenv("KOUROU_CURVE_SERVER_KEY", str(tmp_path / "namesrv.key"))
+        with pytest.raises(AssertionError, match="does not let it in"):
+            kourou(ports, *asked)
+
+
+def test_it_lives_through_sends_a_kill_a_stop_and_a_second_start(
+    started: Up, ports: dict[str, str], pipeline: Pipeline
+) -> None:
+    """One story, since each step stands on those before. Rows are counted after every one."""
     from_host = [f"from this machine {number}" for number in range(MESSAGES)]
     from_inside = [f"from a container {number}" for number in range(MESSAGES)]
     expected = sorted([*from_host, *from_inside])
-    read = ("tail", "orders", "--first", "--json", "--count", str(len(expected)))
 
     def both_see(messages: list[str]) -> None:
+        read = ("tail", "orders", "--first", "--json", "--count", str(len(messages)))
         assert bodies(kourou(ports, *read)) == messages
         inside = started("exec", "-T", "namesrv", "kourou", *read, "--namesrv", "namesrv:9876")
         assert bodies(inside.splitlines()) == messages
@@ -153,20 +161,131 @@ def test_it_lives_through_sends_a_stop_and_a_second_start(
     assert len(kourou(ports, "send", "orders", given="\n".join(from_host))) == MESSAGES
     started("exec", "-T", "broker", "kourou", "send", "orders", *from_inside)
     both_see(expected)
+    dead_letters(ports, LETTERS)
+    pipeline.wait_for_rows("orders", expected)
+    until("dead letters in the read model", lambda: pipeline.letters("shoppers") >= LETTERS)
+    history = pipeline.batches("lake")
+
+    # Its container is killed while more come.
+    for number in range(8):
+        more = [f"more {number} {place}" for place in range(25)]
+        kourou(ports, "send", "orders", *more)
+        expected = sorted([*expected, *more])
+        if number == 1:
+            pipeline.kill()
+    pipeline.wait_for_rows("orders", expected)
+    assert pipeline.container["RestartCount"] >= 1
+    until("its tables", lambda: pipeline.letters("shoppers"))
+    assert pipeline.letters("shoppers") == LETTERS, "counted once, before the kill and after it"
+    assert pipeline.batches("lake")[: len(history)] == history
 
     started("stop")
-    assert states(started) == dict.fromkeys(("namesrv", "broker", "postgres"), ("exited", 0))
-    log = started("logs", "--no-log-prefix", "broker")
-    assert "SIGTERM: draining" in log
-    assert "broker-a (0)" in started("logs", "namesrv"), "it left its name server"
+    everybody = ("keys", *OURS, "postgres", *WATCHING)
+    assert states(started) == dict.fromkeys(everybody, ("exited", 0))
+    for service, name in zip(BROKERS, ("broker-a", "broker-b"), strict=True):
+        assert "SIGTERM: draining" in started("logs", "--no-log-prefix", service)
+        assert f"{name} (0)" in started("logs", "namesrv"), "it left its name server"
+    assert pipeline.bodies("orders") == expected, "a drained batch is whole"
 
-    started("up", "--detach", "--no-build", "--wait", "--wait-timeout", "180")
+    started("up", "--detach", "--no-build", "--wait", "--wait-timeout", START_S)
     both_see(expected)
     assert recorded(started) >= 1, "PostgreSQL has the control events"
+    late = [f"after the second start {number}" for number in range(MESSAGES)]
+    kourou(ports, "send", "orders", given="\n".join(late))
+    expected = sorted([*expected, *late])
+    dead_letters(ports, LETTERS)
+    pipeline.wait_for_rows("orders", expected)
+    until("the later letters", lambda: pipeline.letters("shoppers") >= 2 * LETTERS)
+    assert pipeline.letters("shoppers") == 2 * LETTERS
+    until("its group", lambda: place_of(pipeline) == (0, len(expected)))
+    whole = pipeline.batches("lake")
+    assert whole[: len(history)] == history
+    assert len({checkpoint for checkpoint, _, _ in whole}) == 1, "it went on from its checkpoint"
 
     started("down", "--timeout", "40")
-    started("up", "--detach", "--no-build", "--wait", "--wait-timeout", "180")
+    started("up", "--detach", "--no-build", "--wait", "--wait-timeout", START_S)
     both_see(expected)
+    assert pipeline.bodies("orders") == expected
+    assert pipeline.letters("shoppers") == 2 * LETTERS
+
+
+def dead_letters(ports: dict[str, str], count: int) -> None:
+    """A consumer on this machine that can do nothing with so many messages more."""
+    settings = ConsumerSettings(
+        consumer_group="shoppers",
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    )
+    with Client(address(ports)) as client:
+
+        def there() -> int:
+            return len(client.admin.dead_letters.of("shoppers", count_max=1_000))
+
+        wanted = there() + count
+        with client.subscribe("orders", settings=settings) as messages:
+            for _, message in zip(range(count), messages, strict=False):
+                message.dead_letter("no such shop")
+        until("dead letters at the broker", lambda: there() == wanted)
+
+
+def place_of(pipeline: Pipeline) -> tuple[int, int] | None:
+    """The lag of the lake's group, and what it has consumed, by the newest sample."""
+    rows = pipeline.table(
+        "backlog", consumer_group="spark-lake", topic="orders", order="-at_ms", limit=1
+    )
+    return (rows[0]["lag"], rows[0]["consumed_offsets"]) if rows else None
+
+
+@pytest.mark.feature("F238", "F239", "F243")
+def test_a_filter_runs_in_its_container_for_both_sides(started: Up, ports: dict[str, str]) -> None:
+    """In a jail, under our profile; consumers reach the filter servers from both sides."""
+    for service in FILTER_SERVERS:
+        told = started("exec", "-T", service, "kourou", "doctor")
+        assert "ok       jail for filters: user namespaces" in told
+    kourou(ports, "send", "wishes", *(json.dumps({"wanted": n % 5 == 0}) for n in range(50)))
+    put = ("admin", "filter", "put", "-", "-g", "wishers", "-f", "wanted")
+    kourou(ports, *put, given=KEEP)
+    kourou(ports, *put, given=KEEP)  # once more changes nothing
+    listed = ("admin", "filter", "list")
+    here = [ports[f"KOUROU_{name.upper().replace('-', '_')}_PORT"] for name in FILTER_SERVERS]
+    assert servers_in(kourou(ports, *listed)) == {f"127.0.0.1:{port}" for port in here}
+    told = started("exec", "-T", "broker", "kourou", *listed, "-n", "namesrv:9876")
+    assert servers_in(told.splitlines()) == {
+        *("filter-server:20915", "filter-server-2:20916", "filter-server-b:21015")
+    }
+    tried = kourou(ports, *TRIED, "--json")
+    inside = started("exec", "-T", "broker", "kourou", *TRIED, "--json", "-n", "namesrv:9876")
+    for lines in (tried, inside.splitlines()):
+        verdicts = [json.loads(line)["verdict"] for line in lines]
+        assert sorted(verdicts) == ["is left out"] * 40 + ["passes"] * 10
+
+
+def servers_in(lines: list[str]) -> set[str]:
+    """The filter servers of both brokers, as `kourou admin filter list` tells them."""
+    told = [line for line in lines if line.startswith("filter servers of broker-")]
+    assert len(told) == 2
+    return {name for line in told for name in line.partition(": ")[2].split(", ")}
+
+
+TRIED = ("admin", "filter", "try", "-g", "wishers", "-f", "wanted", "-t", "wishes", "-c", "50")
+
+
+@pytest.mark.feature("F243")
+def test_under_dockers_profile_it_refuses_and_says_why(
+    engine: PodmanEngine, root: Path, dockers_own: Path
+) -> None:
+    """The image as it is, with the options that Compose gives it, but for the profile."""
+
+    def run(profile: Path, *command: str) -> str:
+        return engine.podman(
+            *("run", "--rm", "--user=10002:10002", "--workdir=/", "--read-only", "--cap-drop=ALL"),
+            *("--security-opt=no-new-privileges", f"--security-opt=seccomp={profile}"),
+            *(RUNTIME_IMAGE, *command),
+        )
+
+    assert "jail for filters: user namespaces" in run(root / PROFILE, "doctor")
+    assert "its jail lacks user namespaces (" in run(dockers_own, "doctor")
+    with pytest.raises(RuntimeError, match=r"ended with 2:(.|\n)*user namespaces"):
+        run(dockers_own, "filter-server")
 
 
 def recorded(up: Up) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -10,8 +11,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import paho.mqtt.client as paho
 import pytest
 
+from kourou.cli.up import layers_lacking
 from kourou.testing.cluster import Cluster
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -28,6 +31,11 @@ SETTINGS = {
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("examples"), settings=SETTINGS) as running:
         yield running
+
+
+def skip_without_jail() -> None:
+    if lacking := layers_lacking():
+        pytest.skip(f"needs a kernel layer: {', '.join(lacking)}")
 
 
 @pytest.fixture
@@ -131,6 +139,21 @@ def test_filter(environment: dict[str, str]) -> None:
     )
 
 
+@pytest.mark.feature("F238", "F240", "F242")
+def test_filter_python(environment: dict[str, str], tmp_path: Path) -> None:
+    """Two runs: the same texts are the same versions, and nothing of the first is left."""
+    skip_without_jail()
+    with Cluster(tmp_path, filter_servers=1) as running:
+        environment["NAMESRV_ADDR"] = running.address
+        for _ in range(2):
+            lines = run("filter_python", environment)
+            found = sorted((line.split(":")[0], int(line.split()[2].rstrip(","))) for line in lines)
+            assert found == [
+                *(("large-orders", number) for number in (5, 6, 7, 8)),
+                *(("near-orders", number) for number in (1, 3)),
+            ]
+
+
 @pytest.mark.feature("F007", "F014")
 def test_broadcast(environment: dict[str, str]) -> None:
     prices = " ".join(f"price {number}" for number in range(5))
@@ -175,3 +198,79 @@ def test_retry(environment: dict[str, str]) -> None:
             "Zoe: a dead letter",
         ]
         assert lines[4:] == ["retry, b'Zoe': nobody knows Zoe", "Zoe: delivered at attempt 1"]
+
+
+MQTT_BROKER = """
+import asyncio, sys
+from amqtt.broker import Broker
+
+async def serve():
+    plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+    listener = {"type": "tcp", "bind": "127.0.0.1:0"}
+    broker = Broker({"listeners": {"default": listener}, "plugins": plugins})
+    await broker.start()
+    print(broker._servers["default"].instance.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await broker.shutdown()
+
+asyncio.run(serve())
+"""
+
+
+@pytest.fixture
+def mqtt_broker() -> Iterator[int]:
+    """The port of an MQTT broker that ends with the test."""
+    with subprocess.Popen(
+        [sys.executable, "-c", MQTT_BROKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        try:
+            yield int(running.stdout.readline())
+            running.stdin.close()
+            running.wait(SECONDS_MAX)
+        finally:
+            running.kill()
+
+
+@pytest.mark.feature("F382")
+def test_mqtt_bridge(environment: dict[str, str], cluster: Cluster, mqtt_broker: int) -> None:
+    """A device reports, and is told; both through a broker of MQTT's and through ours."""
+    environment |= {"MQTT_PORT": str(mqtt_broker)}
+    sent = cluster.sent()
+    told: queue.Queue[bytes] = queue.Queue()
+    device = paho.Client(paho.CallbackAPIVersion.VERSION2, "pump-7")
+    device.on_message = lambda _mqtt, _data, message: told.put(message.payload)
+    device.connect("127.0.0.1", mqtt_broker)
+    device.loop_start()
+    with (
+        cluster.client("test") as mq,
+        subprocess.Popen(
+            [sys.executable, "-W", "error", EXAMPLES / "mqtt_bridge.py"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as bridge,
+    ):
+        try:
+            assert bridge.stdout is not None
+            assert "Ctrl-C" in bridge.stdout.readline()
+            device.subscribe("devices/pump-7/command", qos=1)
+            device.publish("devices/pump-7/report", b'{"bar": 3}', qos=1).wait_for_publish(10)
+            assert bridge.stdout.readline() == "pump-7 reports: b'{\"bar\": 3}'\n"
+            report = sent.one("device-reports", key="pump-7")
+            assert report.raw_body == b'{"bar": 3}'
+            mq.send("device-commands", b"stop", keys=["pump-7"], order_key="pump-7")
+            assert told.get(timeout=SECONDS_MAX) == b"stop"
+            assert bridge.stdout.readline() == "pump-7 is told: b'stop'\n"
+            bridge.send_signal(signal.SIGINT)
+            assert bridge.stdout.read() == "closed: what was not carried yet is kept where it is\n"
+            assert bridge.wait(SECONDS_MAX) == 0
+        finally:
+            bridge.kill()
+            device.disconnect()
+            device.loop_stop()

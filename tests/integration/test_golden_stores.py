@@ -109,9 +109,7 @@ async def check_messages(mq: Client, golden: Path) -> None:
         found = await read_topic(mq, topic, "reader")
         assert Counter(queue_id for queue_id, _ in found) == queues, topic
         for message in found.values():
-            assert bytes(message.stored().body) == bytes(
-                decode_record(by_position[message.position]).body
-            )
+            assert message.raw_body == bytes(decode_record(by_position[message.position]).body)
     for position, record in by_position.items():
         stored = decode_record(record)
         name = encode_offset_id(stored.store_host, position)

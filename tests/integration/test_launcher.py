@@ -252,6 +252,19 @@ def test_a_folder_that_is_no_environment_stays_untouched(
     assert not precious.with_suffix(".lock").exists()
 
 
+def test_another_checkouts_environment_stays_untouched(checkout: Checkout, tmp_path: Path) -> None:
+    """A link to it is no reason to clear it."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "pyvenv.cfg").write_text("")
+    (theirs / "kourou-installed").write_text(f"venv {theirs}\n")
+    (checkout.root / ".venv").symlink_to(theirs)
+    done = checkout.run("--version")
+    assert done.returncode == 2
+    assert "another checkout's environment; nothing was touched" in done.stderr
+    assert sorted(path.name for path in theirs.iterdir()) == ["kourou-installed", "pyvenv.cfg"]
+
+
 def test_the_environment_may_live_elsewhere(checkout: Checkout, tmp_path: Path) -> None:
     assert checkout.run("test", KOUROU_VENV=str(tmp_path / "venv")).stdout == "ran: test\n"
     assert (tmp_path / "venv" / "pyvenv.cfg").exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kourou.cli.up import layers_lacking
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +42,27 @@ def test_the_example_sends_and_consumes(readme: str, tmp_path: Path) -> None:
             running.stdout.close()
     assert sent.startswith("SEND_OK")
     assert "Order(id='A-2', amount=7)" in received
+
+
+@pytest.mark.feature("F238", "F240", "F242")
+def test_the_filter_of_ten_lines_lets_one_of_two_through(readme: str, tmp_path: Path) -> None:
+    if lacking := layers_lacking():
+        pytest.skip(f"needs a kernel layer: {', '.join(lacking)}")
+    block = re.search(r"## A filter.*?```python\n(.*?)```\n```text\n(.*?)```", readme, re.DOTALL)
+    assert block
+    program, output = block.groups()
+    assert len([line for line in program.splitlines() if line]) == 10
+    script = tmp_path / "example.py"
+    with LocalCluster(tmp_path / "cluster", ClusterSettings(filter_servers=1)) as cluster:
+        script.write_text(program.replace("127.0.0.1:9876", cluster.address))
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(script)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, output, "")
 
 
 def test_the_files_to_read_first_exist_and_have_a_law(readme: str) -> None:

@@ -22,10 +22,10 @@ from kourou.protocol.messages.sending import SendMessage
 from kourou.protocol.record import decode_record
 from kourou.protocol.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.remoting import HeaderType, Language, RemotingCommand
+from kourou.serving.broker_service import BrokerService
+from kourou.serving.config import BrokerSettings
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_broker.app import BrokerService
-from kourou_broker.config import BrokerSettings
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
 
@@ -378,7 +378,11 @@ async def test_both_carriers_are_one_broker(site: Site) -> None:
 async def test_switched_off_nothing_listens(tmp_path: Path) -> None:
     broker = BrokerService(
         BrokerSettings(
-            listen_port=0, admin_enabled=False, store_root=tmp_path / "s", tcp_enabled=False
+            listen_port=0,
+            admin_enabled=False,
+            store_root=tmp_path / "s",
+            tcp_enabled=False,
+            replication_enabled=False,
         )
     )
     await broker.recover(unexpected)

@@ -170,7 +170,7 @@ def test_a_taken_port_of_a_broker(store: Path, taken: int, key: str) -> None:
     assert str(taken) in refused_untouched(store, "--set", f"{key}={taken}")
 
 
-@pytest.mark.parametrize("setting", ["brokerRole=SYNC_MASTER", "namesrvAddr=10.0.0.1:port"])
+@pytest.mark.parametrize("setting", ["brokerRole=SLAVE", "namesrvAddr=10.0.0.1:port"])
 def test_what_no_broker_can_be(store: Path, setting: str) -> None:
     refused_untouched(store, "--set", setting)
     refused(start("broker", "-p", "--set", setting))

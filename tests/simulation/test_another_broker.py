@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -231,20 +231,9 @@ class Life:
 @pytest.mark.timeout(600)
 @pytest.mark.feature("F066", "F081")
 def test_what_either_broker_promised_survives(
-    simulation_seeds: Callable[[int], Iterator[int]], record_property: Callable[[str, object], None]
+    lived: Callable[[int, Callable[[int], Life]], tuple[int, Counter[str]]],
 ) -> None:
-    events: Counter[str] = Counter()
-    seeds = 0
-    for seed in simulation_seeds(5_000):
-        life = Life(seed)
-        try:
-            life.live()
-        except Exception as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
-        events += life.events
-        seeds += 1
-    record_property("rounds", f"{seeds} seeds, 0 violations, {dict(events)}")
-    print(f"\nanother broker: {seeds} seeds, 0 violations, {dict(events)}")  # noqa: T201 - result
+    seeds, events = lived(5_000, Life)
     if seeds > 100:
         assert {
             "noticed",

@@ -210,20 +210,9 @@ def projections(disk: SimDisk) -> dict[str, bytes]:
 @pytest.mark.timeout(600)
 @pytest.mark.feature("F068", "F074", "F081", "F094", "F110", "F347")
 def test_what_was_acknowledged_survives(
-    simulation_seeds: Callable[[int], Iterator[int]], record_property: Callable[[str, object], None]
+    lived: Callable[[int, Callable[[int], Life]], tuple[int, Counter[str]]],
 ) -> None:
-    events: Counter[str] = Counter()
-    seeds = 0
-    for seed in simulation_seeds(20_000):
-        life = Life(seed)
-        try:
-            life.live()
-        except Exception as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
-        events += life.events
-        seeds += 1
-    record_property("rounds", f"{seeds} seeds, 0 violations, {dict(events)}")
-    print(f"\npower loss: {seeds} seeds, 0 violations, {dict(events)}")  # noqa: T201 - the result
+    seeds, events = lived(20_000, Life)
     if seeds > 1_000:
         assert min(events.values()) > 0
         assert {"closed", "killed", "killed with staged bytes", "rebuilt", "failed sync"} <= set(

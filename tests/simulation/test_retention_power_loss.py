@@ -139,18 +139,8 @@ def read_all(store: Store, lane: Lane, low: int, high: int) -> Iterator[tuple[in
 @pytest.mark.timeout(600)
 @pytest.mark.feature("F120", "F121", "F126", "F127")
 def test_deleting_the_old_end_survives_power_loss(
-    simulation_seeds: Callable[[int], Iterator[int]], record_property: Callable[[str, object], None]
+    lived: Callable[[int, Callable[[int], Life]], tuple[int, Counter[str]]],
 ) -> None:
-    events: Counter[str] = Counter()
-    seeds = 0
-    for seed in simulation_seeds(5_000):
-        life = Life(seed)
-        try:
-            life.live()
-        except Exception as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
-        events += life.events
-        seeds += 1
-    record_property("rounds", f"{seeds} seeds, 0 violations, {dict(events)}")
+    seeds, events = lived(5_000, Life)
     if seeds > 100:
         assert {"closed", "power lost", "built again", "deleted"} <= set(events)

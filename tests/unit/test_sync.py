@@ -6,8 +6,10 @@ import os
 
 import pytest
 
+from kourou import ConsumerSettings, Filter
 from kourou.client.io_thread import ClientClosed, ForkedClient
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, FilterFailed
+from kourou.model.filter import FilterFailure
 from kourou.sync import Client
 from kourou.testing.wire_cluster import WireCluster
 
@@ -40,6 +42,32 @@ def test_two_clients_are_two_members(cluster):
     with client(cluster) as first, client(cluster) as second:
         assert first.client_id != second.client_id
         assert first._client.io is second._client.io
+
+
+THIRDS = "def match(message, context):\n    return int(message.body) % 3 == 0\n"
+
+
+@pytest.mark.feature("F238", "F241")
+def test_a_filter_is_used_as_in_the_other_face(cluster):
+    (broker,) = cluster.brokers.values()
+    cluster.topics["T"] = (1, 1)
+    server = cluster.filter_server(broker)
+    server.passes = lambda message: int(message.body) % 3 == 0
+    thirds = Filter(THIRDS, name="thirds")
+    first = ConsumerSettings(consumer_group="g", consume_from_where="CONSUME_FROM_FIRST_OFFSET")
+    with Client("127.0.0.1:9876", consumer=first, dial=cluster.dial) as mq:
+        mq.send_many("T", [b"%d" % number for number in range(10)])
+        with mq.subscribe("T", thirds) as numbers:
+            assert [next(iter(numbers)).body for _ in range(4)] == [b"0", b"3", b"6", b"9"]
+            assert numbers.waiting == {}
+        puller = mq.pull_consumer("g")
+        (queue,) = puller.queues("T")
+        found = puller.pull(queue, 0, expression=thirds)
+        assert [message.offset for message in found.messages] == [0, 3, 6, 9]
+        server.failure = FilterFailure.RAISED, "line 2"
+        with pytest.raises(FilterFailed, match="line 2"):
+            puller.pull(queue, 0, expression=thirds)
+    assert broker.filters.sources == {("g", "thirds"): [THIRDS.encode()]}
 
 
 def test_without_name_servers(monkeypatch):

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 WORKERS = 2
 """Processes for large groups of tests; the tests of one file stay together."""
 
+PLACES = 4
+"""Processes that run tests at once, of all stages together: twice the two cores that a run is made
+for. Brokers that start, clients that wait, and Java leave a core idle for a third of the time and
+more; a stage beside them uses it. More processes than that take memory and give nothing."""
+
 SLOW_TEST_TIMEOUT_S = 3_600
 """One fault test with all its rounds may take so long; a default run keeps pytest's own limit."""
 
@@ -25,6 +30,11 @@ class Stage:
     commands: tuple[tuple[str, ...], ...] = ()
     tests: str = ""
     workers: int = 0
+
+    @property
+    def places(self) -> int:
+        """How many of the places it takes while it runs."""
+        return max(1, self.workers)
 
 
 _PYTHON = (sys.executable, "-m")
@@ -48,28 +58,33 @@ STAGES: tuple[Stage, ...] = (
         ),
     ),
     Stage("unit", "each module by itself", tests="tests/unit", workers=WORKERS),
-    Stage("contract", "the same tests on the fake and the real thing", tests="tests/contract"),
-    Stage("golden", "bytes that a real RocketMQ wrote", tests="tests/golden"),
-    Stage("simulation", "whole systems by seed", tests="tests/simulation"),
     Stage(
         "integration", "real processes, real sockets", tests="tests/integration", workers=WORKERS
     ),
-    Stage("containers", "Dockerfile and compose file", tests="tests/containers"),
-    Stage(
-        "architecture",
-        "layers, tidiness, pages kept current",
-        tests="tests/architecture",
-        workers=WORKERS,
-    ),
-    Stage("spark", "the Spark pipeline", tests="tests/spark"),
+    Stage("spark", "the Spark pipeline", tests="tests/spark", workers=WORKERS),
+    # By itself: Playwright keeps an event loop running, beside which no other test could run one.
+    Stage("browser", "every page in Chromium", tests="tests/browser"),
     Stage("interop", "clients that nobody here wrote", tests="tests/interop"),
+    Stage("contract", "the same tests on the fake and the real thing", tests="tests/contract"),
+    Stage("golden", "bytes that a real RocketMQ wrote", tests="tests/golden"),
+    Stage("containers", "Dockerfile and compose file", tests="tests/containers"),
+    Stage("architecture", "layers, tidiness, pages kept current", tests="tests/architecture"),
+    Stage("simulation", "whole systems by seed", tests="tests/simulation", workers=WORKERS),
 )
+"""In the order in which they start: first what is told within seconds, then what is long and often
+waits, at last what is short or keeps every core busy until the end."""
 
 ALLOWED_SKIPS: dict[str, str] = {
     "needs root": "a test mounts a small file system; run as root to include it",
     "needs PostgreSQL": "a real server is started, frozen and stopped; install Debian's postgresql",
-    "needs a package index": "a test installs the wheel into an empty environment",
+    "needs a package index": "a test installs the wheel, another asks for Docker's profile",
+    "needs a kernel layer": "filters run in a jail; `kourou doctor` says which layer is missing",
+    "needs libseccomp": "a test puts seccomp profiles into force; install Debian's libseccomp2",
     "needs another client": "a test runs RocketMQ's Java client or the like; docs/testing.md",
+    "needs Java": "Spark runs on it; install Debian's openjdk-17-jre-headless",
+    "needs Chromium": "pages are walked through in a browser; install Debian's chromium",
+    "needs Prometheus": "rules, pages and dashboards are tried on it; install Debian's prometheus",
+    "needs Node": "the pages' functions are tried by it; install Debian's nodejs",
     "needs a peer": "a test runs `kourou bench --peers`; benchmarks/README.md says how",
 }
 """The beginnings of the reasons a test may give for a skip; any other skip fails the run."""

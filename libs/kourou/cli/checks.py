@@ -1,8 +1,9 @@
-"""`kourou test`: every check of the project, stage by stage, with one closing line.
+"""`kourou test`: every check of the project, stages side by side, with one closing line.
 
 Lives here: running the stages, adding up what they recorded, judging skips and proofs.
-May not live here: what the stages are (kourou.cli.check_stages), how a test run records itself
-(tests/conftest.py), how the feature list is made (docs/generate.py).
+May not live here: what the stages are (kourou.cli.check_stages), their processes
+(kourou.cli.check_processes), how a test run records itself (tests/conftest.py), how the feature
+list is made (docs/generate.py).
 
 State: soft, in `.kourou-test/`: a log and a record a stage, and what a slow run has passed so far.
 """
@@ -15,12 +16,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kourou.cli.check_stages import SLOW_TEST_TIMEOUT_S, STAGES, Stage, may_skip
+from kourou.cli.check_processes import CheckProcesses
+from kourou.cli.check_stages import PLACES, SLOW_TEST_TIMEOUT_S, STAGES, Stage, may_skip
 from kourou.cli.checkout import find_checkout
 from kourou.errors import ConfigError
 
@@ -28,6 +31,7 @@ NOTHING_COLLECTED = 5
 """pytest's exit code when a selection matched no test."""
 
 NOTHING_MATCHED = "no match"
+ERASE_LINE = "\x1b[K"
 LOG_LINES_SHOWN = 400
 
 
@@ -47,6 +51,14 @@ class Options:
     def complete(self) -> bool:
         """Does this run say something about every feature?"""
         return not self.stages and self.keyword is None and self.simulation_seed is None
+
+    @property
+    def places(self) -> int:
+        """How many processes of tests may run at once; a slow run has one stage after the other.
+
+        Its tests take an hour each, and are limited by how long they take alone.
+        """
+        return 1 if self.slow or self.soak else PLACES
 
 
 @dataclass(slots=True)
@@ -80,12 +92,14 @@ def run_checks(options: Options) -> int:
     folder = _prepare_folder(root, options)
     total = Outcome()
     began = time.monotonic()
-    for stage in stages:
-        print(f"{stage.name:<13} {stage.about:<46} ", end="", flush=True)
-        stage_began = time.monotonic()
-        outcome = _run_stage(root, folder, stage, options)
-        total.add(outcome)
-        _print_stage(stage, outcome, time.monotonic() - stage_began, folder)
+    with ThreadPoolExecutor(len(stages)) as threads, CheckProcesses(root) as processes:
+
+        def start(stage: Stage) -> Future[Outcome]:
+            return threads.submit(_run_stage, root, folder, stage, options, processes)
+
+        for stage, outcome, seconds in _side_by_side(stages, options.places, start):
+            total.add(outcome)
+            _print_stage(stage, outcome, seconds, folder)
     _print_rounds(total)
     if options.complete and not total.failed:
         total.failed += _check_proofs(root, folder, total, options)
@@ -105,6 +119,34 @@ def _chosen(names: Sequence[str]) -> list[Stage]:
         if name not in known:
             raise ConfigError(f"there is no stage {name!r}", hint=f"stages: {' '.join(known)}")
     return [stage for stage in STAGES if not names or stage.name in names]
+
+
+def _side_by_side(
+    stages: Sequence[Stage], places: int, start: Callable[[Stage], Future[Outcome]]
+) -> Iterator[tuple[Stage, Outcome, float]]:
+    """Start each as soon as its places are free, in the given order; what came of it and seconds.
+
+    A stage that wants more places than there are runs alone. What ends first comes first.
+    """
+    waiting = list(stages)
+    running: dict[Future[Outcome], tuple[Stage, float]] = {}
+    while waiting or running:
+        taken = sum(stage.places for stage, _ in running.values())
+        while waiting and (not running or taken + waiting[0].places <= places):
+            stage = waiting.pop(0)
+            running[start(stage)] = stage, time.monotonic()
+            taken += stage.places
+        _say_what_runs([stage.name for stage, _ in running.values()])
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in [one for one in running if one in done]:
+            stage, began = running.pop(future)
+            yield stage, future.result(), time.monotonic() - began
+
+
+def _say_what_runs(names: Sequence[str]) -> None:
+    """For whoever looks on; the next line of a stage takes its place."""
+    if sys.stdout.isatty():
+        print(f"\r{ERASE_LINE}… {', '.join(names)}\r", end="", flush=True)
 
 
 def _prepare_folder(root: Path, options: Options) -> Path:
@@ -132,38 +174,35 @@ def _fingerprint(root: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _run_stage(root: Path, folder: Path, stage: Stage, options: Options) -> Outcome:
+def _run_stage(
+    root: Path, folder: Path, stage: Stage, options: Options, processes: CheckProcesses
+) -> Outcome:
     log = folder / f"{stage.name}.log"
     if not stage.tests:
-        failed = not _run_commands(root, log, stage.commands)
+        failed = not _run_commands(log, stage.commands, processes)
         return Outcome(failed=int(failed))
     if not any((root / stage.tests).rglob("test_*.py")):
         return Outcome(remarks=["none yet"])
     record = folder / f"{stage.name}.json"
     command = _pytest_command(stage, record, options)
     with log.open("wb") as out:
-        done = subprocess.run(command, cwd=root, stdout=out, stderr=subprocess.STDOUT, check=False)
-    if done.returncode == NOTHING_COLLECTED and (options.keyword or options.slow or options.soak):
+        code = processes.run(command, out)
+    if code == NOTHING_COLLECTED and (options.keyword or options.slow or options.soak):
         outcome = _read_record(record)
         if not outcome.passed:
             outcome.remarks.append(NOTHING_MATCHED)
         return outcome
     outcome = _read_record(record)
-    if done.returncode and not outcome.failed:
+    if code and not outcome.failed:
         outcome.failed = 1
-        outcome.remarks.append(f"pytest ended with {done.returncode}")
+        outcome.remarks.append(f"pytest ended with {code}")
     return outcome
 
 
-def _run_commands(root: Path, log: Path, commands: Sequence[Sequence[str]]) -> bool:
-    good = True
+def _run_commands(log: Path, commands: Sequence[Sequence[str]], processes: CheckProcesses) -> bool:
     with log.open("wb") as out:
-        for command in commands:
-            done = subprocess.run(
-                command, cwd=root, stdout=out, stderr=subprocess.STDOUT, check=False
-            )
-            good = good and done.returncode == 0
-    return good
+        codes = [processes.run(command, out) for command in commands]
+    return not any(codes)
 
 
 def _pytest_command(stage: Stage, record: Path, options: Options) -> list[str]:
@@ -212,6 +251,8 @@ def _print_stage(stage: Stage, outcome: Outcome, seconds: float, folder: Path) -
     counts = f"{outcome.passed:>5} passed" if outcome.passed else ""
     if outcome.skipped:
         counts += f", {outcome.skipped} skipped"
+    start = ERASE_LINE if sys.stdout.isatty() else ""
+    print(f"{start}{stage.name:<13} {stage.about:<46} ", end="")
     print(f"{verdict:<8} {seconds:6.1f} s {counts}", flush=True)
     if not outcome.failed:
         return

@@ -13,12 +13,16 @@ import typer
 import typer.core
 
 from kourou.cli.admin.commands import admin
+from kourou.cli.bench.commands import bench
 from kourou.cli.history import history, state_at, undo
+from kourou.cli.keys import keys
 from kourou.cli.services import run_service
 
 ORDER = (
-    *("demo", "up", "send", "tail", "admin", "history", "stateAt", "undo"),
-    *("namesrv", "broker", "shutdown", "health", "bench", "doctor", "test", "version"),
+    *("demo", "up", "send", "tail", "admin", "history", "stateAt", "undo", "backup", "restore"),
+    *("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console"),
+    *("shutdown", "health", "keys"),
+    *("bench", "doctor", "completion", "test", "version"),
 )
 """Of the help: what a newcomer types first, then what operators do, then the project itself."""
 
@@ -79,16 +83,94 @@ def broker(context: typer.Context) -> int:
     return run_service("broker", context.args)
 
 
-@app.command(short_help="End the brokers or name servers you run on this machine, in peace.")
+@app.command(
+    "ha-replica",
+    context_settings=PASSED_ON,
+    short_help="Run a copy of a broker; its own: ha-replica --help.",
+)
+def ha_replica(context: typer.Context) -> int:
+    """Run a follower of a broker: -c FILE, -n ADDR (`kourou ha-replica --help`)."""
+    return run_service("ha-replica", context.args)
+
+
+@app.command(
+    "filter-server",
+    context_settings=PASSED_ON,
+    short_help="Run a filter server; its own: filter-server --help.",
+)
+def filter_server(context: typer.Context) -> int:
+    """Run consumers' filters beside a broker, in a jail (`kourou filter-server --help`)."""
+    return run_service("filter-server", context.args)
+
+
+@app.command(
+    "spark-etl",
+    context_settings=PASSED_ON,
+    short_help="Topics as tables: spark-etl run|list|status|stop.",
+)
+def spark_etl(context: typer.Context) -> int:
+    """Run the queries of a job file on Spark (`kourou spark-etl --help`)."""
+    return run_service("spark-etl", context.args)
+
+
+@app.command(
+    context_settings=PASSED_ON,
+    short_help="Run gateway and web console; its own: console --help.",
+)
+def console(context: typer.Context) -> int:
+    """Run the HTTP gateway and the web console: -n ADDR (`kourou console --help`)."""
+    return run_service("console", context.args)
+
+
+@app.command(short_help="A copy of a live broker, or what is new since the last one.")
+def backup(
+    broker: Annotated[str, typer.Option("-b", "--broker", metavar="NAME", help="Whose log.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder of the backup.")],
+    namesrv: NameServer = None,
+    member: Annotated[
+        int | None, typer.Option(min=0, help="Ask this brokerId; else the leader, else any.")
+    ] = None,
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Ask there, and no name server.")
+    ] = "",
+    json: JsonFlag = False,
+) -> int:
+    """Copy a broker's log up to what it has confirmed, and what was decided before it.
+
+    Into a folder that has a backup of it, only what is new is copied; an interrupted run goes on.
+    """
+    from kourou.cli.backup.taking import Source, run_backup
+
+    return run_backup(Source(broker, namesrv, member, address), to, as_json=json)
+
+
+@app.command(short_help="A store made of a backup; no service runs.")
+def restore(
+    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="The backup's folder.")],
+    to: Annotated[Path, typer.Option("--to", metavar="STORE", help="The new storePathRootDir.")],
+    json: JsonFlag = False,
+) -> int:
+    """Check a backup and make a store of it, which a broker opens and Spark reads."""
+    from kourou.cli.backup.restoring import run_restore
+
+    return run_restore(source, to, as_json=json)
+
+
+@app.command(short_help="End the services you run on this machine, in peace.")
 def shutdown(
-    service: Annotated[str, typer.Argument(metavar="broker|namesrv", help="Which service.")],
+    service: Annotated[
+        str,
+        typer.Argument(
+            metavar="broker|ha-replica|namesrv|filter-server|console", help="Which service."
+        ),
+    ],
     pid: Annotated[
         list[int] | None, typer.Option(help="Only this process; may be repeated.")
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="For at most so many seconds.")] = 45.0,
     json: JsonFlag = False,
 ) -> int:
-    """Tell every broker (or name server) of yours on this machine to finish and end; wait for it.
+    """Tell every broker, name server or filter server of yours here to end, and wait for it.
 
     For no failed send: `kourou admin wipeWritePerm -b NAME` 40 s before.
     """
@@ -97,26 +179,58 @@ def shutdown(
     return run_shutdown(service, pids=pid or (), wait_s=wait, as_json=json)
 
 
-@app.command(short_help="Name server and brokers on this machine, until Ctrl-C.")
+@app.command(short_help="Name server, brokers and filter servers here, until Ctrl-C.")
 def up(
     context: typer.Context,
     folder: Annotated[
         Path | None, typer.Option(help="Where the brokers store; else a folder in ~/kourou.")
     ] = None,
     brokers: Annotated[int, typer.Option(min=1, max=16, help="How many brokers.")] = 1,
+    replicas: Annotated[int, typer.Option(min=0, max=4, help="So many followers a broker.")] = 0,
+    raft: Annotated[
+        int, typer.Option(help="Each broker a group of 3 or 5 that elects its leader.")
+    ] = 0,
+    filter_servers: Annotated[
+        int | None,
+        typer.Option(
+            "--filter-servers", min=0, max=16, help="So many a broker; 1 where a jail can be built."
+        ),
+    ] = None,
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Any free ports instead of 9876, 10911, …")
     ] = False,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="The Spark pipeline, too: every topic to Parquet …")
+    ] = False,
+    jobs: Annotated[
+        Path | None, typer.Option(help="Its job file; else spark-etl.toml in the folder.")
+    ] = None,
+    console: Annotated[
+        bool, typer.Option("--console/--no-console", help="The web console, too.")
+    ] = True,
+    flights: Annotated[
+        bool, typer.Option("--flights", help="Send and consume flights all the time, to look at.")
+    ] = False,
     trace: TraceFlag = False,
 ) -> int:
-    """Start a name server and brokers on this machine; Ctrl-C drains and stops them."""
+    """Start a name server, brokers, their filter servers and a web console; Ctrl-C stops them.
+
+    Where this machine lacks a layer of the filters' jail, all but the filter servers start.
+    """
     from kourou.cli.up import run_until_stopped
 
     return run_until_stopped(
         folder,
         brokers=brokers,
+        replicas=replicas,
+        raft=raft,
+        filter_servers=filter_servers,
         free_ports=free_ports,
+        spark=spark,
+        jobs=jobs,
         trace=trace,
+        console=console,
+        flights=flights,
         called_as=context.find_root().info_name or "kourou",
     )
 
@@ -132,16 +246,22 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(help="Keep the store and the logs in this new folder.")
     ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="The last act, on Spark (needs Java).")
+    ] = True,
     trace: TraceFlag = False,
 ) -> int:
     """A year of flights and its worst day, through real processes; everything is counted.
 
     Publish, consume, lose a member, look back; then order, retries, dead letters, delays and
-    transactions. Exit code 0 only if all numbers agree.
+    transactions; filters; and Spark, which makes tables of the flights while they are sent. Exit
+    code 0 only if all numbers agree.
     """
     from kourou.cli.demo.tour import run_demo
 
-    return run_demo(plain=plain, as_json=json, events_max=events, keep=keep, trace=trace)
+    return run_demo(
+        plain=plain, as_json=json, events_max=events, keep=keep, trace=trace, spark=spark
+    )
 
 
 @app.command()
@@ -188,130 +308,9 @@ app.command("stateAt", short_help="What held at a time, or after an event.")(sta
 app.command("undo", short_help="Take a decision back; that can be undone, too.")(undo)
 
 
-# -- figures --------------------------------------------------------------------------------------
-bench = typer.Typer(
-    help="Measure this machine: send, consume, latency. Prints; never judges.",
-    invoke_without_command=True,
-)
 app.add_typer(bench, name="bench")
 app.add_typer(admin, name="admin")
-
-Messages = Annotated[int, typer.Option("--messages", min=1, help="How many messages.")]
-Measured = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namesrv",
-        metavar="ADDR",
-        help="Measure the brokers there; else one of its own, whatever NAMESRV_ADDR says.",
-    ),
-]
-Size = Annotated[int, typer.Option("--size", min=1, max=4_000_000, help="Bytes of a body.")]
-Flush = Annotated[str, typer.Option("--flush", help="async or sync, of the broker it starts.")]
-
-
-@bench.callback()
-def bench_all(
-    context: typer.Context,
-    peers: Annotated[
-        bool, typer.Option("--peers", help="Beside RocketMQ, NATS and Redis, as one table.")
-    ] = False,
-    only: Annotated[
-        str, typer.Option(help="(with --peers) Rows, like send-64; all if empty.")
-    ] = "",
-    among: Annotated[
-        str, typer.Option(help="(with --peers) Like rocketmq,redis; all if empty.")
-    ] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="(with --peers) How often.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.1, help="(with --peers) Of a measurement.")] = 5.0,
-    warm_seconds: Annotated[float, typer.Option(min=0.0, help="(with --peers) Work before.")] = 5,
-    backlog: Annotated[int, typer.Option(min=1_000, help="(with --peers) To consume.")] = 1_000_000,
-    size: Annotated[
-        int, typer.Option(min=16, max=1_000_000, help="(with --peers) Of a body, bytes.")
-    ] = 1_024,
-    huge: Annotated[
-        bool, typer.Option("--huge", help="(with --peers) Rows of 50 M messages and 10 GB, too.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="(with --peers) One object a line.")] = False,
-) -> int | None:
-    """Measure this machine: send, consume, latency; or with --peers everything side by side."""
-    if peers and context.invoked_subcommand is not None:
-        raise typer.BadParameter("--peers stands alone")
-    if not peers:
-        _refuse_given(context)
-        if context.invoked_subcommand is None:
-            print(context.get_help())
-            return 0
-        return None
-    from kourou.cli.bench.measure import Scale
-    from kourou.cli.bench.peers import PeerOptions, names, run_peers
-
-    scale = Scale(seconds=seconds, warm_seconds=warm_seconds, size=size, backlog=backlog)
-    return run_peers(PeerOptions(names(only), names(among), rounds, scale, huge, as_json=json))
-
-
-def _refuse_given(context: typer.Context) -> None:
-    """Options of the comparison mean nothing to anything else."""
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in context.params
-        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
-    ]
-    if given:
-        verb = context.invoked_subcommand
-        where = f"; those of `{verb}` stand behind it" if verb else ""
-        raise typer.BadParameter(f"{', '.join(given)} only with --peers{where}")
-
-
-@bench.command("send", short_help="Sends stored per second, and how long an answer takes.")
-def bench_send(
-    namesrv: Measured = None,
-    messages: Messages = 200_000,
-    size: Size = 1_024,
-    in_flight: Annotated[int, typer.Option(min=1, max=65_536, help="Sends not yet answered.")] = 64,
-    batch: Annotated[int, typer.Option(min=1, max=16_384, help="Messages of one send.")] = 1,
-    flush: Flush = "async",
-    json: JsonFlag = False,
-) -> int:
-    """Send messages and count how many are stored per second, and how long an answer takes."""
-    from kourou.cli.bench.run import BenchSettings, run_bench
-
-    return run_bench(
-        "send",
-        BenchSettings(namesrv, messages, size, flush, in_flight=in_flight, batch=batch),
-        as_json=json,
-    )
-
-
-@bench.command("consume", short_help="Messages of a backlog handed over per second.")
-def bench_consume(
-    namesrv: Measured = None,
-    messages: Messages = 200_000,
-    size: Size = 1_024,
-    handler: Annotated[
-        str, typer.Option(help="message: one a call; batch: as pulled.")
-    ] = "message",
-    json: JsonFlag = False,
-) -> int:
-    """Store a backlog, then count how many messages per second a consumer is handed."""
-    from kourou.cli.bench.run import BenchSettings, run_bench
-
-    settings = BenchSettings(namesrv, messages, size, "async", handler=handler)
-    return run_bench("consume", settings, as_json=json)
-
-
-@bench.command("latency", short_help="One message at a time, until it is answered and handed over.")
-def bench_latency(
-    namesrv: Measured = None,
-    messages: Messages = 2_000,
-    size: Size = 1_024,
-    flush: Flush = "async",
-    json: JsonFlag = False,
-) -> int:
-    """Send one message at a time; how long until the answer, and until a consumer has it."""
-    from kourou.cli.bench.run import BenchSettings, run_bench
-
-    return run_bench("latency", BenchSettings(namesrv, messages, size, flush), as_json=json)
+app.add_typer(keys, name="keys", short_help="Make pairs of CURVE keys.")
 
 
 # -- the project itself ---------------------------------------------------------------------------
@@ -363,6 +362,19 @@ def doctor() -> int:
     from kourou.cli.doctor import run_doctor
 
     return run_doctor()
+
+
+@app.command(short_help="What makes Tab complete commands in your shell.")
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="Which shell.")],
+) -> int:
+    """Print a script for your shell; its first line says where to keep it.
+
+    For now only: `source <(kourou completion bash)`, `kourou completion fish | source`.
+    """
+    from kourou.cli.completion import print_script
+
+    return print_script(shell)
 
 
 @app.command()

@@ -6,7 +6,6 @@ Lives here: the looks it takes, each a small function. May not live here: mendin
 from __future__ import annotations
 
 import importlib.util
-import os
 import resource
 import shutil
 import socket
@@ -17,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from kourou.engine.policy import BrokerPolicy
+from kourou.errors import Unavailable
 from kourou.model.limits import DISK_SIZE_WARN_BYTES
 
 OPEN_FILES_WANTED = 20_000
@@ -27,11 +27,30 @@ PORTS = {
     19876: "name server (ZeroMQ)",
     10911: "broker",
     20911: "broker (ZeroMQ)",
+    10915: "filter server",
+    20915: "filter server (ZeroMQ)",
+    8080: "web console",
 }
-JAVA_LINE = "sudo apt install -y openjdk-17-jre-headless"
+TOOLS = (
+    (("chromium", "chromium-browser", "google-chrome"), "tests of the web console", "chromium"),
+    (("prometheus",), "tests of alerts and dashboards", "prometheus"),
+    (("promtool",), "checks of alert rules", "prometheus"),
+    (("podman", "docker"), "the compose files", "podman"),
+    (("psql",), "tests of the event store on a server", "postgresql"),
+    (("mvn",), "tests with RocketMQ's Java client", "maven"),
+    (("node",), "tests with a JavaScript client", "npm"),
+)
+"""Programs that the suite uses beside its packages: by which names one is found, what lacks without
+it, the package of Debian that has it."""
+
 VENV_LINE = "sudo apt install -y python3-venv"
 USUAL = BrokerPolicy("", "")
 """What brokers do if nobody sets anything."""
+
+
+SANDBOX_LINE = (
+    "in a container: security_opt seccomp=deploy/seccomp/filter-server.json; see docs/containers.md"
+)
 
 
 class Verdict(StrEnum):
@@ -79,12 +98,32 @@ def _packages() -> Iterator[Finding]:
         yield Finding(Verdict.NOTE, "no flights for the demo", "pip install 'kourou[demo]'")
 
 
-def _java() -> Iterator[Finding]:
-    home = Path(os.environ.get("JAVA_HOME", "/nowhere"))
-    if shutil.which("java") or shutil.which("java", path=str(home / "bin")):
-        yield Finding(Verdict.GOOD, "Java (for Spark only)")
-    else:
-        yield Finding(Verdict.NOTE, "no Java; only the Spark pipeline needs it", JAVA_LINE)
+def _spark() -> Iterator[Finding]:
+    """Java and the extra's packages: nothing but the Spark pipeline needs them."""
+    from kourou_spark_etl.machine import lacking
+
+    lacks = lacking()
+    for lack in lacks:
+        yield Finding(Verdict.NOTE, f"{lack.what}; only the Spark pipeline needs it", lack.remedy)
+    if not lacks:
+        yield Finding(Verdict.GOOD, "Java and packages (for Spark only)")
+
+
+def _tools() -> Iterator[Finding]:
+    """Programs of others: nothing that runs in production needs one of them."""
+    there, lacking = [], []
+    for names, use, package in TOOLS:
+        found = next((name for name in names if shutil.which(name)), None)
+        if found is None:
+            lacking.append((names[0], use, package))
+        else:
+            there.append(found)
+    for name, use, package in lacking:
+        yield Finding(
+            Verdict.NOTE, f"no {name}; only {use} need it", f"sudo apt install -y {package}"
+        )
+    if there:
+        yield Finding(Verdict.GOOD, f"tools: {', '.join(there)}")
 
 
 def _open_files() -> Iterator[Finding]:
@@ -144,14 +183,38 @@ def _ports() -> Iterator[Finding]:
                 )
 
 
+def _jail() -> Iterator[Finding]:
+    """The layers of the filters' jail; without one of them no filter server starts."""
+    from kourou_filter_server.layers import probe
+
+    try:
+        layers = probe()
+    except Unavailable as trouble:  # then no zygote could be started either
+        yield Finding(Verdict.NOTE, f"no filter server can start here; {trouble}")
+        return
+    lacking = [f"{layer.name} ({layer.detail})" for layer in layers if not layer.there]
+    if not lacking:
+        yield Finding(
+            Verdict.GOOD, f"jail for filters: {', '.join(layer.name for layer in layers)}"
+        )
+        return
+    yield Finding(
+        Verdict.NOTE,
+        f"no filter server can start here; its jail lacks {'; '.join(lacking)}",
+        SANDBOX_LINE,
+    )
+
+
 LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _packages,
-    _java,
+    _spark,
+    _tools,
     _open_files,
     _disk,
     _file_system,
     _ports,
+    _jail,
 )
 
 

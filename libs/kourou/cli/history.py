@@ -38,7 +38,7 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable, one object
 
 def history(
     aggregate: Annotated[
-        str, typer.Argument(help="Like topic/orders, group/till, setting/traceOn; all if left out.")
+        str, typer.Argument(help="Like topic/orders, group/till, filter/till/late; else all.")
     ] = "",
     namesrv: NameServer = None,
     broker: Broker = None,

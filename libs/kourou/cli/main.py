@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
+from kourou.cli.completion import VARIABLE, get_ready
 from kourou.cli.ending_signals import EndingSignals
 from kourou.cli.health import run_health
 from kourou.cli.services import SERVICES, run_service
@@ -98,9 +99,15 @@ def _run_command(arguments: Sequence[str], called_as: str) -> int:
     from kourou.cli.commands import app
 
     _set_up_logs()
+    get_ready()
 
     try:
-        result = app(args=list(arguments), prog_name=called_as, standalone_mode=False)
+        result = app(
+            args=list(arguments),
+            prog_name=called_as,
+            standalone_mode=False,
+            complete_var=VARIABLE,
+        )
     except TyperException as wrong:
         context = getattr(wrong, "ctx", None)  # of the command that was typed wrongly
         place = context.command_path if context else called_as

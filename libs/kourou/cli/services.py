@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-SERVICES = ("namesrv", "broker")
+SERVICES = ("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console")
 
 
 def run_service(name: str, arguments: Sequence[str]) -> int:
@@ -16,6 +16,22 @@ def run_service(name: str, arguments: Sequence[str]) -> int:
         from kourou_namesrv.app import run as run_namesrv
 
         return run_namesrv(arguments)
+    if name == "ha-replica":
+        from kourou_ha_replica.app import run as run_ha_replica
+
+        return run_ha_replica(arguments)
+    if name == "filter-server":
+        from kourou_filter_server.app import run as run_filter_server
+
+        return run_filter_server(arguments)
+    if name == "spark-etl":
+        from kourou_spark_etl.commands import run_command
+
+        return run_command(arguments)
+    if name == "console":
+        from kourou_console.app import run as run_console
+
+        return run_console(arguments)
     from kourou_broker.app import run as run_broker
 
     return run_broker(arguments)

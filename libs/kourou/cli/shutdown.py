@@ -1,4 +1,4 @@
-"""`kourou shutdown broker|namesrv`: end the services that this user runs on this machine.
+"""`kourou shutdown SERVICE`: end what this user runs of it on this machine.
 
 Lives here: which are asked, how long they are waited for, what is printed. May not live here:
 finding processes (kourou.service.process_names), what a service does when it is told to end
@@ -15,7 +15,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.errors import BadRequest, TimedOut, Unavailable
 from kourou.service.process_names import Running, find_running
 
-SERVICES = ("broker", "namesrv")
+SERVICES = ("broker", "ha-replica", "namesrv", "filter-server", "console")
 WAIT_S = 45
 """A service drains for at most 20 s and stops within 10 s more."""
 
@@ -34,7 +34,7 @@ def run_shutdown(
     one has not ended in time (it goes on ending).
     """
     if service not in SERVICES:
-        raise BadRequest(f"{service!r} is no service; there are {' and '.join(SERVICES)}")
+        raise BadRequest(f"{service!r} is no service; there are {', '.join(SERVICES)}")
     time = SystemClock() if clock is None else clock
     with ExitStack() as held:
         found = [held.enter_context(one) for one in find_running(service)]

@@ -1,4 +1,4 @@
-"""`kourou up`: a name server and brokers on this machine, until Ctrl-C.
+"""`kourou up`: name server, brokers and those beside them on this machine, until Ctrl-C.
 
 Lives here: what is printed, and waiting. May not live here: the processes
 (kourou.service.local_cluster).
@@ -9,13 +9,33 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from kourou.cli.trace_option import trace_from_here
 from kourou.errors import ConfigError, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
 from kourou.service.processes import Child
+
+if TYPE_CHECKING:
+    from kourou.cli.live_flights import LiveFlights
+
+FILTER_SERVERS = 1
+"""A broker, unless somebody says how many."""
+
+GROUP_SIZES = (3, 5)
+"""Of a Raft group: it goes on while the majority of it lives, so one more than an odd number is of
+no use."""
+
+FLIGHTS_LINE = (
+    "flights    some are sent and consumed all the time, by the groups boards, duty-managers, ramp"
+)
+
+JOB_FILE = "spark-etl.toml"
+"""In the folder: the queries of the Spark pipeline, unless somebody names another file."""
 
 WATCH_S = 0.5
 """How often the processes are looked at."""
@@ -23,7 +43,14 @@ WATCH_S = 0.5
 TAKEN = re.compile(r"port (\d+)\b.*(?:already in use|is taken)", re.DOTALL)
 """What a service says of a port that it did not get; its own advice is for those who configure."""
 
-LABELS = {"zmq": "clients", "tcp": "RocketMQ", "tcp:vip": "  VIP", "admin": "pages"}
+LABELS = {
+    "http": "console",
+    "zmq": "clients",
+    "tcp": "RocketMQ",
+    "tcp:vip": "  VIP",
+    "admin": "pages",
+    "replication": "members",
+}
 """What services call their addresses, in words for people."""
 
 
@@ -32,35 +59,64 @@ def run_until_stopped(
     *,
     brokers: int,
     free_ports: bool,
+    replicas: int = 0,
+    raft: int = 0,
+    filter_servers: int | None = None,
+    spark: bool = False,
+    jobs: Path | None = None,
     trace: bool = False,
+    console: bool = True,
+    flights: bool = False,
     called_as: str = "kourou",
 ) -> int:
     """Start, say where everything listens, wait for Ctrl-C or SIGTERM, drain, stop.
 
-    One of them that was told to end (`kourou shutdown`) ends them all, as Ctrl-C does.
+    One of them that was told to end (`kourou shutdown`) ends them all, as Ctrl-C does; a filter
+    server or the Spark pipeline that ended is told, and the others go on; so is a broker or one of
+    its `replicas`, where there are some: somebody tries what becomes of it. Without
+    `filter_servers` there is one a broker; none where this machine lacks a layer of the jail, which
+    is told.
+
+    With `raft` every broker is a group of so many members, which elect their leader, and has no
+    filter servers. One that ends is told, and the others go on.
+
+    `spark`: the queries of the job file `jobs`, or of one in the folder, run as well. ConfigError
+    where Java or a package is missing: it was asked for by name. `console`: the web console, too,
+    whose address is printed first. `flights`: some are sent and consumed all the time, to look at;
+    ConfigError where they are not installed.
     """
     collector = trace_from_here(os.environ, asked=trace)
-    place = (Path.home() / "kourou" if folder is None else folder).absolute()
+    place = (folder or Path.home() / "kourou").absolute()
+    check_group(raft)
+    wanted = (0 if raft else FILTER_SERVERS) if filter_servers is None else filter_servers
+    lacking = layers_lacking() if wanted else ()
+    pipeline = spark_settings(place, jobs) if spark or jobs is not None else None
     stop = _StopRequest()
-    with _started(place, ClusterSettings(brokers=brokers, free_ports=free_ports)) as cluster:
-        print("\n".join(introduction(cluster, collector, called_as)), flush=True)
-        ended = _wait(stop, [cluster.namesrv, *cluster.brokers])
-        if ended is None:
-            print("draining …", flush=True)
-            codes = cluster.stop()
-        elif ended.ended_in_peace:
-            print(
-                f"{ended.name} (pid {ended.pid}) was told to end; so all are drained …", flush=True
-            )
-            ended = None
-            codes = cluster.stop()
+    settings = ClusterSettings(
+        brokers=brokers,
+        free_ports=free_ports,
+        replicas=replicas,
+        raft=raft,
+        filter_servers=0 if lacking else wanted,
+        spark_etl=pipeline,
+        console={} if console else None,
+    )
+    if pipeline is not None:
+        print("starting, and Java with Spark, which takes a while …", flush=True)
+    with _started(place, settings) as cluster:
+        told: list[str] = []
+        with _flights(cluster.address, wanted=flights):
+            for line in introduction(cluster, collector, called_as, lacking, flights=flights):
+                print(line, flush=True)
+            ended = _wait(stop, cluster, told)
+        if ended is None or ended.ended_in_peace:
+            print(_why_drained(ended), flush=True)
+            ended, codes = None, cluster.stop()
         else:
             pid, how, log = ended.pid, ended.how_it_ended(), ended.log_tail()
             codes = {name: code for name, code in cluster.stop().items() if name != ended.name}
             print(obituary(ended.name, pid, how, ended.log_path, log), flush=True)
-    bad = {name: code for name, code in codes.items() if code}
-    if bad:
-        raise Unavailable(f"not everything stopped cleanly: {bad}", hint=f"logs are in {place}")
+    _judge(codes, told, place)
     if ended is not None:
         raise Unavailable(
             f"{ended.name} (pid {pid}) {how}; so the others were stopped, too. What was "
@@ -68,6 +124,44 @@ def run_until_stopped(
         )
     print("stopped; what was stored stays in", place)
     return 0
+
+
+def _why_drained(ended: Child | None) -> str:
+    if ended is None:
+        return "draining …"
+    return f"{ended.name} (pid {ended.pid}) was told to end; so all are drained …"
+
+
+def _judge(codes: Mapping[str, int], told: Sequence[str], place: Path) -> None:
+    bad = {name: code for name, code in codes.items() if code and name not in told}
+    if bad:
+        raise Unavailable(f"not everything stopped cleanly: {bad}", hint=f"logs are in {place}")
+
+
+@contextmanager
+def _flights(address: str, *, wanted: bool) -> Iterator[None]:
+    """They land before anybody drains: who sends on meanwhile is in the way."""
+    live = take_off(address) if wanted else None
+    try:
+        yield
+    finally:
+        if live is not None:
+            live.stop()
+
+
+def take_off(address: str) -> LiveFlights:
+    """Flights, from now on. Raises ConfigError where they are not installed."""
+    from kourou.cli.live_flights import LiveFlights
+
+    live = LiveFlights(address)
+    live.start()
+    return live
+
+
+def check_group(members: int) -> None:
+    """Refuse a Raft group of a size that is of no use; 0 is none."""
+    if members and members not in GROUP_SIZES:
+        raise ConfigError(f"--raft {members}: a Raft group has 3 members, or 5")
 
 
 def _started(place: Path, settings: ClusterSettings) -> LocalCluster:
@@ -78,7 +172,7 @@ def _started(place: Path, settings: ClusterSettings) -> LocalCluster:
         if settings.free_ports or taken is None:
             raise
         raise ConfigError(
-            f"port {taken[1]} is used already, perhaps by another name server or broker",
+            f"port {taken[1]} is used already, perhaps by another name server, broker or console",
             hint="stop that one, or let --free-ports take any others",
         ) from refused
 
@@ -95,26 +189,89 @@ class _StopRequest:
         self.asked = True
 
 
-def _wait(stop: _StopRequest, children: list[Child]) -> Child | None:
-    """Until a stop is asked for (None) or a child has ended by itself (that child)."""
+def _wait(stop: _StopRequest, cluster: LocalCluster, told: list[str]) -> Child | None:
+    """Until a stop is asked for (None) or name server or broker has ended by itself (that one).
+
+    The names of those beside that have ended, and were told, are added to `told`.
+    """
     while not stop.asked:
-        if children[0].wait_for_exit(WATCH_S) is not None:
-            return children[0]
-        for child in children[1:]:
+        if cluster.namesrv.wait_for_exit(WATCH_S) is not None:
+            return cluster.namesrv
+        copied = cluster.settings.replicas > 0
+        for child in () if copied else cluster.brokers:
             if not child.running:
                 return child
+        for child in (*(cluster.brokers if copied else ()), *cluster.beside):
+            if not child.running and child.name not in told:
+                told.append(child.name)
+                print(_farewell(child), flush=True)
     return None
 
 
-def introduction(cluster: LocalCluster, collector: str, called_as: str) -> list[str]:
-    """What runs where, and what to type now."""
+def _farewell(child: Child) -> str:
+    """What is said of one that is no more, and without whom the others go on."""
+    if child.ended_in_peace:
+        return f"{child.name} (pid {child.pid}) was told to end; the others go on"
+    told = obituary(child.name, child.pid, child.how_it_ended(), child.log_path, child.log_tail())
+    return f"{told}\nthe others go on"
+
+
+def spark_settings(place: Path, jobs: Path | None) -> dict[str, str]:
+    """What the pipeline is told: its job file, which is checked; at first one is made in `place`.
+
+    ConfigError, before anything is started, where it could not run: with the one line to type.
+    """
+    from kourou_spark_etl.job_file import USUAL_JOBS, load_job_file
+    from kourou_spark_etl.machine import check_machine
+
+    check_machine()
+    file = (place / JOB_FILE if jobs is None else jobs).absolute()
+    if jobs is None and not file.exists():
+        place.mkdir(parents=True, exist_ok=True)
+        file.write_text(USUAL_JOBS.read_text(encoding="utf-8"), encoding="utf-8")
+    load_job_file(file)
+    return {"jobFile": str(file)}
+
+
+def layers_lacking() -> tuple[str, ...]:
+    """What this machine lacks of the filters' jail, and why that is known; empty if nothing."""
+    from kourou_filter_server.layers import missing
+
+    try:
+        return tuple(f"{layer.name} ({layer.detail})" for layer in missing())
+    except Unavailable as trouble:  # not even tried: then no zygote could be started either
+        return (str(trouble),)
+
+
+def introduction(
+    cluster: LocalCluster,
+    collector: str,
+    called_as: str,
+    lacking: Sequence[str] = (),
+    *,
+    flights: bool = False,
+) -> list[str]:
+    """Where to look, what runs where, what does not and why, and what to type now."""
     lines = []
-    for child in (cluster.namesrv, *cluster.brokers):
+    if cluster.console is not None:
+        lines += [f"look at    {cluster.console.ready['http']}", ""]
+    if flights:
+        lines += [FLIGHTS_LINE, ""]
+    for child in (cluster.namesrv, *cluster.brokers, *cluster.beside):
         lines.append(f"{child.name:<10} pid {child.pid}")
         for what, where in child.ready.items():
             if what not in {"pid", "service"}:
                 shown = plain_address(where) if what == "zmq" else where
                 lines.append(f"           {LABELS.get(what, what):<10} {shown}")
+    if lacking:
+        lines.append("no filter servers: their jail cannot be built on this machine, which lacks")
+        lines += [f"           {layer}" for layer in lacking]
+        lines.append(f"           `{called_as} doctor` says what to do; all else runs")
+    if cluster.settings.raft:
+        lines.append("groups     who leads: " + f"{called_as} admin replicas")
+    if cluster.spark_etl is not None and cluster.settings.spark_etl is not None:
+        lines.append(f"           {'tables':<10} {cluster.spark_etl.ready['admin']}/tables")
+        lines.append(f"           {'queries':<10} {cluster.settings.spark_etl['jobFile']}")
     lines.append(f"store      {cluster.folder}")
     if collector:
         lines.append(f"traces     {collector}")

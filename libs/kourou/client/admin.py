@@ -2,7 +2,8 @@
 
 Lives here: the object that holds the families, and the two small ones (brokers, cluster). May not
 live here: the larger families (kourou.client.admin_topics, admin_groups, admin_members,
-admin_messages, admin_dead_letters, admin_name_servers, admin_history).
+admin_messages, admin_reading, admin_dead_letters, admin_name_servers, admin_history, admin_filters,
+admin_replicas, explain).
 
 State: none.
 """
@@ -13,16 +14,21 @@ from collections.abc import Mapping
 
 from kourou.client.admin_dead_letters import DeadLetters
 from kourou.client.admin_desk import AdminDesk
+from kourou.client.admin_filters import Filters
 from kourou.client.admin_groups import Groups, Offsets
 from kourou.client.admin_history import History
 from kourou.client.admin_members import Members
 from kourou.client.admin_messages import Messages
 from kourou.client.admin_name_servers import NameServers
+from kourou.client.admin_reading import Reading
+from kourou.client.admin_replicas import Replicas
 from kourou.client.admin_topics import Topics
 from kourou.client.connections import body_of
+from kourou.client.explain.gather import Explain
 from kourou.client.io_thread import on_io_thread
 from kourou.client.session import Session
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, TopicNotFound
+from kourou.model.permission import WRITE
 from kourou.protocol.bodies import (
     BrokerStats,
     ClusterInfo,
@@ -41,6 +47,7 @@ from kourou.protocol.messages.broker_admin import (
     ViewBrokerStatsData,
 )
 from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePermOfBroker
+from kourou.protocol.settings_body import SettingTold, decode_settings_told
 
 
 class Brokers(AdminDesk):
@@ -67,10 +74,27 @@ class Brokers(AdminDesk):
         return decode_properties_text(body_of(reply))
 
     @on_io_thread
-    async def update_config(self, broker_name: str, settings: Mapping[str, str]) -> None:
-        """Change settings while the broker runs. Raises for one that may not be changed so."""
+    async def settings(self, broker_name: str) -> list[SettingTold]:
+        """The same, each with what it may be, whether it may be changed now, and why not.
+
+        Raises DecodeError where the broker is of another make, which tells values only.
+        """
+        request = GetBrokerConfig(described=True)
+        return decode_settings_told(
+            body_of(await self._ask(await self._leader(broker_name), request))
+        )
+
+    @on_io_thread
+    async def update_config(
+        self, broker_name: str, settings: Mapping[str, str], *, reason: str = ""
+    ) -> None:
+        """Change settings while the broker runs, all or none; `reason` goes into the history.
+
+        Raises for one that may not be changed so.
+        """
         body = encode_properties_text(settings)
-        await self._ask(await self._leader(broker_name), UpdateBrokerConfig(), body=body)
+        request = UpdateBrokerConfig(reason=reason)
+        await self._ask(await self._leader(broker_name), request, body=body)
 
     @on_io_thread
     async def runtime(self, broker_name: str) -> dict[str, str]:
@@ -93,6 +117,21 @@ class Brokers(AdminDesk):
         """Undo `wipe_write_perm`."""
         await self._leader(broker_name)
         await self._session.name_servers.tell_all(AddWritePermOfBroker(broker_name=broker_name))
+
+    @on_io_thread
+    async def writable(self, broker_name: str) -> bool | None:
+        """Do routes offer the broker to producers? None where no topic of its own tells.
+
+        That is the topic named as the broker, of which RocketMQ's tools make use, too.
+        """
+        try:
+            known = await self._session.routes.refresh(broker_name)
+        except TopicNotFound:
+            return None
+        for data in known.route.queue_datas:
+            if data.broker_name == broker_name and not known.borrowed:
+                return bool(data.perm & WRITE)
+        return None
 
     @on_io_thread
     async def delete_expired_log(self, broker_name: str) -> None:
@@ -140,8 +179,12 @@ class Admin:
         self.offsets = Offsets(session)
         self.members = Members(session)
         self.messages = Messages(session)
+        self.reading = Reading(session)
         self.brokers = Brokers(session)
         self.cluster = Cluster(session)
         self.name_servers = NameServers(session)
         self.dead_letters = DeadLetters(session)
         self.history = History(session)
+        self.filters = Filters(session)
+        self.replicas = Replicas(session)
+        self.explain = Explain(session)

@@ -13,6 +13,7 @@ State: none here; the mark is progress like any other, so it is recorded, told a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -61,6 +62,9 @@ _LEFT_BEHIND = frozenset(
         Property.CLUSTER,
     }
 )
+_DIFFERING = re.compile(r"\b(?=[\w-]*\d)[\w-]+\b")
+"""A word with a digit in it: a number, an id, a time."""
+
 _NOTHING = frozenset({int(Code.PULL_NOT_FOUND), int(Code.PULL_RETRY_IMMEDIATELY)})
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
@@ -81,6 +85,14 @@ class DeadLetter:
     def reason(self) -> str | None:
         """Why, in the consumer's words."""
         return self.message.properties.get(Property.DLQ_REASON)
+
+    @property
+    def cause(self) -> str:
+        """The reason without what differs from message to message: numbers and ids become `#`.
+
+        Empty for a letter without a reason: its attempts were used up.
+        """
+        return _DIFFERING.sub("#", self.reason or "").strip()
 
     @property
     def attempts(self) -> int:

@@ -8,12 +8,13 @@ State: none.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kourou.client.admin_desk import AdminDesk
-from kourou.client.connections import body_of
+from kourou.client.connections import body_of, header_of
 from kourou.client.io_thread import on_io_thread
 from kourou.errors import GroupNotFound, Unavailable
 from kourou.model.group import GroupConfig
@@ -28,6 +29,7 @@ from kourou.protocol.bodies import (
     decode_broker_consume_stats,
     decode_consume_stats,
     decode_consumer_connection,
+    decode_consumer_offsets,
     decode_correction_offsets,
     decode_group_configs,
     decode_offset_table,
@@ -49,8 +51,13 @@ from kourou.protocol.messages.membership import (
 )
 from kourou.protocol.messages.offsets import (
     CloneGroupOffset,
+    GetAllConsumerOffset,
+    GetMaxOffset,
+    GetMaxOffsetResponse,
     InvokeBrokerToResetOffset,
     QueryCorrectionOffset,
+    SearchOffsetByTimestamp,
+    SearchOffsetByTimestampResponse,
     UpdateConsumerOffset,
 )
 
@@ -58,6 +65,24 @@ Connections: TypeAlias = list[Connection]
 
 TO_THE_END_MS = -1
 """As a time to reset to: skip everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """A group's progress in a queue, and where it is moved; `before` None: it has none there."""
+
+    before: int | None
+    after: int
+
+    @property
+    def skipped(self) -> int:
+        """Messages that the group does not get by this."""
+        return max(0, self.after - self.before) if self.before is not None else 0
+
+    @property
+    def repeated(self) -> int:
+        """Messages that it gets once more."""
+        return max(0, self.before - self.after) if self.before is not None else 0
 
 
 class Groups(AdminDesk):
@@ -70,13 +95,17 @@ class Groups(AdminDesk):
         *,
         cluster: str | None = None,
         broker: str | None = None,
+        reason: str = "",
     ) -> None:
-        """Create a group, or change it, at every broker (of one cluster), or at one."""
+        """Create a group, or change it, at every broker (of one cluster), or at one.
+
+        `reason`, here and below, goes into the brokers' history.
+        """
         config = GroupConfig(group) if isinstance(group, str) else group
         check_group(config.name)
         await self._tell(
             (await self._chosen(broker, cluster)).values(),
-            UpdateAndCreateSubscriptionGroup(),
+            UpdateAndCreateSubscriptionGroup(reason=reason),
             encode_group_config(config),
         )
 
@@ -88,9 +117,12 @@ class Groups(AdminDesk):
         remove_offsets: bool = False,
         cluster: str | None = None,
         broker: str | None = None,
+        reason: str = "",
     ) -> None:
         """Delete a group at every broker (or one), and with `remove_offsets` its progress."""
-        request = DeleteSubscriptionGroup(group_name=group, remove_offset=remove_offsets)
+        request = DeleteSubscriptionGroup(
+            group_name=group, remove_offset=remove_offsets, reason=reason
+        )
         await self._tell((await self._chosen(broker, cluster)).values(), request)
 
     @on_io_thread
@@ -170,6 +202,17 @@ class Offsets(AdminDesk):
         return dict(sorted(found.items()))
 
     @on_io_thread
+    async def at(
+        self, broker: str, group: str, topic: str | None = None
+    ) -> dict[MessageQueue, OffsetWrapper]:
+        """The same at one broker; raises GroupNotFound or TopicNotFound where it has none such."""
+        request = GetConsumeStats(consumer_group=group, topic=topic)
+        found: dict[MessageQueue, OffsetWrapper] = {}
+        for address in (await self._chosen(broker)).values():
+            found.update(decode_consume_stats(body_of(await self._ask(address, request))).offsets)
+        return dict(sorted(found.items()))
+
+    @on_io_thread
     async def lag(self, group: str, topic: str) -> int:
         """How many messages of a topic the group has before it."""
         request = GetConsumeStats(consumer_group=group, topic=topic)
@@ -183,7 +226,7 @@ class Offsets(AdminDesk):
 
     @on_io_thread
     async def reset(
-        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, reason: str = ""
     ) -> dict[MessageQueue, int]:
         """Move a group to what was stored at a time (F267, F364), or `TO_THE_END_MS`.
 
@@ -191,7 +234,7 @@ class Offsets(AdminDesk):
         connected begin anew there; a group that is not starts there next time.
         """
         request = InvokeBrokerToResetOffset(
-            topic=topic, group=group, timestamp=timestamp_ms, is_force=force
+            topic=topic, group=group, timestamp=timestamp_ms, is_force=force, reason=reason
         )
         moved: dict[MessageQueue, int] = {}
         for address in (await self._leaders_of(topic)).values():
@@ -201,9 +244,76 @@ class Offsets(AdminDesk):
         return dict(sorted(moved.items()))
 
     @on_io_thread
-    async def clone(self, source: str, target: str, topic: str | None = None) -> None:
+    async def preview_reset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+    ) -> dict[MessageQueue, OffsetMove]:
+        """What `reset` would do now, queue by queue; nothing is changed."""
+        leaders = await self._leaders_of(topic)
+        known = await self._committed(leaders, group)
+        queues = [
+            queue
+            for queue in (await self._session.routes.find(topic)).readable
+            if queue.broker_name in leaders
+        ]
+
+        async def move(queue: MessageQueue) -> OffsetMove:
+            target = await self._offset_at(leaders[queue.broker_name], queue, timestamp_ms)
+            before = known.get(queue)
+            if before is not None and not force:
+                target = min(target, before)
+            return OffsetMove(before, target)
+
+        moves = await asyncio.gather(*map(move, queues))
+        return dict(zip(queues, moves, strict=True))
+
+    async def _offset_at(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Where a reset to this time goes, as the broker finds it."""
+        if timestamp_ms < 0:
+            end = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
+            return header_of(await self._ask(address, end), GetMaxOffsetResponse).offset
+        request = SearchOffsetByTimestamp(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        )
+        found = header_of(await self._ask(address, request), SearchOffsetByTimestampResponse)
+        return found.offset
+
+    @on_io_thread
+    async def preview_clone(
+        self, source: str, target: str, topic: str | None = None
+    ) -> dict[MessageQueue, OffsetMove]:
+        """What `clone` would do now, queue by queue; nothing is changed."""
+        leaders = await self._leaders() if topic is None else await self._leaders_of(topic)
+        wanted, known = await asyncio.gather(
+            self._committed(leaders, source), self._committed(leaders, target)
+        )
+        return {
+            queue: OffsetMove(known.get(queue), offset)
+            for queue, offset in sorted(wanted.items())
+            if topic is None or queue.topic == topic
+        }
+
+    @on_io_thread
+    async def committed(self, group: str, *, broker: str | None = None) -> dict[MessageQueue, int]:
+        """What a group has committed, and nothing for queues where it has not."""
+        return await self._committed(await self._chosen(broker), group)
+
+    async def _committed(self, leaders: Mapping[str, str], group: str) -> dict[MessageQueue, int]:
+        found: dict[MessageQueue, int] = {}
+        for name, address in leaders.items():
+            reply = await self._ask(address, GetAllConsumerOffset())
+            for whose, topic, offsets in decode_consumer_offsets(body_of(reply)):
+                if whose == group:
+                    found.update(
+                        {MessageQueue(topic, name, number): at for number, at in offsets.items()}
+                    )
+        return found
+
+    @on_io_thread
+    async def clone(
+        self, source: str, target: str, topic: str | None = None, *, reason: str = ""
+    ) -> None:
         """Let one group begin where another stands."""
-        request = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
+        request = CloneGroupOffset(src_group=source, dest_group=target, topic=topic, reason=reason)
         leaders = await self._leaders() if topic is None else await self._leaders_of(topic)
         await self._tell(leaders.values(), request)
 

@@ -19,6 +19,7 @@ from kourou.client.io_thread import on_io_thread
 from kourou.client.received import ReceivedMessage
 from kourou.errors import Code, GroupNotFound, KourouError, TimedOut
 from kourou.model.queue import MessageQueue
+from kourou.model.subscription import Subscription
 from kourou.protocol.bodies import (
     ConsumerRunningInfo,
     DirectResult,
@@ -84,6 +85,16 @@ class Members(AdminDesk):
                 raise one
             infos[client_id] = one
         return infos
+
+    @on_io_thread
+    async def subscriptions(self, group: str) -> dict[str, tuple[Subscription, ...] | KourouError]:
+        """What each member says it wants, by client id; the error of each that does not say."""
+        return {
+            client_id: tuple(sorted(info.subscriptions, key=lambda one: one.topic))
+            if isinstance(info, ConsumerRunningInfo)
+            else info
+            for client_id, info in (await self.running_infos(group)).items()
+        }
 
     async def _ids(self, group: str) -> set[str]:
         request = GetConsumerConnectionList(consumer_group=group)

@@ -16,7 +16,15 @@ from kourou.client.discovery import host_of
 from kourou.client.io_thread import on_io_thread
 from kourou.client.message_tracks import MessageTrack, track
 from kourou.client.received import ReceivedMessage, from_record, from_records
-from kourou.errors import BadRequest, Code, GroupNotFound, KourouError, Rejected, Unavailable
+from kourou.errors import (
+    BadRequest,
+    Code,
+    GroupNotFound,
+    KourouError,
+    Rejected,
+    Unavailable,
+    UnknownOutcome,
+)
 from kourou.model.limits import QUERY_MESSAGES_MAX
 from kourou.model.names import TRACE_TOPIC
 from kourou.model.queue import MessageQueue
@@ -53,7 +61,11 @@ class Messages(AdminDesk):
 
     @on_io_thread
     async def by_offset_id(self, offset_message_id: str) -> ReceivedMessage:
-        """The message an offset message id names (F260). Raises MessageNotFound."""
+        """The message an offset message id names (F260).
+
+        Raises MessageNotFound; or why a broker did not answer that may have it.
+        """
+        away: KourouError | None = None
         host, position = decode_offset_id(offset_message_id)
         brokers = await self._brokers()
         # The id has the broker's own address, which need not be the one we dial: that one first.
@@ -61,10 +73,13 @@ class Messages(AdminDesk):
             try:
                 reply = await self._ask(address, ViewMessageById(offset=position))
                 message = from_record(body_of(reply), broker.broker_name)
-            except KourouError:
+            except KourouError as error:
+                away = error if error.retryable else away
                 continue
             if message.position == position and message.stored().store_host == host:
                 return message
+        if away is not None:
+            raise away
         raise MessageNotFound(f"no broker has a message with the offset id {offset_message_id}")
 
     @on_io_thread
@@ -86,11 +101,19 @@ class Messages(AdminDesk):
 
     @on_io_thread
     async def by_id(self, topic: str, message_id: str) -> ReceivedMessage:
-        """The message with this id of either kind. Raises MessageNotFound."""
+        """The message with this id of either kind.
+
+        Raises MessageNotFound; or why a broker did not answer that may have it.
+        """
         try:
             return await self.by_offset_id(message_id)
         except (BadRequest, MessageNotFound):
             return await self.by_unique_key(topic, message_id)
+        except (Unavailable, UnknownOutcome) as away:
+            try:
+                return await self.by_unique_key(topic, message_id)
+            except MessageNotFound:
+                raise away from None
 
     @on_io_thread
     async def by_key(

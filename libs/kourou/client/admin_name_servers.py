@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from kourou.client.admin_desk import AdminDesk
 from kourou.client.connections import body_of, header_of
 from kourou.client.io_thread import on_io_thread
-from kourou.errors import BadRequest, Code
+from kourou.errors import BadRequest, Code, KourouError
 from kourou.protocol.bodies import (
     decode_kv_table,
     decode_properties_text,
@@ -83,6 +83,15 @@ class NameServers(AdminDesk):
         """Every setting of each name server that answers, by its address."""
         replies = await self._session.name_servers.ask_each(GetNamesrvConfig())
         return {name: decode_properties_text(body_of(reply)) for name, reply in replies.items()}
+
+    @on_io_thread
+    async def each(self) -> dict[str, dict[str, str] | KourouError]:
+        """Every name server that is known: its settings, or why it does not answer."""
+        found = await self._session.name_servers.outcomes(GetNamesrvConfig())
+        return {
+            name: one if isinstance(one, KourouError) else decode_properties_text(body_of(one))
+            for name, one in found.items()
+        }
 
     @on_io_thread
     async def update_settings(self, settings: Mapping[str, str]) -> None:

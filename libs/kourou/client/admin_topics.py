@@ -59,11 +59,13 @@ class Topics(AdminDesk):
         cluster: str | None = None,
         broker: str | None = None,
         sys_flag: int = 0,
+        reason: str = "",
     ) -> None:
         """Create a topic, or change it if it exists, at every broker (of one cluster), or at one.
 
         Returns when the brokers have it and a name server knows its route. `sys_flag` has
-        RocketMQ's bits of units: 1 for a unit's topic, 2 for one that units subscribe.
+        RocketMQ's bits of units: 1 for a unit's topic, 2 for one that units subscribe. `reason`
+        goes into the brokers' history.
         """
         check_topic(topic)
         leaders = await self._chosen(broker, cluster)
@@ -75,6 +77,7 @@ class Topics(AdminDesk):
             perm=int(perm),
             order=order,
             topic_sys_flag=sys_flag,
+            reason=reason,
         )
         await self._tell(leaders.values(), request)
         await self._wait_visible(topic, set(leaders), request)
@@ -87,6 +90,7 @@ class Topics(AdminDesk):
         *,
         cluster: str | None = None,
         broker: str | None = None,
+        reason: str = "",
     ) -> dict[str, int]:
         """Change who may read and write a topic, and nothing else; what it was, by broker (F362).
 
@@ -106,8 +110,9 @@ class Topics(AdminDesk):
                 perm=int(perm),
                 order=config.order,
                 topic_sys_flag=config.topic_sys_flag,
+                reason=reason,
             )
-            await self._ask(chosen[name], request)
+            await self._ask_leader(chosen[name], request)
             await self._wait_visible(topic, {name}, request)
         if not before:
             raise TopicNotFound(f"no such broker has the topic {topic!r}")
@@ -137,9 +142,10 @@ class Topics(AdminDesk):
             await asyncio.sleep(VISIBLE_PAUSE_MS / 1000)
 
     @on_io_thread
-    async def delete(self, topic: str, *, cluster: str | None = None) -> None:
+    async def delete(self, topic: str, *, cluster: str | None = None, reason: str = "") -> None:
         """Delete a topic and its queues at every broker, then its route at every name server."""
-        await self._tell((await self._leaders(cluster)).values(), DeleteTopicInBroker(topic=topic))
+        request = DeleteTopicInBroker(topic=topic, reason=reason)
+        await self._tell((await self._leaders(cluster)).values(), request)
         await self._session.name_servers.tell_all(
             DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
         )

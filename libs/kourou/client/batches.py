@@ -11,11 +11,11 @@ State: none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kourou.client.outbox import Gathering, Outcome, Port, Unsent
-from kourou.client.producer import Choice, ProducerCore, TopicLanes
+from kourou.client.producer import Choice, ProducerCore, TopicLanes, choice_of_named
 from kourou.errors import BadRequest, KourouError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
@@ -87,8 +87,14 @@ def unsent_batch(
     choice: Choice,
     timeout_ms: int | None,
     make: MakeGathering,
+    message_ids: Sequence[str] = (),
 ) -> list[Unsent]:
     """All messages in one lane of their own; MessageIllegal when they are too many or too large."""
+    if message_ids:
+        if len(message_ids) != len(messages):
+            raise BadRequest(f"{len(message_ids)} message ids for {len(messages)} messages")
+        for one in message_ids:
+            choice = choice_of_named(choice, one)
     if len(messages) > FRAME_RECORDS_MAX:
         raise MessageIllegal(
             f"a batch of {len(messages)} messages; at most {FRAME_RECORDS_MAX} go together",
@@ -102,11 +108,14 @@ def unsent_batch(
     if any(message.wait_store_ok != messages[0].wait_store_ok for message in messages):
         raise BadRequest("the messages of a batch must agree in wait_store_ok")
     terms = core.batch_terms(
-        timeout_ms=timeout_ms, pinned=choice.pinned, wait=messages[0].wait_store_ok
+        timeout_ms=timeout_ms,
+        pinned=choice.pinned,
+        wait=messages[0].wait_store_ok,
+        repeated=bool(message_ids),
     )
     lane = core.lane(topic, terms, choice, messages[0])
     count = len(messages)
-    unsent = core.unsent_together(port, make(count), messages, [lane] * count)
+    unsent = core.unsent_together(port, make(count), messages, [lane] * count, message_ids)
     size = sum(len(one.draft) for one in unsent)
     if size > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(

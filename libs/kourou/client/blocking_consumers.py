@@ -20,6 +20,7 @@ from kourou.client.ordered_consumer import OrderedConsumer
 from kourou.client.ordered_turns import TurnLog, plain_turns
 from kourou.client.push_consumer import PushConsumer
 from kourou.client.streams import BlockingStreamRunner
+from kourou.errors import FilterFailed
 from kourou.model.queue import MessageQueue
 
 
@@ -92,6 +93,11 @@ class _Consuming:
     def counts(self) -> ConsumeCounts:
         """What was pulled, consumed, failed, filtered, corrected, unreadable."""
         return self._started.counts
+
+    @property
+    def waiting(self) -> dict[MessageQueue, FilterFailed]:
+        """The queues that stand still because their filter cannot judge, and why."""
+        return self._started.waiting
 
     def commit(self) -> None:
         """Commit now what is consumed, without waiting for the next interval."""

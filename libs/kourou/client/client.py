@@ -23,7 +23,9 @@ from kourou.client.connections import Dial
 from kourou.client.consumers import Listener, Subscribed
 from kourou.client.consumption import Topics, chosen_handler, consumption, group_defaults
 from kourou.client.filters import Wanted
+from kourou.client.handlers import Report, Runner
 from kourou.client.io_thread import ClientClosed
+from kourou.client.lending import Lender
 from kourou.client.offsets import OffsetStore
 from kourou.client.producer import ProducerCore
 from kourou.client.pull_consumer import PullConsumer
@@ -197,6 +199,29 @@ class Client(Requesting, Transactions):
         if replies:
             handler = replying(handler, self._producer_core)
         return Listener(self._client, wanted, handler)
+
+    def lend(
+        self,
+        topics: Topics,
+        make_runner: Callable[[asyncio.AbstractEventLoop, Report], Runner],
+        *,
+        settings: ConsumerSettings,
+        ordered: bool = False,
+    ) -> Lender:
+        """Messages for a runner of the caller's own, which may hold them for others.
+
+        That is what gateways build on (kourou.client.lending); applications subscribe or listen.
+        """
+        wanted = consumption(
+            settings,
+            topics,
+            MATCH_ALL,
+            group=None,
+            body_type=None,
+            offsets=None,
+            ordered=ordered,
+        )
+        return Lender(self._client, wanted, make_runner)
 
     async def pull_consumer(
         self,

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from kourou.client import io_thread
 from kourou.client.client_id import client_id
+from kourou.client.client_keys import client_curve
 from kourou.client.codecs import body_decoder
 from kourou.client.connections import Dial, zmq_dial
 from kourou.client.consume_log import ConsumeLog
@@ -34,6 +35,7 @@ from kourou.client.discovery import NameServers, discover, host_of, zmq_endpoint
 from kourou.client.filters import ask_brokers, subscription_of
 from kourou.client.handlers import Report, Runner
 from kourou.client.io_thread import ClientClosed, IoThread
+from kourou.client.message_filters import Filter
 from kourou.client.message_trace import TRACE_GROUP, ConsumeTrace, SendTrace, TraceWriter
 from kourou.client.ordered_consumer import OrderedConsumer
 from kourou.client.producer import ProducerCore
@@ -84,7 +86,7 @@ class ClientCore:
             list_url=settings.namesrv_list_url,
         )
         self.clock: Clock = clock or io_thread.clock_at(_key(self._found))
-        self._dial = dial or zmq_dial(self.clock)
+        self._dial = dial or zmq_dial(self.clock, client_curve(settings, os.environ))
         self._chance = chance or random.Random()
         self._fetch_list = fetch_list
         self._io: IoThread | None = None
@@ -222,9 +224,14 @@ class ClientCore:
             await producer.close()
 
     async def push_consumer(
-        self, wanted: Consumption, make_runner: Callable[[Report], Runner]
+        self,
+        wanted: Consumption,
+        make_runner: Callable[[Report], Runner],
+        *,
+        free: type[PushConsumer] = PushConsumer,
+        ordered: type[OrderedConsumer] = OrderedConsumer,
     ) -> PushConsumer:
-        """A started push consumer; on the I/O thread."""
+        """A started push consumer, of one of two classes; on the I/O thread."""
         check_group(wanted.settings.consumer_group)
         version = self.clock.now_ms()
         subscriptions = {
@@ -232,9 +239,9 @@ class ClientCore:
             for topic, expression in wanted.subscriptions.items()
         }
         await ask_brokers(self.session, wanted.settings.consumer_group, subscriptions.values())
-        make: Callable[..., PushConsumer] = PushConsumer
+        make: Callable[..., PushConsumer] = free
         if wanted.ordered:
-            make = partial(OrderedConsumer, auto_commit=wanted.auto_commit)
+            make = partial(ordered, auto_commit=wanted.auto_commit)
         consumer = make(
             self.session,
             wanted.settings,
@@ -243,6 +250,7 @@ class ClientCore:
             decode=None if wanted.body_type is None else body_decoder(wanted.body_type),
             batched=wanted.batched,
             offsets=wanted.offsets,
+            filters=[one for one in wanted.subscriptions.values() if isinstance(one, Filter)],
         )
         self._consumers.append(consumer)
         try:

@@ -21,6 +21,7 @@ from kourou.clock import Clock
 from kourou.errors import Code, DecodeError, Unavailable, error_from_code
 from kourou.protocol.frames import NO_TRACE, Frame
 from kourou.protocol.request import Request, Response
+from kourou.transport.curve import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.zmq_client import Reply, ZmqConnection
 from kourou.transport.zmq_socket import Buffer
@@ -89,12 +90,16 @@ Dial = Callable[[str, Callable[[Frame], None]], Wire]
 """(address, on_notify) -> a connection; called on the I/O thread's loop."""
 
 
-def zmq_dial(clock: Clock) -> Dial:
-    """Connections by ZeroMQ."""
+def zmq_dial(clock: Clock, curve: ClientCurve | None = None) -> Dial:
+    """Connections by ZeroMQ; with `curve`, encrypted and to servers whose keys are known."""
 
     def dial(address: str, on_notify: Callable[[Frame], None]) -> Wire:
         return ZmqConnection(
-            address, on_notify=on_notify, connect_wait_ms=CONNECT_WAIT_MS, clock=clock
+            address,
+            on_notify=on_notify,
+            connect_wait_ms=CONNECT_WAIT_MS,
+            clock=clock,
+            curve=curve,
         )
 
     return dial
@@ -166,6 +171,14 @@ class Connections:
         """Is there a connection to this broker now, as far as is known? None is opened for it."""
         wire = self._open.get(address)
         return wire is not None and wire.connected
+
+    def lost(self, address: str) -> bool:
+        """Did a connection to this address stand, and does not now? It may come back."""
+        return address in self._stood and not self.stands(address)
+
+    def knock(self, address: str) -> bool:
+        """Is there a connection to this broker now? One is opened if none is, for another time."""
+        return self.to(address).connected
 
     def retain_routes(self, addresses: Collection[str]) -> None:
         """Close connections to brokers that no route names any more."""

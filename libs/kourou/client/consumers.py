@@ -27,10 +27,11 @@ from kourou.client.ordered_consumer import OrderedConsumer
 from kourou.client.ordered_turns import TurnLog, coroutine_turns, plain_turns
 from kourou.client.push_consumer import PushConsumer
 from kourou.client.streams import StreamRunner
+from kourou.errors import FilterFailed
 from kourou.model.queue import MessageQueue
 
 
-class _Consuming:
+class Consuming:
     """A push consumer on the I/O thread, opened and closed from the application's loop."""
 
     def __init__(self, client: ClientCore, wanted: Consumption) -> None:
@@ -44,11 +45,13 @@ class _Consuming:
     async def start(self) -> Self:
         """Join the group and begin."""
         loop = asyncio.get_running_loop()
-        work = self._client.push_consumer(
-            self._wanted, lambda report: self._make_runner(loop, report)
-        )
+        work = self._open(lambda report: self._make_runner(loop, report))
         self._consumer = await self._client.io.run(work)
         return self
+
+    async def _open(self, make_runner: Callable[[Report], Runner]) -> PushConsumer:
+        """The started consumer; on the I/O thread."""
+        return await self._client.push_consumer(self._wanted, make_runner)
 
     async def close(self) -> None:
         """Let handlers finish, commit, leave the group."""
@@ -84,12 +87,17 @@ class _Consuming:
         """What was pulled, consumed, failed, filtered, corrected, unreadable."""
         return self._started.counts
 
+    @property
+    def waiting(self) -> dict[MessageQueue, FilterFailed]:
+        """The queues that stand still because their filter cannot judge, and why."""
+        return self._started.waiting
+
     async def commit(self) -> None:
         """Commit now what is consumed, without waiting for the next interval."""
         await self._client.io.run(self._started.commit())
 
 
-class Listener(_Consuming):
+class Listener(Consuming):
     """Calls a handler with every message (F003, F306)."""
 
     def __init__(
@@ -130,7 +138,7 @@ class Listener(_Consuming):
         )
 
 
-class Subscribed(_Consuming):
+class Subscribed(Consuming):
     """Messages as an iteration (kourou.client.streams)."""
 
     def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from kourou.client.background import background
 from kourou.client.codecs import Decode
 from kourou.client.consume_statistics import ConsumeStatistics
+from kourou.client.filter_pulls import failure_of
 from kourou.client.handlers import Runner
 from kourou.client.pull_plan import Action, Step, step_after
 from kourou.client.puller import Pulled, Puller, PullWish
@@ -25,7 +26,7 @@ from kourou.client.running_info import QueueInfo
 from kourou.client.settings_consumer import PULL_BATCH_SIZE, ConsumerSettings, CorruptPolicy
 from kourou.client.window import Limit, Window, WindowLimits
 from kourou.clock import Clock
-from kourou.errors import Corrupt, KourouError, Unavailable, UnknownOutcome
+from kourou.errors import Code, Corrupt, FilterFailed, KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import PULL_MESSAGES_MAX
 from kourou.model.names import RETRY_PREFIX
 from kourou.model.queue import MessageQueue
@@ -34,6 +35,12 @@ from kourou.model.subscription import Subscription
 MIB = 1024 * 1024
 NO_SPAN = 1 << 62
 """The span limit of ordered consumption, where offsets lie as far apart as messages are many."""
+
+_JUDGED = frozenset({Code.SUCCESS, Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY})
+"""Answers that a filter can have given."""
+
+FILTER_REASONS_SAID_MAX = 64
+"""Reasons of a filter's failures that are remembered, so that each is said once."""
 
 _log = logging.getLogger("kourou.client.consume")
 
@@ -46,7 +53,7 @@ class ConsumeCounts:
     among them, the others were repeated here or, in broadcasting, passed over. `timed_out` counts
     messages whose handler took too long. `skipped` are offsets passed over at a backlog. `paused_`
     counts pulls that had to wait because too many messages, or bytes, or too wide a range of
-    offsets were cached.
+    offsets were cached. `filter_failures` counts pulls that a filter could not judge.
     """
 
     pulled: int = 0
@@ -61,6 +68,7 @@ class ConsumeCounts:
     paused_by_count: int = 0
     paused_by_size: int = 0
     paused_by_span: int = 0
+    filter_failures: int = 0
 
     def paused(self, limit: Limit) -> None:
         """A pull had to wait."""
@@ -89,6 +97,7 @@ class Surroundings:
     counts: ConsumeCounts = field(default_factory=ConsumeCounts)
     statistics: ConsumeStatistics = field(default_factory=ConsumeStatistics)
     ordered: bool = False
+    filters_said: set[tuple[str, str]] = field(default_factory=set)
 
     def limits(self, queue_count: int) -> WindowLimits:
         """When a queue's pulls pause (F199), for one of `queue_count` of its topic here."""
@@ -136,9 +145,13 @@ class Lease:
 
     def finish(self, offsets: Sequence[int]) -> None:
         """These messages were consumed."""
-        self.window.finish(offsets)
-        self.consumed.last_consume_ms = self.consumed.clock.now_ms()
-        self.consumed.may_go_on()
+        window, consumed = self.window, self.consumed
+        smallest = window.commit_offset
+        window.finish(offsets)
+        consumed.last_consume_ms = consumed.clock.now_ms()
+        if window.commit_offset != smallest:
+            consumed.moved_ms = consumed.last_consume_ms
+        consumed.may_go_on()
 
 
 class ConsumedQueue:
@@ -159,6 +172,8 @@ class ConsumedQueue:
         self.clock = around.clock
         self.last_pull_ms = 0
         self.last_consume_ms = 0
+        self.moved_ms = 0
+        """Since when the smallest unfinished message is the smallest."""
         self._around = around
         self._is_retry = queue.topic.startswith(RETRY_PREFIX)
         self._sums = around.statistics.of(queue.topic)
@@ -166,6 +181,7 @@ class ConsumedQueue:
         self._wanted = tag_filter(subscription)
         self._limits = around.limits(queue_count)
         self._wish = around.wish(self._limits)
+        self.filter_failure: FilterFailed | None = None
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -199,6 +215,7 @@ class ConsumedQueue:
             dropped=window.dropped,
             last_pull_ms=self.last_pull_ms,
             last_consume_ms=self.last_consume_ms,
+            stands_since_ms=self.moved_ms if window.count else 0,
         )
 
     def pause(self) -> None:
@@ -237,6 +254,9 @@ class ConsumedQueue:
             pulled = await around.puller.pull(
                 self.queue, offset, self._subscription, self._wish, around.decode
             )
+        except FilterFailed as error:
+            self._filter_failed(error, str(error))
+            return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
         except (Unavailable, UnknownOutcome) as error:
             # The connection may be a new one, on which the broker does not know us yet.
             _log.info("%s: a pull failed: %s", self.queue, error)
@@ -269,6 +289,8 @@ class ConsumedQueue:
     def _take(self, pulled: Pulled, step: Step) -> Step:
         """Do what the answer asks for; the step that is left."""
         around = self._around
+        if self.filter_failure is not None and pulled.code in _JUDGED:
+            self._filter_mended(pulled)
         if step.action is Action.NONE:
             if around.settings.skip_backlog_over >= 0 and not self._is_retry:
                 self._skip_backlog(pulled, around.settings.skip_backlog_over)
@@ -280,6 +302,8 @@ class ConsumedQueue:
             self._correct(pulled)
         elif step.action is Action.SKIP_CORRUPT:
             return self._pass_unreadable(pulled, step)
+        elif step.action is Action.FILTER_FAILED:
+            self._filter_failed(failure_of(self.queue, pulled), pulled.remark)
         else:
             _log.warning(
                 "%s: a pull was refused with code %d: %s", self.queue, pulled.code, pulled.remark
@@ -322,6 +346,8 @@ class ConsumedQueue:
         if self._is_retry:
             for message in messages:
                 message.attempt = message.reconsume_times + 1
+        if not self.window.count:
+            self.moved_ms = self.last_pull_ms
         self.window.put(
             [message.offset for message in messages],
             [message.size for message in messages],
@@ -345,6 +371,38 @@ class ConsumedQueue:
         self.window = Window(max(0, pulled.next_offset))
         self._lease = Lease(self, self.window)
         self.committed = None  # so that the correction is committed even though it may be lower
+
+    def _filter_failed(self, error: FilterFailed, why: str) -> None:
+        """The queue waits where it is for a filter that can judge; each reason is said once."""
+        around = self._around
+        around.counts.filter_failures += 1
+        self.filter_failure = error
+        reason = (error.kind, why)
+        if reason in around.filters_said:
+            return
+        if len(around.filters_said) >= FILTER_REASONS_SAID_MAX:
+            around.filters_said.clear()
+        around.filters_said.add(reason)
+        _log.warning(
+            "%s waits at %d: the filter %s cannot judge (%s): %s",
+            self.queue,
+            self.window.next_offset,
+            self._subscription.expression,
+            error.kind or "failed",
+            why,
+        )
+
+    def _filter_mended(self, pulled: Pulled) -> None:
+        self.filter_failure = None
+        self._around.filters_said.clear()
+        version = pulled.filter_version  # None: there was nothing to judge
+        _log.info(
+            "%s goes on at %d, by %sthe filter %s",
+            self.queue,
+            self.window.next_offset,
+            "" if version is None else f"version {version} of ",
+            self._subscription.expression,
+        )
 
     def _pass_unreadable(self, pulled: Pulled, step: Step) -> Step:
         if self._around.settings.on_corrupt is CorruptPolicy.HOLD:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from kourou.client.filters import Wanted, check_wanted
+from kourou.client.message_filters import Filter
 from kourou.client.offsets import OffsetStore
 from kourou.client.settings import ConsumerSettings, ProducerSettings
 from kourou.errors import BadRequest
@@ -78,6 +79,7 @@ def consumption(
         subscriptions = dict(topics)
     for each in subscriptions.values():
         check_wanted(each)
+    _check_filters(subscriptions)
     if not (ordered or auto_commit):
         raise BadRequest(
             "auto_commit=False goes with ordered=True only",
@@ -86,6 +88,21 @@ def consumption(
     return Consumption(
         settings, subscriptions, body_type, offsets, bool(batch), ordered, auto_commit
     )
+
+
+def _check_filters(subscriptions: Mapping[str, Wanted]) -> None:
+    """BadRequest where one name means two sources: a group has one filter of a name."""
+    brought: dict[str, tuple[str, str]] = {}
+    for topic, each in subscriptions.items():
+        if not isinstance(each, Filter) or each.source is None:
+            continue
+        first, sha256 = brought.setdefault(each.name, (topic, each.sha256))
+        if sha256 != each.sha256:
+            raise BadRequest(
+                f"the filters of {first} and {topic} are both named {each.name}, and are not the "
+                "same",
+                hint='give one another name: @Filter.define("late")',
+            )
 
 
 def chosen_handler(

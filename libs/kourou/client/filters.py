@@ -1,7 +1,8 @@
-"""What an application says of the messages it wants: tags as text, or a filter over properties.
+"""What an application says of the messages it wants: tags, a filter over properties, or Python.
 
-Lives here: `Sql`, the way from both to a subscription, and asking a broker whether it takes it.
-May not live here: what expressions mean (kourou.filtering).
+Lives here: `Sql`, the way from all three to a subscription, and asking a broker whether it takes
+it. May not live here: what expressions mean (kourou.filtering), filters in Python
+(kourou.client.message_filters).
 
 State: none.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kourou.client.message_filters import Filter
 from kourou.client.session import Session
 from kourou.errors import BadRequest, Code, KourouError, Rejected
 from kourou.filtering.sql import check_meant
@@ -46,13 +48,13 @@ class Sql:
             raise BadRequest(error.message, hint=error.hint) from None
 
 
-Wanted: TypeAlias = str | Sql
-"""Tags joined by `||`, or `*`; or a filter over properties."""
+Wanted: TypeAlias = str | Sql | Filter
+"""Tags joined by `||`, or `*`; or a filter over properties; or one in Python."""
 
 
 def check_wanted(wanted: Wanted | None) -> None:
     """Raise BadRequest for tags that would be taken for something nobody means."""
-    if not isinstance(wanted, Sql):
+    if not isinstance(wanted, Sql | Filter):
         check_expression(wanted)
 
 
@@ -60,14 +62,22 @@ def subscription_of(topic: str, wanted: Wanted, *, version: int) -> Subscription
     """What brokers are told."""
     if isinstance(wanted, Sql):
         return Subscription(topic, wanted.expression, SQL92, version=version)
+    if isinstance(wanted, Filter):
+        return Subscription(topic, wanted.name, version=version, class_filter_mode=True)
     return parse_tags(topic, wanted, version=version)
 
 
 def says(subscription: Subscription, wanted: Wanted) -> bool:
-    """True if the subscription is the one of `wanted`."""
+    """True if the subscription is the one of `wanted`; of a filter, by its name."""
+    if isinstance(wanted, Filter):
+        return subscription.class_filter_mode and subscription.expression == wanted.name
     if isinstance(wanted, Sql):
         return (subscription.expression_type, subscription.expression) == (SQL92, wanted.expression)
-    return subscription.expression_type == TAG and subscription.expression == wanted
+    return (
+        subscription.expression_type == TAG
+        and subscription.expression == wanted
+        and not subscription.class_filter_mode
+    )
 
 
 async def ask_brokers(session: Session, group: str, subscriptions: Iterable[Subscription]) -> None:

@@ -3,7 +3,8 @@
 Lives here: the list of this client's groups, and telling it to every broker of every known route,
 every 30 s and at once when something changed. May not live here: what a change means to a consumer.
 
-A broker forgets a client whose connection ends, so a lost connection is a reason to tell at once.
+A broker forgets a client whose connection ends, so a lost connection is a reason to tell at once;
+and so is another leader, who may know nobody yet.
 
 State: soft. The truth about groups is what the client's producers and consumers are.
 """
@@ -69,6 +70,7 @@ class Heartbeats:
     def start(self) -> None:
         """Tell from now on."""
         self._routes.listen(self._route_changed)
+        self._routes.listen_leaders(self._leader_changed)
         self._connections.on_again = self._came_back
         self._task = background(self._keep_telling(), "heartbeats")
 
@@ -85,6 +87,10 @@ class Heartbeats:
         if not self._routes.addresses() <= self._told:
             self.soon()
 
+    def _leader_changed(self, _name: str, address: str) -> None:
+        self._told.discard(address)
+        self.soon()
+
     def _came_back(self, address: str) -> None:
         # Nothing else may tell of it: a producer that is idle asks no broker anything, and yet the
         # broker may want to ask it about a transaction.
@@ -98,7 +104,10 @@ class Heartbeats:
                 await asyncio.wait_for(self._wanted.wait(), self._interval_ms / 1000)
                 await asyncio.sleep(SOON_MS / 1000)
             except TimeoutError:
-                self._connections.retain_routes(self._routes.addresses())
+                # Filter servers hear no heartbeat, but their connections are in use.
+                self._connections.retain_routes(
+                    self._routes.addresses() | self._routes.filter_servers()
+                )
             self._wanted.clear()
             await self.beat()
 

@@ -116,6 +116,20 @@ class NameServerChoice:
             raise failure
         return answers
 
+    async def outcomes(self, request: Request) -> dict[str, Reply | KourouError]:
+        """The answer or the failure of each name server, by address; all are asked at once."""
+
+        async def outcome(address: str) -> Reply | KourouError:
+            try:
+                wire = self._connections.to_name_server(address)
+                return await asked(wire, request, timeout_ms=self._timeout_ms)
+            except KourouError as error:
+                return error
+
+        addresses = sorted(self._addresses)
+        found = await asyncio.gather(*map(outcome, addresses))
+        return dict(zip(addresses, found, strict=True))
+
     def close(self) -> None:
         """Refresh no more."""
         if self._refreshing is not None:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from kourou.client.connections import Connections, header_of
 from kourou.client.route_table import RouteTable
-from kourou.errors import Code, Corrupt, Unavailable
+from kourou.errors import Code, Corrupt, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.protocol.lenient_json import dumps, loads, object_key
 from kourou.protocol.messages.offsets import (
@@ -116,9 +116,14 @@ class QueueFacts:
         address = known.member_address(queue.broker_name, 0)
         if address is None:
             raise Unavailable(f"no broker named {queue.broker_name} is registered for {queue!s}")
-        return await self._connections.ask(
-            address, request, timeout_ms=self._timeout_ms, also=also, hurried=hurried
-        )
+        try:
+            return await self._connections.ask(
+                address, request, timeout_ms=self._timeout_ms, also=also, hurried=hurried
+            )
+        except (Unavailable, UnknownOutcome):
+            if not hurried:
+                self._routes.stale(queue.topic)  # another one may lead by now
+            raise
 
 
 class RemoteOffsets:

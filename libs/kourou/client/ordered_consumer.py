@@ -21,6 +21,7 @@ State: soft. Used on the I/O thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from kourou.client.handlers import Report, Runner
 from kourou.client.ordered_delivery import OrderedDelivery
 from kourou.client.ordered_locks import RENEW_AGAIN_MS, RENEW_MS, Hold, OrderedLocks, unlocked
 from kourou.client.push_consumer import PushConsumer
-from kourou.client.running_info import RunningInfo
+from kourou.client.running_info import RunningInfo, ordered_properties
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings
 from kourou.model.names import RETRY_PREFIX
@@ -78,6 +79,7 @@ class OrderedConsumer(PushConsumer):
         self._locks: OrderedLocks | None = None
         if settings.message_model is MessageModel.CLUSTERING:
             self._locks = OrderedLocks(session, settings.consumer_group)
+        self._locks_doubtful = asyncio.Event()
         self._leaving: dict[MessageQueue, _Leaving] = {}
         self._partings: set[asyncio.Task[None]] = set()
         super().__init__(session, settings, *args, **more)
@@ -210,25 +212,33 @@ class OrderedConsumer(PushConsumer):
         return hold is not None and hold.nobody_elses(self._session.clock.monotonic_ms())
 
     def running_info(self) -> RunningInfo:
-        """This member as it is now (307), with its locks."""
+        """This member as it is now (307), with its locks and the queues that stand still."""
         info = super().running_info()
         locked = set() if self._locks is None else set(self._locks.held)
         queues = {queue: replace(one, locked=queue in locked) for queue, one in info.queues.items()}
-        properties = {**info.properties, "PROP_CONSUMEORDERLY": "true"}
+        waits = ordered_properties(self._delivery.waits())
+        properties = {**info.properties, "PROP_CONSUMEORDERLY": "true", **waits}
         return replace(info, queues=queues, properties=properties)
 
     # -- locks ------------------------------------------------------------------------------------
 
     async def _keep_locked(self, locks: OrderedLocks) -> None:
         pause_ms = RENEW_MS
-        while True:
-            await asyncio.sleep(pause_ms / 1000)
+        # `wait_for` may lose the cancellation of this task when its event comes at the same time.
+        while not self._closing:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._locks_doubtful.wait(), pause_ms / 1000)
+            self._locks_doubtful.clear()
             lost, complete = await locks.renew()
             pause_ms = RENEW_MS if complete else RENEW_AGAIN_MS
             if lost:
                 await self._lost(locks, lost)
             for queue in list(self._queues):
                 self._delivery.go_on(queue)
+
+    def _leader_changed(self, name: str, address: str) -> None:
+        super()._leader_changed(name, address)
+        self._locks_doubtful.set()
 
     async def _lost(self, locks: OrderedLocks, lost: list[MessageQueue]) -> None:
         _log.warning(

@@ -50,6 +50,7 @@ from kourou.client.outcomes import (
     reason_of,
 )
 from kourou.client.received import ReceivedMessage
+from kourou.client.running_info import OrderedWait
 from kourou.client.settings import ConsumerSettings
 from kourou.client.settling import BROKEN_OFF
 from kourou.clock import Clock
@@ -82,6 +83,7 @@ class _Lane:
     turn: Turn | None = None
     aside: bool = False
     pause: asyncio.TimerHandle | None = None
+    pause_until_ms: int = 0
     ended: bool = False
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
@@ -168,6 +170,15 @@ class OrderedDelivery:
         """Does a handler of the queue run now? For after `close`, when no more turns begin."""
         lane = self._lanes.get(queue)
         return lane is not None and lane.turn is not None and lane.turn.calling
+
+    def waits(self) -> dict[MessageQueue, OrderedWait]:
+        """The queues that stand still after a failure, each before which message, and how long."""
+        found: dict[MessageQueue, OrderedWait] = {}
+        for queue, lane in sorted(self._lanes.items()):
+            if lane.pause is not None and lane.items:
+                first = first_of(lane.items[0])
+                found[queue] = OrderedWait(first.offset, first.attempt - 1, lane.pause_until_ms)
+        return found
 
     def _forget_idle(self, lane: _Lane) -> bool:
         if lane.turn is not None or lane.aside:
@@ -404,4 +415,5 @@ class OrderedDelivery:
             lane.pause = None
             self._next(lane)
 
+        lane.pause_until_ms = self._clock.now_ms() + pause_ms
         lane.pause = self._loop.call_later(pause_ms / 1000, over)

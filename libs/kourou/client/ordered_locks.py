@@ -160,6 +160,7 @@ class OrderedLocks:
             if isinstance(error, UnknownOutcome):
                 self._doubtful.update(queue for queue in queues if queue not in self._holds)
             _log.warning("group %s: queues of %s are not locked: %s", self._group, name, error)
+            self._session.routes.stale(queues[0].topic)  # another one may lead by now
             return None
         self._doubtful.difference_update(queues)
         return locked

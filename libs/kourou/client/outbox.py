@@ -42,8 +42,10 @@ A oneway message has no outcome (None) and no waiter."""
 class Terms:
     """What messages must have in common to share a frame. Compared by identity.
 
-    `attempts` is how often a message may be tried in all; `pinned` messages keep their queue and so
-    are tried once, as with RocketMQ's selectors. `batch` frames are never mixed with others.
+    `attempts` is how often a message may be tried in all, not counting attempts that nobody was
+    there to take. `pinned` messages keep their queue: they are tried again only where it had no
+    leader, or the connection was lost. `batch` frames are never mixed with others. `repeated`
+    messages may have been sent before, by whomever: the broker looks at the first attempt already.
     """
 
     timeout_ms: int
@@ -52,6 +54,7 @@ class Terms:
     oneway: bool = False
     pinned: bool = False
     batch: bool = False
+    repeated: bool = False
 
 
 class Lane:
@@ -106,7 +109,8 @@ class Unsent(msgspec.Struct, eq=False):
     """One message until its outcome is known.
 
     `stored` is set when a broker has it without the promise asked for, and it is sent once more.
-    `span` is there if its sending is traced.
+    `span` is there if its sending is traced. `failure` is why an attempt failed: the last one, or
+    the first after which it may be stored.
     """
 
     draft: bytes
@@ -118,6 +122,7 @@ class Unsent(msgspec.Struct, eq=False):
     keys: str = ""
     stored: SendResult | None = None
     span: TracedSpan | None = None
+    failure: KourouError | None = None
 
 
 class Port(Protocol):

@@ -13,7 +13,9 @@ State: soft.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
@@ -24,6 +26,7 @@ from kourou.client.delayed import delay_property
 from kourou.client.drafts import Drafting, joined_keys
 from kourou.client.handover import Handover
 from kourou.client.outbox import Gathering, Lane, Port, Slot, Terms, Unsent
+from kourou.client.pauses import Pauses
 from kourou.client.request_reply import Replier
 from kourou.client.routes import QueueMap
 from kourou.client.selectors import RoundRobin, Selector, chosen_queue, queue_of_key, require_queues
@@ -32,7 +35,7 @@ from kourou.client.session import Session
 from kourou.client.settings import ProducerSettings
 from kourou.client.transaction_checks import TransactionChecks
 from kourou.client.transaction_ends import TransactionEnds
-from kourou.errors import BadRequest, NoPermission, Unavailable
+from kourou.errors import BadRequest, NoPermission, TopicNotFound, Unavailable
 from kourou.model.limits import DEADLINE_MS_MAX
 from kourou.model.message import Message
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
@@ -57,6 +60,19 @@ class Choice(NamedTuple):
 
 ROUND_ROBIN = Choice()
 
+
+def choice_of_named(choice: Choice, message_id: str) -> Choice:
+    """The choice for a message that its sender has named: the same queue whenever it comes again.
+
+    Raises BadRequest for what cannot be a message's name.
+    """
+    if not _NAME.fullmatch(message_id):
+        raise BadRequest(f"{message_id[:80]!r} is no message id", hint="32 hex digits, in capitals")
+    return choice if choice.pinned else Choice(order_key=message_id)
+
+
+_NAME = re.compile(r"[0-9A-F]{32}")
+
 _TERMS_MAX = 1_024
 _SPECIAL_LANES_MAX = 4_096
 """What is remembered for sends with timeouts of their own; an application may compute them."""
@@ -72,9 +88,11 @@ class TopicLanes:
         self.topic = known.topic
         self.name = known.topic.encode()
         self.robin = robin
-        found = (lane_to(known, queue, self.name, usual) for queue in known.writable)
-        self.lanes: list[Lane] = [lane for lane in found if lane is not None]
-        self._usual = {lane.queue: lane for lane in self.lanes}
+        found = (lane_to(known, queue, self.name, usual, led=False) for queue in known.sendable)
+        every: list[Lane] = [lane for lane in found if lane is not None]
+        self._usual = {lane.queue: lane for lane in every}
+        # Without a leader anywhere messages wait for one (kourou.client.leader_wait).
+        self.lanes: list[Lane] = [lane for lane in every if lane.address] or every
         self.special: dict[tuple[int, MessageQueue], Lane] = {}
 
     def lane(self, queue: MessageQueue, terms: Terms) -> Lane:
@@ -84,7 +102,7 @@ class TopicLanes:
         if lane is None or lane.terms is not terms:
             usual = self._usual.get(queue)
             if usual is None:
-                raise Unavailable(f"broker {queue.broker_name} has no leader now")
+                raise Unavailable(f"broker {queue.broker_name} is not there now")
             lane = usual.under(terms)
             if len(self.special) >= _SPECIAL_LANES_MAX:
                 self.special.clear()
@@ -113,7 +131,7 @@ class ProducerCore:
         self._born_host = encode_host((client_ip, 0))
         self._drafting = Drafting(settings, self._born_host)
         self._usual = Terms(settings.send_timeout_ms, settings.retry_times_when_send_failed + 1)
-        self._terms: dict[tuple[int, bool, bool, bool], Terms] = {}
+        self._terms: dict[tuple[int, bool, bool, bool, bool], Terms] = {}
         self._topics: dict[str, TopicLanes] = {}
         self._keys = threading.local()
         self._key_makers = count(chance.getrandbits(32))
@@ -144,20 +162,36 @@ class ProducerCore:
         return self._learn(known)
 
     async def find(self, topic: str) -> TopicLanes:
-        """The topic's lanes, its route asked for; runs on the I/O thread."""
+        """The topic's lanes, its route asked for; runs on the I/O thread.
+
+        Raises TopicNotFound, but where a broker has no leader just now only after the time of a
+        send.
+        """
         if not self._joined:
             self._joined = True
             self._session.heartbeats.add_producer_group(self.settings.producer_group)
         check_topic(topic)
         if topic in NOT_FOR_CLIENTS:
             raise NoPermission(f"the topic {topic} is the brokers' own; nobody may send to it")
+        pauses = Pauses(self._chance)
+        until_ms = self.clock.monotonic_ms() + self.settings.send_timeout_ms
+        while True:
+            try:
+                return self._learn(await self._route(topic))
+            except TopicNotFound:
+                pause_ms = pauses.next_ms()
+                late = self.clock.monotonic_ms() + pause_ms >= until_ms
+                # Topics are told by leaders: while one is missing, an unknown topic may be its.
+                if late or not await self._session.leader_missing():
+                    raise
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _route(self, topic: str) -> QueueMap:
         settings = self.settings
-        return self._learn(
-            await self.routes.find(
-                topic,
-                default_topic=settings.create_topic_key,
-                default_queue_nums=settings.default_topic_queue_nums,
-            )
+        return await self.routes.find(
+            topic,
+            default_topic=settings.create_topic_key,
+            default_queue_nums=settings.default_topic_queue_nums,
         )
 
     def _learn(self, known: QueueMap) -> TopicLanes:
@@ -169,34 +203,45 @@ class ProducerCore:
     # -- messages ---------------------------------------------------------------------------------
 
     def terms(
-        self, *, timeout_ms: int | None, wait: bool, oneway: bool = False, pinned: bool = False
+        self,
+        *,
+        timeout_ms: int | None,
+        wait: bool,
+        oneway: bool = False,
+        pinned: bool = False,
+        repeated: bool = False,
     ) -> Terms:
         """The terms of a send; the same object for the same values."""
         if timeout_ms is None:
             if wait and not oneway and not pinned:
                 return self._usual
             timeout_ms = self._usual.timeout_ms
-        key = (timeout_ms, wait, oneway, pinned)
+        key = (timeout_ms, wait, oneway, pinned, repeated)
         terms = self._terms.get(key)
         if terms is None:
             _check_timeout(timeout_ms)
-            attempts = 1 if oneway or pinned else self._usual.attempts
+            attempts = 1 if oneway else self._usual.attempts
             if len(self._terms) >= _TERMS_MAX:
                 self._terms.clear()
-            terms = self._terms[key] = Terms(timeout_ms, attempts, wait, oneway, pinned)
+            terms = self._terms[key] = Terms(
+                timeout_ms, attempts, wait, oneway, pinned, repeated=repeated
+            )
         return terms
 
-    def batch_terms(self, *, timeout_ms: int | None, pinned: bool, wait: bool) -> Terms:
+    def batch_terms(
+        self, *, timeout_ms: int | None, pinned: bool, wait: bool, repeated: bool = False
+    ) -> Terms:
         """Terms of their own, so that a batch travels alone in one frame."""
         usual = self._usual
         if timeout_ms is not None:
             _check_timeout(timeout_ms)
         return Terms(
             usual.timeout_ms if timeout_ms is None else timeout_ms,
-            1 if pinned else usual.attempts,
+            usual.attempts,
             wait,
             pinned=pinned,
             batch=True,
+            repeated=repeated,
         )
 
     def usual_lane(self, topic: TopicLanes, terms: Terms, message: Message) -> Lane:
@@ -207,7 +252,7 @@ class ProducerCore:
 
     def lane(self, topic: TopicLanes, terms: Terms, choice: Choice, message: Message) -> Lane:
         """The lane that `choice` leads to; `message` is for a selector to look at."""
-        queues = topic.map.writable
+        queues = topic.map.sendable
         require_queues(queues, topic.topic)
         if choice.order_key is not None:
             queue = queue_of_key(queues, choice.order_key)
@@ -243,10 +288,12 @@ class ProducerCore:
         terms: Terms,
         choice: Choice,
         own: Mapping[str, str] | None = None,
+        unique_key: str | None = None,
     ) -> Unsent:
         """One message, checked, encoded and in its lane. Raises Rejected or Unavailable.
 
-        `own` are properties that the client itself sets.
+        `own` are properties that the client itself sets; `unique_key` is a name that the sender
+        chose.
         """
         if type(body) is not bytes:
             body = encode_body(body)
@@ -260,7 +307,8 @@ class ProducerCore:
             lane = self.lane(topic, terms, choice, message)
         clock = self.clock
         now_ms = clock.now_ms()
-        unique_key = self._unique_keys().next(now_ms)
+        if unique_key is None:
+            unique_key = self._unique_keys().next(now_ms)
         span = None
         if self._tracing is not None:
             span, properties = self._tracing.sending(
@@ -278,11 +326,12 @@ class ProducerCore:
         gathering: Gathering,
         messages: Sequence[Message],
         lanes: Sequence[Lane],
+        unique_keys: Sequence[str] = (),
     ) -> list[Unsent]:
         """`unsent` for several, each in its lane of `lanes`, with what they can share."""
         tracing, drafting = self._tracing, self._drafting
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
-        unique_keys = self._unique_keys().next_many(len(messages), now_ms)
+        unique_keys = unique_keys or self._unique_keys().next_many(len(messages), now_ms)
         unsent: list[Unsent] = []
         for index, (message, lane, unique_key) in enumerate(
             zip(messages, lanes, unique_keys, strict=True)

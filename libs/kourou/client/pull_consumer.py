@@ -19,9 +19,11 @@ from typing import Any
 
 from kourou.client.allocation import share_of
 from kourou.client.codecs import body_decoder
+from kourou.client.filter_pulls import failure_of
 from kourou.client.filters import Wanted, check_wanted, says, subscription_of
 from kourou.client.heartbeats import Membership
 from kourou.client.io_thread import on_io_thread
+from kourou.client.message_filters import Filter
 from kourou.client.offsets import OffsetStore, RemoteOffsets
 from kourou.client.pull_plan import FULL_PAUSE_MS, SWIFT_MS
 from kourou.client.puller import Pulled, Puller, PullWish
@@ -78,8 +80,14 @@ class PullConsumer:
         if settings.offset_store is not None:
             self._offsets = settings.offset_store
         self._decode = None if body_type is None else body_decoder(body_type)
+        self._filters = session.filter_pulls(self.group, settings.filter_failover)
         self._puller = Puller(
-            self.group, session.connections, session.routes, session.clock, session.tracing
+            self.group,
+            session.connections,
+            session.routes,
+            session.clock,
+            session.tracing,
+            self._filters,
         )
         self._send_back = SendBack(session, self.group)
         self._assigned: dict[MessageQueue, int] = {}
@@ -227,16 +235,19 @@ class PullConsumer:
 
         It is held no longer than the setting `broker_suspend_max_time_ms` and the broker allow.
 
-        Raises UnreadableMessages when the messages there are damaged, Rejected when the broker
-        refuses, Unavailable or UnknownOutcome when it does not answer.
+        Raises UnreadableMessages when the messages there are damaged, FilterFailed when the filter
+        cannot judge them (the offset stays good), Rejected when the broker refuses, Unavailable or
+        UnknownOutcome when it does not answer.
         """
         if offset < 0 or count_max < 1 or wait_ms < 0:
             raise BadRequest("a pull has an offset and a wait from 0 up, and asks for a message")
         subscription = self._subscription(queue.topic, expression)
         pulled = await self._ask(queue, offset, subscription, count_max, size_bytes_max, wait_ms)
-        return self._result(queue, pulled, subscription)
+        return result_of(queue, pulled, subscription)
 
     def _subscription(self, topic: str, expression: Wanted) -> Subscription:
+        if isinstance(expression, Filter):
+            self._filters.uploads.want(expression)
         known = self._subscriptions.get(topic)
         if known is None or not says(known, expression):
             check_wanted(expression)
@@ -263,32 +274,22 @@ class PullConsumer:
         wish = PullWish(count_max, size_bytes_max, hold_ms, timeout_ms)
         return await self._puller.pull(queue, offset, subscription, wish, self._decode)
 
-    def _result(
-        self, queue: MessageQueue, pulled: Pulled, subscription: Subscription
-    ) -> PullResult:
-        if pulled.code == Code.MESSAGE_CORRUPT:
-            raise UnreadableMessages(f"{queue!s}: {pulled.remark}", pulled.next_offset)
-        status = _STATUS.get(pulled.code)
-        if status is None:
-            raise error_from_code(pulled.code, pulled.remark)
-        wanted = tag_filter(subscription)
-        messages = pulled.messages
-        if wanted is not None:
-            messages = [message for message in messages if wanted(message)]
-        return PullResult(
-            status, pulled.next_offset, pulled.min_offset, pulled.max_offset, messages
-        )
-
     # -- several queues in turn -------------------------------------------------------------------
 
     @on_io_thread
     async def assign(
         self, queues: Iterable[MessageQueue], *, expression: Wanted = MATCH_ALL
     ) -> None:
-        """Read these queues with `poll`, each from the group's progress, or from its beginning."""
+        """Read these queues with `poll`, each from the group's progress, or from its beginning.
+
+        Raises Rejected with the words of a broker that refuses the filter.
+        """
         fresh: dict[MessageQueue, int] = {}
         for queue in queues:
-            self._subscription(queue.topic, expression)
+            subscription = self._subscription(queue.topic, expression)
+            if subscription.class_filter_mode and queue.topic not in {one.topic for one in fresh}:
+                known = await self._session.introduce(queue.topic)
+                await self._filters.uploads.put(known, [subscription.expression])
             committed = await self._offsets.load(queue)
             if committed is None or committed < 0:
                 committed = await self._session.facts.min_offset(queue)
@@ -348,7 +349,8 @@ class PullConsumer:
     ) -> list[ReceivedMessage]:
         """The next messages of one assigned queue, queues in turn; empty after `wait_ms`.
 
-        An offset outside its queue is corrected, with a warning in the log.
+        An offset outside its queue is corrected, with a warning in the log. Raises as `pull` does;
+        what one queue raises keeps the others waiting, unless it is paused.
         """
         if count_max < 1 or wait_ms < 0:
             raise BadRequest("a poll asks for a message, and waits from 0 ms up")
@@ -401,7 +403,7 @@ class PullConsumer:
         pulled = await self._ask(
             queue, offset, subscription, count_max, PULL_SIZE_BYTES_MAX, wait_ms
         )
-        return queue, offset, self._result(queue, pulled, subscription)
+        return queue, offset, result_of(queue, pulled, subscription)
 
     def _use(self, polled: tuple[MessageQueue, int, PullResult]) -> list[ReceivedMessage]:
         """Take a result: only now does its queue's position move."""
@@ -421,6 +423,25 @@ class PullConsumer:
         del self._assigned[queue]
         self._assigned[queue] = result.next_offset
         return result.messages
+
+
+def result_of(queue: MessageQueue, pulled: Pulled, subscription: Subscription) -> PullResult:
+    """What a pull brought, tags tested exactly.
+
+    Raises UnreadableMessages, FilterFailed, or what the broker refused it with.
+    """
+    if pulled.code == Code.MESSAGE_CORRUPT:
+        raise UnreadableMessages(f"{queue!s}: {pulled.remark}", pulled.next_offset)
+    if pulled.code == Code.FILTER_FAILED:
+        raise failure_of(queue, pulled)
+    status = _STATUS.get(pulled.code)
+    if status is None:
+        raise error_from_code(pulled.code, pulled.remark)
+    wanted = tag_filter(subscription)
+    messages = pulled.messages
+    if wanted is not None:
+        messages = [message for message in messages if wanted(message)]
+    return PullResult(status, pulled.next_offset, pulled.min_offset, pulled.max_offset, messages)
 
 
 def _told(telling: asyncio.Future[None]) -> None:

@@ -33,6 +33,7 @@ class Action(Enum):
     CORRECT_OFFSET = auto()  # take the broker's offset: ours lies outside the queue
     SKIP_CORRUPT = auto()  # look at on_corrupt: messages here are unreadable
     HEARTBEAT = auto()  # send a heartbeat: the broker does not know our subscription
+    FILTER_FAILED = auto()  # the group's filter cannot judge: wait for a better one, at this offset
     FIND_ROUTE = auto()  # ask for the route: the queue may live elsewhere by now
 
 
@@ -77,6 +78,8 @@ def step_after(
         return Step(Action.CORRECT_OFFSET, 0 if progressed else FULL_PAUSE_MS)
     if code == Code.MESSAGE_CORRUPT:
         return Step(Action.SKIP_CORRUPT, 0 if progressed else exception_pause_ms)
+    if code == Code.FILTER_FAILED:
+        return Step(Action.FILTER_FAILED, exception_pause_ms)
     if code in _BUSY:
         return Step(pause_ms=BUSY_PAUSE_MS)
     if code in _STALE:

@@ -5,20 +5,29 @@ live here: what to do with an answer (kourou.client.pull_plan for push consumers
 
 Pulls carry their subscription, so a broker that restarted can answer before the next heartbeat.
 
-State: soft: the member suggested for each queue.
+A member that cannot be reached is passed by: another one of that broker is asked in its place,
+until its connection stands again. A follower may be behind: an offset beyond its end is no reason
+to go back, only to ask once more.
+
+State: soft: the member suggested for each queue, and the one that failed last.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from kourou.client.codecs import Decode
 from kourou.client.connections import Connections
+from kourou.client.filter_pulls import FilterPulls
 from kourou.client.received import ReceivedMessage, decode_pull
 from kourou.client.route_table import RouteTable
+from kourou.client.routes import QueueMap
 from kourou.client.tracing import ClientTracing
 from kourou.clock import Clock
-from kourou.errors import Code, Unavailable
+from kourou.errors import Code, FilterFailed, TimedOut, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
 from kourou.protocol.frames import NO_TRACE
@@ -34,6 +43,11 @@ _WITH_PLACE = frozenset(
     }
 )
 """Answers that say where to go on; in others the header's numbers mean nothing."""
+
+_Ask = Callable[[str, MessageQueue, PullMessage, int, bytes, "Decode | None"], Awaitable["Pulled"]]
+
+_log = logging.getLogger("kourou.client.consume")
+_CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,11 @@ class PullWish:
 
 @dataclass(slots=True)
 class Pulled:
-    """An answer. `next_offset` is -1 when the broker gave no place (an error of another kind)."""
+    """An answer. `next_offset` is -1 when the broker gave no place (an error of another kind).
+
+    `filter_version` judged the messages; `filter_failure` is the kind of a FILTER_FAILED. `body` is
+    what came, where the puller leaves it as it is.
+    """
 
     code: int
     remark: str
@@ -61,10 +79,16 @@ class Pulled:
     min_offset: int = 0
     max_offset: int = 0
     messages: list[ReceivedMessage] = field(default_factory=list)
+    filter_version: int | None = None
+    filter_failure: str = ""
+    body: memoryview | None = None
 
 
 class Puller:
-    """Pulls for one group. Used on the I/O thread."""
+    """Pulls for one group; `filters` for subscriptions that name one. Used on the I/O thread.
+
+    `raw`: the records are left as bytes, unchecked, in `Pulled.body`.
+    """
 
     def __init__(
         self,
@@ -73,13 +97,19 @@ class Puller:
         routes: RouteTable,
         clock: Clock,
         tracing: ClientTracing | None = None,
+        filters: FilterPulls | None = None,
+        *,
+        raw: bool = False,
     ) -> None:
         self._group = group
+        self._raw = raw
         self._connections = connections
         self._routes = routes
         self._clock = clock
         self._tracing = tracing
+        self._filters = filters
         self._suggested: dict[MessageQueue, int] = {}
+        self._failed: dict[MessageQueue, str] = {}
 
     async def pull(
         self,
@@ -89,14 +119,24 @@ class Puller:
         wish: PullWish,
         decode: Decode | None = None,
     ) -> Pulled:
-        """Ask once. Every code is returned; raises Unavailable, UnknownOutcome or Corrupt."""
+        """Ask once, or twice if the first member is gone. Every code is returned.
+
+        Raises Unavailable, UnknownOutcome or Corrupt. With a filter other filter servers are asked
+        until one answers; FilterFailed, which is an Unavailable, says that there is none.
+        """
         known = await self._routes.find(queue.topic)
         address = known.member_address(queue.broker_name, self._suggested.get(queue, 0))
         if address is None:
             raise Unavailable(f"no broker named {queue.broker_name} is registered for {queue!s}")
+        if self._connections.lost(address) or self._failed.get(queue) == address:
+            address = self._another(known, queue, address) or address
         flags = PullFlag.SUBSCRIPTION
         if wish.hold_ms > 0:
             flags |= PullFlag.SUSPEND
+        ask = self._ask
+        if subscription.class_filter_mode:
+            flags |= PullFlag.CLASS_FILTER
+            ask = partial(self._ask_filter_servers, known)
         request = PullMessage(
             consumer_group=self._group,
             topic=queue.topic,
@@ -110,18 +150,78 @@ class Puller:
             expression_type=subscription.expression_type,
             max_msg_bytes=wish.bytes_max or None,
         )
+        try:
+            pulled = await self._asked(ask, address, queue, request, wish, subscription, decode)
+        except (Unavailable, UnknownOutcome) as error:
+            if isinstance(error, (FilterFailed, TimedOut)):
+                raise
+            self._failed[queue] = address
+            self._routes.stale(queue.topic)
+            another = self._another(known, queue, address)
+            if another is None:
+                raise
+            _log.info("%s: asking %s after: %s", queue, another, error)
+            address = another
+            pulled = await self._asked(ask, address, queue, request, wish, subscription, decode)
+        if self._failed.get(queue) == address:
+            del self._failed[queue]
+        moved_back = pulled.code == Code.PULL_OFFSET_MOVED and pulled.next_offset < offset
+        if moved_back and address != known.leader_address(queue.broker_name):
+            pulled.code, pulled.next_offset = int(Code.PULL_NOT_FOUND), offset
+        return pulled
+
+    def _another(self, known: QueueMap, queue: MessageQueue, address: str) -> str | None:
+        """Another member of the queue's broker, while this one has no connection."""
+        if self._connections.stands(address):
+            return None
+        for _, other in sorted(known.brokers[queue.broker_name].broker_addrs.items()):
+            if other != address and not self._connections.lost(other):
+                return other
+        return None
+
+    async def _asked(
+        self,
+        ask: _Ask,
+        address: str,
+        queue: MessageQueue,
+        request: PullMessage,
+        wish: PullWish,
+        subscription: Subscription,
+        decode: Decode | None,
+    ) -> Pulled:
+        """Ask one member, under a span if the pull is traced."""
         span = None
         if self._tracing is not None:
             span = self._tracing.receiving(self._group, queue)
         if self._tracing is None or span is None:
-            return await self._ask(address, queue, request, wish.timeout_ms, NO_TRACE, decode)
+            return await ask(address, queue, request, wish.timeout_ms, NO_TRACE, decode)
         try:
-            pulled = await self._ask(address, queue, request, wish.timeout_ms, span.context, decode)
+            pulled = await ask(address, queue, request, wish.timeout_ms, span.context, decode)
         except BaseException as error:
             span.end(error_type=type(error).__qualname__, error=str(error))
             raise
+        if subscription.class_filter_mode:
+            self._tracing.judged(span, subscription.expression, pulled.filter_version)
         self._tracing.received(span, pulled.messages)
         return pulled
+
+    async def _ask_filter_servers(
+        self,
+        known: QueueMap,
+        address: str,
+        queue: MessageQueue,
+        request: PullMessage,
+        timeout_ms: int,
+        trace: bytes,
+        decode: Decode | None,
+    ) -> Pulled:
+        assert self._filters is not None, "who subscribes filters gives the way to them"
+        assert request.subscription is not None
+
+        async def ask(server: str) -> Pulled:
+            return await self._ask(server, queue, request, timeout_ms, trace, decode)
+
+        return await self._filters.ask(known, queue, address, request.subscription, ask)
 
     async def _ask(
         self,
@@ -143,7 +243,14 @@ class Puller:
             pulled.min_offset = header.min_offset
             pulled.max_offset = header.max_offset
             self._suggested[queue] = header.suggest_which_broker_id
-        if reply.code == Code.SUCCESS and reply.body:
+        if request.sys_flag & _CLASS_FILTER and isinstance(header, PullResponse):
+            pulled.filter_version = header.filter_version
+            pulled.filter_failure = header.filter_failure or ""
+            if reply.code == Code.FILTER_FAILED:
+                pulled.next_offset = header.next_begin_offset
+        if reply.code == Code.SUCCESS and reply.body and self._raw:
+            pulled.body = memoryview(reply.body[0])
+        elif reply.code == Code.SUCCESS and reply.body:
             pulled.messages = decode_pull(
                 memoryview(reply.body[0]),
                 queue,
@@ -157,3 +264,4 @@ class Puller:
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not pulled any more."""
         self._suggested.pop(queue, None)
+        self._failed.pop(queue, None)

@@ -7,6 +7,7 @@ heartbeat (kourou.client.heartbeats).
 
 Promises (at least once, F228):
   - an offset is committed only when every message below it was consumed or filtered out
+  - where another member begins to lead a broker, it is told the offsets again at once
   - a queue that is taken away is committed once more and its unfinished messages are forgotten: the
     next owner gets them again
   - a message whose handler failed is consumed only when the brokers have it again, in the group's
@@ -31,14 +32,21 @@ from kourou.client.consuming import ConsumeCounts, ConsumedQueue, Surroundings
 from kourou.client.direct import called_directly
 from kourou.client.handlers import Report, Runner
 from kourou.client.heartbeats import Membership
+from kourou.client.message_filters import Filter
 from kourou.client.offsets import LocalOffsets, OffsetStore, RemoteOffsets, local_offsets_path
 from kourou.client.puller import Puller
-from kourou.client.running_info import DirectResult, RunningInfo, properties_of
+from kourou.client.running_info import (
+    DirectResult,
+    RunningInfo,
+    filter_properties,
+    properties_of,
+    standing_properties,
+)
 from kourou.client.send_back import SendBack
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings, consume_timestamp_ms
 from kourou.client.settling import Settling
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, FilterFailed
 from kourou.model.names import RETRY_PREFIX, retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
@@ -70,6 +78,7 @@ class PushConsumer:
         decode: Decode | None = None,
         batched: bool = False,
         offsets: OffsetStore | None = None,
+        filters: Iterable[Filter] = (),
     ) -> None:
         if not subscriptions:
             raise BadRequest("a consumer subscribes at least one topic")
@@ -86,6 +95,9 @@ class PushConsumer:
         self._send_back = SendBack(session, self.group, settings.max_reconsume_times)
         self.counts = ConsumeCounts()
         self._statistics = ConsumeStatistics()
+        self._filters = session.filter_pulls(self.group, settings.filter_failover)
+        for one in filters:
+            self._filters.uploads.want(one)
         self._settling = Settling(
             settings,
             self._send_back,
@@ -97,7 +109,12 @@ class PushConsumer:
         self._around = Surroundings(
             settings=settings,
             puller=Puller(
-                self.group, session.connections, session.routes, session.clock, session.tracing
+                self.group,
+                session.connections,
+                session.routes,
+                session.clock,
+                session.tracing,
+                self._filters,
             ),
             decode=decode,
             runner=self._make_runner(make_runner),
@@ -112,6 +129,7 @@ class PushConsumer:
         self._settling.serve(self._around.runner)
         self._queues: dict[MessageQueue, ConsumedQueue] = {}
         self._rebalance_wanted = asyncio.Event()
+        self._commit_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: set[asyncio.TimerHandle] = set()
@@ -155,13 +173,25 @@ class PushConsumer:
             if known is None and not topic.startswith(RETRY_PREFIX):
                 _log.warning("group %s waits for the topic %s to appear", self.group, topic)
         await session.join(self)
+        await self._upload_filters()
         session.routes.listen(self._route_changed)
+        session.routes.listen_leaders(self._leader_changed)
         await self._rebalance_once()
         self._tasks = [
             background(self._keep_balanced(), f"rebalancing group {self.group}"),
             background(self._keep_committed(), f"committing of group {self.group}"),
             background(self._keep_looking(), f"looking after handlers of group {self.group}"),
         ]
+
+    async def _upload_filters(self) -> None:
+        """Bring the filters to the brokers; one that is refused ends the start.
+
+        Brokers that come later get them before anything is pulled through them.
+        """
+        for topic, subscription in self._subscriptions.items():
+            known = self._session.routes.known(topic)
+            if subscription.class_filter_mode and known is not None and not known.borrowed:
+                await self._filters.uploads.put(known, [subscription.expression])
 
     async def close(self) -> None:
         """Finish running handlers, commit, leave the group.
@@ -175,6 +205,7 @@ class PushConsumer:
         if isinstance(self._offsets, RemoteOffsets):
             self._offsets.hurried = True
         self._session.routes.unlisten(self._route_changed)
+        self._session.routes.unlisten_leaders(self._leader_changed)
         for task in self._tasks:
             task.cancel()
         for timer in self._waiting:
@@ -320,8 +351,11 @@ class PushConsumer:
 
     async def _keep_committed(self) -> None:
         interval_s = self._session.settings.persist_consumer_offset_interval_ms / 1000
-        while True:
-            await asyncio.sleep(interval_s)
+        # `wait_for` may lose the cancellation of this task when its event comes at the same time.
+        while not self._closing:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._commit_wanted.wait(), interval_s)
+            self._commit_wanted.clear()
             await self._commit(list(self._queues.values()), "for now")
 
     async def _commit(self, queues: Iterable[ConsumedQueue], when: str) -> None:
@@ -341,6 +375,13 @@ class PushConsumer:
             return
         for consumed, offset in changed.items():
             consumed.committed = offset
+
+    def _leader_changed(self, name: str, _address: str) -> None:
+        """Another member leads a broker: what was committed last may not have come to it."""
+        for queue, consumed in self._queues.items():
+            if queue.broker_name == name:
+                consumed.committed = None
+                self._commit_wanted.set()
 
     async def commit(self) -> None:
         """Commit now what is consumed."""
@@ -401,12 +442,24 @@ class PushConsumer:
             if queue.topic == topic
         }
 
+    @property
+    def waiting(self) -> dict[MessageQueue, FilterFailed]:
+        """The queues that stand still because their filter cannot judge, and why, in order."""
+        return {
+            queue: consumed.filter_failure
+            for queue, consumed in sorted(self._queues.items())
+            if consumed.filter_failure is not None
+        }
+
     def running_info(self) -> RunningInfo:
         """This member as it is now (307)."""
+        queues = {queue: one.info() for queue, one in sorted(self._queues.items())}
         return RunningInfo(
-            properties=properties_of(self.settings),
+            properties=properties_of(self.settings)
+            | filter_properties(self.counts.filter_failures, self.waiting)
+            | standing_properties(queues, self._session.clock.now_ms()),
             subscriptions=tuple(self._subscriptions.values()),
-            queues={queue: one.info() for queue, one in sorted(self._queues.items())},
+            queues=queues,
             statuses=self._statistics.statuses(),
             started_ms=self._started_ms,
         )

@@ -127,10 +127,16 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def raw_body(self) -> bytes:
-        """The body as bytes, decompressed."""
+        """The body as bytes, decompressed. Raises Corrupt for one that was never compressed well.
+
+        That is not looked at before: a bad body must not keep its neighbours from anybody.
+        """
         pulled = self._pulled
         if pulled is None:
-            return self.stored().body
+            stored = self.stored()
+            if stored.sys_flag & SysFlag.COMPRESSED:
+                return decompress(stored.sys_flag, stored.body)
+            return stored.body
         index = self._index
         at = pulled.body_at[index]
         body = bytes(pulled.blob[at : at + pulled.body_len[index]])
@@ -234,15 +240,34 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         return max(self.stored().reconsume_times, self.attempt - 1)
 
     def stored(self) -> StoredMessage:
-        """Everything the broker stored, as a value that stands alone."""
+        """Everything the broker stored, as a value that stands alone; the body as it lies there."""
         stored = self._stored
         if stored is None:
             pulled = self._pulled
             assert pulled is not None, "a message has its pull or its stored form"
-            stored = decode_record(pulled.blob, pulled.starts[self._index], verify=False)
+            at = pulled.starts[self._index]
+            stored = decode_record(pulled.blob, at, verify=False, decompress=False)
             stored.broker_name = self.queue.broker_name
             self._stored = stored
         return stored
+
+    def alone(self) -> ReceivedMessage:
+        """The same message, which keeps no bytes alive but its own: for those who hold it long."""
+        if self._pulled is None:
+            return self
+        return ReceivedMessage(
+            self.queue,
+            self.offset,
+            self.size,
+            self.attempt,
+            self.lease,
+            self.receipt,
+            self.queue_end,
+            self._decode,
+            None,
+            0,
+            self.stored(),
+        )
 
     # -- what became of it ------------------------------------------------------------------------
 
@@ -368,7 +393,7 @@ def _few(view: memoryview) -> list[int] | None:
 def _whole(
     view: memoryview, at: int, queue: MessageQueue, queue_end: int, decode: Decode | None
 ) -> ReceivedMessage:
-    stored = decode_record(view, at)
+    stored = decode_record(view, at, decompress=False)
     _check_queue(queue, stored.queue_id)
     stored.broker_name = queue.broker_name
     return ReceivedMessage(
@@ -418,7 +443,7 @@ def from_record(
     record: bytes | memoryview, broker_name: str, decode: Decode | None = None
 ) -> ReceivedMessage:
     """One record that was looked up, or that a broker sent by itself, as a message."""
-    stored = decode_record(record)
+    stored = decode_record(record, decompress=False)
     stored.broker_name = broker_name
     return ReceivedMessage(stored.queue, stored.offset, stored.size, _decode=decode, _stored=stored)
 

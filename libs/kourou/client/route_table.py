@@ -1,7 +1,13 @@
 """The routes a client knows, and how they stay true.
 
 Lives here: one `QueueMap` a topic, found at its first use, refreshed every 30 s and when a broker's
-answer shows that a route is stale. May not live here: choosing among queues.
+answer shows that a route is stale; who leads each broker, and who is told when that changes. May
+not live here: choosing among queues.
+
+Looks beside those every 30 s, in growing pauses with chance in them:
+    a route is called stale        now, and a few times more until it has changed
+    a broker has lost its leader   until it has another one, for about a minute; one topic is asked
+                                   for the broker, and the others once it is known who leads
 
 A client keeps the last route it heard without limit: brokers go on when name servers are down, and
 so does it. `known` may be read from any thread, because maps are replaced and never changed.
@@ -18,14 +24,22 @@ from collections.abc import Callable
 
 from kourou.client.background import background
 from kourou.client.name_servers import NameServerChoice
+from kourou.client.pauses import Pauses
 from kourou.client.routes import QueueMap, borrowed_queue_map, queue_map
 from kourou.errors import Code, KourouError, TopicNotFound
 from kourou.model.route import TopicRoute
 from kourou.protocol.bodies import decode_topic_route
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 
-STALE_REFRESH_MS_MIN = 200
-"""However often a stale route is reported, the name server is asked no more often than this."""
+STALE_PAUSE_MS = 200
+STALE_LONGEST_MS = 2_000
+STALE_LOOKS = 6
+"""However often a stale route is reported, the name server is asked no more often than so."""
+
+AWAIT_PAUSE_MS = 100
+AWAIT_LONGEST_MS = 1_000
+AWAIT_LOOKS = 80
+"""How a broker's next leader is looked for; who comes later is found by the usual refreshing."""
 
 _TOPIC_UNKNOWN = frozenset({int(Code.TOPIC_NOT_EXIST)})
 _log = logging.getLogger("kourou.client")
@@ -48,9 +62,14 @@ class RouteTable:
         self._borrowing: dict[str, tuple[str, int]] = {}
         self._watched: set[str] = set()
         self._finding: dict[str, asyncio.Task[QueueMap]] = {}
-        self._stale: dict[str, asyncio.TimerHandle] = {}
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._awaiting: dict[str, asyncio.Task[None]] = {}
+        self._leaders: dict[str, str] = {}
+        self._renewing_others: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[str], None]] = []
+        self._on_leader: list[Callable[[str, str], None]] = []
         self._refreshing: asyncio.Task[None] | None = None
+        self._closed = False
 
     def start(self) -> None:
         """Refresh from now on."""
@@ -58,12 +77,16 @@ class RouteTable:
 
     def close(self) -> None:
         """Refresh no more."""
-        for task in (self._refreshing, *self._finding.values()):
+        for task in (
+            self._refreshing,
+            *self._finding.values(),
+            *self._looking.values(),
+            *self._awaiting.values(),
+            *self._renewing_others,
+        ):
             if task is not None:
                 task.cancel()
-        for timer in self._stale.values():
-            timer.cancel()
-        self._stale.clear()
+        self._closed = True
 
     def listen(self, on_change: Callable[[str], None]) -> None:
         """Call `on_change(topic)` after a topic's queues or addresses changed."""
@@ -74,6 +97,15 @@ class RouteTable:
         if on_change in self._listeners:
             self._listeners.remove(on_change)
 
+    def listen_leaders(self, on_leader: Callable[[str, str], None]) -> None:
+        """Call `on_leader(broker name, address)` when another member leads than was known."""
+        self._on_leader.append(on_leader)
+
+    def unlisten_leaders(self, on_leader: Callable[[str, str], None]) -> None:
+        """Call it no more."""
+        if on_leader in self._on_leader:
+            self._on_leader.remove(on_leader)
+
     def known(self, topic: str) -> QueueMap | None:
         """The map as last heard; any thread may ask."""
         return self._maps.get(topic)
@@ -81,6 +113,15 @@ class RouteTable:
     def addresses(self) -> set[str]:
         """Every broker address in any known route."""
         return {address for known in self._maps.values() for address in known.addresses()}
+
+    def filter_servers(self) -> set[str]:
+        """Every filter server's address in any known route."""
+        return {
+            address
+            for known in self._maps.values()
+            for servers in known.route.filter_server_table.values()
+            for address in servers
+        }
 
     def watch(self, topic: str) -> None:
         """Keep looking for this topic even while no name server knows it."""
@@ -121,33 +162,39 @@ class RouteTable:
         self._borrowing.pop(topic, None)
 
     def stale(self, topic: str) -> None:
-        """A broker's answer does not fit the route: refresh soon."""
-        if topic not in self._stale:
-            loop = asyncio.get_running_loop()
-            self._stale[topic] = loop.call_later(
-                STALE_REFRESH_MS_MIN / 1000, self._refresh_stale, topic
-            )
+        """A broker's answer does not fit the route: ask now, and again until it has changed."""
+        if topic not in self._looking and not self._closed:
+            self._looking[topic] = background(self._look_again(topic), f"renewing {topic}")
 
-    def _refresh_stale(self, topic: str) -> None:
-        del self._stale[topic]
-        self._ask_quietly(topic)
+    async def _look_again(self, topic: str) -> None:
+        former = self._maps.get(topic)
+        pauses = Pauses(self._chance, first_ms=STALE_PAUSE_MS, longest_ms=STALE_LONGEST_MS)
+        try:
+            for _ in range(STALE_LOOKS):
+                fresh = await self._ask_quietly(topic)
+                if fresh is not None and fresh is not former:
+                    return
+                await asyncio.sleep(pauses.next_ms() / 1000)
+        finally:
+            del self._looking[topic]
 
-    def _ask_quietly(self, topic: str) -> None:
-        def done(task: asyncio.Task[QueueMap]) -> None:
-            if not task.cancelled() and task.exception() is not None:
-                _log.info("the route of %s is not renewed: %s", topic, task.exception())
-
-        self._ask_task(topic).add_done_callback(done)
+    async def _ask_quietly(self, topic: str) -> QueueMap | None:
+        try:
+            return await self._ask_once(topic)
+        except KourouError as error:
+            _log.info("the route of %s is not renewed: %s", topic, error)
+            return None
 
     def _ask_task(self, topic: str) -> asyncio.Task[QueueMap]:
         task = self._finding.get(topic)
-        if task is None:
+        if task is None or task.done():  # an answer that is over may be older than the question
             task = self._finding[topic] = asyncio.ensure_future(self._ask(topic))
             task.add_done_callback(lambda done: self._asked(topic, done))
         return task
 
     def _asked(self, topic: str, task: asyncio.Task[QueueMap]) -> None:
-        del self._finding[topic]
+        if self._finding.get(topic) is task:
+            del self._finding[topic]
         if not task.cancelled():
             task.exception()  # seen, even when everybody who waited for it has gone
 
@@ -165,7 +212,9 @@ class RouteTable:
         default_route = await self._route_of(default_topic)
         if default_route is None:
             raise TopicNotFound(
-                f"the topic {topic!r} does not exist, and no broker creates topics on demand"
+                f"no name server knows the topic {topic!r}: no broker that is up has it, or makes "
+                "topics on demand",
+                hint="is a broker away? Else create the topic, or check its name",
             )
         return self._learn(borrowed_queue_map(topic, default_route, queue_nums))
 
@@ -182,7 +231,56 @@ class RouteTable:
         self._maps[fresh.topic] = fresh
         for on_change in list(self._listeners):
             on_change(fresh.topic)
+        self._learn_leaders(fresh)
         return fresh
+
+    # -- leaders ----------------------------------------------------------------------------------
+
+    def _learn_leaders(self, fresh: QueueMap) -> None:
+        for name, broker in fresh.brokers.items():
+            address = broker.master_addr()
+            if address is None:
+                self._leaders.setdefault(name, "")
+                if broker.broker_addrs and name not in self._awaiting and not self._closed:
+                    self._awaiting[name] = background(
+                        self._await_leader(name, fresh.topic), f"looking for a leader of {name}"
+                    )
+                continue
+            former = self._leaders.get(name)
+            self._leaders[name] = address
+            if former is not None and former != address:
+                self._led_anew(name, address)
+
+    def _led_anew(self, name: str, address: str) -> None:
+        _log.info("broker %s is led by %s now", name, address)
+        for on_leader in list(self._on_leader):
+            on_leader(name, address)
+        others = [
+            topic
+            for topic, known in self._maps.items()
+            if name in known.brokers and known.leader_address(name) != address
+        ]
+        if others and not self._closed:
+            task = background(self._renew(others), f"renewing the routes of {name}")
+            self._renewing_others.add(task)
+            task.add_done_callback(self._renewing_others.discard)
+
+    async def _renew(self, topics: list[str]) -> None:
+        for topic in topics:
+            await self._ask_quietly(topic)
+
+    async def _await_leader(self, name: str, topic: str) -> None:
+        pauses = Pauses(self._chance, first_ms=AWAIT_PAUSE_MS, longest_ms=AWAIT_LONGEST_MS)
+        try:
+            for _ in range(AWAIT_LOOKS):
+                await asyncio.sleep(pauses.next_ms() / 1000)
+                fresh = await self._ask_quietly(topic)
+                if fresh is None:
+                    continue
+                if name not in fresh.brokers or fresh.leader_address(name) is not None:
+                    return
+        finally:
+            del self._awaiting[name]
 
     async def _keep_fresh(self) -> None:
         while True:

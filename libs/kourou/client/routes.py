@@ -9,6 +9,8 @@ Rules (fact sheet §9.1, §9.2, §9.8):
   - a topic in strict order (name server's ORDER_TOPIC_CONFIG, `broker-a:4;broker-b:4`) is written
     to exactly the queues named there, whoever is registered: while a broker is down its keys cannot
     be sent, rather than go to other queues (F182)
+  - a broker whose members are there without a leader keeps its writable queues among those that may
+    be chosen (`sendable`): it will have one, and until then messages for it wait
   - queues come sorted by broker name and queue id, so every client sees one order
   - a topic nobody knows borrows the route of TBW102, with at most `default_topic_queue_nums`
     queues: the first send then creates it at the broker (F162, fact sheet §2.2 rule 3)
@@ -36,6 +38,7 @@ class QueueMap:
     route: TopicRoute
     writable: tuple[MessageQueue, ...] = ()
     readable: tuple[MessageQueue, ...] = ()
+    sendable: tuple[MessageQueue, ...] = ()
     brokers: Mapping[str, BrokerData] = field(default_factory=dict)
     borrowed: bool = False
 
@@ -69,24 +72,33 @@ class QueueMap:
 
 
 def queue_map(topic: str, route: TopicRoute) -> QueueMap:
-    """The queues of `topic` as its own route gives them."""
+    """The queues of `topic` as its own route gives them.
+
+    `writable` are those whose broker has a leader, `sendable` also those whose broker awaits one.
+    """
     brokers = {broker.broker_name: broker for broker in route.broker_datas}
     writable: list[MessageQueue] = []
     readable: list[MessageQueue] = []
+    awaited: list[MessageQueue] = []
     strict = strict_queues(topic, route.order_topic_conf) if route.order_topic_conf else None
     for data in route.queue_datas:
         broker = brokers.get(data.broker_name)
         if broker is None:
             continue
-        if data.perm & Permission.WRITE and broker.master_addr() is not None:
-            writable.extend(_queues(topic, data.broker_name, data.write_queue_nums))
+        if data.perm & Permission.WRITE and broker.broker_addrs:
+            led = broker.master_addr() is not None
+            (writable if led else awaited).extend(
+                _queues(topic, data.broker_name, data.write_queue_nums)
+            )
         if data.perm & Permission.READ and broker.broker_addrs:
             readable.extend(_queues(topic, data.broker_name, data.read_queue_nums))
+    leading = tuple(sorted(writable if strict is None else strict))
     return QueueMap(
         topic=topic,
         route=route,
-        writable=tuple(sorted(writable if strict is None else strict)),
+        writable=leading,
         readable=tuple(sorted(readable)),
+        sendable=tuple(sorted(writable + awaited)) if strict is None and awaited else leading,
         brokers=brokers,
     )
 

@@ -5,15 +5,18 @@ becomes of one that cannot (kourou.client.settling).
 
 The first way is a few bytes: the broker that has the message copies it (request 36). If it does not
 answer, the message is sent like a new one to %RETRY%group, at another broker if there is one. Both
-may have been done when an answer was lost: then the message comes again twice.
+may have been done when an answer was lost: then the message comes again twice. Where nobody leads a
+broker that could take it, both are tried again for a few seconds.
 
 State: none.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
+from kourou.client.pauses import Pauses, nobody_leads
 from kourou.client.received import ReceivedMessage
 from kourou.client.session import Session
 from kourou.errors import KourouError, Unavailable
@@ -63,11 +66,34 @@ class SendBack:
         `delay_level` 0 lets the broker choose, a negative one makes it a dead letter. `reason` is
         kept with a dead letter.
         """
-        try:
-            await self._ask(message, delay_level, reason)
-        except KourouError as error:
-            _log.info("%s is not taken back, so it is sent again: %s", message, error)
-            await self.resend(message, delay_level=delay_level, reason=reason)
+        session = self._session
+        pauses = Pauses(session.chance)
+        until_ms = session.clock.monotonic_ms() + SEND_BACK_TIMEOUT_MS
+        while True:
+            try:
+                await self._ask(message, delay_level, reason)
+                return
+            except KourouError as error:
+                _log.info("%s is not taken back, so it is sent again: %s", message, error)
+            try:
+                await self.resend(message, delay_level=delay_level, reason=reason)
+                return
+            except KourouError as error:
+                pause_ms = pauses.next_ms()
+                late = session.clock.monotonic_ms() + pause_ms >= until_ms
+                if late or not nobody_leads(error):
+                    raise
+                _log.info("%s waits for a broker with a leader: %s", message, error)
+            await asyncio.sleep(pause_ms / 1000)
+            await self._look(message.queue.topic, retry_topic(self._group))
+
+    async def _look(self, *topics: str) -> None:
+        """Ask for these routes anew; they stay as they were where nobody answers."""
+        for topic in topics:
+            try:
+                await self._session.routes.refresh(topic)
+            except KourouError as error:
+                _log.info("the route of %s stays as it was: %s", topic, error)
 
     async def _ask(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
         session, queue = self._session, message.queue

@@ -10,7 +10,13 @@ Retrying:
   - errors worth another attempt are those a broker gives before it stores anything, and a lost
     connection, after which it may be stored: each attempt carries the same unique key and its
     number, so a broker that has the message already answers with its first place
-  - a pinned message (order key, selector, given queue) has one attempt
+  - where nobody leads the broker, or the connection was lost and no other broker is there, it waits
+    until somebody leads (kourou.client.leader_wait); an attempt that nobody was there to take does
+    not count. What comes later for that broker waits with it, so that it is not overtaken
+  - a pinned message (order key, selector, given queue) never leaves its queue: it waits likewise,
+    and whatever else it meets ends it
+  - after an attempt that may have succeeded no refusal of a later one is the whole truth: the
+    outcome is unknown then
 
 State: soft. In flight when the process dies means: outcome unknown to everybody.
 """
@@ -19,18 +25,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from kourou.client.background import background
 from kourou.client.discovery import store_host_of
-from kourou.client.drafts import Place, moved_to_queue
+from kourou.client.drafts import Place
 from kourou.client.fault_latency import FaultLatency
-from kourou.client.outbox import Lane, Outcome, Outcomes, Port, Terms, Unsent
+from kourou.client.leader_wait import LeaderWait, given_up, move
+from kourou.client.outbox import Lane, Outcome, Outcomes, Terms, Unsent
+from kourou.client.pauses import nobody_leads, was_lost
 from kourou.client.routes import QueueMap
 from kourou.client.selectors import RoundRobin
 from kourou.client.send_frames import SendFrame, frames, gather, outcomes_of, request_of
 from kourou.client.session import Session
 from kourou.client.settings import ProducerSettings
+from kourou.client.silent_leaders import SilentLeaders
 from kourou.errors import (
     Code,
     DecodeError,
@@ -62,9 +73,8 @@ RETRY_CODES = frozenset(
 )
 """RocketMQ's set, and ours for brokers that are busy, full or faulted. All mean: not stored.
 
-RocketMQ's 204 (NO_BUYER_ID) and 205 (NOT_IN_CURRENT_UNIT) have no name here. Like every number
-without one they come as SYSTEM_ERROR (kourou.errors.error_from_code), and so they are in it.
-"""
+RocketMQ's 204 (NO_BUYER_ID) and 205 (NOT_IN_CURRENT_UNIT) come as SYSTEM_ERROR, as every number
+without a name here (kourou.errors.error_from_code)."""
 
 STALE_ROUTE_CODES = frozenset(
     {Code.TOPIC_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE, Code.NO_PERMISSION, Code.STORE_FAULTED}
@@ -77,6 +87,16 @@ ROUTE_WAIT_MS = 1_000
 
 _V4_HOST_BYTES = 8
 
+
+class _Way(Enum):
+    """How a message goes on that was not taken."""
+
+    END = "no more"
+    ELSEWHERE = "elsewhere"
+    THERE = "again"
+    WAIT = "when somebody leads"
+
+
 _log = logging.getLogger("kourou.client.send")
 
 
@@ -85,16 +105,25 @@ class SendDesk:
 
     def __init__(self, settings: ProducerSettings, session: Session) -> None:
         self._settings = settings
-        self._connections = session.connections
-        self._routes = session.routes
+        self._connections, self._routes = session.connections, session.routes
         self._clock = session.clock
         self._tracing = session.tracing
         self.message_trace: SendTrace | None = None
         self._robin = RoundRobin(session.chance.getrandbits(31))
+        self._waiting = LeaderWait(
+            session.routes,
+            session.connections,
+            session.clock,
+            session.chance,
+            choose=self._lane_by_now,
+            resend=self._resend,
+            settle=self._settle,
+        )
+        self._silent = SilentLeaders(session.routes, session.clock, self._judge)
         self._message_level = session.settings.message_log_level
         self._again: set[asyncio.Task[None]] = set()
         self._in_flight = 0
-        self._idle: asyncio.Event = asyncio.Event()
+        self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
         self.faults: FaultLatency | None = (
@@ -120,8 +149,15 @@ class SendDesk:
         now_ms = self._clock.monotonic_ms()
         deadline_ms = frame.deadline_ms
         if deadline_ms <= now_ms:
-            late = Unavailable("the send's time was over before it left; nothing was sent")
-            self._settle([(message, late) for message in frame.messages])
+            late = "the send's time was over before it left"
+            self._settle([(one, one.stored or given_up(one, late)) for one in frame.messages])
+            return
+        if not frame.address or (
+            self._waiting.awaited
+            and frame.attempt == 1
+            and frame.lanes[0].broker_name in self._waiting.awaited
+        ):
+            self._wait_with_others(frame)
             return
         settings = self._settings
         trace, contexts = NO_TRACE, b""
@@ -137,10 +173,14 @@ class SendDesk:
         oneway = frame.terms.oneway
 
         def answered(outcome: Frame | KourouError) -> None:
-            self._answered(frame, now_ms, outcome)
+            if self._silent.ended(frame):
+                self._answered(frame, now_ms, outcome)
 
         try:
             wire = self._connections.to(frame.address)
+            if not wire.connected and not oneway and self._connections.lost(frame.address):
+                self._wait_with_others(frame)  # to wait for the connection would be 3 s
+                return
             correlation = wire.next_correlation()
             head = encode_request(
                 request,
@@ -149,8 +189,11 @@ class SendDesk:
                 trace=trace,
                 kind=Kind.ONEWAY if oneway else Kind.REQUEST,
             )
+            if not oneway:
+                self._silent.watch(frame, now_ms)
             wire.submit([head, body], correlation, None if oneway else answered, deadline_ms)
         except KourouError as error:
+            self._silent.ended(frame)
             self._answered(frame, now_ms, error)
             return
         if oneway:
@@ -186,52 +229,114 @@ class SendDesk:
                 self._notice_routes(frame, outcomes)
             return
         final: list[tuple[Unsent, Outcome | None]] = []
-        elsewhere: list[Unsent] = []
-        there: list[Unsent] = []
-        others: dict[Lane, Lane | None] = {}
+        again: dict[tuple[_Way, bool], list[Unsent]] = {}
+        ways: dict[tuple[Lane, bool, bool], tuple[_Way, Lane]] = {}
         pause_ms = SAME_BROKER_PAUSE_MS << (frame.attempt - 1)
         for message, outcome in zip(frame.messages, outcomes, strict=True):
-            lane = message.lane
+            spare = lost = False
             if isinstance(outcome, SendResult):
                 if not resend_unsafe or outcome.status is SendStatus.SEND_OK:
                     final.append((message, outcome))
                     continue
                 message.stored = outcome
-            elif not worth_another_attempt(outcome):
-                final.append((message, message.stored or outcome))
-                continue
-            if lane not in others:
-                others[lane] = self._other_lane(frame, lane)
-            other = others[lane]
-            if other is None:
-                final.append((message, message.stored or outcome))
-            elif other.broker_name != lane.broker_name:
-                _move(message, other)
-                elsewhere.append(message)
-            elif message.stored is None and now_ms + pause_ms < message.deadline_ms:
-                there.append(message)
             else:
-                final.append((message, message.stored or outcome))
-        if elsewhere:
-            _log.info("sending %d messages elsewhere after: %s", len(elsewhere), outcomes[0])
-            asyncio.get_running_loop().call_soon(self._resend, elsewhere, frame.attempt + 1)
-        if there:
-            _log.info("sending %d messages again after: %s", len(there), outcomes[0])
-            again = background(
-                self._resend_there(there, frame.attempt + 1, pause_ms), "sending again"
-            )
-            self._again.add(again)
-            again.add_done_callback(self._again.discard)
+                spare, lost = nobody_leads(outcome), was_lost(outcome)
+                if lost or not isinstance(message.failure, UnknownOutcome):
+                    message.failure = outcome
+            key = (message.lane, spare, lost)
+            if key not in ways:
+                ways[key] = self._way(frame, message.lane, outcome, spare=spare, lost=lost)
+            way, lane = ways[key]
+            too_late = way is _Way.THERE and now_ms + pause_ms >= message.deadline_ms
+            if way is _Way.END or too_late or (message.stored and way is not _Way.ELSEWHERE):
+                final.append((message, message.stored or _whole_truth(message, outcome)))
+                continue
+            move(message, lane)
+            again.setdefault((way, spare), []).append(message)
+        for (way, spare), messages in again.items():
+            _log.info("%d messages are sent %s after: %s", len(messages), way.value, outcomes[0])
+            self._go(way, messages, frame, frame.spared + spare, pause_ms)
         self._notice_routes(frame, outcomes)
         self._settle(final)
 
-    def _other_lane(self, frame: SendFrame, lane: Lane) -> Lane | None:
-        """Where the next attempt goes, perhaps there again; None if there is no next attempt."""
+    def _way(
+        self, frame: SendFrame, lane: Lane, outcome: Outcome, *, spare: bool, lost: bool
+    ) -> tuple[_Way, Lane]:
+        """What becomes of messages of a lane that met this, and the lane they take."""
         terms = lane.terms
-        if terms.pinned or terms.oneway or frame.attempt >= terms.attempts:
-            return None
+        ended = isinstance(outcome, KourouError) and not worth_another_attempt(outcome)
+        if terms.oneway or ended or (not spare and frame.attempt - frame.spared >= terms.attempts):
+            return _Way.END, lane
+        later = _Way.WAIT if spare or lost else _Way.THERE
+        if terms.pinned:
+            return later if later is _Way.WAIT else _Way.END, lane
         known = self._routes.known(lane.queue.topic)
-        return lane if known is None else self._choose(known, lane)
+        led = None if known is None else known.leader_address(lane.broker_name)
+        if lost and led not in {None, "", frame.address}:
+            return _Way.WAIT, lane  # its next leader may have it; another broker could not tell
+        other = lane if known is None else self._choose(known, lane)
+        if other.broker_name == lane.broker_name:
+            return later, lane if later is _Way.WAIT else other
+        # Once around is enough: the others may have no leader, either.
+        if (spare and frame.spared) or other.broker_name in self._waiting.awaited:
+            return _Way.WAIT, lane
+        return _Way.ELSEWHERE, other
+
+    def _go(
+        self, way: _Way, messages: list[Unsent], frame: SendFrame, spared: int, pause_ms: int
+    ) -> None:
+        attempt = frame.attempt + 1
+        if way is _Way.WAIT:
+            self._waiting.enter(messages, sent=frame.attempt, spared=spared, address=frame.address)
+        elif way is _Way.ELSEWHERE:
+            asyncio.get_running_loop().call_soon(self._resend, messages, attempt, spared)
+        else:
+            again = background(
+                self._resend_there(messages, attempt, spared, pause_ms), "sending again"
+            )
+            self._again.add(again)
+            again.add_done_callback(self._again.discard)
+
+    def _wait_with_others(self, frame: SendFrame) -> None:
+        """These find nobody who leads their broker, or others that wait for it already."""
+        staying: list[Unsent] = []
+        going: list[Unsent] = []
+        others: dict[Lane, Lane] = {}
+        for lane in frame.lanes:
+            known = None if lane.terms.pinned else self._routes.known(lane.queue.topic)
+            other = lane if known is None else self._choose(known, lane)
+            if other.address in ("", frame.address) or self._connections.lost(other.address):
+                continue
+            if other.broker_name not in self._waiting.awaited:
+                others[lane] = other
+        for message in frame.messages:
+            if message.lane in others:
+                move(message, others[message.lane])
+                going.append(message)
+            else:
+                staying.append(message)
+        if frame.terms.oneway:
+            self._settle([(message, None) for message in staying])  # lost, without a word (F166)
+        elif staying:
+            self._waiting.enter(
+                staying, sent=frame.attempt - 1, spared=frame.spared, address=frame.address
+            )
+        if going:
+            self._resend(going, frame.attempt, frame.spared)
+
+    def _lane_by_now(
+        self, known: QueueMap, lane: Lane, may_be_asked: Callable[[str], bool]
+    ) -> Lane | None:
+        """The lane of a message that waits: its own broker's, or another one's if it may go."""
+        own = lane_to(known, lane.queue, lane.place.topic, lane.terms)
+        moved = lane.queue not in known.sendable and not lane.terms.pinned
+        if own is not None and not moved and may_be_asked(own.address):
+            return own
+        if lane.terms.pinned:
+            return None
+        other = self._choose(known, lane)
+        stays = other.broker_name == lane.broker_name and not moved
+        return other if other.address and not stays and may_be_asked(other.address) else None
 
     def _choose(self, known: QueueMap, lane: Lane) -> Lane:
         if not known.writable:
@@ -245,11 +350,13 @@ class SendDesk:
             )
         return lane_to(known, queue, lane.place.topic, lane.terms) or lane
 
-    def _resend(self, messages: list[Unsent], attempt: int) -> None:
-        for frame in frames(gather(messages), attempt):
+    def _resend(self, messages: list[Unsent], attempt: int, spared: int) -> None:
+        for frame in frames(gather(messages), attempt, spared):
             self._send(frame)
 
-    async def _resend_there(self, messages: list[Unsent], attempt: int, pause_ms: int) -> None:
+    async def _resend_there(
+        self, messages: list[Unsent], attempt: int, spared: int, pause_ms: int
+    ) -> None:
         """Try the same broker once more: after a pause, and at the address it has by then."""
         await asyncio.sleep(pause_ms / 1000)
         lanes = list(dict.fromkeys(message.lane for message in messages))
@@ -260,8 +367,8 @@ class SendDesk:
                 _log.info("the route of %s stays as it was: %r", topic, error)
         renewed = {lane: self._renewed(lane) for lane in lanes}
         for message in messages:
-            _move(message, renewed[message.lane])
-        self._resend(messages, attempt)
+            move(message, renewed[message.lane])
+        self._resend(messages, attempt, spared)
 
     def _renewed(self, lane: Lane) -> Lane:
         known = self._routes.known(lane.queue.topic)
@@ -295,8 +402,7 @@ class SendDesk:
             self.message_trace.settled(final)
         port = final[0][0].port
         outcomes: Outcomes = []
-        by_port: dict[Port, Outcomes] = {port: outcomes}
-        failed = False
+        by_port, failed = {port: outcomes}, False
         for message, outcome in final:
             if message.port is not port:
                 port = message.port
@@ -323,14 +429,22 @@ class SendDesk:
         except TimeoutError:
             _log.warning("closing while %d sends wait for their outcome", self._in_flight)
         self._closed = True
+        self._silent.close()
+        await self._waiting.close()
 
 
-def lane_to(known: QueueMap, queue: MessageQueue, topic: bytes, terms: Terms) -> Lane | None:
-    """The lane to a queue as the route has it; None when its broker has no leader now."""
-    address = known.leader_address(queue.broker_name)
-    if address is None:
+def lane_to(
+    known: QueueMap, queue: MessageQueue, topic: bytes, terms: Terms, *, led: bool = True
+) -> Lane | None:
+    """The lane to a queue as the route has it; None when its broker has no leader now.
+
+    Without `led` a broker may have none as long as it has members: the address is empty then.
+    """
+    address = known.leader_address(queue.broker_name) or ""
+    somebody = address if led else known.member_address(queue.broker_name, 0)
+    if not somebody:
         return None
-    host = encode_host(store_host_of(address))
+    host = encode_host(store_host_of(somebody))
     place = Place(
         topic=topic,
         queue_id=queue.queue_id,
@@ -344,12 +458,13 @@ def _any_error(outcomes: list[Outcome]) -> bool:
     return any(isinstance(outcome, KourouError) for outcome in outcomes)
 
 
-def _move(message: Unsent, lane: Lane) -> None:
-    if message.lane is lane:
-        return
-    if message.lane.queue.queue_id != lane.queue.queue_id:
-        message.draft = moved_to_queue(message.draft, lane.queue.queue_id)
-    message.lane = lane
+def _whole_truth(message: Unsent, outcome: Outcome) -> Outcome:
+    """A refusal says nothing of an earlier attempt that may have succeeded."""
+    if isinstance(message.failure, UnknownOutcome) and not isinstance(
+        outcome, (UnknownOutcome, SendResult)
+    ):
+        return given_up(message, f"refused when it was sent again: {outcome.message}")
+    return outcome
 
 
 def worth_another_attempt(error: KourouError) -> bool:

@@ -39,7 +39,10 @@ STORED: dict[int, SendStatus] = {
 
 @dataclass(slots=True)
 class SendFrame:
-    """Messages that travel together: `messages` lie lane by lane, `counts` of them in each lane."""
+    """Messages that travel together: `messages` lie lane by lane, `counts` of them in each lane.
+
+    It is their attempt number `attempt`; `spared` earlier ones do not count, for nobody was there.
+    """
 
     address: str
     terms: Terms
@@ -47,6 +50,7 @@ class SendFrame:
     lanes: list[Lane]
     counts: list[int]
     messages: list[Unsent]
+    spared: int = 0
 
     @property
     def deadline_ms(self) -> int:
@@ -70,10 +74,10 @@ def gather(messages: Sequence[Unsent]) -> list[Lane]:
     return touched
 
 
-def frames(touched: Sequence[Lane], attempt: int = 1) -> Iterator[SendFrame]:
+def frames(touched: Sequence[Lane], attempt: int = 1, spared: int = 0) -> Iterator[SendFrame]:
     """Empty the lanes' buckets into frames."""
     if len(touched) == 1:
-        yield from _cut([touched[0]], attempt)
+        yield from _cut([touched[0]], attempt, spared)
         return
     together: dict[tuple[str, int], dict[MessageQueue, Lane]] = {}
     for lane in touched:
@@ -83,12 +87,12 @@ def frames(touched: Sequence[Lane], attempt: int = 1) -> Iterator[SendFrame]:
             same.bucket += lane.bucket
             lane.bucket = []
     for lanes in together.values():
-        yield from _cut(list(lanes.values()), attempt)
+        yield from _cut(list(lanes.values()), attempt, spared)
 
 
-def _cut(lanes: list[Lane], attempt: int) -> Iterator[SendFrame]:
+def _cut(lanes: list[Lane], attempt: int, spared: int) -> Iterator[SendFrame]:
     address, terms = lanes[0].address, lanes[0].terms
-    frame = SendFrame(address, terms, attempt, [], [], [])
+    frame = SendFrame(address, terms, attempt, [], [], [], spared)
     room_count, room_bytes = FRAME_RECORDS_MAX, FRAME_RECORD_BYTES_MAX
     for lane in lanes:
         bucket, lane.bucket = lane.bucket, []
@@ -100,7 +104,7 @@ def _cut(lanes: list[Lane], attempt: int) -> Iterator[SendFrame]:
                 if index > taken:
                     _extend(frame, lane, bucket[taken:index])
                 yield frame
-                frame = SendFrame(address, terms, attempt, [], [], [])
+                frame = SendFrame(address, terms, attempt, [], [], [], spared)
                 room_count = FRAME_RECORDS_MAX - 1
                 room_bytes = FRAME_RECORD_BYTES_MAX - len(message.draft)
                 taken = index
@@ -136,7 +140,7 @@ def request_of(
         producer_group=producer_group,
         default_topic=default_topic,
         default_topic_queue_nums=default_topic_queue_nums,
-        attempt=frame.attempt,
+        attempt=0 if frame.attempt == 1 and frame.terms.repeated else frame.attempt,
         wait=frame.terms.wait,
         contexts=contexts,
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, overload
 
@@ -30,7 +30,13 @@ from kourou.client.batches import (
 from kourou.client.delayed import delay_property
 from kourou.client.io_thread import ClientClosed
 from kourou.client.outbox import Gathering, LoopPort, Outcome
-from kourou.client.producer import ROUND_ROBIN, Choice, ProducerCore, TopicLanes
+from kourou.client.producer import (
+    ROUND_ROBIN,
+    Choice,
+    ProducerCore,
+    TopicLanes,
+    choice_of_named,
+)
 from kourou.client.selectors import Selector
 from kourou.model.limits import FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
@@ -75,6 +81,7 @@ class Sends:
         delay: timedelta | None = None,
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
+        message_id: str | None = None,
     ) -> SendResult:
         """Send one message and wait for the broker's promise.
 
@@ -83,6 +90,10 @@ class Sends:
         argument)` picks it; else queues take turns. `delay_level`, from 1 on, or `delay`, which
         must be that of a level, keeps it from consumers so long (F248). `wait_store_ok` False lets
         the broker answer before flush and copies. Raises Rejected, Unavailable or UnknownOutcome.
+
+        `message_id`, 32 hex digits in capitals, is a name that the application chose for it. If a
+        message of that name and body came within the last minutes, from this client or another, the
+        broker does not store it again and answers with its place.
         """
         core, port = self._port()
         if port.full:
@@ -97,10 +108,29 @@ class Sends:
         own = None
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
-        terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
+        if message_id is None:
+            terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
+        else:
+            choice = choice_of_named(choice, message_id)
+            terms = core.terms(
+                timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned, repeated=True
+            )
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
         port.add(
-            core.unsent(lanes, port, waiter, body, tag, keys, properties, flag, terms, choice, own)
+            core.unsent(
+                lanes,
+                port,
+                waiter,
+                body,
+                tag,
+                keys,
+                properties,
+                flag,
+                terms,
+                choice,
+                own,
+                message_id,
+            )
         )
         return await waiter
 
@@ -235,11 +265,12 @@ class Sends:
         order_key: str | None = None,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
+        message_ids: Sequence[str] = (),
     ) -> list[SendResult]:
         """Send messages of one topic as one: one queue, one request, all stored or none (F175).
 
         `bodies` may be bodies or Message objects of this topic. Together they may have at most
-        4 MiB; MessageIllegal otherwise.
+        4 MiB; MessageIllegal otherwise. `message_ids` are names for them, as `send` takes one.
         """
         messages = as_messages(topic, bodies, tag, keys)
         if not messages:
@@ -248,7 +279,9 @@ class Sends:
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
         choice = Choice(order_key, queue)
         port.add_all(
-            unsent_batch(core, port, lanes, messages, choice, timeout_ms, _gathering(done))
+            unsent_batch(
+                core, port, lanes, messages, choice, timeout_ms, _gathering(done), message_ids
+            )
         )
         return results_of_batch(await done)
 

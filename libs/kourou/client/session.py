@@ -16,6 +16,7 @@ from typing import Protocol
 from kourou.client.answering import Answering, Asked, Buffer
 from kourou.client.connections import Connections, Dial, body_of
 from kourou.client.discovery import NameServers
+from kourou.client.filter_pulls import FilterPulls
 from kourou.client.heartbeats import Heartbeats, Membership
 from kourou.client.io_thread import IoThread
 from kourou.client.member_answers import MemberAnswers
@@ -25,12 +26,14 @@ from kourou.client.request_reply import Requests
 from kourou.client.route_table import RouteTable
 from kourou.client.routes import QueueMap
 from kourou.client.settings import ClientSettings
+from kourou.client.settings_consumer import FilterFailover
 from kourou.client.tracing import ClientTracing
 from kourou.clock import Clock
 from kourou.errors import BadRequest, KourouError, Unavailable
 from kourou.model.queue import MessageQueue
-from kourou.protocol.bodies import decode_consumer_ids, decode_offset_table
+from kourou.protocol.bodies import decode_cluster_info, decode_consumer_ids, decode_offset_table
 from kourou.protocol.messages.membership import GetConsumerListByGroup, NotifyConsumerIdsChanged
+from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.messages.offsets import ResetConsumerClientOffset
 from kourou.protocol.messages.transactions import CheckTransactionState
 
@@ -200,6 +203,30 @@ class Session:
             failure = Unavailable(f"broker {address} does not know this member yet")
         self.heartbeats.soon()
         raise failure
+
+    async def leader_missing(self) -> bool:
+        """Is a broker registered that nobody leads? False as well where name servers do not tell.
+
+        What it has may be unknown to them: topics are told by leaders.
+        """
+        try:
+            info = decode_cluster_info(body_of(await self.name_servers.ask(GetBrokerClusterInfo())))
+        except KourouError as error:
+            _log.info("name servers do not tell who leads: %s", error)
+            return False
+        return any(one.master_addr() is None for one in info.brokers.values())
+
+    def filter_pulls(self, group: str, failover: FilterFailover) -> FilterPulls:
+        """The way of a consumer's pulls to filter servers."""
+        return FilterPulls(
+            group,
+            self.client_id,
+            self.connections,
+            self.clock,
+            timeout_ms=self.settings.request_timeout_ms,
+            route_stale=self.routes.stale,
+            failover=failover,
+        )
 
     # -- what brokers say unasked -----------------------------------------------------------------
 

@@ -128,6 +128,17 @@ class ClientSettings(Settings):
         minimum=10,
         maximum=HOUR_MS,
     )
+    curve_key_file: str = setting(
+        "",
+        "This client's pair of CURVE keys, NAME.key_secret or NAME.ring of `kourou keys make`; "
+        "empty: as KOUROU_CURVE_KEY_FILE says, else clear text.",
+    )
+    curve_server_key: str = setting(
+        "",
+        "The public keys of name servers and brokers: a file for all of them, or a folder where "
+        "each is HOST.key or says its addresses; empty: as KOUROU_CURVE_SERVER_KEY says, else "
+        "those in the ring.",
+    )
     tracing: bool = setting(
         True, "Make OpenTelemetry spans if the application or its environment has set that up."
     )

@@ -43,6 +43,13 @@ class CorruptPolicy(StrEnum):
     HOLD = "HOLD"
 
 
+class FilterFailover(StrEnum):
+    """What a consumer with a filter does when a queue's filter server does not answer."""
+
+    ANOTHER = "another"
+    FAIL = "fail"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings(Settings):
     """How a push consumer pulls and hands over (RocketMQ `DefaultMQPushConsumer`)."""
@@ -237,6 +244,10 @@ class ConsumerSettings(Settings):
         CorruptPolicy.SKIP,
         "At an unreadable message: SKIP logs an error and goes on, HOLD waits for repair.",
     )
+    filter_failover: FilterFailover = setting(
+        FilterFailover.ANOTHER,
+        "A filter server does not answer: ask another one of its broker, or fail until it does.",
+    )
     pull_pause_ms_when_exception: int = setting(
         1_000,
         "Pause after a pull that failed.",
@@ -334,6 +345,10 @@ class PullConsumerSettings(Settings):
         "Which queues balanced_queues gives this member of a sharing group.",
         rocketmq="allocateMessageQueueStrategy",
         form=forms.ALLOCATION,
+    )
+    filter_failover: FilterFailover = setting(
+        FilterFailover.ANOTHER,
+        "A filter server does not answer: ask another one of its broker, or fail until it does.",
     )
 
     def __post_init__(self) -> None:

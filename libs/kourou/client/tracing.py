@@ -160,6 +160,14 @@ class ClientTracing:
             names.span_name(names.RECEIVE, queue.topic), self._spans.SpanKind.CLIENT, parent, about
         )
 
+    def judged(self, span: TracedSpan, name: str, version: int | None) -> None:
+        """The pull went through a filter, in this version if one ran."""
+        span.set(
+            {names.FILTER: name}
+            if version is None
+            else {names.FILTER: name, names.FILTER_VERSION: version}
+        )
+
     def received(self, span: TracedSpan, messages: Sequence[ReceivedMessage]) -> None:
         """The pull has ended well and brought these."""
         span.set({names.BATCH_COUNT: len(messages)})

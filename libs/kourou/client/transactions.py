@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from kourou.client.producer import Choice, ProducerCore
+from kourou.client.producer import Choice, ProducerCore, choice_of_named
 from kourou.client.selectors import Selector
 from kourou.client.sends import Sends
 from kourou.client.transaction_checks import Check, Checker
@@ -61,6 +61,7 @@ class HalfMessage:
     wait_store_ok: bool = True
     timeout_ms: int | None = None
     check_immunity_s: int | None = None
+    message_id: str | None = None
 
     def own(self, group: str) -> dict[str, str]:
         """The properties that make it a half message. Raises BadRequest."""
@@ -265,8 +266,13 @@ class Transactions(Sends):
         require_check(core, half.topic)
         own = half.own(core.settings.producer_group)
         choice = half.choice
+        if half.message_id is not None:
+            choice = choice_of_named(choice, half.message_id)
         terms = core.terms(
-            timeout_ms=half.timeout_ms, wait=half.wait_store_ok, pinned=choice.pinned
+            timeout_ms=half.timeout_ms,
+            wait=half.wait_store_ok,
+            pinned=choice.pinned,
+            repeated=half.message_id is not None,
         )
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
         port.add(
@@ -282,9 +288,38 @@ class Transactions(Sends):
                 terms,
                 choice,
                 own,
+                half.message_id,
             )
         )
         return await waiter
+
+    async def prepare(self, half: HalfMessage) -> SendResult:
+        """Store a half message that `decide` ends, later and perhaps in another process.
+
+        Until then a check has to answer that nothing is known (None). Raises as `send`, BadRequest
+        where no check is registered, and Unavailable where the broker does not promise to keep it.
+        """
+        result = await self._send_half(half)
+        try:
+            require_promise(result)
+        except Unavailable:
+            await self._end_half(result, TransactionState.ROLLBACK, half.timeout_ms)
+            raise
+        return result
+
+    async def decide(
+        self, half: SendResult, state: TransactionState, timeout_ms: int | None = None
+    ) -> None:
+        """Commit a half message or roll it back, whoever of the producer group prepared it.
+
+        Saying the same again is no error. Raises Rejected where the broker knows better (it was
+        decided otherwise, or there is no such half message of this group), and Unavailable or
+        UnknownOutcome where it did not hear it: then it may be said again.
+        """
+        await self._ready(half.queue.topic)
+        error = await self._end_half(half, state, timeout_ms)
+        if error is not None:
+            raise error
 
     async def _end_half(
         self, half: SendResult, state: TransactionState, timeout_ms: int | None = None

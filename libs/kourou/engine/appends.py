@@ -6,8 +6,9 @@ read these very bytes.
 May not live here: who may send (engine.sending), when a sender is answered (engine.confirmations).
 
 State: projection. The next offset of a queue is the queue's length; it is read from the store when
-a queue is first used and then kept. What was appended and is not in the queues yet is kept too, so
-that a repeat which comes in the same breath is still recognised.
+a queue is first used and then kept. What was appended and is not in the queues and in the key
+index yet is kept too, so that a repeat is recognised which comes in the same breath, or while the
+index is behind.
 
 Invariants:  positions and offsets are given once and never again
              store times never decrease within the log
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +29,8 @@ import numpy.typing as npt
 from kourou.engine.effects import Append, Effect
 from kourou.engine.inputs import Buffer
 from kourou.engine.placement import Blank, Placement, place
-from kourou.engine.ports import StoreView
-from kourou.errors import DiskFull, StoreFaulted, Throttled
+from kourou.engine.ports import ANYWHERE, StoreView
+from kourou.errors import DiskFull, NotLeader, StoreFaulted, Throttled, Unavailable
 from kourou.model.limits import SEGMENT_TAIL_BYTES, UNPROJECTED_BYTES_MAX
 from kourou.protocol.record import Host, encode_host, record_size, stamp
 from kourou.protocol.record_batch import RecordColumns, columns, stamp_batch
@@ -73,6 +75,12 @@ class _Unprojected(NamedTuple):
     pieces: list[tuple[int, Buffer]]
     size_bytes: int
 
+    @property
+    def end(self) -> int:
+        """The position behind its last record."""
+        position, data = self.pieces[-1]
+        return position + len(data)
+
 
 class Appends:
     """Numbers and stamps records; one instance owns the end of one log."""
@@ -82,13 +90,15 @@ class Appends:
         "_appends",
         "_done",
         "_end",
-        "_failed",
         "_full",
         "_next_offsets",
+        "_pause",
+        "_refusal",
         "_retired",
         "_segment_size",
         "_store_host",
         "_store_ms",
+        "_unindexed",
         "_unprojected",
         "_unprojected_bytes",
         "_view",
@@ -110,8 +120,10 @@ class Appends:
         self._store_host = encode_host(store_host)
         self._next_offsets: dict[Lane, int] = {}
         self._full = False
-        self._failed: str | None = None
+        self._refusal: Unavailable | None = None
+        self._pause: Unavailable | None = None
         self._done: list[Effect] = []
+        self._unindexed: deque[_Unprojected] = deque()
         self._unprojected: deque[_Unprojected] = deque()
         self._unprojected_bytes = 0
         self._appends = 0
@@ -148,7 +160,27 @@ class Appends:
 
     def fail(self, reason: str) -> None:
         """The store failed; nothing is written any more."""
-        self._failed = reason
+        self._refusal = StoreFaulted(f"this broker stores nothing more: {reason}")
+
+    def refuse(self, reason: str, hint: str = "") -> None:
+        """Another broker writes this log; here nothing is numbered any more."""
+        self._refusal = NotLeader(reason, hint=hint)
+
+    def pause(self, reason: str) -> None:
+        """Nothing is numbered until `go_on`, if anything is now."""
+        if self._refusal is None:
+            self._refusal = self._pause = NotLeader(reason, hint="ask again")
+
+    def go_on(self) -> None:
+        """The pause is over; what else refuses does so still."""
+        if self._refusal is self._pause:
+            self._refusal = None
+        self._pause = None
+
+    def copied_to(self, end: int) -> None:
+        """What another broker numbered was written up to `end`."""
+        self._end = end
+        self._next_offsets.clear()
 
     def next_offset(self, lane: Lane) -> int:
         """The offset that the next record of this queue gets."""
@@ -300,18 +332,19 @@ class Appends:
             _Unprojected(self._appends, last_lane, last_offset, pieces, size_bytes)
         )
         self._unprojected_bytes += size_bytes
-        while self._unprojected_bytes > UNPROJECTED_BYTES_MAX and len(self._unprojected) > 1:
+        while self._unprojected_bytes > UNPROJECTED_BYTES_MAX and (
+            self._unindexed or len(self._unprojected) > 1
+        ):
             self._forget_oldest()
 
     # -- what is not in the queues yet --------------------------------------------------------
 
-    def projected(self, queues: Sequence[tuple[str, int, int]]) -> None:
+    def projected(self, queues: Sequence[tuple[str, int, int]], indexed: int = ANYWHERE) -> None:
         """The queues have grown to these maxima: (topic, queue id, maximum offset).
 
         Queues follow the log, so whatever was appended before a projected record is projected too.
+        The key index has every record that ends at or below position `indexed`.
         """
-        if not self._unprojected:
-            return
         grown = {(topic, queue_id): high for topic, queue_id, high in queues}
         done = 0
         for count, one in enumerate(self._unprojected, 1):
@@ -321,19 +354,28 @@ class Appends:
                     break
                 done = count
         for _ in range(done):
+            self._unindexed.append(self._unprojected.popleft())
+        while self._unindexed and self._unindexed[0].end <= indexed:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        self._unprojected_bytes -= self._unprojected.popleft().size_bytes
+        oldest = (self._unindexed or self._unprojected).popleft()
+        self._unprojected_bytes -= oldest.size_bytes
+
+    @property
+    def oldest_unprojected(self) -> int:
+        """The number of the oldest append that `unprojected` gives, or that of the next one."""
+        kept = self._unindexed or self._unprojected
+        return kept[0].number if kept else self._appends + 1
 
     def unprojected(self, after: int) -> Iterator[tuple[int, memoryview]]:
         """Records that queues and index may not have yet, each with the number of its append.
 
         Only those of appends numbered above `after`.
         """
-        for one in self._unprojected:
-            if one.number <= after:
-                continue
+        newest_first = chain(reversed(self._unprojected), reversed(self._unindexed))
+        newer = list(takewhile(lambda one: one.number > after, newest_first))
+        for one in reversed(newer):
             for _, data in one.pieces:
                 view, at = memoryview(data), 0
                 while at < len(view):
@@ -359,9 +401,10 @@ class Appends:
         return placement
 
     def _require_store(self) -> None:
-        """Raise if the store failed."""
-        if self._failed is not None:
-            raise StoreFaulted(f"this broker stores nothing more: {self._failed}")
+        """Raise if nothing may be written here."""
+        if self._refusal is not None:
+            # A new one each time: whoever raises an error adds to its traceback.
+            raise type(self._refusal)(self._refusal.message, hint=self._refusal.hint)
 
     def _require_room(self, end: int) -> None:
         """Raise if the log may not grow to `end` now."""

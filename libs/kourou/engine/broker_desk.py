@@ -47,6 +47,7 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.messages.control import GetControlEvents, GetControlEventsResponse
 from kourou.protocol.record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
+from kourou.protocol.settings_body import encode_settings_told
 
 Apply = Callable[[str, bool | int | str], None]
 """Puts a changed setting into force."""
@@ -96,12 +97,18 @@ class BrokerDesk:
             GetControlEvents: self.control_events,
         }
 
-    def settings(self, _now_ms: int, received: Received, _request: GetBrokerConfig) -> list[Effect]:
-        """Every setting and the value in force (26)."""
+    def settings(self, _now_ms: int, received: Received, request: GetBrokerConfig) -> list[Effect]:
+        """Every setting and the value in force (26); what each may be, if that is asked for."""
         values = {spec.name: effective(self._control.settings, spec) for spec in self._registry}
         version = msgspec.json.encode(self._control.settings.version).decode()
-        body = encode_properties_text({name: _text(value) for name, value in values.items()})
-        return [Reply(received.to, header=GetBrokerConfigResponse(version=version), body=(body,))]
+        header = GetBrokerConfigResponse(version=version, described=request.described)
+        if request.described:
+            body = encode_settings_told(
+                self._registry.told(spec, _text(values[spec.name])) for spec in self._registry
+            )
+        else:
+            body = encode_properties_text({name: _text(value) for name, value in values.items()})
+        return [Reply(received.to, header=header, body=(body,))]
 
     def update_settings(
         self, now_ms: int, received: Received, _request: UpdateBrokerConfig

@@ -99,7 +99,7 @@ class CheckBacks:
             self.start(now_ms)
             self._round_end = halves.half_end
             self._lonely.clear()
-        if not self._round_end or self._policy.broker_id or self._pressure.refusing:
+        if not self._round_end or self._pressure.refusing:
             return []
         first = halves.first(HALVES_PER_TICK)
         if not first or first[0].offset >= self._round_end:

@@ -99,14 +99,18 @@ class Confirmations:
         assert position <= self.appended, (position, self.appended)
         self.written = max(self.written, position)
 
-    def owe(self, now_ms: int, end: int, reply: Reply, *, wait: bool = True) -> list[Effect]:
+    def owe(
+        self, now_ms: int, end: int, reply: Reply, *, wait: bool = True, decision: bool = False
+    ) -> list[Effect]:
         """Release `reply` once everything below `end` is confirmed; perhaps that is now.
 
         `wait` False is the sender's WAIT=false: answered when appended, whatever the flush mode.
-        After a failure what is not flushed is promised to nobody.
+        `decision`: what is answered is no message but stands whoever copies it, which matters where
+        there are followers. After a failure what is not flushed is promised to nobody.
         """
+        del decision
         if self._failed is not None and end > self.flushed:
-            return [_unknown(reply, self._failed)]
+            return [unknown(reply, self._failed)]
         if not (self.sync_flush and wait) or end <= self.flushed:
             return [reply]
         self._owed.append(_Owed(end, now_ms + self.flush_timeout_ms, reply))
@@ -131,13 +135,17 @@ class Confirmations:
             released.append(self._owed.popleft().reply)
         return released
 
+    def confirmed_to(self, position: int) -> list[Effect]:
+        """The Raft group holds everything below `position` for good, where there is one."""
+        raise AssertionError(f"no group confirms what this broker writes, up to {position}")
+
     def fail(self, reason: str) -> list[Effect]:
         """The store has failed: every waiting sender learns that the outcome is unknown."""
         if self._failed is None:
             self._failed = reason
         answers: list[Effect] = []
         while self._owed:
-            answers.append(_unknown(self._owed.popleft().reply, reason))
+            answers.append(unknown(self._owed.popleft().reply, reason))
         return answers
 
     def expire(self, now_ms: int) -> list[Effect]:
@@ -152,5 +160,6 @@ class Confirmations:
         return late
 
 
-def _unknown(reply: Reply, reason: str) -> Reply:
+def unknown(reply: Reply, reason: str) -> Reply:
+    """What a sender is told when nobody can say whether its message is kept."""
     return Reply(reply.to, Code.OUTCOME_UNKNOWN, f"the outcome is unknown: {reason}")

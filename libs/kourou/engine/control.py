@@ -20,11 +20,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kourou.engine import batches as batch_rules
+from kourou.engine import filters as filter_rules
 from kourou.engine import groups as group_rules
 from kourou.engine import progress as progress_rules
 from kourou.engine import queue_locks as lock_rules
+from kourou.engine import replicas as replica_rules
 from kourou.engine import settings as settings_rules
 from kourou.engine import topics as topic_rules
+from kourou.engine.batch_events import BatchEventBase
+from kourou.engine.batches import Batches
+from kourou.engine.event_base import Scalar
 from kourou.engine.events import (
     Event,
     GroupDeleted,
@@ -33,18 +39,22 @@ from kourou.engine.events import (
     ProgressRecorded,
     QueueLocksChanged,
     Recorded,
-    Scalar,
     SettingChanged,
     TopicDeleted,
     TopicPut,
 )
+from kourou.engine.filter_events import FilterEventBase
+from kourou.engine.filters import Filters, FiltersTaken, filters_of
 from kourou.engine.groups import Groups, groups_of
 from kourou.engine.progress import Commits, Progress, TopicTable
 from kourou.engine.queue_locks import LockOwners
+from kourou.engine.replicas import Replicas, ReplicasTaken, replicas_of
+from kourou.engine.replication_events import ReplicationEventBase
 from kourou.engine.settings import Settings
 from kourou.engine.stream import StreamKind
 from kourou.engine.topics import TopicRules, Topics, topics_of
 from kourou.errors import DecodeError, GroupNotFound
+from kourou.model.batch import BatchQuery
 from kourou.model.group import GroupConfig
 from kourou.model.names import is_system_group
 from kourou.model.topic import DataVersion, TopicConfig
@@ -63,6 +73,9 @@ class ControlState:
     next_offset: int = 0
     at_ms: int = 0
     locks: LockOwners = field(default_factory=LockOwners)
+    filters: Filters = field(default_factory=Filters)
+    batches: Batches = field(default_factory=Batches)
+    replicas: Replicas = field(default_factory=Replicas)
 
     def copy(self) -> ControlState:
         """An independent copy. O(everything): for tests and tools, not for the loop."""
@@ -74,6 +87,9 @@ class ControlState:
             self.next_offset,
             self.at_ms,
             self.locks.copy(),
+            self.filters.copy(),
+            self.batches.copy(),
+            self.replicas.copy(),
         )
 
 
@@ -100,6 +116,12 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
             settings_rules.evolve(state.settings, event, at_ms)
         case QueueLocksChanged():
             lock_rules.evolve(state.locks, event)
+        case FilterEventBase():
+            filter_rules.evolve(state.filters, event, recorded.offset, at_ms)
+        case BatchEventBase():
+            batch_rules.evolve(state.batches, event, at_ms)
+        case ReplicationEventBase():
+            replica_rules.evolve(state.replicas, event, recorded.position)
         case _:
             pass
     state.next_offset = recorded.offset + 1
@@ -152,8 +174,12 @@ def decide_dlq_topic(state: ControlState, group: str) -> list[Event]:
 def decide_delete_group(
     state: ControlState, commits: Commits, group: str, *, remove_offset: bool
 ) -> list[Event]:
-    """Delete a group and, if asked, its progress, which may outlive the group. Raises Rejected."""
+    """Delete a group with its filters and, if asked, its progress, which may outlive the group.
+
+    Raises Rejected.
+    """
     deleted = group_rules.decide_delete(state.groups, group, remove_offset=remove_offset)
+    deleted = [*filter_rules.decide_delete_of_group(state.filters, group), *deleted]
     if deleted or not remove_offset:
         return deleted
     return [
@@ -233,6 +259,9 @@ class _Snapshot(msgspec.Struct):
     settings_version: DataVersion
     progress: dict[str, dict[str, dict[int, int]]]
     locks: lock_rules.Owners = {}
+    filters: FiltersTaken = FiltersTaken()
+    batches: list[tuple[str, BatchQuery]] = []
+    replicas: ReplicasTaken = ReplicasTaken()
 
 
 class _Format(msgspec.Struct):
@@ -272,6 +301,9 @@ def encode_state(state: ControlState) -> bytes:
                 }
                 for group, topics in sorted(state.locks.table.items())
             },
+            filter_rules.taken(state.filters),
+            batch_rules.taken(state.batches),
+            replica_rules.taken(state.replicas),
         )
     )
 
@@ -295,6 +327,9 @@ def decode_state(snapshot: bytes) -> ControlState:
         read.next_offset,
         read.at_ms,
         LockOwners(read.locks),
+        filters_of(read.filters),
+        batch_rules.batches_of(read.batches),
+        replicas_of(read.replicas),
     )
 
 

@@ -14,27 +14,37 @@ depends on it, and one flush at the end of a batch serves everybody who waits fo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 from kourou.engine.desks import Desks
 from kourou.engine.effects import Append, Effect, LogWarning, Reply
 from kourou.engine.events import Cause, Event
+from kourou.engine.following import Following
 from kourou.engine.inputs import (
     Announced,
     ClientAnswered,
+    Confirmed,
+    Copied,
     Disconnected,
     DiskMeasured,
     Dispatched,
+    Fenced,
     Flushed,
     HistoryAnswered,
     Input,
+    LeaderConnected,
     LogShrunk,
+    NotCopied,
     Received,
     SpaceChanged,
     StoreFailed,
     Tick,
     Written,
 )
+from kourou.engine.peer import Peer
+from kourou.engine.quorum_following import QuorumFollowing
+from kourou.engine.quorum_leading import QuorumLeading
 from kourou.errors import Code, KourouError
 from kourou.protocol.messages.offsets import (
     GetAllDelayOffset,
@@ -61,7 +71,10 @@ class BrokerCore:
     def __init__(self, desks: Desks) -> None:
         self.desks = desks
         self._handlers = _handlers(desks)
-        self._unconfirmed: list[tuple[int, Sequence[tuple[str, int, int]]]] = []
+        self._members = desks.leading or desks.following
+        self._elected = desks.leading if isinstance(desks.leading, QuorumLeading) else None
+        self._joint = _JOINT if desks.following is None else frozenset()
+        self._unconfirmed = _unconfirmed_at_start(desks)
 
     def handles(self, request: type[Request]) -> bool:
         """True if this broker answers such requests."""
@@ -69,17 +82,34 @@ class BrokerCore:
 
     def recall(self, now_ms: int, wall_ms: int) -> None:
         """Find in the log what was under way when it ended; the first thing, once."""
+        if self.desks.following is not None:
+            return
         self.desks.transactions.start(now_ms, wall_ms)
         self.desks.check_backs.start(now_ms)
 
     def start(self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str) -> list[Effect]:
-        """Record what the broker decides for itself before it serves."""
+        """Record what the broker decides for itself before it serves; a follower has no say.
+
+        Who leads for a Raft group calls `lead` before, all others after it.
+        """
+        if self.desks.following is not None:
+            return []
+        opened = self._elected is None or self._elected.opened
+        assert opened, "the record that opens an epoch is its first one"
         self.desks.recorder.record(events, Cause("broker", why), wall_ms)
         warnings = self.desks.delays.start(wall_ms)
         return [*self.desks.appends.take_done(), *warnings]
 
+    def lead(self, wall_ms: int) -> list[Effect]:
+        """A log that has had followers gets a new epoch, that of a Raft group in any case; once."""
+        if self.desks.leading is not None:
+            self.desks.leading.start(wall_ms)
+        return self.desks.appends.take_done()
+
     def stop(self, wall_ms: int) -> list[Effect]:
         """Record the progress that is not recorded yet; the last thing before the store closes."""
+        if self.desks.following is not None:
+            return []
         self.desks.transactions.settle()
         return self._record_progress(self.desks.commits.record(), "stopping", wall_ms)
 
@@ -88,8 +118,10 @@ class BrokerCore:
         effects: list[Effect] = []
         waiting: list[Received] = []
         kind: type[Request] | None = None
+        if self._elected is not None:
+            self._elected.look()
         for item in inputs:
-            if type(item) is Received and type(item.request) in _JOINT:
+            if type(item) is Received and type(item.request) in self._joint:
                 if waiting and type(item.request) is not kind:
                     effects += self._together(now_ms, waiting)
                     waiting = []
@@ -102,8 +134,10 @@ class BrokerCore:
             match item:
                 case Received():
                     effects += self._received(now_ms, item)
-                case Dispatched(queues):
-                    self.desks.appends.projected(queues)
+                case Dispatched(queues, indexed):
+                    self.desks.appends.projected(queues, indexed)
+                    if self.desks.following is not None:
+                        effects += self.desks.following.grown(queues)
                     effects += self._grown(now_ms, queues)
                 case Written(position):
                     self.desks.confirmations.written_to(position)
@@ -111,13 +145,12 @@ class BrokerCore:
                 case Flushed(position):
                     effects += self.desks.confirmations.flushed_to(position)
                     effects += self._confirmed(now_ms)
+                case Confirmed(position):
+                    effects += self._confirmed_by_group(now_ms, position)
                 case Tick():
                     effects += self._tick(now_ms, item)
                 case Disconnected(peer):
-                    self.desks.pulls.drop_peer(peer)
-                    effects += self.desks.members.disconnected(peer)
-                    effects += self._asked(self.desks.asking.drop_peer(now_ms, peer))
-                    self.desks.announcing.drop_peer(peer)
+                    effects += self._disconnected(now_ms, peer)
                 case SpaceChanged(allocated_end, full):
                     self.desks.appends.space(allocated_end, full=full)
                 case DiskMeasured():
@@ -133,10 +166,19 @@ class BrokerCore:
                 case StoreFailed(reason):
                     self.desks.appends.fail(reason)
                     effects += self.desks.confirmations.fail(reason)
+                case LeaderConnected() | Copied() | NotCopied():
+                    effects += self._followed(now_ms, item)
+                case Fenced(epoch):
+                    if self.desks.leading is not None:
+                        effects += self.desks.leading.outdone(epoch)
                 case _:
                     assert_never(item)
         if waiting:
             effects += self._together(now_ms, waiting)
+        if self._members is not None and self._members.active:
+            effects += self._with_members(now_ms)
+        if self.desks.recorder.filters_end:
+            effects += self.desks.filter_server_desk.tell()
         effects += self.desks.confirmations.want_flush()
         return self.desks.announcing.gate(effects)
 
@@ -209,6 +251,46 @@ class BrokerCore:
         """What came of a client's answer; what was recorded of it is written first."""
         return [*self.desks.appends.take_done(), *decided] if decided else decided
 
+    def _disconnected(self, now_ms: int, peer: Peer) -> list[Effect]:
+        """Everything that hung on a connection goes with it."""
+        desks = self.desks
+        desks.pulls.drop_peer(peer)
+        effects = desks.members.disconnected(peer)
+        effects += self._asked(desks.asking.drop_peer(now_ms, peer))
+        effects += desks.filter_server_desk.disconnected(peer)
+        desks.announcing.drop_peer(peer)
+        if self._members is not None:
+            self._members.drop_peer(peer)
+        return effects
+
+    # -- members of a log -------------------------------------------------------------------------
+
+    def _with_members(self, now_ms: int) -> list[Effect]:
+        """Ship, answer, and let those go on who waited for a copy."""
+        assert self._members is not None
+        said = self._members.turn(now_ms)
+        effects = [*self.desks.appends.take_done(), *said]
+        return [*effects, *self._confirmed(now_ms)] if self._unconfirmed else effects
+
+    def _followed(self, now_ms: int, item: LeaderConnected | Copied | NotCopied) -> list[Effect]:
+        following = self.desks.following
+        assert following is not None, "only a follower copies"
+        if isinstance(item, Copied):
+            following.copied(item.end)
+            return []
+        assert isinstance(following, Following), "a Raft group's bytes come by its own ways"
+        match item:
+            case LeaderConnected(peer, address):
+                return following.connected(now_ms, peer, address)
+            case NotCopied(end, reason):
+                return following.not_copied(now_ms, end, reason)
+
+    def _confirmed_by_group(self, now_ms: int, position: int) -> list[Effect]:
+        effects = self.desks.confirmations.confirmed_to(position)
+        if isinstance(self.desks.following, QuorumFollowing):
+            effects += self.desks.following.confirmed()
+        return [*effects, *self._confirmed(now_ms)]
+
     # -- waking readers -----------------------------------------------------------------------
 
     def _grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
@@ -237,13 +319,21 @@ class BrokerCore:
 
     def _tick(self, now_ms: int, tick: Tick) -> list[Effect]:
         desks, wall_ms = self.desks, tick.wall_ms
+        if desks.following is not None:
+            return self._follower_tick(now_ms)
+        if desks.leading is not None:
+            desks.leading.tick(now_ms, wall_ms)
         effects = desks.confirmations.expire(now_ms)
+        if self._elected is not None and self._elected.paused:
+            return effects + self._quiet_tick(now_ms)
         effects += desks.pulls.expire(now_ms)
         effects += desks.members.expire(now_ms)
         effects += desks.asking.expire(now_ms)
         effects += desks.announcing.expire(now_ms)
         effects += desks.lock_desk.expire(now_ms, wall_ms)
+        effects += desks.filter_server_desk.expire(now_ms)
         effects += desks.check_backs.tick(now_ms, wall_ms)
+        effects += desks.batch_desk.tick(now_ms, wall_ms)
         effects += desks.delays.tick(now_ms, tick)
         desks.repeats.expire(now_ms)
         desks.statistics.tick(now_ms)
@@ -251,9 +341,32 @@ class BrokerCore:
         # What was numbered meanwhile is taken here, in its order, and goes before every answer.
         return self._record_progress(desks.commits.due(now_ms), "", wall_ms) + effects
 
+    def _follower_tick(self, now_ms: int) -> list[Effect]:
+        """What a follower does by the clock; everything that would write rests."""
+        desks = self.desks
+        assert desks.following is not None
+        return desks.following.tick(now_ms) + self._quiet_tick(now_ms)
+
+    def _quiet_tick(self, now_ms: int) -> list[Effect]:
+        """What goes by the clock and writes nothing."""
+        desks = self.desks
+        effects = desks.pulls.expire(now_ms)
+        effects += desks.members.expire(now_ms)
+        effects += desks.asking.expire(now_ms)
+        effects += desks.announcing.expire(now_ms)
+        effects += desks.filter_server_desk.expire(now_ms)
+        desks.statistics.tick(now_ms)
+        return effects
+
     def _measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
         """What is recorded of a deletion is written before the deletion is asked for."""
         self.desks.statistics.note_hour(look.hour)
+        if self.desks.following is not None:
+            return self.desks.retention.watched(look)
+        confirmed = self.desks.confirmations.confirmed
+        if self._elected is not None and look.deletable_end > confirmed:
+            # Who has to cut what nobody confirmed goes on from what lies before it.
+            look = replace(look, deletable_end=confirmed)
         try:
             decided = self.desks.retention.measured(now_ms, look)
             if look.segments:
@@ -279,6 +392,17 @@ def appended_bytes(effects: Sequence[Effect]) -> int:
     )
 
 
+def _unconfirmed_at_start(desks: Desks) -> list[tuple[int, Sequence[tuple[str, int, int]]]]:
+    """Queues whose newest messages a Raft group has not confirmed yet: readers wait for that."""
+    end = desks.confirmations.written
+    if desks.confirmations.confirmed >= end:
+        return []
+    view = desks.view
+    lanes = [(topic, queue_id) for topic in view.topics() for queue_id in view.queue_ids(topic)]
+    ranges = [(lane, view.queue_range(*lane)) for lane in lanes]
+    return [(end, [(*lane, span[1]) for lane, span in ranges if span is not None])]
+
+
 def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
     """Who answers what; a request that is not here is answered REQUEST_CODE_NOT_SUPPORTED."""
     return {
@@ -297,6 +421,7 @@ def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
         **desks.members.handlers(),
         **desks.lock_desk.handlers(),
         **desks.transactions.handlers(),
+        **desks.batch_desk.handlers(),
         **desks.topic_desk.handlers(),
         **desks.group_desk.handlers(),
         **desks.group_figures.handlers(),
@@ -304,6 +429,13 @@ def _handlers(desks: Desks) -> Mapping[type[Request], Handler]:
         **desks.ask_desk.handlers(),
         **desks.reply_desk.handlers(),
         **desks.broker_desk.handlers(),
+        **desks.filter_desk.handlers(),
+        **desks.filter_server_desk.handlers(),
         **desks.retention.handlers(),
         **desks.history.handlers(),
+        **desks.beginning.handlers(),
+        **desks.log_desk.handlers(),
+        **desks.replica_desk.handlers(),
+        **(desks.leading.handlers() if desks.leading is not None else {}),
+        **(desks.following.handlers() if desks.following is not None else {}),
     }

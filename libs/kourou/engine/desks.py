@@ -8,27 +8,39 @@ State: none of its own; what a desk keeps is said in its module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kourou.engine.announcing import Announcing
 from kourou.engine.appends import Appends, LogEnd
 from kourou.engine.ask_desk import AskDesk
 from kourou.engine.asking import Asking
+from kourou.engine.batch_desk import BatchDesk
+from kourou.engine.batch_ends import BatchEnds
+from kourou.engine.batch_log import BatchLog
+from kourou.engine.beginning_desk import BeginningDesk
 from kourou.engine.broker_desk import BrokerDesk
 from kourou.engine.check_backs import CheckBacks
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
+from kourou.engine.copied_confirmations import CopiedConfirmations
+from kourou.engine.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.delays import Delays
 from kourou.engine.disk_pressure import DiskPressure
-from kourou.engine.events import UnreadSpan
+from kourou.engine.events import Event, LogDeleted, UnreadSpan
+from kourou.engine.filter_desk import FilterDesk
+from kourou.engine.filter_server_desk import FilterServerDesk
+from kourou.engine.filter_servers import FilterServers
+from kourou.engine.following import FollowerRole, Following
 from kourou.engine.group_desk import GroupDesk
 from kourou.engine.group_figures import GroupFigures
 from kourou.engine.history_desk import HistoryDesk
 from kourou.engine.joint_ends import JointEnds
 from kourou.engine.joint_sends import JointSends
 from kourou.engine.joint_singles import JointSingles
+from kourou.engine.leading import LeaderRole, Leading
 from kourou.engine.lock_desk import LockDesk
+from kourou.engine.log_desk import LogDesk
 from kourou.engine.member_desk import MemberDesk
 from kourou.engine.membership import Membership
 from kourou.engine.moved_offsets import MovedOffsets
@@ -40,9 +52,14 @@ from kourou.engine.progress import Commits
 from kourou.engine.pulls import Pulls
 from kourou.engine.query_desk import QueryDesk
 from kourou.engine.queue_locks import QueueLocks
+from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.quorum_confirmations import QuorumConfirmations
+from kourou.engine.quorum_following import QuorumFollowing
+from kourou.engine.quorum_leading import QuorumLeading
 from kourou.engine.recording import Recorder
 from kourou.engine.redirects import HALF_LANE, Redirects
 from kourou.engine.repeats import Repeats
+from kourou.engine.replica_desk import ReplicaDesk
 from kourou.engine.reply_desk import ReplyDesk
 from kourou.engine.retention import parse_hours
 from kourou.engine.retention_desk import RetentionDesk
@@ -57,6 +74,11 @@ from kourou.engine.topics import TopicRules
 from kourou.engine.traffic import Traffic
 from kourou.engine.transactions import Transactions
 from kourou.protocol.record import Host, encode_host
+from kourou.replication.epochs import Epochs
+
+QuorumRole = QuorumLeaderRole | QuorumFollowerRole
+Role = LeaderRole | FollowerRole | QuorumRole
+"""How a broker leads or follows; one without a role leads a log that nobody can follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +86,7 @@ class Start:
     """Everything a broker's decisions start from. `store_host` is the address in message ids.
 
     `delays` is the progress of the delay levels (level -> next offset) if another broker made some.
+    `role` None: nobody can follow this broker.
     """
 
     view: StoreView
@@ -79,6 +102,7 @@ class Start:
     figures: Callable[[], Mapping[str, str]]
     staged: bool = False
     delays: Mapping[int, int] = field(default_factory=dict)
+    role: Role | None = None
 
 
 class Desks:
@@ -92,13 +116,7 @@ class Desks:
         self.asking = Asking()
         self.announcing = Announcing()
         self.commits = Commits(control.progress, policy.progress_interval_ms)
-        self.confirmations = Confirmations(
-            sync_flush=start.sync_flush,
-            flush_timeout_ms=start.flush_timeout_ms,
-            end=start.log.end,
-            flushed=start.flushed,
-            staged=start.staged,
-        )
+        self.confirmations = _confirmations(start)
         self.appends = Appends(view, start.log, start.store_host, control.topics.retired)
         host = encode_host(start.store_host)
         self.recorder = Recorder(control, self.appends, self.confirmations, host)
@@ -107,7 +125,7 @@ class Desks:
             policy=SubscriptionPolicy(policy.group_subscription_policy),
         )
         self.owing = Owing(self.recorder, self.confirmations)
-        self.repeats = Repeats(view, self.appends.unprojected)
+        self.repeats = Repeats(view, self.appends)
         self.pressure = DiskPressure(policy)
         self.retention = RetentionDesk(
             view,
@@ -133,6 +151,19 @@ class Desks:
         self._open_for_clients(start)
         self._open_for_questions(start)
         self._open_for_operators(start)
+        self.leading, self.following = self._open_for_members(start)
+        self.log_desk = LogDesk(
+            policy,
+            view,
+            self.confirmations,
+            self._epochs_of(start.role),
+            start.role.quorum.group if isinstance(start.role, QuorumRole) else "",
+        )
+        size = start.log.segment_size
+        self.beginning = BeginningDesk(policy, control, view, self.retention, size)
+        self.replica_desk = ReplicaDesk(
+            policy, control, view, self.confirmations, self.leading, self.following
+        )
 
     def _waiting_before(self, position: int) -> list[UnreadSpan]:
         """Messages below a position of the log that wait for their time or their outcome."""
@@ -153,7 +184,8 @@ class Desks:
         self.members = MemberDesk(
             control, self.membership, self.recorder, self.confirmations, policy
         )
-        moved = self._moved_offsets(start)
+        self._open_for_filters()
+        ensure_group = self.members.ensure_group
         self.pulls = Pulls(
             view,
             control,
@@ -162,8 +194,9 @@ class Desks:
             self.confirmations,
             policy,
             self.traffic,
-            self.members.ensure_group,
-            moved,
+            ensure_group,
+            self._moved_offsets(start),
+            self.filter_servers,
         )
         self.topic_desk = TopicDesk(
             control,
@@ -190,9 +223,8 @@ class Desks:
             self.pressure,
             self.redirects,
         )
-        self.joint_sends = JointSends(
-            self.sending, self.appends, self.confirmations, self.repeats, policy
-        )
+        sending, appends = self.sending, self.appends
+        self.joint_sends = JointSends(sending, appends, self.confirmations, self.repeats, policy)
         self.send_back = SendBack(
             view,
             control,
@@ -215,7 +247,21 @@ class Desks:
             self.send_back,
         )
         self.joint_singles = JointSingles(self.single_sends, self.appends)
-        self.offsets = OffsetDesk(view, control, self.commits, self.members.ensure_group)
+        self.offsets = OffsetDesk(view, control, self.commits, ensure_group, self.confirmations)
+
+    def _open_for_filters(self) -> None:
+        """Filters in Python, and the filter servers that run them."""
+        self.filter_servers = FilterServers()
+        self.filter_server_desk = FilterServerDesk(
+            self.filter_servers, self.control, self.recorder, self.confirmations, self.policy
+        )
+        self.filter_desk = FilterDesk(
+            self.control,
+            self.owing,
+            self.filter_servers,
+            self.policy,
+            self.members.ensure_group,
+        )
 
     def _open_transactions(self, start: Start) -> None:
         """Half messages and the questions about them; whoever redirects sends is told of it."""
@@ -232,6 +278,17 @@ class Desks:
         )
         self.joint_ends = JointEnds(self.transactions, self.appends)
         self.redirects.halves = self.transactions
+        batch_log = BatchLog(self.transactions, self.view, self.appends, self.confirmations)
+        self.redirects.half_frames = batch_log
+        self.batch_desk = BatchDesk(
+            self.control,
+            self.transactions,
+            BatchEnds(self.transactions, self.redirects, batch_log, encode_host(start.store_host)),
+            self.owing,
+            self.recorder,
+            self.pressure,
+            self.policy,
+        )
         self.check_backs = CheckBacks(
             self.transactions, self.membership, self.policy, self.pressure, start.store_host
         )
@@ -307,6 +364,48 @@ class Desks:
             self.broker_desk,
         )
 
+    def _open_for_members(
+        self, start: Start
+    ) -> tuple[Leading | QuorumLeading | None, Following | QuorumFollowing | None]:
+        """Whoever copies this log, or whose log this one copies."""
+        policy, control, view = self.policy, self.control, self.view
+        appends, confirmations = self.appends, self.confirmations
+        role, recorder = start.role, self.recorder
+        self.pulls.heals = isinstance(role, QuorumRole)
+        match role:
+            case LeaderRole():
+                return (
+                    Leading(role, policy, control, view, appends, confirmations, recorder),
+                    None,
+                )
+            case QuorumLeaderRole():
+                return QuorumLeading(role, policy, appends, confirmations, recorder), None
+            case FollowerRole() | QuorumFollowerRole():
+                assert isinstance(confirmations, FollowedConfirmations)
+                self.pulls.follows = True
+                log = CopiedLog(control, view, appends, confirmations, self._decided_elsewhere)
+                if isinstance(role, QuorumFollowerRole):
+                    return None, QuorumFollowing(role.quorum, policy, appends, log)
+                return None, Following(role, policy, control, view, appends, confirmations, log)
+            case None:
+                return None, None
+
+    def _epochs_of(self, role: Role | None) -> Callable[[], Epochs]:
+        """The history of the log: of what is written, which a copy may not have read yet."""
+        if isinstance(role, QuorumRole):
+            quorum = role.quorum
+            return lambda: quorum.epochs
+        following = self.following
+        if isinstance(following, Following):
+            return lambda: following.copying.epochs
+        return lambda: Epochs(self.control.replicas.epochs, self.appends.end)
+
+    def _decided_elsewhere(self, events: Sequence[Event]) -> None:
+        """What a leader decided is in the copied log."""
+        self.broker_desk.put_into_force(events)
+        if any(isinstance(event, LogDeleted) for event in events):
+            self.retention.follows()
+
     def apply(self, name: str, value: bool | int | str) -> None:
         """Put one dynamic setting into force; keys of other parts are the service's business."""
         match name, value:
@@ -328,6 +427,39 @@ class Desks:
                     setattr(self.policy, field, value)
 
 
+def _confirmations(start: Start) -> Confirmations:
+    """The rule by which senders of this broker are answered."""
+    end, flushed, role = start.log.end, start.flushed, start.role
+    if isinstance(role, FollowerRole):
+        return FollowedConfirmations(end=end, flushed=flushed, told=end)
+    if isinstance(role, QuorumFollowerRole):
+        return FollowedConfirmations(end=end, flushed=flushed, told=role.quorum.confirmed)
+    if isinstance(role, QuorumLeaderRole):
+        return QuorumConfirmations(
+            role.quorum,
+            flush_timeout_ms=start.flush_timeout_ms,
+            end=end,
+            flushed=flushed,
+            slave_timeout_ms=role.slave_timeout_ms,
+        )
+    if isinstance(role, LeaderRole) and role.sync:
+        return CopiedConfirmations(
+            sync_flush=start.sync_flush,
+            flush_timeout_ms=start.flush_timeout_ms,
+            end=end,
+            flushed=flushed,
+            staged=start.staged,
+            slave_timeout_ms=role.slave_timeout_ms,
+        )
+    return Confirmations(
+        sync_flush=start.sync_flush,
+        flush_timeout_ms=start.flush_timeout_ms,
+        end=end,
+        flushed=flushed,
+        staged=start.staged,
+    )
+
+
 POLICY_FIELDS: Mapping[str, str] = {
     "brokerPermission": "permission",
     "maxMessageSize": "body_size_max",
@@ -346,6 +478,7 @@ POLICY_FIELDS: Mapping[str, str] = {
     "transactionCheckInterval": "transaction_check_interval_ms",
     "storeReplyMessageEnable": "store_replies",
     "longPollingEnable": "long_polling",
+    "slaveReadEnable": "slave_read",
     "enablePropertyFilter": "property_filter",
     "traceOn": "trace_on",
     "deduplicateRetriedSends": "deduplicate_retried_sends",
@@ -353,5 +486,10 @@ POLICY_FIELDS: Mapping[str, str] = {
     "diskMaxUsedSpaceRatio": "disk_clean_percent",
     "diskSpaceCleanForciblyRatio": "disk_force_percent",
     "diskSpaceWarningLevelRatio": "disk_refuse_percent",
+    "filterUploadEnable": "filter_upload",
+    "filterAutoEnable": "filter_auto_enable",
+    "filterServerExpiry": "filter_server_expiry_ms",
+    "batchTransactionTimeOut": "batch_timeout_ms",
+    "batchQueryReservedTime": "batch_memory_hours",
 }
 """Dynamic keys of broker.conf that decisions look at, and the field of BrokerPolicy they change."""

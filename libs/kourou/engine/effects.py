@@ -78,14 +78,14 @@ class AskClient:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanged:
-    """A table that `config/*.json` mirrors has changed: topics, groups, offsets or settings."""
+    """A table that a file mirrors has changed: topics, groups, offsets, filters; or settings."""
 
     table: str
 
 
 @dataclass(slots=True)
 class Announce:
-    """Topics or permissions changed: register with every name server now.
+    """Topics, permissions or filter servers changed: register with every name server now.
 
     Come back with Announced(number) when all that can be reached know it.
     """
@@ -143,6 +143,85 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyChunk:
+    """Append a leader's bytes, which reach from `position` to `end`, and project them.
+
+    Come back with Copied(end), or with NotCopied. `damage`: why they are no readable records.
+    """
+
+    position: int
+    end: int
+    data: Buffer
+    damage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEpochs:
+    """Write down durably that the log has these epochs: (epoch, start); before a byte is shipped.
+
+    From then on a start recovers the log as one that others have, too.
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CutLog:
+    """What lies from `position` on is not the leader's: cut it, and start the core anew.
+
+    Nothing below `confirmed` may be cut: then stop, and tell the operator.
+    """
+
+    position: int
+    confirmed: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginLog:
+    """The leader's log begins at `position`, above what this one has: begin an empty one there.
+
+    Ask the leader what was decided before it, then start the core anew; if that fails, it is asked
+    for again. What lies from `common` on was no leader's: it is kept for the operator.
+    """
+
+    position: int
+    common: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRole:
+    """Make the core anew, from the same store, as a leader or as a follower; it says nothing more.
+
+    A leader opens `epoch` first and registers as brokerId 0; a follower follows who opened `epoch`.
+    """
+
+    leads: bool
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Have a request done by the member that leads, and give its answer to who asked.
+
+    `deadline_ms` is monotonic and absolute, 0 for none. What may have been done when no answer
+    comes is answered OUTCOME_UNKNOWN, what surely was not NotLeader.
+    """
+
+    member: str
+    to: ReplyTo
+    request: Request
+    body: Sequence[Buffer]
+    deadline_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Let another member of the Raft group lead; the one that is furthest if `target` is ""."""
+
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LogWarning:
     """Tell the operator, in the log."""
 
@@ -163,5 +242,12 @@ Effect = (
     | AskHistory
     | AskClient
     | Wake
+    | CopyChunk
+    | SaveEpochs
+    | CutLog
+    | BeginLog
+    | ChangeRole
+    | Forward
+    | HandOver
     | LogWarning
 )

@@ -1,6 +1,7 @@
 """What operators, clients and the cluster decided, as facts that are kept for good.
 
-Lives here: every control event, who/when/why of one (`Recorded`), and both encodings.
+Lives here: every control event (those of filters, batches and replication have modules of their
+own), who/when/why of one (`Recorded`), and both encodings.
 May not live here: when an event happens (`decide_*` of the aggregates), what it changes (`evolve`).
 
 Format: docs/formats/control-event.md. An event travels as the body of a record of the topic
@@ -15,31 +16,22 @@ Invariants:  an event holds all that replaying it needs, and the value it replac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import msgspec
 
+from kourou.engine.batch_events import BatchEvent
+from kourou.engine.event_base import Count, EventBase, QueueOffsets, Scalar
+from kourou.engine.filter_events import FilterEvent
+from kourou.engine.replication_events import ReplicationEvent
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.group import GroupConfig
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
 from kourou.model.message import Property
 from kourou.model.topic import TopicConfig
 
-Scalar = bool | int | str
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-QueueOffsets = dict[Count, Count]
 
-
-class _Event(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
-    """JSON object whose `type` is the class's name."""
-
-    @property
-    def type(self) -> str:
-        """The event's type: its class's name, and the tag of its record."""
-        return type(self).__name__
-
-
-class TopicPut(_Event, frozen=True):
+class TopicPut(EventBase, frozen=True):
     """A topic was created (`before` None) or changed."""
 
     topic: TopicConfig
@@ -51,7 +43,7 @@ class TopicPut(_Event, frozen=True):
         return f"topic/{self.topic.name}"
 
 
-class TopicDeleted(_Event, frozen=True):
+class TopicDeleted(EventBase, frozen=True):
     """A topic is gone, with the progress of every group in it.
 
     `next_offsets` is where each of its queues ended: should the topic come back, its offsets go on
@@ -67,7 +59,7 @@ class TopicDeleted(_Event, frozen=True):
         return f"topic/{self.before.name}"
 
 
-class GroupPut(_Event, frozen=True):
+class GroupPut(EventBase, frozen=True):
     """A consumer group was created (`before` None) or changed."""
 
     group: GroupConfig
@@ -79,7 +71,7 @@ class GroupPut(_Event, frozen=True):
         return f"group/{self.group.name}"
 
 
-class GroupDeleted(_Event, frozen=True):
+class GroupDeleted(EventBase, frozen=True):
     """A consumer group is gone; its progress too, if `remove_offset`."""
 
     before: GroupConfig
@@ -91,7 +83,7 @@ class GroupDeleted(_Event, frozen=True):
         return f"group/{self.before.name}"
 
 
-class SettingChanged(_Event, frozen=True):
+class SettingChanged(EventBase, frozen=True):
     """A dynamic setting has a new value; None follows the configuration file again."""
 
     name: str
@@ -104,7 +96,7 @@ class SettingChanged(_Event, frozen=True):
         return f"setting/{self.name}"
 
 
-class ProgressRecorded(_Event, frozen=True):
+class ProgressRecorded(EventBase, frozen=True):
     """How far one group has come: topic -> queue id -> next offset, of the queues that moved."""
 
     group: str
@@ -116,7 +108,7 @@ class ProgressRecorded(_Event, frozen=True):
         return f"progress/{self.group}"
 
 
-class OffsetsReset(_Event, frozen=True):
+class OffsetsReset(EventBase, frozen=True):
     """Somebody moved a group's progress in one topic; an empty offset (None) removes the entry."""
 
     group: str
@@ -130,7 +122,7 @@ class OffsetsReset(_Event, frozen=True):
         return f"progress/{self.group}"
 
 
-class QueueLocksChanged(_Event, frozen=True):
+class QueueLocksChanged(EventBase, frozen=True):
     """Who may consume which queues of a group in order: topic -> queue id -> client, or nobody.
 
     Of the queues that changed hands only; that a lock was refreshed is not recorded.
@@ -145,7 +137,7 @@ class QueueLocksChanged(_Event, frozen=True):
         return f"locks/{self.group}"
 
 
-class KeyValuePut(_Event, frozen=True):
+class KeyValuePut(EventBase, frozen=True):
     """A name server's key has a value (services without a commit log write it to their store)."""
 
     namespace: str
@@ -159,7 +151,7 @@ class KeyValuePut(_Event, frozen=True):
         return f"kv/{self.namespace}"
 
 
-class KeyValueDeleted(_Event, frozen=True):
+class KeyValueDeleted(EventBase, frozen=True):
     """A name server's key is gone."""
 
     namespace: str
@@ -182,7 +174,7 @@ class UnreadSpan(msgspec.Struct, frozen=True):
     end: Count
 
 
-class LogDeleted(_Event, frozen=True):
+class LogDeleted(EventBase, frozen=True):
     """The log from `start` to `end` (positions) is deleted now, and whom that costs what.
 
     `reason`: "expired", "disk" (expired, and the disk fills), "forced" (not expired), "asked".
@@ -199,7 +191,7 @@ class LogDeleted(_Event, frozen=True):
         return "log/retention"
 
 
-class UnreadExpiring(_Event, frozen=True):
+class UnreadExpiring(EventBase, frozen=True):
     """What lies below position `end` expires within `within_ms`, and these have not read it."""
 
     end: Count
@@ -212,7 +204,7 @@ class UnreadExpiring(_Event, frozen=True):
         return "log/retention"
 
 
-class EventLost(_Event, frozen=True):
+class EventLost(EventBase, frozen=True):
     """Stands where an event's record can no longer be read, so that the stream has no gap."""
 
     reason: str
@@ -246,6 +238,9 @@ KnownEvent = (
     | LogDeleted
     | UnreadExpiring
     | EventLost
+    | FilterEvent
+    | BatchEvent
+    | ReplicationEvent
 )
 Event = KnownEvent | UnknownEvent
 

@@ -133,7 +133,11 @@ class GroupDesk:
         by_list = received.to.language == LIST_FORM_LANGUAGE
         body = encode_offset_table(table, list_form=by_list)
         effects = self._owing.decided(
-            now_ms, received, events, body=(body,), reason=f"reset to {request.timestamp}"
+            now_ms,
+            received,
+            events,
+            body=(body,),
+            reason=request.reason or f"reset to {request.timestamp}",
         )
         notice = ResetConsumerClientOffset(
             topic=request.topic,

@@ -22,11 +22,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kourou.engine.inputs import Buffer
-from kourou.errors import Corrupt, KourouError
+from kourou.errors import Corrupt, KourouError, MessageIllegal
+from kourou.model.batch import BatchMark
 from kourou.model.message import Property
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, check_topic
 from kourou.model.sysflag import SysFlag
-from kourou.protocol.properties import decode_properties, encode_properties
+from kourou.protocol.properties import decode_properties, encode_properties, find_property
 from kourou.protocol.record import encode_draft, stamp
 from kourou.protocol.record_layout import HOST_V4_BYTES, Parts, parts_of
 from kourou.protocol.record_moves import moved_draft
@@ -39,6 +40,8 @@ OP_TAG = "d"
 COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _MASK = int(SysFlag.TRANSACTION_MASK)
+_BATCH = Property.BATCH.value.encode()
+_OP_PROPERTIES = encode_properties({Property.TAGS: OP_TAG, Property.WAIT: "true"})
 
 Identity = tuple[str, str, int]
 """(producer group, unique key, born timestamp): the same for every copy of one half message."""
@@ -77,6 +80,12 @@ class HalfRecord(NamedTuple):
         """How long it asked not to be checked; None where it did not ask."""
         seconds = _number(self.properties.get(Property.CHECK_IMMUNITY_TIME), -1)
         return None if seconds < 0 else seconds * 1000
+
+    @property
+    def mark(self) -> BatchMark | None:
+        """The batch it belongs to. Raises BadRequest for a mark that cannot be understood."""
+        text = self.properties.get(Property.BATCH)
+        return None if text is None else BatchMark.of_text(text)
 
     @property
     def was_put_back(self) -> bool:
@@ -118,11 +127,25 @@ def read_half(raw: Buffer) -> HalfRecord:
     return HalfRecord(kept, parts, decode_properties(kept[parts.props_at : parts.size]))
 
 
+def mark_of(half: bytes) -> BatchMark | None:
+    """The batch that a half message belongs to; as HalfRecord.mark, without reading all of it."""
+    at = parts_of(half, 0, len(half)).props_at
+    text = find_property(half[at:], _BATCH)
+    return None if text is None else BatchMark.of_text(text.decode("utf-8", "replace"))
+
+
 def half_of(draft: Buffer) -> bytes:
-    """The half message of a checked draft. A delay level is dropped: half messages have none."""
+    """The half message of a checked draft. A delay level is dropped: half messages have none.
+
+    Raises BadRequest or MessageIllegal for one that says of a batch what cannot be.
+    """
     parts = parts_of(draft, 0, len(draft))
     properties = decode_properties(bytes(draft[parts.props_at : parts.size]))
     properties.pop(Property.DELAY, None)
+    if Property.BATCH in properties:
+        BatchMark.of_text(properties[Property.BATCH])
+        if Property.UNIQ_KEY not in properties:
+            raise MessageIllegal("a half message of a batch needs a unique key")
     properties[Property.REAL_TOPIC] = str(draft[parts.topic_at : parts.topic_end], "utf-8")
     properties[Property.REAL_QID] = str(parts.queue_id)
     return _again(HalfRecord(draft, parts, properties), HALF_LANE)
@@ -138,13 +161,26 @@ def committed(half: HalfRecord, queue_id: int) -> bytes:
     )
 
 
+def committed_of_batch(half: HalfRecord, queue_id: int) -> bytes:
+    """The same of a half message of a batch, without its mark."""
+    del half.properties[Property.BATCH]
+    return moved_draft(
+        half.raw,
+        half.parts,
+        (half.properties[Property.REAL_TOPIC], queue_id),
+        half.properties,
+        sys_flag=(half.parts.sys_flag & ~_MASK) | COMMIT,
+        prepared=half.parts.position,
+    )
+
+
 def operation(half_offset: int, born_ms: int, host: bytes) -> bytes:
     """The op record that ends the half message at this queue offset; `host` is the broker's own."""
     return encode_draft(
         topic=OP_TOPIC.encode(),
         queue_id=0,
         body=b"%d" % half_offset,
-        properties=encode_properties({Property.TAGS: OP_TAG, Property.WAIT: "true"}),
+        properties=_OP_PROPERTIES,
         born_timestamp=born_ms,
         born_host=host,
         store_host_v6=len(host) > HOST_V4_BYTES,

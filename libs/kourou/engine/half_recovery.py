@@ -25,7 +25,8 @@ from kourou.engine.half_messages import (
 from kourou.engine.open_halves import TRANSACTION_GROUP, OpenHalf, OpenHalves
 from kourou.engine.ports import ANYWHERE, StoreView
 from kourou.engine.progress import Commits
-from kourou.errors import Corrupt
+from kourou.errors import BadRequest, Corrupt
+from kourou.model.batch import BatchMark
 from kourou.protocol.record_layout import parts_of
 
 READ_MESSAGES = 1_024
@@ -61,6 +62,11 @@ def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) ->
             if identity is not None:
                 gone.add(identity)
             continue
+        mark = _mark(half)
+        if mark is not None:
+            age_ms = max(wall_ms - half.parts.store_timestamp, 0)
+            halves.open_batch(mark, offset, half.parts.position, now_ms - age_ms, proven=False)
+            continue
         one = _opened(half, now_ms, wall_ms)
         if again:
             halves.open_copy(one, identity)
@@ -70,6 +76,13 @@ def open_halves(view: StoreView, commits: Commits, now_ms: int, wall_ms: int) ->
             seen[identity] = one
     halves.passed(half_end - 1)
     return halves
+
+
+def _mark(half: HalfRecord) -> BatchMark | None:
+    try:
+        return half.mark
+    except BadRequest:  # another broker took it; it is asked about like any other
+        return None
 
 
 def _opened(half: HalfRecord, now_ms: int, wall_ms: int) -> OpenHalf:

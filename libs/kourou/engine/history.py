@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from kourou.engine import replicas
 from kourou.engine.control import ControlState
 from kourou.engine.events import Event, GroupDeleted, Recorded, TopicDeleted, encode_event
 from kourou.engine.progress import Table, TopicTable
@@ -52,7 +53,22 @@ class EventQuestion:
     offset: int
 
 
-Question = HistoryQuestion | StateQuestion | EventQuestion
+@dataclass(frozen=True, slots=True)
+class BeginningQuestion:
+    """What came before the log's first position; see engine.log_beginning and GET_LOG_BEGINNING.
+
+    `epochs` are those that start below it.
+    """
+
+    cluster: str
+    broker_name: str
+    segment_size: int
+    position: int
+    queue_ends: dict[str, dict[int, int]]
+    epochs: tuple[tuple[int, int], ...]
+
+
+Question = HistoryQuestion | StateQuestion | EventQuestion | BeginningQuestion
 
 
 # -- answers --------------------------------------------------------------------------------------
@@ -86,7 +102,15 @@ class EventFound:
     dropped: Table = field(default_factory=dict)
 
 
-Found = HistoryFound | StateFound | EventFound
+@dataclass(frozen=True, slots=True)
+class BeginningFound:
+    """A beginning as bytes, of a log that begins at `position`."""
+
+    position: int
+    body: bytes
+
+
+Found = HistoryFound | StateFound | EventFound | BeginningFound
 
 
 # -- telling --------------------------------------------------------------------------------------
@@ -112,7 +136,10 @@ def tell_events(recorded: Sequence[Recorded]) -> bytes:
 
 
 def tell_state(state: ControlState, aggregate: str) -> bytes:
-    """The state of one aggregate as a body, null where there is none; or all of it."""
+    """The state of one aggregate as a body, null where there is none; or all of it.
+
+    The sources of filters go with a single one only.
+    """
     return _ENCODER.encode(_part(state, aggregate))
 
 
@@ -127,12 +154,23 @@ def _part(state: ControlState, aggregate: str) -> Any:
             return state.settings.values.get(name)
         case "progress":
             return _sorted(state.progress.table.get(name, {}))
+        case "filter":
+            group, _, filter_name = name.partition("/")
+            return state.filters.get(group, filter_name)
+        case "batches":
+            return state.batches.table.get(name)
+        case "replication":
+            return replicas.taken(state.replicas) if state.replicas.epochs else None
     return {
         "topics": {name: state.topics.table[name] for name in sorted(state.topics.table)},
         "groups": {name: state.groups.table[name] for name in sorted(state.groups.table)},
         "settings": dict(sorted(state.settings.values.items())),
         "progress": {
             group: _sorted(topics) for group, topics in sorted(state.progress.table.items())
+        },
+        "filters": {
+            f"{group}/{filter_name}": state.filters.table[group, filter_name].bare()
+            for group, filter_name in sorted(state.filters.table)
         },
     }
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kourou.engine.appends import Appends
+from kourou.engine.beginning_desk import tell_beginning
 from kourou.engine.broker_desk import BrokerDesk
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, time_of_next
@@ -30,6 +31,7 @@ from kourou.engine.events import (
 )
 from kourou.engine.group_desk import GroupDesk
 from kourou.engine.history import (
+    BeginningFound,
     EventFound,
     EventQuestion,
     HistoryFound,
@@ -150,6 +152,8 @@ class HistoryDesk:
                 return [Reply(received.to, header=state, body=(found.body,))]
             case EventFound():
                 return self._decide(now_ms, received, found)
+            case BeginningFound():
+                return tell_beginning(received, found)
             case None:
                 raise AssertionError("neither an answer nor an error")
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from kourou.engine.history import Found
 from kourou.engine.peer import Peer
+from kourou.engine.ports import ANYWHERE
 from kourou.errors import KourouError
 from kourou.protocol.remoting import VERSION_4_9_8
 from kourou.protocol.request import Request
@@ -79,9 +80,13 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """The projections have caught up: (topic, queue id, new maximum offset) that grew."""
+    """The projections have caught up: (topic, queue id, new maximum offset) that grew.
+
+    The key index may be behind the queues: it has every record that ends at or below `indexed`.
+    """
 
     queues: Sequence[tuple[str, int, int]]
+    indexed: int = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,46 @@ class Announced:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderConnected:
+    """A follower has a connection to its leader; its messages come from this peer.
+
+    `address`: where clients find that leader, "" if nobody said so.
+    """
+
+    peer: Peer
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The leader's bytes up to `end` are in the log's files."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotCopied:
+    """The leader's bytes could not be stored; the log ends at `end`."""
+
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A majority of the Raft group holds everything below `position` for good."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A name server knows another leader of this log, whose epoch is this one, a higher one."""
+
+    epoch: int
+
+
 Input = (
     Received
     | Disconnected
@@ -205,4 +250,9 @@ Input = (
     | HistoryAnswered
     | ClientAnswered
     | Announced
+    | LeaderConnected
+    | Copied
+    | NotCopied
+    | Confirmed
+    | Fenced
 )

@@ -28,11 +28,15 @@ from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Buffer, Received
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.repeats import Repeats
-from kourou.engine.sending import Sending, check_lane_bytes, open_send
+from kourou.engine.send_frames import check_lane_bytes, open_send
+from kourou.engine.sending import Sending
 from kourou.errors import Code, KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.record_batch import check_drafts
+from kourou.protocol.single_draft import may_go_elsewhere
+
+_PROPERTIES_SEEN_BYTES = 512
 
 RECORDS_MIN = 24
 """Fewer records are quicker stored one by one."""
@@ -68,7 +72,7 @@ class JointSends:
             alone = (
                 (watchful and self._repeats.watching)  # perhaps only since the group before
                 or not size
-                or request.attempt > 1
+                or request.attempt != 1
                 or received.to.traced
                 or 0 < received.deadline_ms <= now_ms
             )
@@ -96,6 +100,8 @@ class JointSends:
             return None  # whose fault it was is found when each is looked at by itself
 
     def _store(self, now_ms: int, group: Sequence[Received]) -> list[Effect] | None:
+        if any(_ends_elsewhere(received) for received in group):
+            return None  # as below, before all is checked twice
         numbers: dict[Lane, int] = {}
         parts = [_part(received, numbers) for received in group]
         if sum(len(part.lane_of) for part in parts) < RECORDS_MIN:
@@ -123,6 +129,11 @@ class JointSends:
             wait = part.request.wait
             effects += self._confirmations.owe(now_ms, written.end, reply, wait=wait)
         return effects
+
+
+def _ends_elsewhere(received: Received) -> bool:
+    """Does the last record of a send, at least, look as if it were delayed or half of something?"""
+    return may_go_elsewhere(bytes(received.body[0][-_PROPERTIES_SEEN_BYTES:]))
 
 
 class _Part(NamedTuple):

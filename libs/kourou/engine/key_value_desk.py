@@ -24,13 +24,25 @@ from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """A value that the name server keeps for itself, and why."""
+
+    put: PutKvConfig
+    reason: str
+
+
+Asked = Received | Own
+"""Whose change it is: somebody's, who is answered, or the name server's own."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordKeyValues:
     """Effect: make these events durable, then come back with KeyValuesWritten."""
 
     events: Sequence[Event]
     expected_offset: int
     cause: Cause
-    request: Received
+    request: Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,7 @@ class KeyValuesWritten:
 
     recorded: Sequence[Recorded]
     error: KourouError | None
-    request: Received
+    request: Asked
 
 
 class KeyValueDesk:
@@ -48,7 +60,7 @@ class KeyValueDesk:
     def __init__(self, key_values: KeyValues) -> None:
         self.key_values = key_values
         self._writing = False
-        self._waiting: deque[Received] = deque()
+        self._waiting: deque[Asked] = deque()
 
     def change(self, received: Received) -> list[Reply | RecordKeyValues]:
         """Somebody sends PUT_KV_CONFIG or DELETE_KV_CONFIG."""
@@ -57,32 +69,38 @@ class KeyValueDesk:
         self._waiting.append(received)
         return self._next()
 
+    def keep(
+        self, namespace: str, key: str, value: str, reason: str
+    ) -> list[Reply | RecordKeyValues]:
+        """Keep a value of the name server's own. What is not kept now has to be asked for again."""
+        own = Own(PutKvConfig(namespace=namespace, key=key, value=value), reason)
+        if own in self._waiting or len(self._waiting) >= KEY_VALUE_WRITES_WAITING_MAX:
+            return []
+        self._waiting.append(own)
+        return self._next()
+
     def written(self, done: KeyValuesWritten) -> list[Reply | RecordKeyValues]:
         """A change is durable, or could not be made."""
         for recorded in done.recorded:
             self.key_values = evolve(self.key_values, recorded)
         self._writing = False
-        error, to = done.error, done.request.to
-        reply = Reply(to, error.wire_code, str(error)) if error else Reply(to)
-        return [reply, *self._next()]
+        return [*_answer(done.request, done.error), *self._next()]
 
     def _next(self) -> list[Reply | RecordKeyValues]:
         effects: list[Reply | RecordKeyValues] = []
         while self._waiting and not self._writing:
-            received = self._waiting.popleft()
+            asked = self._waiting.popleft()
             try:
-                events = self._decide(received.request)
+                events = self._decide(asked.put if isinstance(asked, Own) else asked.request)
             except KourouError as error:
-                effects.append(Reply(received.to, error.wire_code, str(error)))
+                effects += _answer(asked, error)
                 continue
             if not events:
-                effects.append(Reply(received.to))
+                effects += _answer(asked, None)
                 continue
             self._writing = True
-            trace_id = received.trace[:16].hex() if any(received.trace) else ""
-            cause = Cause(str(received.to.peer), trace_id=trace_id)
             offset = self.key_values.next_offset
-            effects.append(RecordKeyValues(events, offset, cause, received))
+            effects.append(RecordKeyValues(events, offset, _cause(asked), asked))
         return effects
 
     def _decide(self, request: object) -> list[Event]:
@@ -90,3 +108,17 @@ class KeyValueDesk:
             return decide_put(self.key_values, request.namespace, request.key, request.value)
         assert isinstance(request, DeleteKvConfig), request
         return decide_delete(self.key_values, request.namespace, request.key)
+
+
+def _answer(asked: Asked, error: KourouError | None) -> list[Reply | RecordKeyValues]:
+    """What whoever asked is told; the name server itself asks again when it next has reason to."""
+    if isinstance(asked, Own):
+        return []
+    return [Reply(asked.to, error.wire_code, str(error)) if error else Reply(asked.to)]
+
+
+def _cause(asked: Asked) -> Cause:
+    if isinstance(asked, Own):
+        return Cause("name server", asked.reason)
+    trace_id = asked.trace[:16].hex() if any(asked.trace) else ""
+    return Cause(str(asked.to.peer), trace_id=trace_id)

@@ -71,7 +71,8 @@ class LockDesk:
         reply = Reply(received.to, body=(encode_locked_queues(granted),))
         if self._confirmations.appended == before:
             return [*warnings, reply]
-        owed = self._confirmations.owe(now_ms, self._confirmations.appended, reply)
+        end = self._confirmations.appended
+        owed = self._confirmations.owe(now_ms, end, reply, decision=True)
         return [*warnings, *owed]
 
     def unlock(self, now_ms: int, received: Received, _request: UnlockBatchMq) -> list[Effect]:

@@ -10,6 +10,7 @@ State: none of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from kourou.engine.membership import Change, ConsumerPart, Heartbeat, Member, Me
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.recording import Recorder
-from kourou.errors import Code, GroupNotFound, KourouError, Rejected, Unavailable
+from kourou.errors import Code, GroupNotFound, KourouError, NotLeader, Rejected, Unavailable
 from kourou.filtering.subscribing import check_allowed, heard, parse_subscription
 from kourou.model.group import GroupConfig
 from kourou.protocol.heartbeat_body import (
@@ -117,7 +118,8 @@ class MemberDesk:
         reply = Reply(received.to, code, "; ".join(refused))
         if self._confirmations.appended == before:
             return [*effects, reply]
-        return effects + self._confirmations.owe(now_ms, self._confirmations.appended, reply)
+        end = self._confirmations.appended
+        return effects + self._confirmations.owe(now_ms, end, reply, decision=True)
 
     def ensure_group(self, group: str, received: Received, reason: str) -> GroupConfig:
         """The new group that a pull or commit names, made if it may be, as a heartbeat makes it.
@@ -131,15 +133,19 @@ class MemberDesk:
             raise GroupNotFound(
                 f"the consumer group {group} cannot be made now: {error}", hint="try again later"
             ) from error
-        return self._control.groups.table[group]
+        return self._control.groups.get(group) or GroupConfig(group)
 
     def _found(self, group: str, cause: Cause, wall_ms: int) -> None:
-        """Make a consumer group and its retry topic, as far as they are missing; may refuse."""
+        """Make a consumer group and its retry topic, as far as they are missing; may refuse.
+
+        A follower makes none, but lets it read: its leader may be gone for good.
+        """
         events = decide_consumer_group(
             self._control, group, auto_create=self._policy.auto_create_group
         )
         if events:
-            self._recorder.record(events, cause, wall_ms)
+            with suppress(NotLeader):
+                self._recorder.record(events, cause, wall_ms)
 
     def check_config(
         self, _now_ms: int, received: Received, _request: CheckClientConfig
@@ -256,6 +262,7 @@ def _heartbeat(said: HeartbeatBody, by: ReplyTo) -> Heartbeat:
                         topic.expression,
                         topic.expression_type,
                         version=topic.version,
+                        class_filter=topic.class_filter_mode,
                     )
                     for topic in each.subscriptions
                 ),

@@ -8,6 +8,7 @@ State: none.
 
 from __future__ import annotations
 
+from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Received
@@ -39,8 +40,10 @@ class OffsetDesk:
         control: ControlState,
         commits: Commits,
         ensure_group: EnsureGroup,
+        confirmations: Confirmations,
     ) -> None:
         self._view = view
+        self._confirmations = confirmations
         self._control = control
         self._commits = commits
         self._ensure_group = ensure_group
@@ -87,9 +90,20 @@ class OffsetDesk:
         return [Reply(received.to)]
 
     def maximum(self, _now_ms: int, received: Received, request: GetMaxOffset) -> list[Effect]:
-        """The offset of the next message (30); 0 for a queue never written."""
-        span = self._view.queue_range(request.topic, _queue(request.queue_id))
-        return [Reply(received.to, header=GetMaxOffsetResponse(offset=span[1] if span else 0))]
+        """The offset of the next message (30); 0 for a queue never written.
+
+        Only of what is confirmed: who begins at an offset that another leader gives to another
+        message later would miss that one.
+        """
+        end = self._confirmed_end(request.topic, _queue(request.queue_id))
+        return [Reply(received.to, header=GetMaxOffsetResponse(offset=end))]
+
+    def _confirmed_end(self, topic: str, queue_id: int) -> int:
+        confirmed = self._confirmations.confirmed
+        if confirmed < self._confirmations.appended:
+            return self._view.offset_at(topic, queue_id, confirmed)
+        span = self._view.queue_range(topic, queue_id)
+        return span[1] if span else 0
 
     def minimum(self, _now_ms: int, received: Received, request: GetMinOffset) -> list[Effect]:
         """The first offset still kept (31); 0 for a queue never written."""
@@ -100,9 +114,9 @@ class OffsetDesk:
         self, _now_ms: int, received: Received, request: SearchOffsetByTimestamp
     ) -> list[Effect]:
         """The first offset stored at or after a time (29)."""
-        offset = self._view.offset_by_time(
-            request.topic, _queue(request.queue_id), request.timestamp
-        )
+        topic, queue_id = request.topic, _queue(request.queue_id)
+        found = self._view.offset_by_time(topic, queue_id, request.timestamp)
+        offset = min(found, self._confirmed_end(topic, queue_id))
         return [Reply(received.to, header=SearchOffsetByTimestampResponse(offset=offset))]
 
     def earliest(

@@ -17,10 +17,15 @@ Invariants:  the table is in the order of queue offsets
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
+from kourou.engine.batch_halves import BatchHalves
 from kourou.engine.events import UnreadSpan
 from kourou.engine.half_messages import HALF_LANE, HalfRecord, Identity
+from kourou.model.batch import BatchMark
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 
@@ -54,9 +59,12 @@ class OpenHalf:
 
 
 class OpenHalves:
-    """The table, and what of the queues is done. `half_end` and `op_end` are the next offsets."""
+    """The table, and what of the queues is done. `half_end` and `op_end` are the next offsets.
 
-    __slots__ = ("_copies", "_op_base", "_ops", "_table", "half_end")
+    `batches` are those of batch transactions, which are in no table here: a decision ends them all.
+    """
+
+    __slots__ = ("_copies", "_op_base", "_ops", "_table", "batches", "half_end")
 
     def __init__(self, half_end: int = 0, op_base: int = 0) -> None:
         # Not a dict: to find the first, it would pass over all that were closed before.
@@ -64,17 +72,18 @@ class OpenHalves:
         self._copies: dict[Identity, OpenHalf] = {}
         self._ops: deque[int] = deque()
         self._op_base = op_base
+        self.batches = BatchHalves()
         self.half_end = half_end
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._table) + len(self.batches)
 
     def __iter__(self) -> Iterator[OpenHalf]:
-        """Every open half message, the lowest offset first; change nothing meanwhile."""
+        """Those of no batch, the lowest offset first; change nothing meanwhile."""
         return iter(self._table.values())
 
     def first(self, count: int) -> list[OpenHalf]:
-        """The `count` lowest."""
+        """The `count` lowest of no batch."""
         found: list[OpenHalf] = []
         for half in self._table.values():
             if len(found) == count:
@@ -84,16 +93,18 @@ class OpenHalves:
 
     def spans_before(self, position: int, low: int) -> list[UnreadSpan]:
         """Runs of open half messages below a position of the log, from queue offset `low` on."""
-        spans: list[UnreadSpan] = []
+        offsets = self.batches.below(position, low)
         for half in self._table.values():
             if half.position >= position:
                 break
-            if half.offset < low:
-                continue  # deleted already
-            if spans and spans[-1].end == half.offset:
-                spans[-1] = _half_span(spans[-1].first, half.offset + 1)
+            if half.offset >= low:  # else it is deleted already
+                offsets.append(half.offset)
+        spans: list[UnreadSpan] = []
+        for offset in sorted(offsets):
+            if spans and spans[-1].end == offset:
+                spans[-1] = _half_span(spans[-1].first, offset + 1)
             else:
-                spans.append(_half_span(half.offset, half.offset + 1))
+                spans.append(_half_span(offset, offset + 1))
         return spans
 
     def at(self, offset: int) -> OpenHalf | None:
@@ -110,6 +121,24 @@ class OpenHalves:
         assert half.offset >= self.half_end, (half.offset, self.half_end)
         self._table[half.offset] = half
         self.half_end = half.offset + 1
+
+    def open_batch(
+        self, mark: BatchMark, offset: int, position: int, since_ms: int, *, proven: bool = True
+    ) -> None:
+        """A half message of a batch was stored behind all others."""
+        self.batches.open(mark, offset, position, since_ms, proven=proven)
+        self.half_end = offset + 1
+
+    def open_batches(
+        self,
+        mark: BatchMark,
+        offsets: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        since_ms: int,
+    ) -> None:
+        """Half messages of one part, in their order, were stored behind all others of it."""
+        self.batches.open_many(mark, offsets, positions, since_ms)
+        self.half_end = max(self.half_end, int(offsets[-1]) + 1)
 
     def open_copy(self, half: OpenHalf, identity: Identity | None) -> None:
         """A copy of a half message was stored; from now on it is open under this offset."""
@@ -145,9 +174,14 @@ class OpenHalves:
             self._ops.append(-1)  # damaged ones, which end nothing
         self._ops.append(half_offset)
 
+    def noted_many(self, op_offset: int, half_offsets: Sequence[int]) -> None:
+        """Op records were stored from `op_offset` on, one for each of these."""
+        self.noted(op_offset, half_offsets[0])
+        self._ops.extend(half_offsets[1:])
+
     def done(self) -> tuple[int, int]:
         """How far the half queue and the op queue are done: the offsets to commit."""
-        half = next(iter(self._table), self.half_end)
+        half = self.batches.lowest(next(iter(self._table), self.half_end))
         while self._ops and self._ops[0] < half:
             self._ops.popleft()
             self._op_base += 1

@@ -8,7 +8,7 @@ State: none of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -33,21 +33,26 @@ class Owing:
         received: Received,
         events: Sequence[Event],
         *,
-        header: msgspec.Struct | None = None,
+        header: msgspec.Struct | Callable[[], msgspec.Struct] | None = None,
         body: Sequence[Buffer] = (),
         reason: str = "",
         undoes: int | None = None,
     ) -> list[Effect]:
         """Record `events`, then answer SUCCESS with `header` and `body` when they are confirmed.
 
-        `undoes` is the offset of the event that they take back.
+        `undoes` is the offset of the event that they take back. A `header` that speaks of the state
+        afterwards is a function.
         Without events nothing changes now, but what was changed before may not be confirmed yet,
         and the answer speaks of that too: it waits alike. Raises what recording raises.
         """
-        cause = self.cause(received, reason or type(received.request).__name__, undoes)
+        given = getattr(received.request, "reason", "")
+        why = reason or given or type(received.request).__name__
+        cause = self.cause(received, why, undoes)
         self._recorder.record(events, cause, received.wall_ms)
-        reply = Reply(received.to, Code.SUCCESS, "", header, body)
-        return self._confirmations.owe(now_ms, self._confirmations.appended, reply)
+        told = header() if callable(header) else header
+        reply = Reply(received.to, Code.SUCCESS, "", told, body)
+        end = self._confirmations.appended
+        return self._confirmations.owe(now_ms, end, reply, decision=True)
 
     def cause(self, received: Received, reason: str, undoes: int | None = None) -> Cause:
         """Who, why, and under which trace, of what a request causes. Raises BadRequest."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MEMBERS = "members"
+"""The listener on which those who copy a log meet; clients are refused there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:

@@ -37,6 +37,7 @@ class BrokerPolicy:
     transaction_check_interval_ms: int = 60_000  # transactionCheckInterval
     store_replies: bool = True  # storeReplyMessageEnable
     long_polling: bool = True  # longPollingEnable
+    slave_read: bool = False  # slaveReadEnable
     property_filter: bool = True  # enablePropertyFilter
     region_id: str = "DefaultRegion"  # regionId
     trace_on: bool = True  # traceOn
@@ -49,3 +50,8 @@ class BrokerPolicy:
     disk_refuse_percent: int = 90  # diskSpaceWarningLevelRatio
     clean_forcibly: bool = True  # cleanFileForciblyEnable
     lose_unconsumed: bool = True  # allowLoseUnconsumed
+    filter_upload: bool = True  # filterUploadEnable
+    filter_auto_enable: bool = True  # filterAutoEnable
+    filter_server_expiry_ms: int = 30_000  # filterServerExpiry
+    batch_timeout_ms: int = 21_600_000  # batchTransactionTimeOut
+    batch_memory_hours: int = 720  # batchQueryReservedTime

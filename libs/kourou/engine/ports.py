@@ -1,14 +1,19 @@
 """What the engine may ask of the world while it decides: reads, and nothing else.
 
+Lives here: these questions. May not live here: who answers them. State: none.
+
 The store implements this; tests give a fake that passes the same contract tests. Reads are answered
 from files already written, so a decision stays a function of the inputs and of what was appended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from kourou.replication.epochs import Epochs
+from kourou.replication.shipping import Chunk
 
 ANYWHERE = 2**63 - 1
 """Above every position."""
@@ -118,4 +123,97 @@ class StoreView(Protocol):
 
     def is_recent(self, position: int) -> bool:
         """True when the record is likely still in memory (RocketMQ's 40 % rule)."""
+        ...
+
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+        """Whole records of one segment from `position` on, up to `limit`, and what closes it.
+
+        Both are boundaries of records. One record is returned whatever its size; damaged bytes come
+        by themselves, and `damage` says so. Raises Rejected for what is no boundary.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumMember:
+    """Another member of a Raft group, as its leader sees it; positions in bytes.
+
+    `state`: a name of kourou.replication.progress.State. `heard_ms_ago`: None if it was not heard
+    since this leader began.
+    """
+
+    member: str
+    broker_id: int
+    state: str
+    written: int
+    flushed: int
+    heard_ms_ago: int | None = None
+
+
+class Quorum(Protocol):
+    """The Raft group that this broker's log is of, as its member of it knows it at this moment.
+
+    Whoever owns the member implements it; nothing here changes within a turn of the core.
+    """
+
+    @property
+    def group(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def member(self) -> str:
+        """Which member this broker is."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """What it is: a value of kourou.replication.raft.effects.Role."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch it is in."""
+        ...
+
+    @property
+    def epochs(self) -> Epochs:
+        """The history of its log, up to the end of what was written; not to be changed."""
+        ...
+
+    @property
+    def leader(self) -> str:
+        """Who leads that epoch; "" if nobody is known to."""
+        ...
+
+    @property
+    def leader_address(self) -> str:
+        """Where clients find the leader; "" while that is not known."""
+        ...
+
+    @property
+    def leader_end(self) -> int:
+        """Where the leader's log ended when it was last heard; 0 if it never was."""
+        ...
+
+    @property
+    def leader_heard_ms_ago(self) -> int | None:
+        """How long ago a leader was heard; None for the leader itself, and if none was."""
+        ...
+
+    @property
+    def confirmed(self) -> int:
+        """What lies below is held by a majority for good."""
+        ...
+
+    def may_acknowledge(self) -> bool:
+        """Whether this member leads and is sure to be the only one, at this very moment."""
+        ...
+
+    def may_append(self) -> bool:
+        """Whether it takes writes; not while it lets another member lead, which needs them all."""
+        ...
+
+    def followers(self) -> Sequence[QuorumMember]:
+        """All other members, if this one leads."""
         ...

@@ -114,6 +114,14 @@ def _drop_topic(table: Table, group: str, topic: str) -> None:
         del table[group]
 
 
+def yield_to(progress: Progress, event: ProgressRecorded | OffsetsReset) -> None:
+    """Forget commits about the queues that another broker's event speaks of: its word counts."""
+    told = event.offsets if isinstance(event, ProgressRecorded) else {event.topic: event.offsets}
+    for topic, queues in told.items():
+        if topic in progress.unrecorded.get(event.group, {}):
+            _move(progress.unrecorded, event.group, topic, dict.fromkeys(queues))
+
+
 # -- what is not recorded yet ---------------------------------------------------------------------
 
 

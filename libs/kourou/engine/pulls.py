@@ -23,6 +23,7 @@ import msgspec
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.effects import Effect, LogWarning, Reply
+from kourou.engine.filter_servers import FilterServers
 from kourou.engine.holds import Hold, Holds
 from kourou.engine.inputs import Received
 from kourou.engine.member_desk import EnsureGroup
@@ -47,6 +48,8 @@ from kourou.filtering.subscribing import check_allowed, filter_of, heard
 from kourou.filtering.tags import wanted_codes
 from kourou.model.limits import (
     FILTERS_REMEMBERED_MAX,
+    HEALING_MAX,
+    HEALING_MS,
     PULL_MESSAGES_MAX,
     PULL_SIZE_BYTES_MAX,
 )
@@ -77,6 +80,7 @@ class Pulls:
         traffic: Traffic,
         ensure_group: EnsureGroup,
         moved: MovedOffsets,
+        filter_servers: FilterServers,
     ) -> None:
         self._view = view
         self._control = control
@@ -87,8 +91,14 @@ class Pulls:
         self._traffic = traffic
         self._ensure_group = ensure_group
         self._moved = moved
+        self._filter_servers = filter_servers
         self._holds: Holds[_Waiting] = Holds()
         self._told: set[tuple[str, str, str]] = set()
+        self.follows = False
+        """A follower may lack what its leader has: an offset beyond its end is no mistake."""
+        self.heals = False
+        """Other members of a group have good bytes of what is damaged here: it is waited for."""
+        self._healing: dict[tuple[str, int, int], int] = {}
 
     @property
     def held(self) -> int:
@@ -156,7 +166,7 @@ class Pulls:
             subscription = self._check(received, request)
             by_tags = subscription.expression_type == TAG
             sieve = None if by_tags else self._sieve(request, subscription)
-            code, read = self._read(request, subscription, sieve)
+            code, read = self._read(now_ms, request, subscription, sieve)
         except KourouError as error:
             return [Reply(received.to, error.wire_code, str(error), self._header(0, 0, 0))]
         warnings: list[Effect] = []
@@ -216,6 +226,8 @@ class Pulls:
             )
         if request.max_msg_nums <= 0:
             raise BadRequest(f"maxMsgNums is {request.max_msg_nums}; at least 1 is needed")
+        if request.sys_flag & PullFlag.CLASS_FILTER:
+            raise self._judged_elsewhere(received, request)
         if request.sys_flag & PullFlag.SUBSCRIPTION:
             return heard(
                 request.topic,
@@ -229,13 +241,29 @@ class Pulls:
                 f"the consumer group {request.consumer_group} is not known from any heartbeat",
                 code=Code.SUBSCRIPTION_NOT_EXIST,
             )
+        wanted = consuming.subscription(request.topic, received.to.peer)
+        if wanted is not None and wanted.class_filter_mode:
+            raise self._judged_elsewhere(received, request)
         return check_pull(
             request.consumer_group,
             request.topic,
-            consuming.subscription(request.topic, received.to.peer),
+            wanted,
             wanted_version=request.sub_version,
             model=consuming.message_model,
             broadcast_enabled=group.consume_broadcast_enable,
+        )
+
+    def _judged_elsewhere(self, received: Received, request: PullMessage) -> Rejected:
+        """A filter in Python is named, and none runs in a broker: it is never gone around."""
+        addresses = self._filter_servers.addresses_for(received.to.peer)
+        if addresses:
+            where = f"pull from one of {', '.join(addresses)}"
+        else:
+            where = "none is registered here: start one with `kourou filter-server`"
+        return Rejected(
+            f"the group {request.consumer_group} names a filter for {request.topic}, and only "
+            "filter servers run filters",
+            hint=where,
         )
 
     # -- filters over properties --------------------------------------------------------------
@@ -283,11 +311,15 @@ class Pulls:
     # -- reading ------------------------------------------------------------------------------
 
     def _read(
-        self, request: PullMessage, subscription: Subscription, sieve: Sieve | None
+        self, now_ms: int, request: PullMessage, subscription: Subscription, sieve: Sieve | None
     ) -> tuple[Code, QueueRead]:
         offset = request.queue_offset
         span = self._view.queue_range(request.topic, request.queue_id)
         low, high = span if span is not None else (0, 0)
+        if offset > high and self.follows:
+            return Code.PULL_NOT_FOUND, QueueRead(
+                next_offset=offset, min_offset=low, max_offset=high
+            )
         if high == 0:
             code = Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
             return code, QueueRead(next_offset=0)
@@ -301,17 +333,11 @@ class Pulls:
             )
         if offset == high:
             return Code.PULL_NOT_FOUND, QueueRead(next_offset=high, min_offset=low, max_offset=high)
-        messages, size = self._limits(request)
-        read = self._view.read_queue(
-            request.topic,
-            request.queue_id,
-            offset,
-            max_messages=messages,
-            max_bytes=size,
-            codes=wanted_codes(subscription),
-            below=self._confirmations.confirmed,
-            wanted=sieve,
-        )
+        read = self._look(request, subscription, sieve, self._confirmations.confirmed)
+        if read.corrupt_offsets and self.heals:
+            below = self._wait_below(now_ms, request, read.corrupt_offsets)
+            if below >= 0:
+                read = self._look(request, subscription, sieve, below)
         if read.records:
             return Code.SUCCESS, read
         if read.corrupt_offsets:
@@ -321,6 +347,37 @@ class Pulls:
         if read.next_offset > offset:
             return Code.PULL_RETRY_IMMEDIATELY, read
         return Code.PULL_NOT_FOUND, read
+
+    def _look(
+        self, request: PullMessage, subscription: Subscription, sieve: Sieve | None, below: int
+    ) -> QueueRead:
+        messages, size = self._limits(request)
+        return self._view.read_queue(
+            request.topic,
+            request.queue_id,
+            request.queue_offset,
+            max_messages=messages,
+            max_bytes=size,
+            codes=wanted_codes(subscription),
+            below=below,
+            wanted=sieve,
+        )
+
+    def _wait_below(self, now_ms: int, request: PullMessage, damaged: Sequence[int]) -> int:
+        """The position of the first message that is waited for; -1 if all of them are given up.
+
+        An offset whose record is lost for good has no position.
+        """
+        for offset in damaged:
+            position = self._view.offset_position(request.topic, request.queue_id, offset)
+            if position < 0:
+                continue
+            if len(self._healing) >= HEALING_MAX:
+                self._healing.clear()
+            since_ms = self._healing.setdefault((request.topic, request.queue_id, offset), now_ms)
+            if now_ms < since_ms + HEALING_MS:
+                return position
+        return -1
 
     def _limits(self, request: PullMessage) -> tuple[int, int]:
         """How many messages and bytes this pull may carry away.
@@ -365,13 +422,24 @@ class Pulls:
         remark = _REMARKS.get(code, "")
         if read.corrupt_offsets:
             remark = f"unreadable offsets: {', '.join(map(str, read.corrupt_offsets))}"
-        header = self._header(read.next_offset, read.min_offset, read.max_offset)
+        member = self._member_to_ask(request, read) if self._policy.slave_read else 0
+        header = self._header(read.next_offset, read.min_offset, read.max_offset, member)
         return Reply(received.to, code, remark, header, body)
 
+    def _member_to_ask(self, request: PullMessage, read: QueueRead) -> int:
+        """Whom to pull from next: what is no longer in memory is read from a follower's disk."""
+        group = self._control.groups.get(request.consumer_group)
+        if group is None:
+            return 0
+        cold = read.last_position >= 0 and not self._view.is_recent(read.last_position)
+        return group.which_broker_when_consume_slowly if cold else group.broker_id
+
     @staticmethod
-    def _header(next_offset: int, min_offset: int, max_offset: int) -> PullResponse:
+    def _header(
+        next_offset: int, min_offset: int, max_offset: int, member: int = 0
+    ) -> PullResponse:
         return PullResponse(
-            suggest_which_broker_id=0,
+            suggest_which_broker_id=member,
             next_begin_offset=next_offset,
             min_offset=min_offset,
             max_offset=max_offset,

@@ -3,7 +3,7 @@
 Lives here: the one place where control events are written, live.
 May not live here: deciding (the aggregates), reading them back (replay at start, in the service).
 
-State: none of its own; it owns the order "append, then evolve", which replay repeats.
+State: soft, one position; it owns the order "append, then evolve", which replay repeats.
 
 The reply to whoever caused an event is owed like the reply to a send: it waits until the log is
 confirmed beyond the event's record.
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from kourou.engine.appends import Appends
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState, evolve, time_of_next
-from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Effect
+from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Effect, SaveEpochs
 from kourou.engine.events import (
     Cause,
     Event,
@@ -31,6 +31,8 @@ from kourou.engine.events import (
     encode_record_body,
     record_properties,
 )
+from kourou.engine.filter_events import FilterEventBase, FilterMessagesSkipped
+from kourou.engine.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
@@ -56,6 +58,8 @@ class Recorder:
         self._appends = appends
         self._confirmations = confirmations
         self._host = host
+        self.filters_end = 0
+        """Where the log ends behind a change of filters of which nobody has been told; 0: none."""
 
     def record(self, events: Sequence[Event], cause: Cause, wall_ms: int) -> None:
         """Write `events` in order; their appends, and what these entail, are the core's to take.
@@ -88,11 +92,20 @@ class Recorder:
                     cause.undoes,
                 ),
             )
-            entailed: list[Effect] = [
-                ConfigChanged(table) for table in _TABLES.get(type(event), ())
-            ]
-            if isinstance(event, TopicDeleted):
-                entailed.append(DropTopic(event.before.name))
-            if isinstance(event, TopicPut | TopicDeleted):
-                entailed.append(Announce())
-            self._appends.also(entailed)
+            if isinstance(event, FilterEventBase) and not isinstance(event, FilterMessagesSkipped):
+                self.filters_end = self._appends.end
+            self._appends.also(entailed_by(event, self._control))
+
+
+def entailed_by(event: Event, control: ControlState) -> list[Effect]:
+    """What must be done when this event is a fact of that state, whoever recorded it."""
+    entailed: list[Effect] = [ConfigChanged(table) for table in _TABLES.get(type(event), ())]
+    if isinstance(event, TopicDeleted):
+        entailed.append(DropTopic(event.before.name))
+    if isinstance(event, TopicPut | TopicDeleted):
+        entailed.append(Announce())
+    if isinstance(event, FilterEventBase):
+        entailed.append(ConfigChanged("filters"))
+    if isinstance(event, EpochOpened):
+        entailed.append(SaveEpochs(tuple(control.replicas.epochs)))
+    return entailed

@@ -18,16 +18,23 @@ properties of the transaction that once made it. It is not one again.
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
-from kourou.engine.appends import Lane
+import numpy as np
+import numpy.typing as npt
+
+from kourou.engine.appends import Lane, Written
 from kourou.engine.inputs import Buffer
 from kourou.errors import MessageIllegal
 from kourou.model.message import Property
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.properties import find_property
+from kourou.protocol.record_columns import RecordColumns
 from kourou.protocol.record_layout import Parts, parts_of
 from kourou.protocol.record_moves import moved_draft, properties_of
+
+LaneOf: TypeAlias = npt.NDArray[np.uint16] | None
 
 HALF_LANE: Lane = (HALF_TOPIC, 0)
 """Where the halves of transactions wait."""
@@ -49,12 +56,23 @@ class Halves(Protocol):
         ...
 
 
+class HalfFrames(Protocol):
+    """Who takes whole frames of first halves."""
+
+    def store(
+        self, drafts: RecordColumns, lanes: Sequence[Lane], lane_of: LaneOf, wall_ms: int
+    ) -> Written | None:
+        """Store checked drafts that are halves, every one; None if they go one by one."""
+        ...
+
+
 class Redirects:
     """Decides where drafts go; `delay_levels_ms` are the delays of the levels from 1 on."""
 
     def __init__(self, delay_levels_ms: tuple[int, ...], halves: Halves | None = None) -> None:
         self._levels = len(delay_levels_ms)
         self.halves = halves
+        self.half_frames: HalfFrames | None = None
 
     def moved(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[Buffer, Lane]:
         """The draft and the lane it goes to; those given, if it stays.

@@ -5,23 +5,30 @@ May not live here: storing (engine.appends), the answer's shape (engine.sending)
 
 State: soft (the window of retried keys); the originals themselves are found in the log by its key
 index, so a restart loses nothing. What the index does not have yet is looked through record by
-record: after a stall both attempts may lie in one turn's inbox.
+record: after a stall both attempts may lie in one turn's inbox, and after a full disk the index is
+behind until it has read the log again. A broker without an index knows no others.
 
 A producer that heard no answer sends the same message again with the same unique key and says that
 this is its second attempt. Only such attempts are looked up, so a first attempt costs nothing. One
 case is left: the first attempt can be delayed in the network until after the second was stored. The
 keys of stored second attempts are therefore remembered for as long as a request may live, and while
 any are remembered, first attempts are compared with them.
+
+A sender that does not know whether somebody sent the message before (a gateway whose caller asks
+again) numbers its first attempt 0: that is looked up as well, and not remembered, since no earlier
+attempt of its own can be on the way.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from kourou.engine.ports import StoreView
-from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX
+from kourou.errors import Rejected
+from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX, UNPROJECTED_KEYS_MAX
 from kourou.model.message import Property, StoredMessage
 from kourou.protocol.record import decode_record
 
@@ -36,18 +43,27 @@ class Original:
     size: int
 
 
-Unprojected = Callable[[int], Iterable[tuple[int, memoryview]]]
-"""Appends.unprojected: records that the key index may not have yet."""
+class Unprojected(Protocol):
+    """Appends, as far as it is needed here."""
+
+    @property
+    def oldest_unprojected(self) -> int:
+        """The number of the oldest append that is given."""
+        ...
+
+    def unprojected(self, after: int) -> Iterable[tuple[int, memoryview]]:
+        """Records that the key index may not have yet, of appends numbered above `after`."""
+        ...
 
 
 class Repeats:
     """Recognises repeated sends by (topic, unique key, body checksum)."""
 
-    __slots__ = ("_lately", "_looked_to", "_remembered", "_unprojected", "_view")
+    __slots__ = ("_appends", "_lately", "_looked_to", "_remembered", "_view")
 
-    def __init__(self, view: StoreView, unprojected: Unprojected) -> None:
+    def __init__(self, view: StoreView, appends: Unprojected) -> None:
         self._view = view
-        self._unprojected = unprojected
+        self._appends = appends
         self._lately: dict[tuple[str, str, int], Original] = {}
         self._looked_to = 0
         self._remembered: OrderedDict[tuple[str, str], tuple[int, int, Original]] = OrderedDict()
@@ -69,18 +85,21 @@ class Repeats:
             return known[2]
         if not retried or not key:
             return None
-        begin_ms = wall_ms - 2 * DEADLINE_MS_MAX
-        for record in self._view.find_by_key(
-            topic, key, max_count=8, begin_ms=begin_ms, end_ms=2**62
-        ):
+        for record in self._indexed(topic, key, wall_ms - 2 * DEADLINE_MS_MAX):
             stored = _sent(record)
             if stored is not None and _identity(stored) == (topic, key, body_crc):
                 return _original(stored)
         return self._find_lately(topic, key, body_crc)
 
+    def _indexed(self, topic: str, key: str, begin_ms: int) -> list[memoryview]:
+        try:
+            return self._view.find_by_key(topic, key, max_count=8, begin_ms=begin_ms, end_ms=2**62)
+        except Rejected:  # messageIndexEnable=false
+            return []
+
     def _find_lately(self, topic: str, key: str, body_crc: int) -> Original | None:
-        """Look where the key index has not come yet; each record is decoded once between ticks."""
-        for number, record in self._unprojected(self._looked_to):
+        """Look where the key index has not come yet; each record is decoded once."""
+        for number, record in self._appends.unprojected(self._looked_to):
             self._looked_to = number
             stored = _sent(record)
             if stored is not None:
@@ -97,8 +116,12 @@ class Repeats:
 
     def expire(self, now_ms: int) -> None:
         """Forget keys whose requests cannot arrive any more, and what the index has by now."""
-        self._lately.clear()
-        self._looked_to = 0
+        if (
+            self._appends.oldest_unprojected > self._looked_to
+            or len(self._lately) > UNPROJECTED_KEYS_MAX
+        ):
+            self._lately.clear()
+            self._looked_to = 0
         while self._remembered:
             key = next(iter(self._remembered))
             if self._remembered[key][0] > now_ms:

@@ -118,11 +118,7 @@ class RetentionDesk:
     def measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
         """A look at the disk and at the closed segments, once a second and after every ENOSPC."""
         pressure = self._pressure
-        starving = pressure.starving
-        warnings = pressure.measured(look.total_bytes, look.free_bytes, full=look.full)
-        effects: list[Effect] = [LogWarning(text) for text in warnings]
-        if pressure.starving is not starving:
-            effects.append(DiskStarving(pressure.starving))
+        effects = self.watched(look)
         if pressure.level < Level.FORCING and not self._due:
             self._told = ""
         self._record([], look.wall_ms)
@@ -133,6 +129,25 @@ class RetentionDesk:
             effects += self._delete(now_ms, look)
         effects += self._warn(now_ms, look)
         return effects
+
+    def watched(self, look: DiskMeasured) -> list[Effect]:
+        """How full the disk is. A follower looks at no more: it deletes what its leader does."""
+        pressure = self._pressure
+        starving = pressure.starving
+        warnings = pressure.measured(look.total_bytes, look.free_bytes, full=look.full)
+        effects: list[Effect] = [LogWarning(text) for text in warnings]
+        if pressure.starving is not starving:
+            effects.append(DiskStarving(pressure.starving))
+        return effects
+
+    @property
+    def deleting(self) -> bool:
+        """Is the old end of the log on its way out?"""
+        return self._deleting
+
+    def follows(self) -> None:
+        """A follower deletes what its leader has deleted."""
+        self._deleting = True
 
     def shrunk(self) -> None:
         """A deletion has ended."""

@@ -25,18 +25,18 @@ from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.effects import Effect, Reply
 from kourou.engine.inputs import Buffer, Received
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.redirects import Redirects
+from kourou.engine.redirects import HALF_LANE, Redirects
 from kourou.engine.repeats import Original, Repeats
+from kourou.engine.send_frames import check_lane_bytes, open_send, without_refused
 from kourou.engine.traffic import Traffic
 from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission
-from kourou.model.limits import BATCH_MESSAGES_MAX
 from kourou.model.message import Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.permission import WRITE
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.properties import find_property
-from kourou.protocol.record_batch import RecordColumns, check_drafts, columns, topics_of
+from kourou.protocol.record_batch import RecordColumns, check_drafts, columns
 from kourou.protocol.single_draft import check_draft
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
@@ -105,7 +105,7 @@ class Sending:
         answers = [self._check_lane(received, request, lane) for lane in lanes]
         codes = [code for code, _ in answers]
         remarks = [remark for _, remark in answers]
-        retried = request.attempt > 1
+        retried = request.attempt != 1
         if self._policy.deduplicate_retried_sends and (retried or self._repeats.watching):
             return self._records_once(
                 now_ms, received, request, blob, drafts, lane_of, (codes, remarks, lanes)
@@ -115,7 +115,7 @@ class Sending:
                 now_ms, received, request, drafts, lane_of, (codes, remarks, lanes)
             )
         if any(codes):
-            blob, drafts, lane_of, kept = _without_refused(blob, drafts, lane_of, codes)
+            blob, drafts, lane_of, kept = without_refused(blob, drafts, lane_of, codes)
             if kept == 0:
                 return [_none_stored(received, codes, remarks)]
         written = self._appends.write(blob, drafts, lanes, lane_of, received.wall_ms)
@@ -144,7 +144,7 @@ class Sending:
             return [_none_stored(received, [code], [remark])]
         placed: Original | None = None
         if self._policy.deduplicate_retried_sends and (
-            request.attempt > 1 or self._repeats.watching
+            request.attempt != 1 or self._repeats.watching
         ):
             moved = self._redirects.moved(draft, lane, received.wall_ms) if elsewhere else None
             placed = self._store_once(now_ms, received, request, memoryview(draft), lane, moved)
@@ -264,7 +264,7 @@ class Sending:
     ) -> Original:
         """Store a draft, or what is stored `elsewhere` instead, unless it is stored already."""
         key, body_crc = _identity(draft)
-        retried = request.attempt > 1
+        retried = request.attempt != 1
         wall_ms = received.wall_ms
         moved, place = elsewhere or (draft, lane)
         original = self._repeats.find(place[0], key, body_crc, wall_ms, retried=retried)
@@ -279,7 +279,7 @@ class Sending:
             self._redirects.stored(place, offset, position, moved, wall_ms)
             self._traffic.taken_to(place[0], lane[0], len(draft))
         placed = Original(lane[1], offset, position, len(draft))
-        if retried:
+        if request.attempt > 1:
             self._repeats.remember(now_ms, place[0], key, body_crc, placed)
         return placed
 
@@ -336,6 +336,16 @@ class Sending:
         """
         codes, remarks, lanes = checked
         wall_ms = received.wall_ms
+        frames = self._redirects.half_frames
+        if frames is not None and len(drafts.elsewhere) == len(drafts) and not any(codes):
+            halves = frames.store(drafts, lanes, lane_of, wall_ms)
+            if halves is not None:
+                told = halves.offsets.tolist(), halves.positions.tolist()
+                self.count(lanes, lane_of, drafts)
+                self._traffic.taken_many_to(
+                    HALF_LANE[0], [lane[0] for lane in lanes], lane_of, drafts.sizes
+                )
+                return self._told_places(now_ms, received, request, checked, lane_of, told)
         moved = self._moved(received, drafts, lane_of, checked)
         numbers = [0] * len(drafts) if lane_of is None else lane_of.tolist()
         rows = [row for row, number in enumerate(numbers) if not codes[number]]
@@ -363,45 +373,33 @@ class Sending:
                 draft, lane = moved[row]
                 self._redirects.stored(lane, offset, position, draft, wall_ms)
                 self._traffic.taken_to(lane[0], topic, size)
+        return self._told_places(now_ms, received, request, checked, lane_of, (offsets, positions))
+
+    def _told_places(
+        self,
+        now_ms: int,
+        received: Received,
+        request: SendRecords,
+        checked: tuple[list[int], list[str], list[Lane]],
+        lane_of: npt.NDArray[np.uint16] | None,
+        places: tuple[list[int], list[int]],
+    ) -> list[Effect]:
+        """The answer to a send whose messages have these offsets and positions, one by one."""
+        codes, remarks, lanes = checked
+        count = len(places[0])
+        numbers = [0] * count if lane_of is None else lane_of.tolist()
         header = SendRecordsResponse(
             lane_codes=codes,
             lane_remarks=remarks,
             lane_offsets=[-1] * len(lanes),
             runs=[],
-            offsets=offsets,
-            positions=positions,
+            offsets=places[0],
+            positions=places[1],
             queue_ids=[lanes[number][1] for number in numbers],
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
-        return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
-
-
-def open_send(
-    received: Received, request: SendRecords
-) -> tuple[Buffer, npt.NDArray[np.int64], npt.NDArray[np.uint16] | None]:
-    """The records of a send, their sizes, and for each its lane; None if there is only one.
-
-    Raises BadRequest for a header that contradicts itself; the records are not looked at.
-    """
-    if len(received.body) != 1:
-        raise BadRequest(f"a send has one body part, this one has {len(received.body)}")
-    if not request.lanes:
-        raise BadRequest("a send names at least one lane")
-    sizes = _numbers(request.sizes, np.dtype("<u4"), "sizes").astype(np.int64)
-    count = len(sizes)
-    if not 0 < count <= BATCH_MESSAGES_MAX:
-        raise BadRequest(f"a send has 1 to {BATCH_MESSAGES_MAX} records, this one has {count}")
-    lane_of: npt.NDArray[np.uint16] | None = None
-    if len(request.lanes) > count or len(set(request.lanes)) < len(request.lanes):
-        # Each lane is numbered by itself: one named twice would give offsets twice.
-        raise BadRequest("a send names each of its lanes once, and none without records")
-    if request.lane_of:
-        lane_of = _numbers(request.lane_of, np.dtype("<u2"), "lane_of")
-        if len(lane_of) != count or int(lane_of.max()) >= len(request.lanes):
-            raise BadRequest("lane_of does not name one of the lanes for every record")
-    elif len(request.lanes) != 1:
-        raise BadRequest("a send of several lanes says which record is of which lane")
-    return received.body[0], sizes, lane_of
+        end = self._confirmations.appended
+        return self._confirmations.owe(now_ms, end, reply, wait=request.wait)
 
 
 def _check_queue(topic: TopicConfig, queue_id: int) -> None:
@@ -412,59 +410,11 @@ def _check_queue(topic: TopicConfig, queue_id: int) -> None:
         )
 
 
-def _numbers(raw: bytes, dtype: np.dtype[np.generic], name: str) -> npt.NDArray[np.uint16]:
-    if len(raw) % dtype.itemsize:
-        raise BadRequest(f"{name} is not a whole number of {dtype.itemsize}-byte integers")
-    return np.frombuffer(raw, dtype=dtype)
-
-
-def check_lane_bytes(
-    drafts: RecordColumns, lanes: Sequence[Lane], lane_of: npt.NDArray[np.uint16] | None
-) -> None:
-    """Each record must carry the topic and queue id of the lane it claims."""
-    queue_ids = np.fromiter((lane[1] for lane in lanes), dtype=np.int64, count=len(lanes))
-    wanted = queue_ids[0] if lane_of is None else queue_ids[lane_of]
-    if not bool(np.all(drafts.queue_ids == wanted)):
-        raise MessageIllegal("a record's queue id is not that of its lane; nothing was stored")
-    topics, topic_of = topics_of(drafts)
-    if lane_of is None:
-        agree = topics == [lanes[0][0].encode()]
-    else:
-        number_of = {topic: number for number, topic in enumerate(topics)}
-        numbers = np.asarray([number_of.get(lane[0].encode(), -1) for lane in lanes])
-        agree = bool((numbers[lane_of] == (0 if topic_of is None else topic_of)).all())
-    if not agree:
-        raise MessageIllegal("a record's topic is not that of its lane; nothing was stored")
-
-
 def _none_stored(received: Received, codes: list[int], remarks: list[str]) -> Reply:
     header = SendRecordsResponse(
         lane_codes=codes, lane_remarks=remarks, lane_offsets=[-1] * len(codes), runs=[]
     )
     return Reply(received.to, Code.SUCCESS, "", header)
-
-
-def _without_refused(
-    blob: Buffer,
-    drafts: RecordColumns,
-    lane_of: npt.NDArray[np.uint16] | None,
-    codes: list[int],
-) -> tuple[Buffer, RecordColumns, npt.NDArray[np.uint16] | None, int]:
-    """Only the records of accepted lanes, back to back again."""
-    if lane_of is None:
-        return blob, drafts, lane_of, 0
-    accepted = np.asarray([code == 0 for code in codes])[lane_of]
-    view = memoryview(blob)
-    kept = np.flatnonzero(accepted)
-    if len(kept) == 0:
-        return blob, drafts, lane_of, 0
-    pieces = [
-        view[int(drafts.starts[i]) : int(drafts.starts[i]) + int(drafts.sizes[i])] for i in kept
-    ]
-    joined = b"".join(pieces)
-    sizes = drafts.sizes[kept]
-    starts = np.cumsum(sizes) - sizes
-    return joined, columns(joined, starts, sizes), lane_of[kept], len(kept)
 
 
 def _identity(draft: memoryview) -> tuple[str, int]:

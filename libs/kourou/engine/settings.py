@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kourou.engine.events import Event, Scalar, SettingChanged
+from kourou.engine.event_base import Scalar
+from kourou.engine.events import Event, SettingChanged
 from kourou.engine.settings_registry import SettingSpec, SettingsRegistry, parse_value
 from kourou.errors import BadRequest, ConfigError
 from kourou.model.topic import DataVersion

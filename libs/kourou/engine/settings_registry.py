@@ -18,9 +18,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kourou.engine.events import Scalar
+from kourou.engine.event_base import Scalar
 from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import SETTING_LENGTH_MAX, SETTING_NAME_LENGTH_MAX
+from kourou.protocol.settings_body import SettingTold
 
 _NEVER_REMOTE_WORDS: dict[str, str] = {
     **dict.fromkeys(
@@ -82,6 +83,7 @@ class SettingSpec:
     maximum: int = 2**63 - 1
     choices: tuple[str, ...] = ()
     pattern: str = ""
+    about: str = ""
 
 
 def never_remote(name: str) -> str | None:
@@ -140,6 +142,29 @@ class SettingsRegistry:
                 hint=RESTART,
             )
         return spec
+
+    def told(self, spec: SettingSpec, value: str) -> SettingTold:
+        """One of its keys with the value in force, for whoever wants to change it."""
+        why_not = ""
+        try:
+            self.dynamic(spec.name)
+        except (ConfigError, NoPermission) as refusal:
+            why_not = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
+        configured = spec.configured
+        truth, number = isinstance(configured, bool), isinstance(configured, int)
+        bounded = number and not truth
+        return SettingTold(
+            name=spec.name,
+            value=value,
+            configured=str(configured).lower() if truth else str(configured),
+            kind="boolean" if truth else "integer" if number else "text",
+            about=spec.about,
+            changeable=not why_not,
+            why_not=why_not,
+            minimum=spec.minimum if bounded and spec.minimum > -(2**63) else None,
+            maximum=spec.maximum if bounded and spec.maximum < 2**63 - 1 else None,
+            choices=spec.choices,
+        )
 
     def _nearest(self, name: str) -> str:
         by_form = {spec.name.lower(): spec.name for spec in self if spec.dynamic}

@@ -39,13 +39,17 @@ class SubscriptionPolicy(StrEnum):
 def signature(model: MessageModel, subscriptions: Iterable[Subscription]) -> Signature:
     """What members of one group must agree on; order of tags and versions do not matter.
 
+    The name of a filter in Python is a text, and no set of tags equals it.
+
     The retry topic is left out: the client library adds it by itself, and not in every version.
     """
     return model, frozenset(
         (
             each.topic,
             each.expression_type,
-            each.tags if each.expression_type == TAG else each.expression,
+            each.tags
+            if each.expression_type == TAG and not each.class_filter_mode
+            else each.expression,
         )
         for each in subscriptions
         if not each.topic.startswith(RETRY_PREFIX)

@@ -91,6 +91,29 @@ class Traffic:
             tally.size_bytes += size_bytes
             tally.sizes[bisect_left(SIZE_BOUNDS, size_bytes)] += 1
 
+    def taken_many_to(
+        self,
+        place: str,
+        topics: Sequence[str],
+        topic_of: npt.NDArray[np.integer[Any]] | None,
+        sizes: npt.NDArray[np.int64],
+    ) -> None:
+        """The messages that `taken_many` counts went to the topic `place` first."""
+        kind = _KINDS[place]
+        buckets = _BOUNDS.searchsorted(sizes)
+        for number, topic in enumerate(topics):
+            if topic_of is None and number:
+                return
+            mine = slice(None) if topic_of is None else topic_of == number
+            count = len(sizes[mine])
+            if not count:
+                continue
+            tally = self.kinds_in[topic, kind]
+            tally.messages += count
+            tally.size_bytes += int(sizes[mine].sum())
+            for bucket, more in enumerate(_by_bucket(buckets[mine]) or ()):
+                tally.sizes[bucket] += more
+
     def taken_many(
         self,
         topics: Sequence[str],

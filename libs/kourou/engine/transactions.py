@@ -21,7 +21,7 @@ What is resolved is what the table, or the half topic's queue, has at that offse
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kourou.engine.appends import Appends, Lane
@@ -40,6 +40,7 @@ from kourou.engine.half_messages import (
     checked,
     committed,
     half_of,
+    mark_of,
     operation,
     read_half,
 )
@@ -51,7 +52,7 @@ from kourou.engine.ports import StoreView
 from kourou.engine.progress import Commits
 from kourou.engine.recording import Recorder
 from kourou.engine.topics import decide_transaction_topics
-from kourou.errors import Code, Corrupt, NoPermission, NotLeader, Rejected, TopicNotFound
+from kourou.errors import Corrupt, NoPermission, Rejected, TopicNotFound
 from kourou.model.limits import RESOLVED_REMEMBERED_MAX
 from kourou.model.message import Property
 from kourou.model.names import HALF_TOPIC
@@ -165,14 +166,27 @@ class Transactions:
 
     def stored(self, offset: int, position: int, half: Buffer, wall_ms: int) -> None:
         """A half message was stored: it is open."""
-        immunity_ms = None
-        if _IMMUNITY in bytes(half):
-            immunity_ms = read_half(half).immunity_ms
-        lately_ms = min(max(wall_ms - self._wall_ms, 0), _TICK_MS_MAX)
-        self.halves.open(
-            OpenHalf(offset, position, self._now_ms + lately_ms, immunity_ms=immunity_ms)
-        )
+        immunity_ms = mark = None
+        raw = bytes(half)
+        if _BATCH in raw:
+            mark = mark_of(raw)
+        if mark is None and _IMMUNITY in raw:
+            immunity_ms = read_half(raw).immunity_ms
+        since_ms = self.touch(wall_ms)
+        if mark is not None:
+            self.halves.open_batch(mark, offset, position, since_ms)
+        else:
+            self.halves.open(OpenHalf(offset, position, since_ms, immunity_ms=immunity_ms))
+
+    @property
+    def takes_halves(self) -> bool:
+        """May half messages be stored, without anything to be made first?"""
+        return not self._policy.reject_transactions and HALF_TOPIC in self._control.topics
+
+    def touch(self, wall_ms: int) -> int:
+        """Something is open that was stored at this time; returns it as monotonic ms."""
         self._touched = True
+        return self._now_ms + min(max(wall_ms - self._wall_ms, 0), _TICK_MS_MAX)
 
     # -- phase two ----------------------------------------------------------------------------
 
@@ -183,8 +197,6 @@ class Transactions:
         Rejected for places that hold no half message of that group, and for what was decided the
         other way before.
         """
-        if self._policy.broker_id:
-            raise NotLeader("a follower resolves no transactions", code=Code.SLAVE_NOT_AVAILABLE)
         wanted = request.commit_or_rollback
         if wanted not in (COMMIT, ROLLBACK):
             return [Reply(received.to)]  # not known yet: it will be asked again
@@ -201,7 +213,7 @@ class Transactions:
         None where nothing follows from it, or where the log has to be asked what became of it.
         """
         wanted = request.commit_or_rollback
-        if self._policy.broker_id or wanted not in (COMMIT, ROLLBACK):
+        if wanted not in (COMMIT, ROLLBACK):
             return None
         half, record = self._asked_about(request)
         if half is None or not half.proven:
@@ -234,6 +246,8 @@ class Transactions:
         parts = record.parts
         if not self._is_half(record):
             raise Rejected(f"{missing}: no half message lies at position {position}")
+        if Property.BATCH in record.properties:
+            raise Rejected(f"{missing}: it belongs to a batch, which is decided as a whole")
         if record.group != request.producer_group:
             raise Rejected(
                 f"The producer group wrong: the half message at position {position} is not of "
@@ -279,7 +293,7 @@ class Transactions:
         if half.proven:
             return False
         half.proven = True
-        return self._committed_copy(record)
+        return self.committed_copy(record)
 
     def resolve(self, endings: Sequence[Ending], wall_ms: int) -> None:
         """Append messages and op records in one piece; the half messages, all others, are closed.
@@ -314,6 +328,14 @@ class Transactions:
             ended.popitem(last=False)
         ended[half_offset] = outcome
 
+    def count_batch(self, outcome: int, count: int, topics: Mapping[str, int]) -> None:
+        """So many half messages of a batch ended so; `topics` are those of the committed ones."""
+        self._touched = True
+        told = _OUTCOMES[outcome]
+        self.resolved[told] += count
+        for topic, number in topics.items():
+            self.resolved_by_topic[topic, told] += number
+
     def put_back(self, half: OpenHalf, offset: int, position: int, record: HalfRecord) -> None:
         """An open half message was appended once more: there it is open now."""
         self._touched = True
@@ -347,14 +369,15 @@ class Transactions:
             self.remember(offset, COMMIT, record)
 
     def _outcome_in_log(self, record: HalfRecord) -> int:
-        if self._committed_copy(record):
+        if self.committed_copy(record):
             return COMMIT
-        return GIVEN_UP if self._has_copy(record, GIVEN_UP_LANE[0], 0) else ROLLBACK
+        return GIVEN_UP if self.has_copy(record, GIVEN_UP_LANE[0], 0) else ROLLBACK
 
-    def _committed_copy(self, record: HalfRecord) -> bool:
-        return self._has_copy(record, record.real_lane[0], COMMIT)
+    def committed_copy(self, record: HalfRecord) -> bool:
+        """Does the real topic have the committed message of this half message?"""
+        return self.has_copy(record, record.real_lane[0], COMMIT)
 
-    def _has_copy(self, record: HalfRecord, topic: str, transaction: int) -> bool:
+    def has_copy(self, record: HalfRecord, topic: str, transaction: int) -> bool:
         """Does the topic have this very message? Without a unique key or an index nobody knows."""
         identity = record.identity
         if identity is None:
@@ -374,8 +397,16 @@ class Transactions:
 
     def _final(self, record: HalfRecord) -> tuple[Lane, bytes]:
         """The message for its real topic; its queue if it is still there."""
+        lane = self.final_lane(record)
+        return lane, committed(record, lane[1])
+
+    def final_lane(self, record: HalfRecord) -> Lane:
+        """Where a half message goes now. Raises TopicNotFound or DiskFull."""
+        return self.lane_now(*record.real_lane)
+
+    def lane_now(self, topic: str, queue_id: int) -> Lane:
+        """Where a message that was sent to this queue goes now. Raises as `final_lane`."""
         self._pressure.check_writable()
-        topic, queue_id = record.real_lane
         config = self._control.topics.get(topic)
         if config is None:
             raise TopicNotFound(
@@ -385,7 +416,7 @@ class Transactions:
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queues:
             queue_id %= max(config.write_queue_nums, 1)
-        return (topic, queue_id), committed(record, queue_id)
+        return topic, queue_id
 
     # -- an operator ----------------------------------------------------------------------------
 
@@ -398,7 +429,7 @@ class Transactions:
         offset = record.parts.queue_offset
         if self._view.offset_position(*GIVEN_UP_LANE, offset) != position:
             raise Rejected(f"{request.msg_id} is no half message that was given up")
-        if self._committed_copy(record):
+        if self.committed_copy(record):
             raise Rejected(f"the message of {request.msg_id} was committed")
         if self.halves.copy_of(record) is not None:
             raise Rejected(f"{request.msg_id} is open already")
@@ -425,6 +456,7 @@ class Transactions:
 
 
 _IMMUNITY = Property.CHECK_IMMUNITY_TIME.value.encode() + b"\x01"
+_BATCH = Property.BATCH.value.encode() + b"\x01"
 
 
 def _require_same(outcome: int, wanted: int) -> None:

@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kourou.engine import groups, progress, settings, topics
+from kourou.engine import filter_undo, groups, progress, settings, topics
 from kourou.engine.control import ControlState, decide_delete_group
+from kourou.engine.event_base import Scalar
 from kourou.engine.events import (
     Event,
     GroupDeleted,
     GroupPut,
     OffsetsReset,
-    Scalar,
     SettingChanged,
     TopicDeleted,
     TopicPut,
 )
+from kourou.engine.filter_events import FilterEventBase
 from kourou.engine.progress import Commits, Table
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.topics import TopicRules, Unread
@@ -84,10 +85,12 @@ def _restoring(state: ControlState, event: Event, context: UndoContext) -> list[
                     hint="force it to put the group where it was before that reset",
                 )
             return progress.decide_reset(context.commits, group_name, topic, old_offsets)
+        case FilterEventBase():
+            return filter_undo.decide_undo(state.filters, event, forced=context.forced)
         case _:
             raise Rejected(
                 f"a {event.type} cannot be undone",
-                hint="only what was decided about topics, groups, settings and resets can",
+                hint="only what was decided about topics, groups, settings, resets and filters can",
             )
 
 

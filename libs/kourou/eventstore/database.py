@@ -34,6 +34,9 @@ from kourou.eventstore.postgres import (
 )
 from kourou.model.limits import PASSWORD_FILE_BYTES_MAX
 
+EVENT_STORE = "event store"
+"""What a database is called in messages, unless it is another thing."""
+
 BUSY_TIMEOUT_MS = 5_000
 WAL_ATTEMPTS = 100
 POOL_TIMEOUT_S = 5
@@ -52,14 +55,17 @@ def sqlite_url(path: Path) -> str:
 class Database:
     """The database behind an event store. Safe to use from several threads."""
 
-    __slots__ = ("_patience", "engine", "file", "shown")
+    __slots__ = ("_patience", "engine", "file", "shown", "what")
 
-    def __init__(self, url: str, *, answer_ms: int = ANSWER_TIMEOUT_MS) -> None:
+    def __init__(
+        self, url: str, *, answer_ms: int = ANSWER_TIMEOUT_MS, what: str = EVENT_STORE
+    ) -> None:
         """Connects lazily. Raises ConfigError for a URL that cannot be used.
 
-        `answer_ms` is how long PostgreSQL may take for one statement.
+        `answer_ms` is how long PostgreSQL may take for one statement; `what` it is, in messages.
         """
-        parsed = _supported(url)
+        parsed = _supported(url, what)
+        self.what = what
         self.file = _file_of(parsed)
         """Where SQLite keeps it; None for PostgreSQL and for one in memory."""
         self.shown = str(self.file or parsed.render_as_string(hide_password=True))
@@ -69,7 +75,7 @@ class Database:
             self.engine = _make_engine(parsed, self._patience)
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise ConfigError(
-                f"the event store {self.shown} cannot be used: {error}",
+                f"the {what} {self.shown} cannot be used: {error}",
                 hint="for PostgreSQL install kourou[postgres]",
             ) from error
 
@@ -120,7 +126,7 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
-            raise database_error(self.shown, error) from error
+            raise database_error(self.shown, error, self.what) from error
 
 
 def check_url(url: str) -> None:
@@ -152,18 +158,20 @@ def with_password(url: str, file: Path | None) -> str:
     return parsed.set(password=found).render_as_string(hide_password=False)
 
 
-def database_error(shown: str, error: BaseException) -> MetadataUnavailable | Corrupt:
+def database_error(
+    shown: str, error: BaseException, what: str = EVENT_STORE
+) -> MetadataUnavailable | Corrupt:
     """What a driver's error means: waiting does not mend a file that is no database."""
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _DAMAGED:
-        return damaged(shown, first_line(cause))
-    return MetadataUnavailable(f"the event store {shown} cannot be used: {first_line(cause)}")
+        return damaged(shown, first_line(cause), what)
+    return MetadataUnavailable(f"the {what} {shown} cannot be used: {first_line(cause)}")
 
 
-def damaged(shown: str, why: str) -> Corrupt:
+def damaged(shown: str, why: str, what: str = EVENT_STORE) -> Corrupt:
     """What lies there cannot be read."""
-    return Corrupt(f"the event store {shown} is damaged: {why}", hint=RESTORE)
+    return Corrupt(f"the {what} {shown} is damaged: {why}", hint=RESTORE)
 
 
 def first_line(error: BaseException) -> str:
@@ -171,25 +179,25 @@ def first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _supported(url: str) -> URL:
+def _supported(url: str, what: str = EVENT_STORE) -> URL:
     try:
         parsed = sa.make_url(url)
     except ArgumentError as error:
         # The text may hold a password, so it is not repeated.
         raise ConfigError(
-            "the event store's URL cannot be read", hint="sqlite:///file or postgresql://…"
+            f"the {what}'s URL cannot be read", hint="sqlite:///file or postgresql://…"
         ) from error
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise ConfigError(
-            f"the event store cannot be a {parsed.get_backend_name()} database",
+            f"the {what} cannot be a {parsed.get_backend_name()} database",
             hint="sqlite:///file or postgresql://…",
         )
     if parsed.get_backend_name() == "postgresql" and parsed.get_driver_name() != "psycopg":
         # Only of this driver is it known that no call waits without end.
         raise ConfigError(
-            f"the event store cannot use the driver {parsed.get_driver_name()}",
+            f"the {what} cannot use the driver {parsed.get_driver_name()}",
             hint="postgresql://… uses psycopg",
         )
     return parsed

@@ -8,8 +8,10 @@ State: none. All of it blocks, and raises what the store raises.
 
 from __future__ import annotations
 
-from kourou.engine.control import CONTROL
+from kourou.engine.control import CONTROL, ControlState
 from kourou.engine.history import (
+    BeginningFound,
+    BeginningQuestion,
     EventFound,
     EventQuestion,
     Found,
@@ -23,6 +25,7 @@ from kourou.engine.history import (
     tell_events,
     tell_state,
 )
+from kourou.engine.log_beginning import LogBeginning, encode_beginning, next_control_offset
 from kourou.errors import Code, MetadataUnavailable, Rejected
 from kourou.eventstore.event_store import EventStore
 from kourou.model.limits import STATE_BYTES_MAX
@@ -44,6 +47,8 @@ def answer(store: EventStore, question: Question, upto: int) -> Found:
             return _state(store, question, info.lost_before)
         case EventQuestion():
             return _event(store, question.offset, info.lost_before)
+        case BeginningQuestion():
+            return _beginning(store, question, info.lost_before)
 
 
 def _history(store: EventStore, question: HistoryQuestion) -> HistoryFound:
@@ -81,3 +86,28 @@ def _event(store: EventStore, offset: int, lost_before: int) -> EventFound:
         return EventFound(recorded)
     before, _ = store.load(CONTROL, end_offset=offset)
     return EventFound(recorded, dropped_progress(before, recorded.event))
+
+
+def _beginning(store: EventStore, question: BeginningQuestion, lost_before: int) -> BeginningFound:
+    offset = next_control_offset(question.queue_ends)
+    if 0 < offset < lost_before:
+        raise Rejected(
+            f"the log has its control events from {offset} on, and the event store knows no state "
+            f"before event {lost_before}: nobody can say what was decided before the log's "
+            "beginning",
+            hint=f"ask another member, or again when control event {lost_before} has expired",
+            code=Code.QUERY_NOT_FOUND,
+        )
+    # Before the first event there is nothing to ask the database for.
+    control = store.load(CONTROL, end_offset=offset)[0] if offset else ControlState()
+    # A filler that closes a segment may begin an epoch whose record lies behind it.
+    control.replicas.epochs = list(question.epochs)
+    beginning = LogBeginning(
+        question.cluster,
+        question.broker_name,
+        question.segment_size,
+        question.position,
+        question.queue_ends,
+        control,
+    )
+    return BeginningFound(question.position, encode_beginning(beginning))

@@ -22,12 +22,23 @@ from kourou.model.subscription import SQL92, TAG, Subscription
 
 
 def heard(
-    topic: str, expression: str | None, expression_type: str | None, *, version: int = 0
+    topic: str,
+    expression: str | None,
+    expression_type: str | None,
+    *,
+    version: int = 0,
+    class_filter: bool = False,
 ) -> Subscription:
     """The subscription that a heartbeat tells of; no type or an empty one means tags.
 
-    Raises Rejected (23) for tags that cannot be parsed and for texts that are too long.
+    With `class_filter` the expression is the name of a filter in Python. Raises Rejected (23) for
+    tags that cannot be parsed and for texts that are too long.
     """
+    if class_filter:
+        check_topic(topic)
+        name = expression or ""
+        check_length(name)
+        return Subscription(topic, name, TAG, version=version, class_filter_mode=True)
     if expression_type in (None, "", TAG):
         return parse_tags(topic, expression, version=version)
     check_topic(topic)

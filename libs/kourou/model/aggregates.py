@@ -11,7 +11,7 @@ from collections.abc import Collection
 from kourou.errors import BadRequest
 from kourou.model.limits import AGGREGATE_LENGTH_MAX, HISTORY_TYPES_MAX
 
-KINDS_WITH_STATE = ("topic", "group", "setting", "progress")
+KINDS_WITH_STATE = ("topic", "group", "setting", "progress", "filter")
 """Kinds that have a state; others, which a newer version may add to, have a history only."""
 
 
@@ -24,7 +24,7 @@ def check_aggregate(text: str) -> str:
         return text
     raise BadRequest(
         f"{text[:AGGREGATE_LENGTH_MAX]!r} names nothing that has a history",
-        hint="kind/name, like topic/orders, group/till, setting/traceOn or progress/till",
+        hint="kind/name, like topic/orders, group/till, setting/traceOn or filter/till/late",
     )
 
 

@@ -52,6 +52,9 @@ FAILURE_REASON_LENGTH_MAX = 500  # characters of why a message became a dead let
 # -- frames ---------------------------------------------------------------------------------------
 FRAME_SIZE_BYTES_MAX = 16 * 1024 * 1024  # [RMQ] com.rocketmq.remoting.frameMaxLength
 HEADER_SIZE_BYTES_MAX = 64 * 1024
+COPIED_SPANS_MAX = 256  # traced sends that not all members have: each acknowledgement looks at all
+REPLICATED_SPANS_MAX = 16  # of one chunk: thousands of messages, all written in one moment
+RECEIVED_SPANS_MAX = 200_000  # that the demo's and the tests' collector keeps: some hundred MB
 SEND_CONTEXTS_MAX = 127  # traces of one frame beside the first; a span has at most 128 links
 SEND_HEADER_SIZE_BYTES_MAX = HEADER_SIZE_BYTES_MAX + 6 * BATCH_MESSAGES_MAX  # lane and size each
 REPLY_HEADER_SIZE_BYTES_MAX = HEADER_SIZE_BYTES_MAX + 32 * BATCH_MESSAGES_MAX  # places of repeats
@@ -71,6 +74,8 @@ PULL_SIZE_BYTES_MAX = 4 * 1024 * 1024
 QUERY_MESSAGES_MAX = 64  # [RMQ] maxMsgsNumBatch
 QUEUE_LOOK_UNITS_MAX = 1_000  # units of a queue in one answer to an operator
 HOLDS_MAX = 100_000  # pulls kept waiting; beyond: POLLING_FULL
+HEALING_MS = 10_000  # so long a pull waits at a damaged record that another member may mend
+HEALING_MAX = 10_000  # of those, remembered at once; they are few, or the disk is lost
 DEADLINE_MS_MAX = 120_000
 TRACE_RECORDS_MAX = 2_048  # [RMQ] of message traces that wait at a client; more are dropped
 TRACE_MESSAGE_BYTES_MAX = 118_000  # [RMQ] of one message of trace records: maxMessageSize - 10,000
@@ -86,7 +91,8 @@ RETRIED_KEYS_MAX = 1_000_000  # unique keys of retried sends that a broker remem
 CHECK_IMMUNITY_S_MAX = 7 * 24 * 3_600  # a half message that lasts longer outlives its log
 RESOLVED_REMEMBERED_MAX = 65_536  # transactions whose end is known without reading the log
 INBOX_INPUTS_MAX = 10_000  # [RMQ] sendThreadPoolQueueCapacity; who comes later is told it is busy
-UNPROJECTED_BYTES_MAX = 64 * 1024 * 1024  # appended, not yet projected; beyond: sends are refused
+UNPROJECTED_BYTES_MAX = 64 * 1024 * 1024  # appended, not yet projected; beyond: the oldest go
+UNPROJECTED_KEYS_MAX = 500_000  # of those the ones decoded, to find repeats; beyond: decoded again
 FILTER_UNITS_MAX = 4_096  # units one pull looks at for its tags, then it answers
 FILTER_RECORDS_MAX = 1_024  # records one pull looks at for its SQL92 filter, then it answers
 FILTER_BYTES_MAX = 4 * 1024 * 1024  # and so many bytes of records: both are milliseconds of work
@@ -126,6 +132,38 @@ HEALTH_ANSWER_BYTES_MAX = 64 * 1024  # what `kourou health` reads of a page
 KEY_VALUE_WRITES_WAITING_MAX = 1_000  # writes a name server keeps waiting for its disk
 BROKERS_MAX = 4_096  # brokers one name server registers
 
+# -- batch transactions -------------------------------------------------------------------------
+BATCH_QUERY_LENGTH_MAX = 120  # a query's id; behind batches/ it is the name of an aggregate
+BATCH_ATTEMPT_LENGTH_MAX = 64  # of a task at one partition
+BATCH_PARTITIONS_MAX = 32_768  # of one batch: who won them is one event, below 4 MiB
+BATCH_QUERIES_MAX = 10_000  # a broker remembers; beyond, those used longest ago are forgotten
+BATCH_NUMBER_MAX = 2**63 - 1  # of a batch within its query: a Java long
+BATCH_PARTITION_MAX = 2**31 - 1  # of a partition within its batch: a Java int
+BATCH_STEP_MESSAGES_MAX = 2_048  # half messages one request resolves; others wait some 20 ms
+
+# -- filters in Python ----------------------------------------------------------------------------
+FILTER_SOURCE_BYTES_MAX = 65_536  # UTF-8 of one version: a filter is a rule, not a program
+FILTER_BRACKET_DEPTH_MAX = 64  # a parser's work may double with each level of brackets
+FILTER_CHECKED_BYTES_MAX = 262_144  # sources checked at once: 64 KiB are up to 0.45 s of CPU
+FILTER_CHECKED_BYTES_S = 16_384  # and so much of them a second, in the long run
+FILTER_TREE_DEPTH_MAX = 200  # levels of its syntax tree, below what Python's stack allows
+FILTER_NAME_LENGTH_MAX = 127  # full names of Java classes fit, and so does filter/group/name
+FILTERS_MAX = 256  # of a broker; all are told in one answer
+FILTERS_GROUP_MAX = 32  # of one consumer group, so that no group takes them all
+FILTER_VERSIONS_MAX = 16  # kept with their source; the oldest that do not run go first
+FILTER_SOURCES_BYTES_MAX = 16 * 1024 * 1024  # all sources of a broker: they stay in its memory
+FILTER_AUTHOR_LENGTH_MAX = 128
+FILTER_NOTE_LENGTH_MAX = 256
+FILTER_REASON_LENGTH_MAX = 256  # why a version is in quarantine, or why a message is passed over
+FILTER_NAMES_REMEMBERED_MAX = 4_096  # of deleted filters, whose version numbers are not given again
+FILTER_SKIP_OFFSETS_MAX = 1_024  # messages that one request may pass over
+FILTER_SKIPS_REMEMBERED_MAX = 1_024  # recent such requests: one that is repeated is recorded once
+FILTER_TRIED_MESSAGES_MAX = 1_024  # messages of one dry run: some of them show what a filter does
+FILTER_TRIED_BYTES_MAX = 32 * 1024 * 1024  # and their bytes: they wait in memory for their turn
+FILTER_SERVERS_MAX = 64  # filter servers of one broker; two cores are busy with two
+FILTER_SERVER_LISTENERS_MAX = 16  # addresses of one of them, by carrier and listener
+FILTER_SERVER_ADDRESS_LENGTH_MAX = 263  # a host name, a colon, a port
+
 # -- peers ----------------------------------------------------------------------------------------
 SOCKET_HWM_MESSAGES = 1_000  # never 0: an unlimited queue to a stuck peer eats the memory
 PEER_QUEUE_BYTES_MAX = 64 * 1024 * 1024
@@ -140,6 +178,8 @@ NAME_SERVERS_MAX = 64  # addresses a client or broker takes
 PORT_MAX = 65_535
 NAME_SERVER_LIST_BYTES_MAX = 16_384  # the body an address server may answer
 HANDSHAKE_MS_MAX = 3_000  # a connection that does not greet is dropped
+CURVE_KEYS_MAX = 10_000  # public keys in a folder: all are read when it has changed
+CURVE_FILE_BYTES_MAX = 1 << 20  # a file of keys; one alone has 400 bytes
 
 # -- the admin page ------------------------------------------------------------------------------
 ADMIN_HEADER_S_MAX = 3.0  # seconds for a request's header; slow ones are cut off
@@ -147,6 +187,99 @@ ADMIN_ANSWER_S_MAX = 10.0  # seconds to take an answer
 ADMIN_CONNECTIONS_MAX = 64  # more are closed at once
 ADMIN_BODY_BYTES_MAX = 1 << 16  # nothing that is asked for here needs a body
 ADMIN_LINE_BYTES_MAX = 8_190  # aiohttp's default for one header line
+EXPORTER_MEMBERS_MAX = 256  # consumers asked for their rates when the exporter's page is
+EXPORTER_MEMBERS_MS_MAX = 2_000  # who has not answered by then is left out of it
+
+# -- the HTTP gateway ------------------------------------------------------------------------------
+GATEWAY_CONNECTIONS_MAX = 1_024  # beyond, whoever has not yet asked anything makes room
+GATEWAY_HEADER_S_MAX = 5.0  # seconds for a request's header; slow ones are cut off
+GATEWAY_BODY_S_MAX = 30.0  # seconds for a body of 4 MiB: a line of 1.2 Mbit/s
+GATEWAY_STALL_S_MAX = 10.0  # seconds in which a caller takes nothing of its answer
+GATEWAY_ANSWER_S_MAX = 60.0  # seconds to take an answer that is no stream
+GATEWAY_IDLE_S_MAX = 75.0  # seconds between two requests of a connection, as nginx has it
+GATEWAY_HEADERS_MAX = 100  # of one request; a message's properties among them
+GATEWAY_LINE_BYTES_MAX = 32_768  # a header line; a message's properties have 32 KiB in all
+GATEWAY_JSON_BYTES_MAX = 1 << 20  # a JSON body of administration; a filter of 64 KiB, escaped
+GATEWAY_BODIES_BYTES_MAX = 64 << 20  # bodies of all requests under way
+GATEWAY_REQUESTS_MAX = 512  # under way at once, but for those that wait by design
+GATEWAY_QUERY_FIELDS_MAX = 100  # parameters of one request
+GATEWAY_STREAMS_MAX = 256  # callers that wait or follow a stream; each has a connection, and a file
+GATEWAY_TOKENS_MAX = 1_000  # of one file; each request is compared with all of them
+GATEWAY_REPEAT_KEYS_MAX = 20_000  # Idempotency-Keys that are remembered, of some 500 bytes each
+GATEWAY_TRANSACTION_ID_LENGTH_MAX = 1_024  # a topic, a broker and two ids, in base64
+GATEWAY_DECISIONS_MAX = 10_000  # ends of transactions that no broker has heard
+GATEWAY_PAGES_MAX = 500  # files of the web pages, which are kept in memory
+GATEWAY_PAGE_BYTES_MAX = 4 << 20  # of one of them; the largest has some 100 KiB
+
+# -- administration by the gateway -----------------------------------------------------------------
+CONSOLE_LIST_ITEMS_MAX = 10_000  # rows of one answer; a browser draws no more
+CONSOLE_SETTINGS_MAX = 64  # settings of one change
+CONSOLE_DISCARDS_MAX = 1_000  # dead letters that are let go at once; each is read before
+CONSOLE_HISTORY_PAGES_MAX = 10  # pages of a broker that are read to find one kind of event
+CONSOLE_PROBES_MAX = 1_000  # messages of one probe, one after the other
+CONSOLE_PROBE_SIZE_BYTES_MAX = 1 << 20  # of one of them
+CONSOLE_PROBE_BYTES_MAX = 64 << 20  # of all of them
+CONSOLE_SHARE_MEMBERS_MAX = 1_000  # members among whom queues are shared for a look
+CONSOLE_COUNTED_TOPICS_MAX = 200  # topics whose counters are told at once; each costs questions
+CONSOLE_SERIES_MAX = 64  # lines of one chart
+CONSOLE_SAMPLES_MAX = 1_500_000  # numbers of the last hour that are kept: 12 MB
+CONSOLE_ROUNDS_MAX = 3_600  # rounds of samples that are kept: an hour of seconds
+CONSOLE_SPARK_BYTES_MAX = 8 << 20  # an answer of spark-etl's
+
+# -- leases of the gateway ------------------------------------------------------------------------
+LEASES_PER_RECEIVE_MAX = 256  # messages of one answer
+RECEIVE_BYTES_MAX = 4 * 1024 * 1024  # their bodies together, beside a single large one
+RECEIVE_WAIT_MS_MAX = 30_000  # half of what an answer may take
+RECEIVES_WAITING_MAX = 256  # of one group; each is a connection
+LEASE_MS_MIN = 1_000  # shorter ones end before their answer has arrived
+LEASE_MS_MAX = 12 * 3_600_000  # whoever is longer silent is gone
+LEASE_EXPIRIES_MAX = 16  # then nobody will ever settle it: a dead letter, as after 16 retries
+LEASE_SETTLE_MAX = 1_024  # leases acknowledged in one request
+LEASE_GROUPS_MAX = 64  # groups of which one gateway is a member
+LEASE_TOPICS_MAX = 64  # topics of all of them: each may keep 8 MiB of messages
+LEASES_ENDED_REMEMBERED_MAX = 16_384  # so that a second ack is told what the first was
+LEASE_REASON_LENGTH_MAX = FAILURE_REASON_LENGTH_MAX  # of why a message is given back
+REDRIVE_LETTERS_MAX = 10_000  # of one job: each has an outcome that is kept
+REDRIVE_BYTES_MAX = 64 << 20  # of the letters of one job, which wait in memory to be sent
+REDRIVES_KEPT_MAX = 32  # jobs whose outcomes can be asked for
+REDRIVES_AT_ONCE_MAX = 4  # jobs that run
+REDRIVE_RATE_MAX = 1_000  # letters in a second: consumers get them all at once
+DEAD_LETTERS_READ_MAX = 2_000  # for the causes of one answer
+WAITING_READ_MAX = 2_000  # delayed messages, or halves, of one queue that one answer is made of
+LEASE_TOPIC_MESSAGES_MAX = 4_096  # of a topic, pulled and not settled; then its pulls pause
+LEASE_TOPIC_MIB_MAX = 8  # the same in bytes, a MiB for each queue at least
+LEASE_SPAN_MAX = 8_192  # offsets between the oldest that is not settled and the newest
+MESSAGES_PER_PAGE_MAX = 200  # of one HTTP answer: nobody reads more, and bodies add up
+OUTCOMES_PER_PAGE_MAX = 1_000  # of letters of a redrive
+TOPICS_SEARCHED_MAX = 64  # for an id whose topic nobody said
+PLACES_LENGTH_MAX = 16_384  # of a cursor; that of a thousand queues has a fifth of it
+TAIL_QUEUES_MAX = 512  # of a topic that is followed
+TAILS_MAX = 64  # callers that follow topics: each holds a pull at every queue
+
+# -- the Spark service ---------------------------------------------------------------------------
+JOB_FILE_BYTES_MAX = 1 << 20  # a job file is written by hand
+JOB_QUERIES_MAX = 64  # each is a thread and a stream of one driver
+READ_MODEL_ROWS_MAX = 1_000_000  # written by one batch: they pass through the driver
+READ_MODEL_PAGE_ROWS_MAX = 1_000  # of a table in one HTTP answer
+READ_MODEL_TEXT_LENGTH_MAX = 512  # of what stands in a key of a table; the rest is cut off
+
+# -- replication ---------------------------------------------------------------------------------
+EPOCHS_TOLD_MAX = 64  # pairs in one message; two histories are compared from their newest ends back
+MEMBER_NAME_LENGTH_MAX = 64  # a member's name stands in every chunk
+MEMBERS_MAX = 7  # of a Raft group: more only make a majority slower
+CHUNK_BYTES_MAX = 1024 * 1024  # log bytes in one message: what the seeds say
+CHUNK_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # sent to one follower and not yet written there
+CATCH_UP_BYTES_MIN = 64 * 1024 * 1024  # who is behind by more fetches, from whom it likes
+FETCH_BYTES_MAX = 8 * 1024 * 1024  # one answer to a fetch; half a frame
+LOG_BEGINNING_BYTES_MAX = OWN_FILE_BYTES_MAX - 4_096  # kept in a file of ours until it is used
+FOLLOWERS_MAX = 16  # static followers of one leader, which sends each of them all that it writes
+DAMAGE_LENGTH_MAX = 256  # why a region of a log cannot be read
+DIVERGED_FILES_MAX = 16  # tails of the log that were cut off and are kept for the operator
+DIVERGED_BYTES_MAX = 256 * 1024 * 1024  # all of them together: a quarter of a segment
+MEMBER_PIPE_MESSAGES_MAX = 32  # to one member, in the library: nobody counts their bytes there
+MEMBER_QUEUE_BYTES_MAX = CHUNK_WINDOW_BYTES_MAX  # to one member, behind those; more is dropped
+FORWARDED_BYTES_MAX = 64 * 1024 * 1024  # of clients' requests that wait for the leader's answer
+HELD_MESSAGES_MAX = 1_024  # of one member, while its vote is written: later ones are dropped
 
 # Relations that must hold, whoever edits a number above.
 assert TOPIC_LENGTH_MAX <= 127
@@ -154,6 +287,8 @@ assert len("%RETRY%") + GROUP_LENGTH_MAX <= TOPIC_LENGTH_MAX
 assert PROPERTIES_SIZE_BYTES_MAX <= 2**15 - 1
 assert BODY_SIZE_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX < FRAME_SIZE_BYTES_MAX
 assert BODY_SIZE_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX < SEGMENT_SIZE_BYTES
+assert FETCH_BYTES_MAX + HEADER_SIZE_BYTES_MAX < FRAME_SIZE_BYTES_MAX
+assert BODY_SIZE_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX <= FETCH_BYTES_MAX
 assert PULL_SIZE_BYTES_MAX < FRAME_SIZE_BYTES_MAX
 assert HISTORY_BYTES_MAX < FRAME_SIZE_BYTES_MAX
 assert STATE_BYTES_MAX + HEADER_SIZE_BYTES_MAX < FRAME_SIZE_BYTES_MAX
@@ -163,3 +298,26 @@ assert RECORD_OVERHEAD_BYTES_MAX >= (
 assert PROGRESS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 64) < BODY_SIZE_BYTES_MAX
 assert QUEUE_LOCKS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 320) < BODY_SIZE_BYTES_MAX
 assert TOPIC_QUEUES_MAX * 2 * 64 < BODY_SIZE_BYTES_MAX  # a reset names each queue twice
+assert len("filter//") + GROUP_LENGTH_MAX + FILTER_NAME_LENGTH_MAX <= AGGREGATE_LENGTH_MAX
+# A deleted filter stands whole in its event; JSON may double its sources.
+assert 2 * FILTER_VERSIONS_MAX * FILTER_SOURCE_BYTES_MAX + 131_072 < BODY_SIZE_BYTES_MAX
+assert 2 * FILTER_SOURCES_BYTES_MAX + STATE_BYTES_MAX < OWN_FILE_BYTES_MAX
+assert (  # every filter with its versions, in one answer
+    FILTERS_MAX * 500
+    + FILTERS_MAX
+    * FILTER_VERSIONS_MAX
+    * (4 * (FILTER_AUTHOR_LENGTH_MAX + FILTER_NOTE_LENGTH_MAX + FILTER_REASON_LENGTH_MAX) + 250)
+) < STATE_BYTES_MAX
+
+# -- explaining a message -------------------------------------------------------------------------
+EXPLAIN_TOPICS_MAX = 256  # topics searched for an id whose topic is not named; then name it
+EXPLAIN_GROUPS_MAX = 32  # groups told of; each takes a dozen questions
+EXPLAIN_MEMBERS_MAX = 16  # members of a group that are asked how they run
+EXPLAIN_QUESTIONS_MAX = 16  # questions under way for one explanation
+EXPLAIN_OP_RECORDS_MAX = 4_096  # ends of transactions that are read to find one
+EXPLAIN_ASKED_LENGTH_MAX = 1_024  # an id, a place, a key
+
+# -- the Spark source -----------------------------------------------------------------------------
+SPARK_PULL_WINDOW_MAX = 16  # pulls in flight of one task: 64 MiB of answers
+SPARK_PARTITIONS_MAX = 100_000  # of one batch; Spark's driver keeps a few KB for each
+SPARK_READ_TIMEOUT_MS_MAX = 3_600_000  # who waits for longer waits for nothing

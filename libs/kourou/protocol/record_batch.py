@@ -151,7 +151,7 @@ def _find_elsewhere(found: RecordColumns, ends: Longs, width: int) -> None:
     looked = sliding(found.blob, f"V{width}")[ends - width] if short else found.blob
     if may_go_elsewhere(looked.tobytes()):
         found.elsewhere = [
-            index for index in range(len(found)) if may_go_elsewhere(found.properties(index))
+            index for index, text in enumerate(found.property_texts()) if may_go_elsewhere(text)
         ]
 
 

@@ -257,6 +257,12 @@ class RecordColumns:
         at = int(self._field("topic_end")[index]) + 2
         return self.blob[at : int(self.starts[index]) + int(self.sizes[index])].tobytes()
 
+    def property_texts(self) -> list[bytes]:
+        """The encoded properties of all records."""
+        view = self.blob.data
+        begins, ends = self.props_at.tolist(), (self.starts + self.sizes).tolist()
+        return [bytes(view[at:end]) for at, end in zip(begins, ends, strict=True)]
+
     def stamped(
         self, blob: Buffer, queue_offsets: Longs, positions: Longs, store_timestamp: int
     ) -> RecordColumns:

@@ -10,6 +10,8 @@ Invariant: the result is that of `find_property`, record by record, whatever the
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from kourou.protocol.hashing import tags_code
@@ -28,6 +30,9 @@ _ROUNDS = 4
 _UNIQ = b"UNIQ_KEY\x01"
 _KEY_BYTES = 32
 """Length of the unique keys of hosts with IPv4 addresses."""
+_USUAL = re.compile(
+    rb"UNIQ_KEY\x01([^\x02]+)\x02(?:TAGS\x01([^\x02]+)\x02)?(?:KEYS\x01([^\x02]+)\x02)?"
+)
 _REST_AT = len(_UNIQ) + _KEY_BYTES
 
 _codes: dict[bytes, int] = {}
@@ -119,13 +124,66 @@ def codes_and_keys(records: RecordColumns) -> tuple[Longs, list[list[bytes]]]:
     view = records.blob.data
     starts = records.props_at.tolist()
     ends = (records.starts + records.sizes).tolist()
-    codes: list[int] = []
-    keys: list[list[bytes]] = []
-    for start, end in zip(starts, ends, strict=True):
-        code, own = code_and_keys(view[start:end].tobytes())
-        codes.append(code)
-        keys.append(own)
-    return np.asarray(codes, np.int64), keys
+    texts = [view[start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
+    if len(texts) >= _VECTOR_FROM:
+        usual = _of_usual_order(texts)
+        if usual is not None:
+            return usual
+    found = list(map(code_and_keys, texts))
+    return np.asarray([code for code, _ in found], np.int64), [own for _, own in found]
+
+
+def _of_usual_order(texts: list[bytes]) -> tuple[Longs, list[list[bytes]]] | None:
+    """The same for records that begin with their unique key, then tag, then keys, as far as they
+    have these; None if one has one of them elsewhere, or twice.
+
+    Records without a unique key may be among them.
+    """
+    named = [text for text in texts if text.startswith(_UNIQ)]
+    joined = b"".join(named)
+    places = _USUAL.findall(joined)
+    if not len(named) == len(places) == joined.count(_UNIQ):
+        return None
+    if not named:
+        return _with_others(texts, [], [])
+    uniques, tags, business = zip(*places, strict=True)
+    if joined.count(b"TAGS\x01") != len(tags) - tags.count(b""):
+        return None
+    if joined.count(b"KEYS\x01") != len(business) - business.count(b""):
+        return None
+    code_of = {tag: _codes.get(tag) or _code(tag) for tag in set(tags)}
+    codes = list(map(code_of.__getitem__, tags))
+    keys = [
+        [unique, key] if key else [unique] for unique, key in zip(uniques, business, strict=True)
+    ]
+    if b" " in b"".join(business):
+        keys = [
+            [unique, *filter(None, key[0].split(b" "))] if key else [unique]
+            for unique, *key in keys
+        ]
+    if len(named) == len(texts):
+        return np.asarray(codes, np.int64), keys
+    return _with_others(texts, codes, keys)
+
+
+def _with_others(
+    texts: list[bytes], codes: list[int], keys: list[list[bytes]]
+) -> tuple[Longs, list[list[bytes]]]:
+    """What was found of records with unique keys, with those that have none between them."""
+    told = zip(codes, keys, strict=True)
+    known: dict[bytes, tuple[int, list[bytes]]] = {}
+    found: list[tuple[int, list[bytes]]] = []
+    for text in texts:
+        if text.startswith(_UNIQ):
+            found.append(next(told))
+            continue
+        # Op records differ in nothing but their checksums.
+        kind = text[:-CRC_VALUE_BYTES]
+        one = known.get(kind) if kind.endswith(CRC_MARK) else None
+        if one is None:
+            one = known[kind] = code_and_keys(text)
+        found.append(one)
+    return np.asarray([code for code, _ in found], np.int64), [own for _, own in found]
 
 
 def _of_records_alike(records: RecordColumns) -> tuple[Longs, list[list[bytes]]] | None:

@@ -48,6 +48,7 @@ class Body(StrEnum):
     MESSAGE = "message"  # one message's body, or an encoded batch where the header says so
     DRAFTS = "drafts"  # records without their place, back to back
     RECORDS = "records"  # stored records, back to back
+    LOG = "log"  # bytes of the commit log as they lie: whole records and blanks
     JSON = "json"
     PROPERTIES = "properties"  # Java properties text, `key=value` lines
     SOURCE = "source"  # the text of a filter program
@@ -90,6 +91,7 @@ class Answerer(StrEnum):
     BROKER = "broker"
     CLIENT = "client"
     FILTER_SERVER = "filter-server"
+    MEMBER = "member"  # a broker, on its listener for replication
 
 
 @dataclass(frozen=True, slots=True)

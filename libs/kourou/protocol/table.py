@@ -15,6 +15,7 @@ from types import MappingProxyType
 from kourou.errors import Code
 from kourou.protocol.messages import (
     acl,
+    batches,
     broker_admin,
     control,
     filter_server,
@@ -26,6 +27,8 @@ from kourou.protocol.messages import (
     offsets,
     pulling,
     queries,
+    replicas,
+    replication,
     reply,
     sending,
     topics,
@@ -48,6 +51,7 @@ CLIENT = frozenset({Answerer.CLIENT})
 BROKER_OR_CLIENT = BROKER | CLIENT
 BROKER_OR_FILTER = BROKER | {Answerer.FILTER_SERVER}
 FILTER = frozenset({Answerer.FILTER_SERVER})
+MEMBER = frozenset({Answerer.MEMBER})
 
 PUBLISH = Rule(Resource.TOPIC, Action.PUBLISH)
 SUBSCRIBE = Rule(Resource.TOPIC, Action.SUBSCRIBE)
@@ -78,9 +82,10 @@ ANSWERS_OF_ALL = frozenset(
         Code.SYSTEM_ERROR,
         Code.REQUEST_CODE_NOT_SUPPORTED,
         Code.DEADLINE_PASSED,
+        Code.SERVICE_NOT_AVAILABLE,
     }
 )
-"""What any request may get; the rows do not repeat it."""
+"""What any request may get; the rows do not repeat it. The last: who starts, or only follows."""
 
 UNKNOWN = (Code.OUTCOME_UNKNOWN,)
 """The store failed while the answer waited for the disk."""
@@ -139,6 +144,7 @@ PULL_ANSWERS = (
     Code.FILTER_DATA_NOT_LATEST,
     Code.MESSAGE_CORRUPT,
     Code.POLLING_FULL,
+    Code.FILTER_FAILED,
 )
 
 
@@ -311,10 +317,6 @@ _BROKER_ADMIN = (
          response=acl.GetBrokerClusterAclInfoResponse),
     _row("UPDATE_GLOBAL_WHITE_ADDRS_CONFIG", acl.UpdateGlobalWhiteAddrsConfig, BROKER,
          MANAGE_ACCESS, (GLOBAL_WHITE_ADDRS_UPDATE_FAILED,)),
-    _row("REGISTER_FILTER_SERVER", filter_server.RegisterFilterServer, BROKER, REGISTER,
-         response=filter_server.RegisterFilterServerResponse),
-    _row("REGISTER_MESSAGE_FILTER_CLASS", filter_server.RegisterMessageFilterClass, FILTER,
-         SUBSCRIBE_GROUP, body=Body.SOURCE),
     _row("GET_CONTROL_EVENTS", control.GetControlEvents, BROKER, READ_BROKER,
          (Code.MESSAGE_CORRUPT,), response=control.GetControlEventsResponse,
          reply_body=Body.JSON, remoting=False),
@@ -325,6 +327,70 @@ _BROKER_ADMIN = (
     _row("UNDO", history.Undo, BROKER, MANAGE_BROKER,
          (*HISTORY_ANSWERS, *RECORDED, *DECISION_ANSWERS),
          response=history.UndoResponse, reply_body=Body.JSON, remoting=False),
+)  # fmt: skip
+
+_FILTERS = (
+    _row("REGISTER_FILTER_SERVER", filter_server.RegisterFilterServer, BROKER, REGISTER,
+         (Code.SYSTEM_BUSY,), response=filter_server.RegisterFilterServerResponse),
+    _row("REGISTER_MESSAGE_FILTER_CLASS", filter_server.RegisterMessageFilterClass, FILTER,
+         SUBSCRIBE_GROUP, RECORDED, body=Body.SOURCE),
+    _row("UNREGISTER_FILTER_SERVER", filter_server.UnregisterFilterServer, BROKER, REGISTER,
+         remoting=False),
+    _row("PUT_FILTER", filter_server.PutFilter, BROKER, SUBSCRIBE_GROUP,
+         (Code.NO_PERMISSION, Code.SUBSCRIPTION_GROUP_NOT_EXIST, *RECORDED),
+         response=filter_server.FilterResponse, body=Body.SOURCE, remoting=False),
+    _row("CHANGE_FILTER", filter_server.ChangeFilter, BROKER, MANAGE_GROUP,
+         (Code.QUERY_NOT_FOUND, *RECORDED), response=filter_server.FilterResponse,
+         remoting=False),
+    _row("GET_FILTERS", filter_server.GetFilters, BROKER, READ_GROUP, (Code.QUERY_NOT_FOUND,),
+         response=filter_server.GetFiltersResponse, reply_body=Body.JSON, remoting=False),
+    _row("NOTIFY_FILTERS_CHANGED", filter_server.NotifyFiltersChanged, FILTER, NOTIFY,
+         oneway=True, remoting=False),
+    _row("RECORD_FILTER_SKIP", filter_server.RecordFilterSkip, BROKER, MANAGE_GROUP,
+         (Code.QUERY_NOT_FOUND, Code.TOPIC_NOT_EXIST, *RECORDED), remoting=False),
+    _row("TRY_FILTER", filter_server.TryFilter, FILTER, MANAGE_GROUP,
+         (Code.QUERY_NOT_FOUND, Code.TOPIC_NOT_EXIST, Code.FILTER_FAILED, Code.SYSTEM_BUSY),
+         body=Body.SOURCE, reply_body=Body.JSON, remoting=False),
+    _row("GET_FILTER_STATISTICS", filter_server.GetFilterStatistics, FILTER, READ_GROUP,
+         reply_body=Body.JSON, remoting=False),
+)  # fmt: skip
+
+_BATCHES = (
+    _row("GET_BATCH_STATE", batches.GetBatchState, BROKER, READ_BROKER,
+         response=batches.BatchStateResponse, reply_body=Body.JSON, remoting=False),
+    _row("PREPARE_BATCH", batches.PrepareBatch, BROKER, CONNECT, RECORDED,
+         response=batches.BatchStateResponse, body=Body.JSON, remoting=False),
+    _row("DECIDE_BATCH", batches.DecideBatch, BROKER, CONNECT, RECORDED,
+         response=batches.BatchStateResponse, body=Body.JSON, reply_body=Body.JSON,
+         remoting=False),
+    _row("RESOLVE_BATCH", batches.ResolveBatch, BROKER, CONNECT,
+         (Code.TOPIC_NOT_EXIST, Code.MESSAGE_CORRUPT, *RECORDED),
+         response=batches.BatchStepResponse, body=Body.JSON, remoting=False),
+    _row("ABORT_BATCH", batches.AbortBatch, BROKER, CONNECT, RECORDED,
+         response=batches.BatchStepResponse, remoting=False),
+)  # fmt: skip
+
+_REPLICATION = (
+    _row("LOG_CHUNK", replication.LogChunk, MEMBER, REPLICATE, body=Body.LOG, oneway=True,
+         remoting=False),
+    _row("CHUNK_ACK", replication.ChunkAck, MEMBER, REPLICATE, oneway=True, remoting=False),
+    _row("ASK_VOTE", replication.AskVote, MEMBER, REPLICATE, oneway=True, remoting=False),
+    _row("VOTE", replication.Vote, MEMBER, REPLICATE, oneway=True, remoting=False),
+    _row("STAND_NOW", replication.StandNow, MEMBER, REPLICATE, oneway=True, remoting=False),
+    _row("ATTACH", replication.Attach, MEMBER, REPLICATE, oneway=True, remoting=False),
+    _row("ATTACHED", replication.Attached, MEMBER, REPLICATE, oneway=True, remoting=False),
+    _row("FETCH_LOG", replication.FetchLog, BROKER | MEMBER, REPLICATE,
+         (Code.SYSTEM_BUSY, Code.MESSAGE_CORRUPT, Code.NO_PERMISSION),
+         response=replication.FetchLogResponse, reply_body=Body.LOG, remoting=False),
+    _row("GET_LOG_BEGINNING", replication.GetLogBeginning, BROKER | MEMBER, REPLICATE,
+         (Code.SYSTEM_BUSY, Code.METADATA_UNAVAILABLE, Code.NO_PERMISSION, Code.QUERY_NOT_FOUND),
+         response=replication.GetLogBeginningResponse, reply_body=Body.JSON, remoting=False),
+    _row("GET_REPLICAS", replicas.GetReplicas, BROKER, READ_BROKER, reply_body=Body.JSON,
+         remoting=False),
+    _row("PROMOTE_REPLICA", replicas.PromoteReplica, BROKER, MANAGE_BROKER,
+         response=replicas.PromoteReplicaResponse, remoting=False),
+    _row("TRANSFER_LEADER", replicas.TransferLeader, BROKER, MANAGE_BROKER,
+         response=replicas.TransferLeaderResponse, remoting=False),
 )  # fmt: skip
 
 _NAMESRV = (
@@ -383,6 +449,15 @@ def _table(rows: Iterable[RequestSpec]) -> Mapping[int, RequestSpec]:
 
 
 REQUESTS: Mapping[int, RequestSpec] = _table(
-    (*_SENDING, *_READING, *_CLIENTS, *_BROKER_ADMIN, *_NAMESRV)
+    (
+        *_SENDING,
+        *_READING,
+        *_CLIENTS,
+        *_BROKER_ADMIN,
+        *_FILTERS,
+        *_BATCHES,
+        *_REPLICATION,
+        *_NAMESRV,
+    )
 )
 """Every request by its code."""

@@ -3,6 +3,8 @@
 Lives here: /healthz /readyz /metrics /config /statistics over HTTP, and what a slow or hostile
 caller may cost. May not live here: the figures; they are asked for when a request comes.
 
+A service may have pages of its own beside these: questions, answered in JSON (`Questions`).
+
 Everything is GET, nothing is written, each connection serves one request: a header must be complete
 in 3 s, an answer must be taken within 10 s, and at most 64 connections stand at once. /config shows
 no secret: settings name the files that hold one.
@@ -13,25 +15,33 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kourou.errors import ConfigError
+from kourou.errors import BadRequest, ConfigError, KourouError
 from kourou.service.clear_text import ClearTextWarning
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 
+Questions = Callable[[str, Mapping[str, str]], Awaitable[Any]]
+"""A path and its query's last values; JSON's values, or None for a path that is none. May wait.
+
+BadRequest becomes 400, another KourouError 503.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class AdminPages:
     """Where the pages come from. Each is asked anew for every request and must not wait.
 
-    `healthy` and `ready` return "" for yes, else the reason why not.
+    `healthy` and `ready` return "" for yes, else the reason why not. `exporter` are the figures
+    under the names of RocketMQ 4's exporter, for `/metrics?names=exporter`; it may wait.
     """
 
     healthy: Callable[[], str]
@@ -39,6 +49,8 @@ class AdminPages:
     metrics: Callable[[], bytes]
     config: Callable[[], str]
     statistics: Callable[[], Mapping[str, Any]]
+    questions: Questions | None = None
+    exporter: Callable[[], Awaitable[bytes]] | None = None
 
 
 class AdminHttp:
@@ -88,8 +100,12 @@ class AdminHttp:
 
         if request.method not in ("GET", "HEAD"):
             status, kind, content = HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"only GET\n"
+        elif request.path == "/metrics" and "names" in request.query:
+            status, kind, content = await self._under_names(request.query["names"])
         else:
             status, kind, content = self._page(request.path)
+            if status is HTTPStatus.NOT_FOUND and self._pages.questions is not None:
+                status, kind, content = await self._asked(self._pages.questions, request)
         answer = web.Response(status=status, content_type=kind, charset="utf-8", body=content)
         answer.headers["Cache-Control"] = "no-store"
         answer.headers["X-Content-Type-Options"] = "nosniff"
@@ -112,6 +128,28 @@ class AdminHttp:
                 return HTTPStatus.OK, "application/json", content
             case _:
                 return HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n"
+
+    async def _under_names(self, names: str) -> tuple[HTTPStatus, str, bytes]:
+        exporter = self._pages.exporter
+        if names != "exporter" or exporter is None:
+            known = "names=exporter" if exporter is not None else "the page without `names`"
+            return HTTPStatus.BAD_REQUEST, "text/plain", f"there is only {known}\n".encode()
+        return HTTPStatus.OK, "text/plain", await exporter()
+
+    async def _asked(
+        self, questions: Questions, request: web.BaseRequest
+    ) -> tuple[HTTPStatus, str, bytes]:
+        try:
+            found = await questions(request.path, dict(request.query))
+        except BadRequest as wrong:
+            status, found = HTTPStatus.BAD_REQUEST, {"error": str(wrong)}
+        except KourouError as trouble:
+            status, found = HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(trouble)}
+        else:
+            if found is None:
+                return HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n"
+            status = HTTPStatus.OK
+        return status, "application/json", msgspec.json.encode(found, enc_hook=str)
 
 
 def _state(trouble: str) -> tuple[HTTPStatus, str, bytes]:

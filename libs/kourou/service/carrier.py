@@ -103,6 +103,10 @@ class Carriers:
     def __init__(self, *carriers: Carrier) -> None:
         self._carriers = {carrier.name: carrier for carrier in carriers}
 
+    def add(self, carrier: Carrier) -> None:
+        """One more, before anything arrives."""
+        self._carriers[carrier.name] = carrier
+
     def performers(self) -> dict[type[Any], Callable[[Any], None]]:
         """What the loop calls for the effects that carriers perform."""
         return {Reply: self.reply, Notify: self.notify, AskClient: self.ask}

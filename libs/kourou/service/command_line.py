@@ -11,7 +11,7 @@ State: none.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -37,11 +37,17 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message, hint=f"see {self.prog} --help")
 
 
-def parse_arguments(program: str, about: str, argv: Sequence[str]) -> Arguments:
-    """Read a service's arguments; ConfigError if they make no sense. `--help` prints and exits."""
+def parse_arguments(
+    program: str, about: str, argv: Sequence[str], *, keys: Container[str] | None = None
+) -> Arguments:
+    """Read a service's arguments; ConfigError if they make no sense. `--help` prints and exits.
+
+    `keys` are the service's settings, all if None: a letter for one that it lacks is not there.
+    """
     parser = _Parser(prog=program, description=about, allow_abbrev=False)
     parser.add_argument("-c", metavar="FILE", type=Path, help="settings in properties format")
-    parser.add_argument("-n", metavar="ADDR", help="name servers: host:port;host:port")
+    if keys is None or "namesrvAddr" in keys:
+        parser.add_argument("-n", metavar="ADDR", help="name servers: host:port;host:port")
     parser.add_argument(
         "-m", action="store_true", help="print every setting with what it means, and exit"
     )
@@ -61,6 +67,13 @@ def parse_arguments(program: str, about: str, argv: Sequence[str]) -> Arguments:
         action="store_true",
         help="allow addresses open to the network, in clear text and without authentication",
     )
+    if keys is None or "unsafeNoSandbox" in keys:
+        parser.add_argument(
+            "--unsafe-no-sandbox",
+            action="store_true",
+            help="on loopback only: run filters without their jail",
+        )
+    parser.set_defaults(n=None, unsafe_no_sandbox=False)
     found = parser.parse_args(list(argv))
     settings: dict[str, str] = {}
     for entry in found.set:
@@ -72,4 +85,6 @@ def parse_arguments(program: str, about: str, argv: Sequence[str]) -> Arguments:
         settings["namesrvAddr"] = found.n
     if found.insecure_network:
         settings["insecureNetwork"] = "true"
+    if found.unsafe_no_sandbox:
+        settings["unsafeNoSandbox"] = "true"
     return Arguments(found.c, settings, found.m or found.p, found.m, found.ready_file)

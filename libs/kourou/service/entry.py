@@ -19,8 +19,10 @@ from typing import TypeVar
 from kourou.errors import ConfigError, KourouError
 from kourou.service import collector
 from kourou.service.command_line import parse_arguments
+from kourou.service.cores import keep_process_to
 from kourou.service.lifecycle import ExitCode, Service, complain, run_service
 from kourou.service.process_keys import ProcessKeys
+from kourou.service.setting import settings_of
 from kourou.service.settings import load_settings, render
 from kourou.service.standard_streams import (
     as_output_sentence,
@@ -45,7 +47,8 @@ def run_from_arguments(
     """Read arguments and settings, print them if asked, else run the service; the exit code."""
     hold_standard_streams()
     try:
-        arguments = parse_arguments(f"kourou {name}", about, argv)
+        keys = {*inert, *(one.key for one in settings_of(settings_class))}
+        arguments = parse_arguments(f"kourou {name}", about, argv, keys=keys)
         loaded = load_settings(
             settings_class,
             arguments=arguments.settings,
@@ -61,6 +64,7 @@ def run_from_arguments(
     settings = loaded.settings
     if arguments.print_settings:
         return _print(name, render(settings, explained=arguments.print_explained))
+    keep_process_to(settings.process_cores)
     configure_logs(service=name, level=settings.log_level, log_format=settings.log_format)
     for warning in loaded.warnings:
         _log.warning("%s", warning)

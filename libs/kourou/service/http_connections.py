@@ -60,7 +60,7 @@ class _GuardedConnection(web_protocol.RequestHandler):
 
     def _cut_off(self) -> None:
         transport = self.transport
-        if isinstance(transport, asyncio.WriteTransport):
+        if transport is not None:  # uvloop's are no asyncio.WriteTransport, and have its methods
             transport.abort()
 
 

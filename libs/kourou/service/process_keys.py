@@ -1,19 +1,25 @@
 """The settings that every service has: where it listens, its admin page, its log.
 
-Lives here: those keys; a service's settings class inherits them.
-May not live here: ports of a service, which differ.
+Lives here: those keys; a service's settings class inherits them. Also what it needs to dial others
+by CURVE. May not live here: ports of a service, which differ; whom it lets in
+(kourou.service.remoting_keys).
 
 State: none.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from kourou.errors import ConfigError
+from kourou.service.cores import cores_named
 from kourou.service.setting import setting
 from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback
+from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ServerKeys, read_pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +27,9 @@ class ProcessKeys:
     """What any process of ours may be told."""
 
     bind_address: str = setting(
-        "127.0.0.1", "bindAddress", "The address to listen on; off loopback only if insecureNetwork"
+        "127.0.0.1",
+        "bindAddress",
+        "The address to listen on; off loopback only with curveKeyFile, or if insecureNetwork",
     )
     insecure_network: bool = setting(
         False, "insecureNetwork", "Allow addresses open to the network, in clear text"
@@ -49,15 +57,59 @@ class ProcessKeys:
         LogFormat.AUTO, "logFormat", "auto is console on a terminal, else json"
     )
 
+    process_cores: str | None = setting(
+        None,
+        "processCores",
+        "The processor cores it keeps to, as 0,4-7; empty is any. Beside filters that compute "
+        "without end, the core that their workers leave (see filterWorkerCores)",
+    )
+
+    curve_key_file: Path | None = setting(
+        None,
+        "curveKeyFile",
+        "Its own pair of CURVE keys, NAME.key_secret of `kourou keys make`; empty is clear text",
+    )
+    curve_server_key: Path | None = setting(
+        None,
+        "curveServerKey",
+        "The public keys of the servers that it dials: a file for all of them, or a folder where "
+        "each is HOST.key, or says its addresses",
+    )
+
     def check_process(self) -> None:
-        """Refuse an address that is open to the network unless that was asked for."""
-        self._check_address("bindAddress", self.bind_address)
+        """Refuse an address that is open to the network unless that was asked for.
+
+        And cores that this machine does not have, and keys that go for nothing.
+        """
+        if self.curve_server_key is not None and self.curve_key_file is None:
+            raise ConfigError(
+                "curveServerKey is set and curveKeyFile is not",
+                hint="servers want to know who dials: `kourou keys make FOLDER` makes a pair",
+            )
+        if self.process_cores is not None:
+            cores_named("processCores", self.process_cores, os.sched_getaffinity(0))
+        self._check_bind_address()
         if self.admin_enabled:
             self._check_address("adminHost", self.admin_host)
+
+    def _check_bind_address(self) -> None:
+        """Who may listen to the network; a service with another lock on its door says which."""
+        if self.curve_key_file is None:
+            self._check_address("bindAddress", self.bind_address)
+
+    @property
+    def client_curve(self) -> ClientCurve | None:
+        """How it dials others; None is in clear text. ConfigError for keys that cannot be read."""
+        if self.curve_key_file is None or self.curve_server_key is None:
+            return None
+        servers = ServerKeys(self.curve_server_key)
+        servers.check()
+        return ClientCurve(read_pair(self.curve_key_file), servers)
 
     def _check_address(self, key: str, host: str) -> None:
         if not self.insecure_network and not is_loopback(bindable(host)):
             raise ConfigError(
                 f"{key}={host} is refused: it is open to the network and not encrypted",
-                hint="use 127.0.0.1, or say insecureNetwork=true",
+                hint="use 127.0.0.1, or say insecureNetwork=true"
+                + ("; or give it a curveKeyFile" if key == "bindAddress" else ""),
             )

@@ -69,6 +69,11 @@ class Running:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
 
+    def kill(self) -> None:
+        """SIGKILL."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
     def wait_for_end(self, timeout_s: float) -> bool:
         """Has it ended, at the latest after so many seconds?"""
         return bool(select.select([self._descriptor], [], [], max(0.0, timeout_s))[0])

@@ -1,7 +1,7 @@
 """The settings of every service that RocketMQ's own clients can dial.
 
 Lives here: whether and where it listens for RocketMQ's TCP frames, and for how long a connection
-may be idle.
+may be idle; and which of Kourou's own clients it lets in.
 May not live here: which port that is, which differs by service.
 
 State: none.
@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kourou.errors import ConfigError
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import SAME, setting
-from kourou.transport.addresses import bindable
+from kourou.transport.addresses import bindable, is_loopback
+from kourou.transport.curve import ServerCurve
+from kourou.transport.curve_keys import AllowedKeys, read_pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +41,49 @@ class RemotingKeys(ProcessKeys):
         rocketmq=SAME,
     )
 
+    curve_clients: str | None = setting(
+        None,
+        "curveClients",
+        "With curveKeyFile, who may connect: a folder or a file of public keys, or any",
+    )
+
     def check_remoting(self) -> None:
-        """Refuse an address that is open to the network unless that was asked for."""
+        """Refuse an address that is open to the network unless that was asked for.
+
+        RocketMQ's frames are clear text, whatever keys there are.
+        """
+        if (self.curve_key_file is None) != (self.curve_clients is None):
+            is_set = "curveClients" if self.curve_key_file is None else "curveKeyFile"
+            other = "curveKeyFile" if self.curve_key_file is None else "curveClients"
+            raise ConfigError(
+                f"{is_set} is set and {other} is not",
+                hint="a server has a pair of keys and says whom it lets in; any must be said",
+            )
+        host = self.tcp_bind_address or self.bind_address
+        if (
+            self.tcp_enabled
+            and self.curve_key_file is not None
+            and not self.insecure_network
+            and not is_loopback(bindable(host))
+        ):
+            raise ConfigError(
+                f"RocketMQ's clients would be listened for on {host} in clear text: CURVE is for "
+                "Kourou's own",
+                hint="tcpEnable=false, or tcpBindAddress=127.0.0.1, or say insecureNetwork=true",
+            )
         if self.tcp_enabled and self.tcp_bind_address is not None:
             self._check_address("tcpBindAddress", self.tcp_bind_address)
+
+    @property
+    def server_curve(self) -> ServerCurve | None:
+        """How Kourou's clients are listened for; None is in clear text. Raises ConfigError."""
+        return self.curve_for(self.curve_clients)
+
+    def curve_for(self, clients: str | None) -> ServerCurve | None:
+        """The same for others than clients."""
+        if self.curve_key_file is None or clients is None:
+            return None
+        return ServerCurve(read_pair(self.curve_key_file), AllowedKeys.of_setting(clients))
 
     def tcp_address(self, port: int) -> str:
         """`host:port` to bind for RocketMQ's clients."""

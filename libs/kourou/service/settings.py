@@ -195,6 +195,7 @@ def setting_specs(settings: Any) -> list[SettingSpec]:
                 maximum=2**63 - 1 if one.high is None else one.high,
                 choices=one.choices,
                 pattern=one.pattern,
+                about=one.about,
             )
         )
     return specs

@@ -12,6 +12,7 @@ State: soft.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
@@ -31,6 +32,7 @@ from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families
 from kourou.telemetry.metrics import Family
+from kourou.transport.curve import ServerCurve
 from kourou.transport.zmq_server import Inbound, ZmqServer, ZmqServerStatistics
 
 
@@ -47,27 +49,38 @@ class ZmqCarrier:
         *,
         insecure_network: bool = False,
         server_type: type[ZmqServer] = ZmqServer,
+        curve: ServerCurve | None = None,
     ) -> None:
         self._role = role
         self._ears = ears
         self._clock = clock
         self._insecure_network = insecure_network
         self._server_type = server_type
+        self._curve = curve
         self._servers: dict[str, ZmqServer] = {}
 
-    def listen(self, listeners: Mapping[str, str]) -> dict[str, str]:
+    def listen(
+        self,
+        listeners: Mapping[str, str],
+        role: Answerer | None = None,
+        also: Answerer | None = None,
+        curve: ServerCurve | None = None,
+    ) -> dict[str, str]:
         """Bind each listener name's `host:port`; returns what listens where, for people.
 
-        Raises ConfigError if an address is taken, or open to the network without leave.
+        `role`: as whom these answer, if otherwise than all others; `also`: and as whom else;
+        `curve`: who may connect, if others than elsewhere. Raises ConfigError if an address is
+        taken, or open to the network without leave.
         """
         for name, address in listeners.items():
             server = self._server_type(
                 address,
-                self._arrived,
+                self._arrived if role is None else partial(self._arrived, role=role, also=also),
                 self._ears.disconnected,
                 listener=name,
                 insecure_network=self._insecure_network,
                 clock=self._clock,
+                curve=curve or self._curve,
             )
             server.start()
             self._servers[name] = server
@@ -81,10 +94,11 @@ class ZmqCarrier:
         assert name in self._servers, f"nothing listens as {name}"
         return self._servers[name]
 
-    def pause(self) -> None:
-        """Receive nothing more; answers still leave."""
-        for server in self._servers.values():
-            server.pause()
+    def pause(self, *, but: str = "") -> None:
+        """Receive nothing more, but on the listener of that name; answers still leave."""
+        for name, server in self._servers.items():
+            if name != but:
+                server.pause()
 
     def close(self) -> None:
         """Unbind everything."""
@@ -93,7 +107,10 @@ class ZmqCarrier:
 
     # -- in ---------------------------------------------------------------------------------------
 
-    def _arrived(self, frames: list[Inbound]) -> None:
+    def _arrived(
+        self, frames: list[Inbound], role: Answerer | None = None, also: Answerer | None = None
+    ) -> None:
+        role = role or self._role
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         watch = self._ears.watch
         arrived_ns = watch.arrived()
@@ -108,7 +125,7 @@ class ZmqCarrier:
                 inbound.peer, frame.correlation, oneway, frame.trace, frame.code, arrived_ns
             )
             try:
-                request = self._decoded(frame)
+                request = _decoded(role, frame, also)
             except KourouError as error:
                 self.reply(Reply(to, error.wire_code, str(error)))
                 watch.answered(to, error.wire_code)
@@ -118,15 +135,6 @@ class ZmqCarrier:
         if received:
             self._ears.arrived(received)
         watch.handled()
-
-    def _decoded(self, frame: Frame) -> Request:
-        request = decode_request(frame)
-        if self._role not in REQUESTS[request.code].answered_by:
-            raise BadRequest(
-                f" request type {request.code} not supported",
-                code=Code.REQUEST_CODE_NOT_SUPPORTED,
-            )
-        return request
 
     # -- out --------------------------------------------------------------------------------------
 
@@ -164,6 +172,17 @@ class ZmqCarrier:
     def families(self, base: Mapping[str, str]) -> list[Family]:
         """The connections' metrics; `base` are the labels that go with all."""
         return connection_families(base, self.name, self.statistics())
+
+
+def _decoded(role: Answerer, frame: Frame, also: Answerer | None) -> Request:
+    request = decode_request(frame)
+    answered_by = REQUESTS[request.code].answered_by
+    if role not in answered_by and also not in answered_by:
+        raise BadRequest(
+            f" request type {request.code} not supported",
+            code=Code.REQUEST_CODE_NOT_SUPPORTED,
+        )
+    return request
 
 
 _decode_answer = msgspec.msgpack.Decoder(tuple[str, dict[str, object] | None]).decode

@@ -206,6 +206,41 @@ class CommitLog:
         """Put a filler's header at the end of the log, which then goes on at the next segment."""
         self._append(header, at, at - at % self.segment_size + self.segment_size)
 
+    def append_copied(self, data: Buffer, at: int, end: int) -> None:
+        """Put a leader's bytes at the end of the log, which then goes on at `end`.
+
+        That lies behind `data`, or at the segment's end where a filler's header closes them.
+        """
+        assert self._staging is None, "what is copied is written at once"
+        self._append(data, at, end)
+
+    def adopt_segment(self, incoming: Path, start: int) -> None:
+        """Take a whole segment that another member filled; it takes the place of a spare one.
+
+        Its bytes are on disk already; its name is when this returns. Raises StoreFaulted.
+        """
+        assert start == self.end, (start, self.end)
+        assert self._staging is None, "what is copied is written at once"
+        with self._allocate_lock:
+            self._check_fault()
+            path = self._paths.segment(start)
+            try:
+                self._disk.rename(incoming, path)
+                self._disk.sync_dir(self._paths.commit_log)
+                self._disk.sync_dir(incoming.parent)
+                file = self._disk.open(path)
+            except OSError as error:
+                raise self._fail(f"taking over {incoming} failed: {error}") from error
+            spare = self._segments.get(start)
+            segment = Segment(file, start, self.segment_size, mapped=self.mapped)
+            self._segments[start] = segment
+            self.allocated_end = max(self.allocated_end, segment.end)
+        if spare is not None:
+            spare.close()
+        with self._state_lock:
+            self._dirty[start] = segment
+            self.end = self.written = segment.end
+
     def _append(self, data: Buffer, at: int, end: int) -> None:
         self._check_fault()
         assert at == self.end, (at, self.end)
@@ -284,9 +319,19 @@ class CommitLog:
             self.flushed = max(self.flushed, end)
             return self.flushed
 
-    def fail(self, reason: str) -> None:
-        """Another part of the store failed: take nothing more."""
-        self._fail(reason)
+    def fail(self, reason: str) -> StoreFaulted:
+        """Another part of the store failed: take nothing more; returns what to raise."""
+        return self._fail(reason)
+
+    def mend(self, data: Buffer, position: int) -> None:
+        """Write good bytes over damaged ones, durably. Raises StoreFaulted."""
+        self._check_fault()
+        segment = self._segments[position - position % self.segment_size]
+        try:
+            segment.write(data, position)
+            segment.fdatasync()
+        except OSError as error:
+            raise self._fail(f"mending the log at {position} failed: {error}") from error
 
     def truncate(self, position: int) -> None:
         """Forget everything from `position` on, so that it can never come back.
@@ -302,7 +347,8 @@ class CommitLog:
             while later and later[-1].next_data(later[-1].start) is None:
                 later.pop()  # nothing was written to it: it stays as the spare one
             if later:
-                self._drop([segment for segment in self.segments if segment.start >= position])
+                doomed = [segment for segment in self.segments if segment.start >= position]
+                self._drop(doomed[1:] if self._is_birthplace(doomed[0]) else doomed)
             last = self._segments.get(position - position % self.segment_size)
             if last is not None and last.wipe(position):
                 last.fdatasync()
@@ -348,9 +394,19 @@ class CommitLog:
 
     def drop_spare(self) -> None:
         """Remove segments that nothing was written to, as RocketMQ does at a clean stop."""
-        self._drop([segment for segment in self.segments if segment.start >= self.end])
+        self._drop(
+            [
+                segment
+                for segment in self.segments
+                if segment.start >= self.end and not self._is_birthplace(segment)
+            ]
+        )
         self.allocated_end = max(self._segments, default=self.start - self.segment_size)
         self.allocated_end += self.segment_size
+
+    def _is_birthplace(self, segment: Segment) -> bool:
+        """Does this segment alone, though nothing is in it, tell where the log begins?"""
+        return segment.start == self.start > 0
 
     def _drop(self, segments: list[Segment]) -> None:
         """Remove segments from the log's end, durably one by one: a crash leaves no hole."""

@@ -190,6 +190,13 @@ class Dispatcher:
         growth = Growth(queue.topic, queue.queue_id, offset, offset + 1, codes)
         return [growth], parts.store_timestamp
 
+    def pass_over(self, end: int) -> None:
+        """Between `self.end` and `end` there is nothing to project: a filler, damaged bytes."""
+        if end > self.end:
+            if self._index is not None:
+                self._index.put_many(_NO_HASHES, _NO_LONGS, _NO_LONGS, start=self.end, end=end)
+            self.end = end
+
     def catch_up_index(self, records: RecordColumns, end: int) -> None:
         """Project records into the key index only, from the first one at or above its `covered` on.
 

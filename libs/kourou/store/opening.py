@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kourou.errors import ConfigError, KourouError
 from kourou.store.commit_log import CommitLog
+from kourou.store.cutting import load_cut
 from kourou.store.disk import Disk, Lock, as_store_error
 from kourou.store.dispatch import Dispatcher
 from kourou.store.foreign import Signs, look_for_signs
@@ -157,6 +158,8 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
         settings.accept_loss_at,
         queue_ends,
         look_for_signs(disk, paths) if known else Signs(),
+        load_cut(disk, paths),
+        settings.replicated or disk.exists(paths.epochs),
     )
 
 

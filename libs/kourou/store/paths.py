@@ -102,9 +102,44 @@ class StorePaths:
         return self.kourou / "queue-ends.json"
 
     @property
+    def filters(self) -> Path:
+        """The filters of consumer groups, should their events be lost."""
+        return self.kourou / "filters.json"
+
+    @property
     def reserve(self) -> Path:
         """Space that is given back when the disk is all but full."""
         return self.kourou / "reserve"
+
+    @property
+    def epochs(self) -> Path:
+        """Which epoch each part of the log belongs to."""
+        return self.kourou / "epochs"
+
+    @property
+    def vote(self) -> Path:
+        """For whom this member of a group voted last."""
+        return self.kourou / "vote"
+
+    @property
+    def cut(self) -> Path:
+        """Where the log is to be cut at the next opening."""
+        return self.kourou / "cut"
+
+    @property
+    def beginning(self) -> Path:
+        """Where the log is to begin anew at the next opening, and what came before it."""
+        return self.kourou / "beginning"
+
+    @property
+    def diverged(self) -> Path:
+        """What was cut off, for the operator."""
+        return self.kourou / "diverged"
+
+    @property
+    def incoming(self) -> Path:
+        """Segments that are being fetched from another member."""
+        return self.kourou / "incoming"
 
     def segment(self, start: int) -> Path:
         """The log segment that starts at position `start`."""

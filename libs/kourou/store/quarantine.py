@@ -71,6 +71,17 @@ class Quarantine:
         index = bisect_right(self._starts, position - 1)
         return self._starts[index] if index < len(self._starts) else None
 
+    def remove(self, start: int, end: int) -> None:
+        """What lies from `start` to `end` can be read again; what is left around it cannot."""
+        kept: list[Region] = []
+        for region in self.regions:
+            if region.start < start:
+                kept.append(Region(region.start, min(region.end, start), region.reason))
+            if region.end > end:
+                kept.append(Region(max(region.start, end), region.end, region.reason))
+        self.regions = kept
+        self._starts = [region.start for region in kept]
+
     def forget_above(self, position: int) -> None:
         """What lies there was written anew by somebody else; it is judged again."""
         self.regions = [region for region in self.regions if region.end <= position]

@@ -135,8 +135,18 @@ class ConsumeQueues:
         return max((queue.end_position for queue in self), default=0)
 
     def truncate(self, position: int) -> int:
-        """Forget the units of records at or above `position`; returns how many."""
-        return sum(queue.truncate(position) for queue in self)
+        """Forget the units of records at or above `position`; returns how many.
+
+        A queue of which nothing is left was never written to.
+        """
+        count = sum(queue.truncate(position) for queue in self)
+        if count:
+            kept = {
+                topic: {queue_id: queue for queue_id, queue in queues.items() if queue.file_count}
+                for topic, queues in self._topics.items()
+            }
+            self._topics = {topic: queues for topic, queues in kept.items() if queues}
+        return count
 
     def correct_min_offsets(self, log_start: int) -> None:
         """Raise every minimum to what a log beginning at `log_start` still has."""

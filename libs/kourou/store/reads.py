@@ -17,6 +17,7 @@ first picks a file by its modification time; a restored backup or a touched file
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -233,9 +234,13 @@ class Reads:
             read.last_position = int(chosen.positions[taken[-1]]) if len(taken) else -1
             read.size_bytes = int(chosen.sizes[taken].sum())
             self.corrupt_met += len(read.corrupt_offsets)
+            self._met_damage(chosen.positions[~good].tolist())
         self.records_read += len(read.records)
         read.next_offset = offset + end
         return which
+
+    def _met_damage(self, positions: Sequence[int]) -> None:
+        """What a queue names at these positions cannot be read."""
 
     # -- single records ---------------------------------------------------------------------------
 

@@ -100,6 +100,8 @@ class Parts:
     accept_loss_at: int | None = None
     queue_ends: QueueEnds = field(default_factory=dict)
     signs: Signs = field(default_factory=Signs)
+    cut_at: int | None = None
+    replicated: bool = False
 
     def close(self) -> None:
         """Give every file back; nothing is flushed."""
@@ -174,9 +176,19 @@ class _Recovery:
         if not self._foreign:
             self._report.way = "after a crash" if parts.crashed else "after a clean stop"
             flushed = max(self._point.flushed, log.start)
+            if parts.cut_at is not None:
+                flushed = min(flushed, max(parts.cut_at, log.start))
             # Where segments are missing at the end, the walk begins at the gap and finds the loss.
             start = min(max(self._point.projected, log.start), log.allocated_end)
-            rules = Rules(flushed, parts.crashed, accept_loss_at=accept, is_named=self._is_named)
+            if parts.cut_at is not None:
+                start = min(start, flushed)
+            rules = Rules(
+                flushed,
+                parts.crashed,
+                accept_loss_at=accept,
+                replicated=parts.replicated,
+                is_named=self._is_named,
+            )
             return start, rules
         # RocketMQ cuts its log without erasing what lay behind; only what a queue names was kept.
         parts.queues.load(None)
@@ -317,21 +329,38 @@ class _Recovery:
     def _load_projections(self, end: int) -> bool:
         """Load queues and index as far as they can be trusted; True to rebuild the queues."""
         parts, point, report = self._parts, self._point, self._report
-        trusted = min(point.projected, end) if parts.crashed and not self._foreign else None
+        trusted = point.projected if parts.crashed and not self._foreign else None
+        if trusted is not None and parts.cut_at is None:
+            trusted = min(trusted, end)
         problems = parts.queues.load(trusted)
+        count, total = len(parts.queues), parts.queues.offset_total()
         if parts.queues.end_position() > end:
-            parts.queues.truncate(end)
+            self._truncate_queues(end)
+        if parts.cut_at is None:
+            count, total = len(parts.queues), parts.queues.offset_total()
         if self._foreign and parts.crashed:
             problems.append("RocketMQ crashed on this store")
-        if len(parts.queues) < point.queue_count:
-            problems.append(f"{len(parts.queues)} of {point.queue_count} queues are there")
-        elif parts.queues.offset_total() < point.offset_total:
+        if count < point.queue_count:
+            problems.append(f"{count} of {point.queue_count} queues are there")
+        elif total < point.offset_total:
             problems.append("queues are shorter than they were")
         report.problems += problems
         report.rebuilt = bool(problems)
         if parts.index is not None:
             self._load_index(parts.index, end)
         return report.rebuilt
+
+    def _truncate_queues(self, end: int) -> None:
+        """Forget units; after a cut also where queues were to go on behind what was cut off."""
+        queues, ends = self._parts.queues, self._parts.queue_ends
+        before = [(queue, queue.max_offset) for queue in queues]
+        queues.truncate(end)
+        if self._parts.cut_at is None:
+            return
+        for queue, high in before:
+            if queue.max_offset < min(high, ends.get(queue.topic, {}).get(queue.queue_id, 0)):
+                ends[queue.topic][queue.queue_id] = queue.max_offset
+        self._parts.remember()
 
     def _load_index(self, index: KeyIndex, end: int) -> None:
         point, crashed = self._point, self._parts.crashed

@@ -1,7 +1,7 @@
 """Reading the log again, in order, to project it.
 
 Lives here: the walk over records that were verified before, around damaged regions; what a damaged
-record still claims; bringing a key index that fell behind up to date.
+record still claims; where records begin; bringing a key index that fell behind up to date.
 May not live here: judging bytes (kourou.store.survey), what a record becomes
 (kourou.store.dispatch).
 
@@ -65,6 +65,26 @@ def runs(
             at += int(run.sizes.sum())
         else:
             at = limit  # a filler: nothing else is left
+
+
+def is_boundary(log: CommitLog, quarantine: Quarantine, position: int) -> bool:
+    """Does something begin at `position`, a place in the log, as far as it can be known?
+
+    The records of its segment are walked by their sizes: a second for a gigabyte, at most.
+    """
+    at = max(log.start, position - position % log.segment_size)
+    while at < position:
+        region = quarantine.at(at)
+        if region is not None:
+            at = region.end
+            continue
+        limit = quarantine.next_start(at)
+        stop = position if limit is None else min(position, limit)
+        run = good_run(log.view(at, stop - at), at, verify=False)
+        if not len(run):
+            return False
+        at += int(run.sizes.sum())
+    return at == position
 
 
 def catch_up_index(

@@ -7,6 +7,7 @@ May not live here: names of configuration keys
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,7 +33,9 @@ class StoreSettings:
     memory from the log's end counts as cached (accessMessageInMemoryMaxRatio); 0 asks the machine.
     `staging_buffers`: keep what is appended in so many buffers of a segment's size until it is
     written out (transientStorePoolSize); 0 writes it at once. `reserve_bytes`: space that is taken
-    in good times and given back on a full disk.
+    in good times and given back on a full disk. `replicated`: other members have, or may have, the
+    same log (so has every store with an epoch file): after a power loss it ends at the first record
+    that was never promised and is missing, instead of going on behind it.
     """
 
     root: Path
@@ -49,3 +52,10 @@ class StoreSettings:
     memory_bytes: int = 0
     reserve_bytes: int = 0
     staging_buffers: int = 0
+    replicated: bool = False
+
+    @property
+    def recent_bytes(self) -> int:
+        """So near the end of the log a record counts as cached."""
+        memory = self.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return memory * self.recent_percent // 100

@@ -17,7 +17,6 @@ Invariant: what a recovery point names is on disk before the point is.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -28,10 +27,13 @@ from kourou.protocol.record import encode_blank
 from kourou.protocol.record_batch import RecordColumns
 from kourou.store.checkpoint import Checkpoint, save_checkpoint
 from kourou.store.checkpoint_plan import CheckpointPlan
+from kourou.store.copies import Copies
+from kourou.store.cutting import Cut, carry_out, forget_cut, prepare_cut
 from kourou.store.disk import FULL, Buffer, Disk, Lock
 from kourou.store.dispatch import Growth
+from kourou.store.epoch_file import trim_epochs
 from kourou.store.format_version import check_format
-from kourou.store.fresh_appends import FreshAppends, Piece
+from kourou.store.fresh_appends import Piece
 from kourou.store.key_index import IndexState
 from kourou.store.opening import (
     find_parts,
@@ -42,8 +44,7 @@ from kourou.store.opening import (
     unusable,
 )
 from kourou.store.paths import StorePaths
-from kourou.store.quarantine import Region, save_quarantine
-from kourou.store.reads import Reads
+from kourou.store.quarantine import save_quarantine
 from kourou.store.recovery import Parts, RecoveryReport, recover
 from kourou.store.recovery_point import RecoveryFile, RecoveryPoint
 from kourou.store.replay import catch_up_index, runs
@@ -60,7 +61,7 @@ class Space(NamedTuple):
     full: bool
 
 
-class Store(Reads):
+class Store(Copies):
     """A store that is open: it has the lock, it is recovered, and it is a StoreView."""
 
     def __init__(
@@ -73,28 +74,16 @@ class Store(Reads):
         recovery: RecoveryFile,
         report: RecoveryReport,
     ) -> None:
-        memory_bytes = settings.memory_bytes or _memory_bytes()
-        super().__init__(
-            parts.log,
-            parts.queues,
-            parts.index,
-            parts.quarantine,
-            memory_bytes * settings.recent_percent // 100,
-        )
+        super().__init__(disk, paths, parts, settings.recent_bytes)
         self.settings = settings
-        self.paths = paths
         self.report = report
         self.store_ms = report.store_ms
-        self._disk = disk
         self._lock = lock
-        self._parts = parts
-        self._dispatcher = parts.dispatcher
         self._recovery = recovery
         self.ages = AgeClock(disk, paths)
         self.reserve = Reserve(disk, paths, settings.reserve_bytes)
         self._full = False
         self._closed = False
-        self._fresh = FreshAppends()
 
     # -- opening ----------------------------------------------------------------------------------
 
@@ -139,6 +128,7 @@ class Store(Reads):
         parts = find_parts(settings, disk, paths, known=known)
         try:
             make_directories(disk, paths)
+            carry_out(disk, paths, parts)
             report = recover(parts)
             tell_foreign(report, paths)
             if report.new_regions or report.foreign:
@@ -147,6 +137,8 @@ class Store(Reads):
             recovery = RecoveryFile(disk, paths.recovery_point, last)
             store = cls(settings, disk, paths, lock, parts, recovery, report)
             store.checkpoint()
+            trim_epochs(disk, paths, report.end)
+            forget_cut(disk, paths)
             store.allocate_next()
             store.reserve.take()
         except BaseException:
@@ -211,11 +203,6 @@ class Store(Reads):
         """Why nothing more is stored; None while all is well."""
         return self._log.fault
 
-    @property
-    def damaged_regions(self) -> list[Region]:
-        """Regions of the log without readable records."""
-        return self._quarantine.regions
-
     def usage(self) -> tuple[int, int]:
         """(total, free) bytes of the disk that holds the log."""
         return self._disk.usage(self.paths.commit_log)
@@ -238,7 +225,7 @@ class Store(Reads):
         """
         log = self._log
         if not log.staged:
-            self._fresh.note(log.end, pieces, records)
+            self._being_written(log.end, pieces, records)
         waiting = list(reversed(blanks))
         for position, data in pieces:
             while waiting and waiting[-1].position < position:
@@ -263,18 +250,17 @@ class Store(Reads):
         call: nothing is lost, it is only not seen yet. Raises StoreFaulted when the disk fails.
         """
         grown: list[Growth] = []
-        fresh = self._fresh.take()
+        fresh, written = self._fresh.take(), self._log.written
         if self.fault is None:
             with suppress(DiskFull):
                 for piece in fresh:
                     if piece.start != self.dispatched:
                         break  # something before it is still to be projected
                     grown += self._dispatch(piece)
-                for _, records in runs(
-                    self._log, self._quarantine, self.dispatched, self._log.written
-                ):
+                for _, records in runs(self._log, self._quarantine, self.dispatched, written):
                     if records is not None:
                         grown += self._dispatch(records)
+                self._dispatcher.pass_over(written)
         return grown
 
     def _dispatch(self, new: RecordColumns | Piece) -> list[Growth]:
@@ -290,6 +276,18 @@ class Store(Reads):
             raise
         self.store_ms = max(self.store_ms, store_ms)
         return grown
+
+    @property
+    def indexed(self) -> int:
+        """The key index, if there is one, has every record that ends at or below this position."""
+        return self._dispatcher.end if self._index is None else self._index.covered
+
+    def catch_up_index(self) -> None:
+        """Read the next run of what an index missed that fell behind. The loop's thread."""
+        index = self._index
+        if index is not None and index.state is IndexState.BEHIND and not index.held:
+            end = self._dispatcher.end
+            catch_up_index(self._log, self._quarantine, self._dispatcher, index, end)
 
     def allocate_next(self, up_to: int = 0) -> Space:
         """Reserve a segment ahead if none is, and at least up to position `up_to`.
@@ -321,10 +319,7 @@ class Store(Reads):
     def plan_checkpoint(self) -> CheckpointPlan:
         """Note how far the projections are; by the loop's thread, then `save_checkpoint` by any."""
         index = self._index
-        if index is not None and index.state is IndexState.BEHIND and not index.held:
-            catch_up_index(
-                self._log, self._quarantine, self._dispatcher, index, self._dispatcher.end
-            )
+        self.catch_up_index()
         return CheckpointPlan(
             self._dispatcher.end,
             self.store_ms,
@@ -421,6 +416,24 @@ class Store(Reads):
         self.checkpoint()
         return self.remove(deletion)
 
+    def cut(self, position: int, confirmed: int) -> Cut:
+        """Let go of all from `position` on: another history goes on there. Closes the store.
+
+        The next `open` carries it out, so a crash on the way changes nothing about it. What is cut
+        off is kept below `kourou/diverged`, within bounds. Raises Corrupt, and changes nothing, if
+        that would cost what lies below `confirmed` or is gone already; Rejected for a position
+        where no record begins; StoreFaulted when the disk fails.
+        """
+        self.write_out()
+        try:
+            cut = prepare_cut(
+                self._disk, self.paths, self._log, self._quarantine, position, confirmed
+            )
+        except OSError as error:
+            raise self._failed("preparing the cut of the log", error) from error
+        self.close(settle=False)
+        return cut
+
     def hold_index(self, held: bool) -> None:
         """While held, the key index takes nothing: on a full disk others need the space more."""
         if self._index is not None:
@@ -485,7 +498,3 @@ class Store(Reads):
             "queues": self._queues.statistics(),
             "index": {} if self._index is None else self._index.statistics(),
         }
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -17,6 +17,10 @@ the flushed position:
 Zeros from X to the end of a segment, X >= F, with good records in the next one are a filler that
 the power loss took; it is put back.
 
+Where the log is replicated the second and the last rule end at F: behind F only what follows
+without a gap is kept. A hole that was never promised would differ from what other members have in
+that very place and epoch, and be acknowledged as if it did not.
+
 What a damaged record's own header claims is trusted first, so that bytes of a message are not taken
 for records while the header stands; below F only if something good begins where it ends.
 
@@ -73,6 +77,7 @@ class Rules:
     good records may lie behind zeros. `resume_below`: a good record behind a bad one counts only
     below this position (a log that another program truncated may have old records above its end).
     `accept_loss_at`: an operator has accepted that what was promised from this position on is gone.
+    `replicated`: the log is a copy, or is copied: what was never promised is not patched up.
     `is_named`: does a queue say that a record begins at a position? None if nothing can tell.
     """
 
@@ -80,6 +85,7 @@ class Rules:
     crashed: bool
     resume_below: int | None = None
     accept_loss_at: int | None = None
+    replicated: bool = False
     is_named: Callable[[int], bool] | None = None
 
 
@@ -112,6 +118,16 @@ def survey(log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> 
     return _Walk(log, quarantine, start, rules).run()
 
 
+def damage_at(log: CommitLog, quarantine: Quarantine, at: int, end: int) -> Region:
+    """How far what begins at `at`, and is no good record, goes; `end` at most.
+
+    Everything below `end` was written and promised. Raises Corrupt for records it cannot know.
+    """
+    walk = _Walk(log, quarantine, at, Rules(end, crashed=False, resume_below=end))
+    found = walk.judge().regions
+    return found[0] if found else Region(at, end, "no readable record")
+
+
 class _Walk:
     def __init__(self, log: CommitLog, quarantine: Quarantine, start: int, rules: Rules) -> None:
         self._log = log
@@ -124,6 +140,11 @@ class _Walk:
         while self._step():
             pass
         self._found.end = self._at
+        return self._found
+
+    def judge(self) -> Survey:
+        """Only what begins here, and is known to be neither good nor known damage."""
+        self._judge(self._at)
         return self._found
 
     def _step(self) -> bool:
@@ -160,12 +181,16 @@ class _Walk:
         if empty and at >= rules.flushed and not rules.crashed:
             return False
         _refuse_unknown(view, at)
+        if rules.replicated and at >= rules.flushed:
+            return False
         claimed = None if view is None else _claimed_end(view, at, self._remaining(at))
         if claimed is not None and at < rules.flushed and not self._is_boundary(claimed):
             claimed = None  # its size is what is damaged: it would hide good records behind it
         good = self._next_good(claimed) if claimed is not None else self._next_believed(at)
         if good is None:
             return at < rules.flushed and self._promised_but_gone(at, claimed)
+        if rules.replicated:
+            good = min(good, rules.flushed)
         if at >= rules.flushed and self._is_lost_filler(at, good):
             self._found.lost_fillers.append(Blank(at, good - at))
         else:

@@ -11,45 +11,14 @@ State: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, StrEnum
-
-
-class MetricKind(Enum):
-    """How a value behaves."""
-
-    COUNTER = "counter"  # only grows while the process lives
-    GAUGE = "gauge"  # asked for when somebody looks
-    HISTOGRAM = "histogram"  # counts by size
-
-
-class Service(StrEnum):
-    """Who shows it."""
-
-    BROKER = "broker"
-    NAMESRV = "namesrv"
-
-
-BASE_LABELS: Mapping[Service, tuple[str, ...]] = {
-    Service.BROKER: ("cluster", "node_type", "node_id"),
-    Service.NAMESRV: ("node_type",),
-}
-"""The labels of every sample of a service, beside those of the metric."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One metric. `when` says so if it is not always shown."""
-
-    name: str
-    kind: MetricKind
-    about: str
-    labels: tuple[str, ...] = ()
-    unit: str = ""
-    services: tuple[Service, ...] = (Service.BROKER,)
-    when: str = ""
-
+from kourou.telemetry.console_metrics import CONSOLE_METRICS
+from kourou.telemetry.metric_spec import BASE_LABELS as BASE_LABELS
+from kourou.telemetry.metric_spec import MetricKind as MetricKind
+from kourou.telemetry.metric_spec import MetricSpec as MetricSpec
+from kourou.telemetry.metric_spec import Service as Service
+from kourou.telemetry.metric_spec import counter as _counter
+from kourou.telemetry.metric_spec import gauge as _gauge
+from kourou.telemetry.metric_spec import histogram as _histogram
 
 RPC_BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 """RocketMQ 5's buckets of rocketmq_rpc_latency."""
@@ -57,39 +26,29 @@ RPC_BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 DISK_BOUNDS_MS = (1, 3, 5, 7, 10, 30, 100, 300, 1_000, 3_000, 10_000)
 """A flush takes under a millisecond on a good disk and a second on one that is in trouble."""
 
+ETL_BOUNDS_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
+"""A micro-batch costs some hundred milliseconds, however small it is."""
 
-def _counter(
-    name: str,
-    about: str,
-    *labels: str,
-    unit: str = "",
-    services: tuple[Service, ...] = (Service.BROKER,),
-    when: str = "",
-) -> MetricSpec:
-    return MetricSpec(name, MetricKind.COUNTER, about, labels, unit, services, when)
+GATEWAY_BOUNDS_MS = (1, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
+"""A send takes some milliseconds; a call that waits for messages takes what it was told to."""
+
+FILTER_BOUNDS_US = (1, 2, 3, 5, 7, 10, 20, 50, 100, 1_000)
+"""A filter that looks at a property takes a microsecond, one that reads a large body a hundred."""
 
 
-def _gauge(
-    name: str,
-    about: str,
-    *labels: str,
-    unit: str = "",
-    services: tuple[Service, ...] = (Service.BROKER,),
-) -> MetricSpec:
-    return MetricSpec(name, MetricKind.GAUGE, about, labels, unit, services)
-
-
-def _histogram(name: str, about: str, *labels: str, unit: str) -> MetricSpec:
-    return MetricSpec(name, MetricKind.HISTOGRAM, about, labels, unit)
-
-
-_BOTH = (Service.BROKER, Service.NAMESRV)
+_BOTH = (Service.BROKER, Service.NAMESRV, Service.FILTER_SERVER)
 _NAMESRV = (Service.NAMESRV,)
+_FILTER_SERVER = (Service.FILTER_SERVER,)
+_BY_FILTER = ("consumer_group", "filter", "version")
+_SPARK_ETL = (Service.SPARK_ETL,)
+_BY_QUERY = ("query", "job")
+_TRACERS = (Service.BROKER, Service.FILTER_SERVER, Service.SPARK_ETL, Service.CONSOLE)
 _BY_TOPIC = ("topic", "message_type", "is_system")
 _BY_GROUP = ("topic", "consumer_group", "is_retry", "is_system")
 _BY_CLIENT = ("language", "version", "protocol_type")
 _STORAGE = ("storage_type", "storage_medium")
-_TRACING = "only while the broker traces"
+_TRACING = "only while the service traces"
+_IN_A_GROUP = "only in a Raft group"
 
 _ALL = (
     # RocketMQ 5's: traffic
@@ -168,6 +127,17 @@ _ALL = (
         *_BY_GROUP,
     ),
     _counter("kourou_clock_steps_total", "Times that somebody set the wall clock by over a second"),
+    # Filters in Python
+    _gauge("kourou_filters", "Filters in Python that consumer groups have"),
+    _gauge("kourou_filter_versions", "Their versions that are kept"),
+    _gauge("kourou_filter_quarantined_versions", "Those of them that are in quarantine"),
+    _gauge("kourou_filter_servers", "Filter servers that are registered"),
+    _counter(
+        "kourou_filter_skips_recorded_total",
+        "Messages that were passed over because a filter could not judge them",
+        "consumer_group",
+        "filter",
+    ),
     # Delayed messages, retries and dead letters
     _gauge("kourou_delayed_waiting", "Delayed messages that wait, by level", "delay_level"),
     _histogram(
@@ -212,6 +182,40 @@ _ALL = (
         "kourou_transaction_checks_unasked_total",
         "Checks of half messages whose producer group had no member connected",
     ),
+    # Ours: copies of the log
+    _gauge("kourou_replication_leads", "1 while it leads its log, 0 while it follows"),
+    _gauge("kourou_replication_epoch", "The newest epoch of its log"),
+    _gauge("kourou_replication_followers", "Followers attached to it"),
+    _gauge("kourou_replication_in_sync", "Followers whose copies count"),
+    _gauge(
+        "kourou_replication_lag_bytes", "Bytes a follower has not copied", "broker_id", unit="bytes"
+    ),
+    _gauge(
+        "kourou_replication_lag_seconds",
+        "Time since a follower had all that its leader had",
+        "broker_id",
+        unit="s",
+    ),
+    # Ours: the links of a Raft group's member
+    _gauge(
+        "kourou_raft_peer_connected",
+        "1 while its link to another member stands",
+        "peer",
+        when=_IN_A_GROUP,
+    ),
+    _counter("kourou_raft_messages_sent_total", "Said to another member", "peer", when=_IN_A_GROUP),
+    _counter(
+        "kourou_raft_messages_dropped_total",
+        "Not said, since nobody was connected or too much waited already",
+        "peer",
+        when=_IN_A_GROUP,
+    ),
+    _gauge(
+        "kourou_raft_forwarding",
+        "Clients' requests that it brought to another member",
+        "peer",
+        when=_IN_A_GROUP,
+    ),
     # Ours: the loop
     _counter("kourou_loop_turns_total", "Turns of the single-writer loop"),
     _counter("kourou_loop_inputs_total", "Inputs handled in them"),
@@ -239,13 +243,166 @@ _ALL = (
         services=_BOTH,
     ),
     # Ours: traces, where they are made
-    _counter("kourou_trace_spans_total", "Spans delivered to the collector", when=_TRACING),
+    _counter(
+        "kourou_trace_spans_total",
+        "Spans delivered to the collector",
+        services=_TRACERS,
+        when=_TRACING,
+    ),
     _counter(
         "kourou_trace_spans_dropped_total",
         "Spans that were made or wanted, and lost",
         "reason",
+        services=_TRACERS,
         when=_TRACING,
     ),
+    # Ours: filter server
+    _counter(
+        "kourou_python_filter_seen_total",
+        "Messages that a filter judged",
+        *_BY_FILTER,
+        services=_FILTER_SERVER,
+    ),
+    _counter(
+        "kourou_python_filter_passed_total",
+        "Messages that went to consumers",
+        *_BY_FILTER,
+        services=_FILTER_SERVER,
+    ),
+    _counter(
+        "kourou_python_filter_errors_total",
+        "Messages, or batches of them, over which a filter failed",
+        *_BY_FILTER,
+        "kind",
+        services=_FILTER_SERVER,
+    ),
+    _counter(
+        "kourou_python_filter_skipped_total",
+        "Messages that were passed over by policy, and recorded",
+        *_BY_FILTER,
+        services=_FILTER_SERVER,
+    ),
+    _counter(
+        "kourou_python_filter_unfiltered_total",
+        "Messages that went through unfiltered by policy",
+        *_BY_FILTER,
+        services=_FILTER_SERVER,
+    ),
+    _histogram(
+        "kourou_python_filter_message_time",
+        "Time inside the filter for a message, by batch",
+        *_BY_FILTER,
+        unit="µs",
+        services=_FILTER_SERVER,
+    ),
+    _counter(
+        "kourou_python_filter_bytes_in_total",
+        "Bytes of messages that a filter looked at",
+        *_BY_FILTER,
+        unit="bytes",
+        services=_FILTER_SERVER,
+    ),
+    _counter(
+        "kourou_python_filter_bytes_out_total",
+        "Bytes of those that went to consumers",
+        *_BY_FILTER,
+        unit="bytes",
+        services=_FILTER_SERVER,
+    ),
+    _counter(
+        "kourou_python_filter_starts_total",
+        "Workers started",
+        *_BY_FILTER,
+        services=_FILTER_SERVER,
+    ),
+    _gauge(
+        "kourou_python_filter_strikes",
+        "Strikes in force",
+        *_BY_FILTER,
+        services=_FILTER_SERVER,
+    ),
+    _gauge(
+        "kourou_python_filter_quarantined",
+        "1 while this version is in quarantine",
+        *_BY_FILTER,
+        services=_FILTER_SERVER,
+    ),
+    _counter("kourou_filter_pulls_total", "Pulls that arrived", services=_FILTER_SERVER),
+    _counter(
+        "kourou_filter_pulls_failed_total",
+        "Pulls answered FILTER_FAILED",
+        "kind",
+        services=_FILTER_SERVER,
+    ),
+    _gauge("kourou_filter_pulls_held", "Pulls that wait", services=_FILTER_SERVER),
+    _gauge(
+        "kourou_filter_waiting_bytes",
+        "Bytes of messages that wait for verdicts",
+        unit="bytes",
+        services=_FILTER_SERVER,
+    ),
+    _counter(
+        "kourou_filter_pulls_ahead_total",
+        "Pulls answered at once, with messages judged for a pull before",
+        services=_FILTER_SERVER,
+    ),
+    _gauge(
+        "kourou_filter_ahead_bytes",
+        "Bytes of messages that are judged and wait for their consumers' next pulls",
+        unit="bytes",
+        services=_FILTER_SERVER,
+    ),
+    _gauge("kourou_filter_workers", "Worker processes", services=_FILTER_SERVER),
+    _gauge("kourou_filter_workers_busy", "Those that judge a batch now", services=_FILTER_SERVER),
+    _counter("kourou_filter_zygotes_total", "Zygotes started", services=_FILTER_SERVER),
+    _gauge("kourou_filter_registered", "1 while the broker knows it", services=_FILTER_SERVER),
+    # Ours: the Spark service
+    _gauge("kourou_etl_query_running", "1 while the query runs", *_BY_QUERY, services=_SPARK_ETL),
+    _counter("kourou_etl_batches_total", "Batches done", *_BY_QUERY, services=_SPARK_ETL),
+    _counter(
+        "kourou_etl_rows_total", "Rows that batches have read", *_BY_QUERY, services=_SPARK_ETL
+    ),
+    _counter(
+        "kourou_etl_rows_written_total",
+        "Rows written to the read model",
+        *_BY_QUERY,
+        services=_SPARK_ETL,
+    ),
+    _counter(
+        "kourou_etl_rows_late_total",
+        "Rows left out because the watermark was past them",
+        *_BY_QUERY,
+        services=_SPARK_ETL,
+    ),
+    _counter(
+        "kourou_etl_batches_repeated_total",
+        "Batches that Spark ran again and that were written already",
+        *_BY_QUERY,
+        services=_SPARK_ETL,
+    ),
+    _counter(
+        "kourou_etl_failures_total",
+        "Times that the query ended with an error",
+        *_BY_QUERY,
+        services=_SPARK_ETL,
+    ),
+    _histogram(
+        "kourou_etl_batch_latency",
+        "Time of one batch",
+        *_BY_QUERY,
+        unit="ms",
+        services=_SPARK_ETL,
+    ),
+    _gauge("kourou_etl_state_rows", "Rows of Spark's state", *_BY_QUERY, services=_SPARK_ETL),
+    _gauge(
+        "kourou_etl_state_bytes",
+        "Memory of Spark's state",
+        *_BY_QUERY,
+        unit="bytes",
+        services=_SPARK_ETL,
+    ),
+    _counter("kourou_etl_events_total", "Events written to the event store", services=_SPARK_ETL),
+    *CONSOLE_METRICS,
     # Ours: name server
     _gauge("kourou_namesrv_brokers", "Registered brokers", "cluster", services=_NAMESRV),
     _gauge("kourou_namesrv_topics", "Topics with a route", services=_NAMESRV),

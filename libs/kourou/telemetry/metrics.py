@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kourou.telemetry.metric_table import METRICS, MetricKind
+from kourou.telemetry.metric_table import METRICS, MetricKind, MetricSpec
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -127,25 +127,26 @@ class Family:
         return cls(name, MetricKind.HISTOGRAM, about, samples)
 
 
-def expose(families: Iterable[Family]) -> bytes:
+def expose(families: Iterable[Family], table: Mapping[str, MetricSpec] = METRICS) -> bytes:
     """The page. A name that is not in the table of metrics, or has another kind, is a bug."""
     # Imported here: a process whose page nobody asks for does not pay for it.
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(list(families)))
+    registry.register(_Collector(list(families), table))
     return generate_latest(registry)
 
 
 class _Collector:
     """What the Prometheus client asks."""
 
-    def __init__(self, families: list[Family]) -> None:
+    def __init__(self, families: list[Family], table: Mapping[str, MetricSpec]) -> None:
         self._families = families
+        self._table = table
 
     def collect(self) -> Iterator[Metric]:
         for family in self._families:
-            spec = METRICS.get(family.name)
+            spec = self._table.get(family.name)
             assert spec is not None, f"{family.name} is not in the table of metrics"
             assert spec.kind is family.kind, f"{family.name} is a {spec.kind.value}"
             about = family.about or spec.about

@@ -26,6 +26,13 @@ FLUSH = "flush"
 DISPATCH = "dispatch"
 WAIT = "wait"
 HOLD = "hold"
+SHIP = "ship"
+COPY = "copy"
+CONFIRM = "confirm"
+SIFT = "filter"  # filter server: a pull, from its arrival to its answer
+# Parts of others' work, below the messages' own spans: they find them by what the messages carry.
+REPLICATE = "replicate"  # follower: from a chunk's arrival to its end in the follower's log
+JUDGE = "judge"  # filter server: from a batch's way to a worker to its verdicts
 
 # -- attributes -----------------------------------------------------------------------------------
 SYSTEM = "messaging.system"
@@ -50,7 +57,23 @@ RESPONSE_CODE = "kourou.response.code"
 OFFSET = "kourou.queue.offset"
 POSITION = "kourou.log.position"
 SIZE_BYTES = "kourou.size_bytes"
+MEMBER = "kourou.replication.member"
+COPIES = "kourou.replication.copies"
+ON_DISK = "kourou.replication.on_disk"
 ATTEMPT = "kourou.delivery.attempt"
+FILTER = "kourou.filter.name"
+FILTER_VERSION = "kourou.filter.version"
+FILTER_SEEN = "kourou.filter.seen"
+FILTER_PASSED = "kourou.filter.passed"
+FILTER_MICROS = "kourou.filter.micros"
+HTTP_METHOD = "http.request.method"
+HTTP_ROUTE = "http.route"
+HTTP_STATUS = "http.response.status_code"
+QUERY = "kourou.etl.query"
+JOB = "kourou.etl.job"
+BATCH_ID = "kourou.etl.batch_id"
+START_OFFSETS = "kourou.etl.start_offsets"
+END_OFFSETS = "kourou.etl.end_offsets"
 
 SYSTEM_VALUE = "rocketmq"
 """The conventions know RocketMQ; what we are on the wire and on disk."""

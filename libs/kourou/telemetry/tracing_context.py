@@ -18,6 +18,11 @@ TRACEPARENT = "traceparent"
 TRACE_CONTEXT = "TRACE_CONTEXT"
 """RocketMQ's own name for the same text; its gRPC proxy hands it on."""
 
+Buffer = bytes | bytearray | memoryview
+
+_SAMPLED = re.compile(rb"traceparent\x01(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf])\x02?")
+"""As it stands among the properties of a stored record."""
+
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _VERSION_00_LENGTH = 55
 
@@ -25,6 +30,22 @@ _VERSION_00_LENGTH = 55
 def is_sampled(context: bytes) -> bool:
     """Does this context of a frame belong to a trace that is recorded?"""
     return len(context) == CONTEXT_BYTES and bool(context[24] & 1)
+
+
+def contexts_among(records: Buffer, most: int) -> list[bytes]:
+    """The sampled contexts that stored records took along, each once, the first `most` of them.
+
+    For whoever has the bytes of records and looks into none of them: a body that happens to have
+    such bytes counts as well.
+    """
+    found: dict[bytes, None] = {}
+    for match in _SAMPLED.finditer(records):
+        context = context_of(match[1].decode("ascii"))
+        if context is not None:
+            found[context] = None
+            if len(found) == most:
+                break
+    return list(found)
 
 
 def traceparent_of(context: bytes) -> str:

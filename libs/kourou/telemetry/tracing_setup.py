@@ -25,12 +25,13 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kourou.errors import ConfigError
+from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.span_names import SCOPE, SERVICE_INSTANCE, SERVICE_NAME, SERVICE_VERSION
 
 if TYPE_CHECKING:
@@ -73,6 +74,18 @@ class SpanCounts:
     exported: int = 0
     dropped: int = 0
     failed: int = 0
+
+    def families(self, base: Labels, *, too_many_open: int | None = None) -> Iterator[Family]:
+        """What became of spans, as metrics; `too_many_open` were never begun, where that is so."""
+        yield Family.counter("kourou_trace_spans_total", "", [(base, self.exported)])
+        lost = {"queue_full": self.dropped, "export_failed": self.failed}
+        if too_many_open is not None:
+            lost["too_many_open"] = too_many_open
+        yield Family.counter(
+            "kourou_trace_spans_dropped_total",
+            "",
+            [({"reason": reason, **base}, count) for reason, count in lost.items()],
+        )
 
 
 # -- is there tracing? ----------------------------------------------------------------------------

@@ -35,8 +35,8 @@ class Chaotic(Protocol):
     """The cluster, as far as it is needed here."""
 
     @property
-    def members(self) -> Sequence[ClusterBroker]:
-        """All brokers, up or down."""
+    def everyone(self) -> Sequence[ClusterBroker]:
+        """All brokers and their followers, up or down."""
         ...
 
     async def start_broker(self, broker: ClusterBroker) -> None:
@@ -198,12 +198,12 @@ class Chaos:
 
     def heal(self) -> None:
         """Take everything back: wires, disks, and brokers that are down."""
-        ailing = [one for one in self._cluster.members if one.disk and one.disk.ailing]
+        ailing = [one for one in self._cluster.everyone if one.disk and one.disk.ailing]
         for one in ailing:
             _memory(one).mend()
 
         async def heal() -> None:
-            for one in self._cluster.members:
+            for one in self._cluster.everyone:
                 one.faults.clear()
                 if not one.is_up:
                     await self._cluster.start_broker(one)
@@ -213,9 +213,9 @@ class Chaos:
             self._until_seen(ailing, refusing=False)
 
     def _named(self, broker: str | None) -> list[ClusterBroker]:
-        found = [one for one in self._cluster.members if broker in (None, one.name)]
+        found = [one for one in self._cluster.everyone if broker in (None, one.name)]
         if not found:
-            names = ", ".join(one.name for one in self._cluster.members)
+            names = ", ".join(one.name for one in self._cluster.everyone)
             raise BadRequest(f"there is no broker {broker!r}", hint=f"known: {names}")
         return found
 

@@ -30,17 +30,22 @@ from typing import Any, Literal, Self
 from kourou import Client as AsyncClient
 from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from kourou.engine.desks import Desks
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, Unavailable
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv
+from kourou.protocol.bodies import decode_cluster_info
+from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv, GetBrokerClusterInfo
+from kourou.service.local_group import LEADER, GroupPorts
+from kourou.serving.config import BrokerSettings
 from kourou.sync import Client
 from kourou.testing.chaos import Chaos
 from kourou.testing.cluster_broker import ClusterBroker
-from kourou.testing.cluster_clock import ClusterClock
+from kourou.testing.cluster_clock import STEP_MS_MAX, ClusterClock
+from kourou.testing.cluster_filter_server import ClusterFilterServer
 from kourou.testing.cluster_thread import ClusterThread
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.sent import AsyncSent, Ledger, Sent
 from kourou.transport.zmq_client import ZmqConnection
+from kourou_ha_replica.config import ReplicaSettings
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
 
@@ -49,9 +54,16 @@ COMMIT_INTERVAL_MS = 100
 """Consumers of these clients commit so often; 5 s otherwise."""
 
 TOPIC_QUEUES = 4
+ELECTION_S_MAX = 20.0
+"""An election takes a second or two; on a machine with much else to do more than one."""
+
+GROUP_STEP_MS_MAX = 100
+"""So far the clock moves at once where members listen for heartbeats: less than one of theirs."""
+
 SETTLE_ROUNDS = 2
 SETTLE_MS_MAX = 60_000
 NAME_LENGTH_MAX = 60
+LOOK_S = 0.02
 
 Storage = Literal["memory", "disk"]
 _numbers = count(1)
@@ -61,8 +73,14 @@ class Cluster:
     """A name server and `brokers` brokers, named broker-a, broker-b and so on.
 
     `settings` are a broker's, under RocketMQ's names as in broker.conf. `storage` "disk" keeps
-    stores as files below `folder`, "memory" nearly nothing. Use it as a context manager, or `start`
-    and `stop` it. All methods may be called from any thread.
+    stores as files below `folder`, "memory" nearly nothing. Every broker gets `filter_servers`,
+    with `filter_settings` as in filter-server.conf; they run filters in the real jail, in processes
+    of their own, and are refused where the machine lacks what that needs. Every broker gets
+    `replicas` followers, named broker-a-s1 and so on, with its settings but the role; questions
+    about what is sent are put to leaders. With `raft` every broker is a group of so many members,
+    named broker-a-n0 and so on, which elect their leader by the cluster's clock: `leader` tells
+    which. Use it as a context manager, or `start` and `stop` it. All methods may be called from any
+    thread.
     """
 
     def __init__(
@@ -72,24 +90,50 @@ class Cluster:
         brokers: int = 1,
         storage: Storage = "memory",
         settings: Mapping[str, object] | None = None,
+        filter_servers: int = 0,
+        filter_settings: Mapping[str, object] | None = None,
+        replicas: int = 0,
+        raft: int = 0,
     ) -> None:
+        if raft and (replicas or filter_servers):
+            raise BadRequest(
+                "a Raft group has neither replicas nor filter servers: take raft alone"
+            )
         if not 0 < brokers <= BROKERS_MAX:
             raise BadRequest(f"a cluster for tests has 1 to {BROKERS_MAX} brokers, not {brokers}")
         self.folder = folder
         self._thread = ClusterThread()
-        self.clock = ClusterClock(self._thread, self._thread.clock, self._settle, self._next_due_ms)
+        self.clock = ClusterClock(
+            self._thread,
+            self._thread.clock,
+            self._settle,
+            self._next_due_ms,
+            GROUP_STEP_MS_MAX if raft else STEP_MS_MAX,
+        )
         self.chaos = Chaos(self._thread, self, self.clock)
         given = {name: str(value) for name, value in (settings or {}).items()}
+        self._raft = raft
+        #: Of each group, where its members meet; empty where brokers lead alone.
+        self._groups = [GroupPorts(raft) for _ in range(brokers if raft else 0)]
+        self._names = [f"broker-{chr(ord('a') + number)}" for number in range(brokers)]
         self.members: Sequence[ClusterBroker] = [
             ClusterBroker(
-                name := f"broker-{chr(ord('a') + number)}",
+                name,
                 folder / name,
-                given,
+                {**given, **own},
                 self._thread.clock,
                 MemoryDisk(number) if storage == "memory" else None,
                 self._moved,
+                ReplicaSettings if raft else BrokerSettings,
             )
-            for number in range(brokers)
+            for number, (name, own) in enumerate(self._members())
+        ]
+        self.replicas: Sequence[ClusterBroker] = self._followers(given, replicas, storage)
+        given = {name: str(value) for name, value in (filter_settings or {}).items()}
+        self.filter_servers: Sequence[ClusterFilterServer] = [
+            ClusterFilterServer(broker, index, given, self._thread.clock)
+            for broker in self.members
+            for index in range(filter_servers)
         ]
         self._namesrv: NamesrvService | None = None
         self._address = ""
@@ -97,6 +141,39 @@ class Cluster:
         self._own: Client | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._stopped = False
+
+    def _followers(
+        self, given: Mapping[str, str], replicas: int, storage: Storage
+    ) -> list[ClusterBroker]:
+        """So many of each broker, with its settings but the role."""
+        return [
+            ClusterBroker(
+                name := f"{leader.name}-s{number}",
+                self.folder / name,
+                {
+                    **given,
+                    "brokerName": leader.name,
+                    "brokerRole": "SLAVE",
+                    "brokerId": str(number),
+                },
+                self._thread.clock,
+                MemoryDisk(BROKERS_MAX * number + place) if storage == "memory" else None,
+                self._moved,
+                ReplicaSettings,
+            )
+            for place, leader in enumerate(self.members)
+            for number in range(1, replicas + 1)
+        ]
+
+    def _members(self) -> list[tuple[str, Mapping[str, str]]]:
+        """Every broker, or every member of every group, and the settings that are its own."""
+        if not self._raft:
+            return [(name, {}) for name in self._names]
+        return [
+            (f"{name}-n{index}", {"brokerName": name, **group.settings(index)})
+            for name, group in zip(self._names, self._groups, strict=True)
+            for index in range(self._raft)
+        ]
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -142,21 +219,37 @@ class Cluster:
         await namesrv.recover(_name_server_failed)
         self._address = (await namesrv.serve())["zmq"]
         self._probe = ZmqConnection(self._address, clock=self._thread.clock)
-        for broker in self.members:  # one by one: Alembic migrates one database at a time
+        for broker in self.everyone:  # one by one: Alembic migrates one database at a time
             await broker.start(self._address)
+        for server in self.filter_servers:
+            await server.start()
+        for name in self._names if self._raft else ():
+            await self._led(name)
 
     async def _stop(self) -> None:
         async with AsyncExitStack() as ending:
             if self._namesrv is not None:
                 ending.push_async_callback(self._namesrv.stop)
-            for broker in self.members:
+            for broker in self.everyone:
                 ending.push_async_callback(broker.stop)
+            for server in self.filter_servers:
+                ending.push_async_callback(server.stop)
             if self._probe is not None:
                 self._probe.close()
+            for group in self._groups:
+                group.release()
 
     async def start_broker(self, broker: ClusterBroker) -> None:
         """Start one that is down; on the cluster's thread. For tests: `chaos.restart`."""
         await broker.start(self._address)
+
+    def start_filter_server(self, number: int) -> None:
+        """Start the filter server of this number in `filter_servers` again."""
+        self._thread.run(self.filter_servers[number].start())
+
+    def stop_filter_server(self, number: int) -> None:
+        """Stop the filter server of this number: it leaves its broker, and consumers go on."""
+        self._thread.run(self.filter_servers[number].stop())
 
     # -- for tests --------------------------------------------------------------------------------
 
@@ -167,15 +260,59 @@ class Cluster:
 
     @property
     def brokers(self) -> list[str]:
-        """The names of all brokers."""
-        return [one.name for one in self.members]
+        """The names of all brokers, as routes and queues have them."""
+        return list(self._names)
+
+    def leader(self, broker: str = "broker-a") -> str:
+        """Which member of a Raft group leads; waits until one does, and clients find it.
+
+        Raises Unavailable if none does in time, BadRequest where there is no group of that name.
+        """
+        if not self._raft or broker not in self._names:
+            raise BadRequest(f"there is no Raft group {broker!r}", hint="known: Cluster(raft=3)")
+        return self._thread.run(self._led(broker))
+
+    async def _led(self, name: str) -> str:
+        if not await self.until(lambda: self._leading(name) is not None, ELECTION_S_MAX):
+            raise Unavailable(f"{name} has no leader after {ELECTION_S_MAX:g} s")
+        late = time.monotonic() + ELECTION_S_MAX  # the machine's: patience is not simulated
+        while time.monotonic() < late:
+            leading = self._leading(name)
+            if leading is not None and await self._is_registered(name, leading):
+                return leading.name
+            await asyncio.sleep(LOOK_S)
+        raise Unavailable(f"no name server knows the leader of {name} after {ELECTION_S_MAX:g} s")
+
+    async def _is_registered(self, name: str, leading: ClusterBroker) -> bool:
+        assert self._probe is not None
+        reply = await self._probe.request(GetBrokerClusterInfo(), timeout_ms=SETTLE_MS_MAX)
+        known = decode_cluster_info(b"".join(reply.body)).brokers.get(name)
+        return (
+            known is not None and known.broker_addrs.get(LEADER) == leading.service.server.address
+        )
+
+    def _leading(self, name: str) -> ClusterBroker | None:
+        """The member that leads, as it says itself; the newest of several."""
+        place = self._names.index(name) * self._raft
+        found = [
+            one
+            for one in self.members[place : place + self._raft]
+            if one.is_up and one.service.leads
+        ]
+        epoch = {one.name: one.service.desks.control.replicas.epoch for one in found}
+        return max(found, key=lambda one: epoch[one.name], default=None)
+
+    @property
+    def everyone(self) -> list[ClusterBroker]:
+        """All brokers, then all their followers."""
+        return [*self.members, *self.replicas]
 
     def is_up(self, broker: str) -> bool:
-        """Does this broker serve? Raises BadRequest for a name that nobody has."""
-        if broker not in self.brokers:
-            known = ", ".join(self.brokers)
-            raise BadRequest(f"there is no broker {broker!r}", hint=f"known: {known}")
-        return any(one.is_up for one in self.members if one.name == broker)
+        """Does this broker, or follower, serve? Raises BadRequest for a name that nobody has."""
+        names = [one.name for one in self.everyone]
+        if broker not in names:
+            raise BadRequest(f"there is no broker {broker!r}", hint=f"known: {', '.join(names)}")
+        return any(one.is_up for one in self.everyone if one.name == broker)
 
     def client(self, group: str = "tests", **options: Any) -> Client:
         """A `kourou.sync.Client` to be opened by `with`; `options` are its own.
@@ -221,11 +358,24 @@ class Cluster:
     # -- for the rest of the kit, on the cluster's thread -----------------------------------------
 
     def each(self) -> Mapping[str, Desks]:
-        """What every broker knows, by name. Raises Unavailable if one is down."""
-        return {one.name: one.service.desks for one in self.members}
+        """What every broker knows, by name. Raises Unavailable if one is down, or nobody leads."""
+        if not self._raft:
+            return {one.name: one.service.desks for one in self.members}
+        found: dict[str, Desks] = {}
+        for name in self._names:
+            leading = self._leading(name)
+            if leading is None:
+                raise Unavailable(f"nobody leads {name}", hint="leader() waits until somebody does")
+            found[name] = leading.service.desks
+        return found
 
     def found(self) -> Mapping[str, Sequence[int]]:
-        """Where the log ended that each start of a broker found, by name."""
+        """Where the log ended that each start of a broker found, by name.
+
+        What a group has answered no start loses.
+        """
+        if self._raft:
+            return dict.fromkeys(self._names, ())
         return {one.name: one.found for one in self.members}
 
     async def until(self, satisfied: Callable[[], bool], within_s: float) -> bool:
@@ -242,7 +392,8 @@ class Cluster:
 
     def _next_due_ms(self) -> int | None:
         """When the next delayed message is due at any broker that is up."""
-        due = [one.service.desks.delays.next_due_ms() for one in self.members if one.is_up]
+        serving = [one.service for one in self.members if one.is_up]
+        due = [one.desks.delays.next_due_ms() for one in serving if one.leads]
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def _moved(self) -> None:

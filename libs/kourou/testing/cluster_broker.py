@@ -18,12 +18,12 @@ from pathlib import Path
 from kourou.errors import BadRequest, ConfigError, Unavailable
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
+from kourou.serving.config import BrokerSettings
 from kourou.store.disk import Disk
 from kourou.testing.faulty_server import Fault
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.mortal_broker import MortalBroker
 from kourou.testing.travel import TravelClock
-from kourou_broker.config import BrokerSettings
 
 HOST = "127.0.0.1"
 PORT_WAIT_S = 2.0
@@ -41,7 +41,8 @@ SMALL: Mapping[str, str] = {
 class ClusterBroker:
     """A broker by its name. All coroutines belong on the cluster's thread.
 
-    `found` has the end of the log that each start found, the first one's too.
+    `kind` is the class of its settings, a follower's own. `found` has the end of the log that each
+    start found, the first one's too.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class ClusterBroker:
         clock: TravelClock,
         disk: MemoryDisk | None,
         moved: Callable[[], None],
+        kind: type[BrokerSettings] = BrokerSettings,
     ) -> None:
         self.name = name
+        self._kind = kind
         self.disk = disk
         self.failure: BaseException | None = None
         self.faults: list[Fault] = []
@@ -89,11 +92,13 @@ class ClusterBroker:
         if self._port:
             settings = replace(settings, zmq_port=self._port)
             await _until_free(self._port)
+            if settings.raft_port is not None:
+                await _until_free(settings.raft_port)
         # The event store is a file of the machine, whatever disk the messages lie on.
         (self._folder / "kourou").mkdir(parents=True, exist_ok=True)
         self.failure = None
         disk: Disk | None = self.disk
-        service = MortalBroker(settings, self._clock, disk, self.faults, self._moved)
+        service = _kind_of(settings)(settings, self._clock, disk, self.faults, self._moved)
         try:
             await service.recover(self._failed)
             self.found.append(service.desks.view.log_range()[1])
@@ -153,8 +158,17 @@ class ClusterBroker:
             **self._given,
         }
         return load_settings(
-            BrokerSettings, arguments=given, environment={}, inert=BROKER_KEYS
+            self._kind, arguments=given, environment={}, inert=BROKER_KEYS
         ).settings
+
+
+def _kind_of(settings: BrokerSettings) -> type[MortalBroker]:
+    """A broker, or a member of a group; the latter is imported when somebody wants one."""
+    if not settings.raft_enabled:
+        return MortalBroker
+    from kourou.testing.mortal_member import MortalMember
+
+    return MortalMember
 
 
 async def _until_free(port: int) -> None:

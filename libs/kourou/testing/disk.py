@@ -425,6 +425,15 @@ class SimDisk:
         self._changed.setdefault(parent, set()).add(name)
 
 
+def disk_with(folder: Path, seed: int = 0) -> SimDisk:
+    """A disk with this folder, which no power loss takes away."""
+    disk = SimDisk(seed)
+    disk.make_dirs(folder)
+    for path in (folder, *folder.parents):
+        disk.sync_dir(path)
+    return disk
+
+
 def _settled(inode: _Inode) -> _Inode:
     """A copy whose every byte is durable."""
     copied = _Inode(0, reserved=inode.reserved)

@@ -9,17 +9,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kourou.engine.appends import LogEnd
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
-from kourou.engine.desks import Desks, Start
-from kourou.engine.effects import Announce, Append, DropTopic, Effect, Flush, Notify, Reply, Wake
+from kourou.engine.desks import Desks, Role, Start
+from kourou.engine.effects import (
+    Announce,
+    Append,
+    CopyChunk,
+    DropTopic,
+    Effect,
+    Flush,
+    Notify,
+    Reply,
+    Wake,
+)
 from kourou.engine.events import decode_record_body
 from kourou.engine.inputs import (
     Announced,
     Buffer,
+    Copied,
     Dispatched,
     Flushed,
     Input,
@@ -27,9 +38,11 @@ from kourou.engine.inputs import (
     ReplyTo,
     Tick,
 )
+from kourou.engine.leading import LeaderRole
 from kourou.engine.peer import Peer
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
+from kourou.engine.quorum import QuorumLeaderRole
 from kourou.engine.settings_registry import SettingSpec, SettingsRegistry
 from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, Rejected
@@ -38,22 +51,33 @@ from kourou.model.message import StoredMessage
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.hashing import tags_code
-from kourou.protocol.record import check_record, decode_record
+from kourou.protocol.record import check_record, decode_record, encode_blank
 from kourou.protocol.record_keys import code_and_keys
-from kourou.protocol.record_layout import parts_of
+from kourou.protocol.record_layout import BLANK_MAGIC, parts_of
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
+
+
+class MemoryChunk(NamedTuple):
+    """Log bytes from `position`; the log goes on at `end`."""
+
+    position: int
+    data: memoryview
+    end: int
+    damage: str = ""
 
 
 class MemoryStore:
     """Records in one dictionary by position; queues as lists of positions."""
 
-    def __init__(self) -> None:
+    def __init__(self, segment_size: int = 1 << 20) -> None:
+        self.segment_size = segment_size
         self.records: dict[int, bytes] = {}
         self.queues: dict[tuple[str, int], list[int]] = {}
         self.firsts: dict[tuple[str, int], int] = {}
         self.end = 0
         self.recent = True
+        self.indexed = ANYWHERE
         self._pending: list[bytes] = []
 
     def append(self, effect: Append) -> None:
@@ -67,6 +91,40 @@ class MemoryStore:
                 self._pending.append(raw[at : at + size])
                 at += size
         self.end = effect.end
+
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> MemoryChunk:
+        """Whole records of one segment, as kourou.store.chunks has them."""
+        limit = min(limit, self.end)
+        segment_end = position - position % self.segment_size + self.segment_size
+        at = position
+        found: list[bytes] = []
+        while at < min(limit, segment_end) and at in self.records:
+            record = self.records[at]
+            if found and at + len(record) - position > max_bytes:
+                break
+            found.append(record)
+            at += len(record)
+        if at < limit and at not in self.records:
+            found.append(encode_blank(segment_end - at))
+            at = segment_end
+        return MemoryChunk(position, memoryview(b"".join(found)), at)
+
+    def append_chunk(self, position: int, data: Buffer) -> int:
+        """Take a leader's bytes; returns where the log ends now."""
+        assert position == self.end, (position, self.end)
+        raw, at = bytes(data), 0
+        while at < len(raw):
+            size = int.from_bytes(raw[at : at + 4], "big")
+            if int.from_bytes(raw[at + 4 : at + 8], "big") == BLANK_MAGIC:
+                assert at + 8 == len(raw), "a filler's head is the last of a chunk"
+                self.end = position + at + size
+                return self.end
+            check_record(raw, at, at + size, position + at)
+            self.records[position + at] = raw[at : at + size]
+            self._pending.append(raw[at : at + size])
+            at += size
+        self.end = position + at
+        return self.end
 
     def dispatch(self) -> list[tuple[str, int, int]]:
         """Project what was appended; returns the queues that grew."""
@@ -88,7 +146,7 @@ class MemoryStore:
 
     def cut(self, end: int) -> MemoryStore:
         """The store that a log cut off at position `end` leaves: a record at the cut is gone."""
-        left = MemoryStore()
+        left = MemoryStore(self.segment_size)
         for position in sorted(self.records):
             if position + len(self.records[position]) > end:
                 break
@@ -216,6 +274,8 @@ class MemoryStore:
             raw = self.records[position]
             stored = decode_record(raw, decompress=False)
             _, keys = code_and_keys(raw[parts_of(raw, 0, len(raw)).props_at :])
+            if position + len(raw) > self.indexed:
+                continue
             if (
                 stored.topic == topic
                 and key in [str(each, "utf-8", "replace") for each in keys]
@@ -246,9 +306,17 @@ class Engine:
     """The progress of the delay levels as another broker left it."""
     name_servers: bool = True
     """Do they answer? Otherwise who makes a topic waits."""
+    role: Role | None = None
+    leads: bool = False
+    """Followers may attach; `role` is then made here."""
+    sync: bool = False
+    ack_on_flush: bool = False
+    """And senders wait for their copies, perhaps until those are on the followers' disks."""
 
     def __post_init__(self) -> None:
-        self.store = MemoryStore() if self.left is None else self.left
+        self.store = MemoryStore(self.segment_size) if self.left is None else self.left
+        if self.leads:
+            self.role = LeaderRole(self.store, self.sync, self.ack_on_flush)
         self.control = ControlState()
         for stored in self.stored(CONTROL_TOPIC):
             recorded = decode_record_body(
@@ -278,14 +346,20 @@ class Engine:
                     flush_timeout_ms=5_000,
                     figures=dict,
                     delays=self.delays,
+                    role=self.role,
                 )
             )
         )
         self.core.recall(self.now_ms, self.wall_ms)
+        elected = isinstance(self.role, QuorumLeaderRole)
+        if elected:
+            self._perform(self.core.lead(self.wall_ms))
         start = self.core.start(
             self.now_ms, self.wall_ms, decide_start(self.control, rules), "start"
         )
         self._perform(start)
+        if not elected:
+            self._perform(self.core.lead(self.wall_ms))
         self.flush()
 
     def peer(self, number: int) -> Peer:
@@ -348,6 +422,7 @@ class Engine:
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         appended = False
+        copied: list[Input] = []
         announced = 0
         for effect in effects:
             self.effects.append(effect)
@@ -369,6 +444,8 @@ class Engine:
                     self._woken = self._woken or effect.after_ms == 0
                 case Announce() if effect.number and self.name_servers:
                     announced = max(announced, effect.number)
+                case CopyChunk():
+                    copied.append(Copied(self.store.append_chunk(effect.position, effect.data)))
                 case DropTopic():
                     self.store.dispatch()
                     self.store.drop(effect.topic)
@@ -377,7 +454,9 @@ class Engine:
         if appended:
             grown = self.store.dispatch()
             if grown:
-                self.handle(Dispatched(grown))
+                self.handle(Dispatched(grown, self.store.indexed))
+        if copied:
+            self.handle(*copied, Dispatched(self.store.dispatch(), self.store.indexed))
         if announced:
             self.handle(Announced(announced))
 

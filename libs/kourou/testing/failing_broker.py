@@ -18,9 +18,9 @@ from pathlib import Path
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.serving.broker_service import BrokerService
+from kourou.serving.config import BrokerSettings
 from kourou.testing.failing_disk import FailingDisk, Faults
-from kourou_broker.app import BrokerService
-from kourou_broker.config import BrokerSettings
 
 MODULE = "kourou.testing.failing_broker"
 

@@ -16,11 +16,11 @@ from kourou.clock import Clock
 from kourou.engine.desks import Desks
 from kourou.engine.inputs import Input, Received
 from kourou.service.loop import SingleWriterLoop
+from kourou.serving.broker_service import BrokerService
+from kourou.serving.config import BrokerSettings
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.testing.faulty_server import Fault, FaultyServer
-from kourou_broker.app import BrokerService
-from kourou_broker.config import BrokerSettings
 
 
 class MortalBroker(BrokerService):
@@ -53,14 +53,20 @@ class MortalBroker(BrokerService):
     @property
     def store(self) -> Store:
         """Its store, once it is open."""
-        assert self._parts is not None
-        return self._parts.store
+        assert self._tenure is not None
+        return self._tenure.store
 
     @property
     def desks(self) -> Desks:
         """What it knows, once it has recovered."""
-        assert self._parts is not None
-        return self._parts.core.desks
+        assert self._tenure is not None
+        return self._tenure.desks
+
+    @property
+    def leads(self) -> bool:
+        """Does it take what clients send, as far as it knows?"""
+        tenure = self._tenure
+        return tenure is not None and tenure.leads and not tenure.over
 
     async def serve(self) -> Mapping[str, str]:
         """Serve, with faults."""
@@ -74,22 +80,14 @@ class MortalBroker(BrokerService):
         later.
         """
         self._ready = False
-        if self._loop is not None:
-            self._loop.stop()
+        if self._tenure is not None:
+            self._tenure.cease()
         self._listening.carriers.close()
         if self._registration is not None:
             self._registration.forget()
             await self._registration.stop()
-        parts = self._parts
-        if parts is not None:
-            if self._projector is not None:
-                await self._projector.stop()
-            elif parts.events is not None:
-                parts.events.close()
-            if self._hands is not None:
-                await self._hands.settle()
-            await parts.mirror.stop()
-            await asyncio.to_thread(parts.store.close, settle=False)
+        if self._upkeep is not None:
+            await self._upkeep.close(settle=False)
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 

@@ -4,141 +4,14 @@
         ...                                     # OTEL_EXPORTER_OTLP_ENDPOINT = collector.endpoint
         spans = collector.wait_for(lambda spans: len(spans) == 3)
 
-Lives here: receiving and decoding. May not live here: what spans should be there.
+Lives here: its name in this kit. May not live here: what it does (kourou.telemetry.otlp_receiver).
 
 Needs the package opentelemetry-proto, which comes with `kourou[otlp]`.
 
-State: soft.
+State: none.
 """
 
 from __future__ import annotations
 
-import gzip
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
-
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-
-WAIT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class SeenSpan:
-    """One span as it arrived; ids are hexadecimal, times wall time in ns, no parent is ""."""
-
-    service: str
-    name: str
-    kind: str
-    trace_id: str
-    span_id: str
-    parent_id: str
-    start_ns: int
-    end_ns: int
-    failed: bool
-    attributes: dict[str, Any] = field(default_factory=dict)
-    links: tuple[str, ...] = ()
-
-
-class OtlpReceiver:
-    """Listens on a free port of 127.0.0.1. `status` is what it answers with."""
-
-    def __init__(self) -> None:
-        self.status = 200
-        self.spans: list[SeenSpan] = []
-        self.requests = 0
-        self._changed = threading.Condition()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-
-    @property
-    def endpoint(self) -> str:
-        """The base URL, as OTEL_EXPORTER_OTLP_ENDPOINT wants it."""
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def take(self, path: str, body: bytes) -> bool:
-        """A request came; False if it was no export of traces."""
-        with self._changed:
-            self.requests += 1
-            if path == "/v1/traces" and self.status == 200:
-                self.spans += _decoded(body)
-            self._changed.notify_all()
-        return path == "/v1/traces"
-
-    def wait_for(
-        self, enough: Callable[[Sequence[SeenSpan]], object], timeout_s: float = WAIT_S
-    ) -> list[SeenSpan]:
-        """The spans so far, once they are enough; AssertionError if they never are."""
-        with self._changed:
-            done = self._changed.wait_for(lambda: enough(self.spans), timeout_s)
-            found = list(self.spans)
-        names = ", ".join(f"{span.service}: {span.name}" for span in found)
-        assert done, f"after {timeout_s} s there are only {len(found)} spans: {names}"
-        return found
-
-
-def _handler_of(receiver: OtlpReceiver) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            status = receiver.status if receiver.take(self.path, body) else 404
-            answer = ExportTraceServiceResponse().SerializeToString()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
-            """Say nothing on stderr."""
-
-    return Handler
-
-
-def _decoded(body: bytes) -> list[SeenSpan]:
-    request = ExportTraceServiceRequest.FromString(body)
-    found: list[SeenSpan] = []
-    for group in request.resource_spans:
-        about = _attributes(group.resource.attributes)
-        for scope in group.scope_spans:
-            found += [_seen(str(about.get("service.name", "")), span) for span in scope.spans]
-    return found
-
-
-def _seen(service: str, span: Any) -> SeenSpan:
-    kinds = {1: "INTERNAL", 2: "SERVER", 3: "CLIENT", 4: "PRODUCER", 5: "CONSUMER"}
-    return SeenSpan(
-        service=service,
-        name=span.name,
-        kind=kinds.get(span.kind, str(span.kind)),
-        trace_id=span.trace_id.hex(),
-        span_id=span.span_id.hex(),
-        parent_id=span.parent_span_id.hex(),
-        start_ns=span.start_time_unix_nano,
-        end_ns=span.end_time_unix_nano,
-        failed=span.status.code == 2,
-        attributes=_attributes(span.attributes),
-        links=tuple(link.span_id.hex() for link in span.links),
-    )
-
-
-def _attributes(pairs: Any) -> dict[str, Any]:
-    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
+from kourou.telemetry.otlp_receiver import OtlpReceiver as OtlpReceiver
+from kourou.telemetry.otlp_receiver import SeenSpan as SeenSpan

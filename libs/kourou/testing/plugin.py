@@ -36,12 +36,16 @@ class MakeCluster(Protocol):
 
     def __call__(
         self,
-        brokers: int = 2,
+        brokers: int | None = None,
         *,
         storage: Storage = "memory",
         settings: Mapping[str, object] | None = None,
+        filter_servers: int = 0,
+        filter_settings: Mapping[str, object] | None = None,
+        replicas: int = 0,
+        raft: int = 0,
     ) -> Cluster:
-        """A running cluster; it ends with the test."""
+        """A running cluster; it ends with the test. Two brokers, or one Raft group."""
         ...
 
 
@@ -70,13 +74,25 @@ def kourou_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeClu
     with ExitStack() as running:
 
         def make(
-            brokers: int = 2,
+            brokers: int | None = None,
             *,
             storage: Storage = "memory",
             settings: Mapping[str, object] | None = None,
+            filter_servers: int = 0,
+            filter_settings: Mapping[str, object] | None = None,
+            replicas: int = 0,
+            raft: int = 0,
         ) -> Cluster:
-            folder = tmp_path_factory.mktemp("kourou")
-            cluster = Cluster(folder, brokers=brokers, storage=storage, settings=settings)
+            cluster = Cluster(
+                tmp_path_factory.mktemp("kourou"),
+                brokers=(1 if raft else 2) if brokers is None else brokers,
+                storage=storage,
+                settings=settings,
+                filter_servers=filter_servers,
+                filter_settings=filter_settings,
+                replicas=replicas,
+                raft=raft,
+            )
             return running.enter_context(cluster)
 
         yield make

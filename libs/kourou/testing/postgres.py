@@ -168,14 +168,16 @@ class PostgresServer:
         if child is None:
             return
         # A new server starts only when all of the old one are gone, and these are not our children.
-        ends = [os.pidfd_open(process) for process in _children(child.pid)]
-        child.kill()
-        for end in ends:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(end, signal.SIGKILL)
-            if not select.select([end], [], [], END_TIMEOUT_S)[0]:
-                raise TimedOut("a process of PostgreSQL does not end")
-            os.close(end)
+        with contextlib.ExitStack() as opened:
+            ends = [end for process in _children(child.pid) if (end := _pidfd(process)) is not None]
+            for end in ends:
+                opened.callback(os.close, end)
+            child.kill()
+            for end in ends:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(end, signal.SIGKILL)
+                if not select.select([end], [], [], END_TIMEOUT_S)[0]:
+                    raise TimedOut("a process of PostgreSQL does not end")
 
     def _reached(self) -> tuple[str, ...]:
         return ("-h", str(self.folder), "-U", ROLE)
@@ -221,6 +223,14 @@ def _children(process: int) -> list[int]:
         return [int(each) for each in listed.read_text().split()]
     except FileNotFoundError:
         return []
+
+
+def _pidfd(process: int) -> int | None:
+    """None for one that has ended since it was listed; a backend ends with its connection."""
+    try:
+        return os.pidfd_open(process)
+    except ProcessLookupError:
+        return None
 
 
 def _signal(process: int, number: signal.Signals) -> None:

@@ -1,7 +1,8 @@
 """Writing to a store as a broker does, without a broker.
 
 Lives here: `StoreWriter`, which numbers, places and stamps records exactly as the engine does,
-settings for stores that fit into a test, and reading a topic back.
+settings for stores that fit into a test, copying a log as replication does, and reading a topic
+back.
 May not live here: assertions.
 
 State: soft.
@@ -152,3 +153,25 @@ def readable(store: Store, topic: str = "TopicA", queue_count: int = 3) -> list[
             found += [bytes(record) for record in read.records]
             offset = read.next_offset
     return sorted(found, key=lambda record: record[POSITION_AT : POSITION_AT + 8])
+
+
+def follow(
+    leader: Store, follower: Store, *, limit: int | None = None, max_bytes: int = 1 << 20
+) -> int:
+    """Copy the leader's log behind the follower's end, up to `limit`, as replication does.
+
+    Damaged regions are copied as what they are. Returns how many chunks that took.
+    """
+    limit = leader.end if limit is None else limit
+    count = 0
+    while follower.end < limit:
+        chunk = leader.read_chunk(follower.end, limit, max_bytes)
+        data = bytes(chunk.data)  # what came by a socket
+        if chunk.damage:
+            follower.append_damaged(chunk.position, data, chunk.end, chunk.damage)
+        else:
+            follower.append_chunk(chunk.position, data)
+        follower.dispatch()
+        assert follower.end == chunk.end
+        count += 1
+    return count

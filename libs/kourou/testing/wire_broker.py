@@ -27,6 +27,7 @@ from kourou.protocol.bodies import (
     encode_topic_stats,
 )
 from kourou.protocol.messages import groups, membership, offsets, pulling, queries, sending
+from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
 from kourou.protocol.messages.reply import PushReplyMessageToClient, SendReplyMessage
 from kourou.protocol.messages.topics import (
@@ -37,6 +38,7 @@ from kourou.protocol.messages.topics import (
 from kourou.protocol.properties import decode_properties
 from kourou.protocol.record import decode_record, encode_host, stamp
 from kourou.protocol.request import Request, Response
+from kourou.testing.wire_filters import WireFilters
 from kourou.testing.wire_locks import WireLocks
 from kourou.testing.wire_retries import Lane, sent_again, taken_back
 
@@ -96,6 +98,7 @@ class WireBroker:
     ) -> None:
         self.name = name
         self.address = address
+        self.number = number
         self.host = (f"10.0.0.{number}", 10911)
         self.topics = topics
         self.queues: dict[Lane, list[bytes]] = {}
@@ -114,6 +117,7 @@ class WireBroker:
         self.settings: dict[str, str] = {}
         self.retry_times_max = 16
         self.intercept: Callable[[Request], Answer | None] | None = None
+        self.filters = WireFilters()
         self._handlers: dict[type[Request], Handler] = {
             sending.SendRecords: self._send,
             sending.SendMessage: self._send_one,
@@ -133,6 +137,9 @@ class WireBroker:
             offsets.SearchOffsetByTimestamp: self._by_time,
             offsets.InvokeBrokerToResetOffset: self._reset,
             groups.GetConsumeStats: self._consume_stats,
+            PutFilter: lambda _wire, _number, request, body: Answer(
+                header=self.filters.put(request, body)
+            ),
             groups.UpdateAndCreateSubscriptionGroup: self._yes,
             UpdateAndCreateTopic: self._create_topic,
             DeleteTopicInBroker: self._delete_topic,
@@ -140,6 +147,10 @@ class WireBroker:
             queries.ViewMessageById: self._view,
             queries.QueryMessage: self._query,
         }
+
+    def copies(self, leader: WireBroker) -> None:
+        """Have what another member of the same log has, now and later."""
+        self.queues, self.min_offsets = leader.queues, leader.min_offsets
 
     def stored(self, topic: str, queue_id: int | None = None) -> list[StoredMessage]:
         """The messages of a topic, or of one of its queues, in the order of queues and offsets."""
@@ -172,11 +183,11 @@ class WireBroker:
             lane_of = list(struct.unpack(f"<{len(sizes)}H", request.lane_of))
         lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
         assert len(set(lanes)) == len(lanes), "a queue has one lane in a frame"
+        count = request.default_topic_queue_nums
         for topic, _ in lanes:
-            self.topics.setdefault(topic, (4, 4))
+            self.topics.setdefault(topic, (count, count))
         first_offsets = [len(self.queues.get(lane, [])) for lane in lanes]
-        run = self.position
-        at = 0
+        run, at = self.position, 0
         for size, number in zip(sizes, lane_of, strict=True):
             self.store(lanes[number], body[at : at + size])
             at += size
@@ -232,6 +243,12 @@ class WireBroker:
     def _pull(
         self, wire: Wire, number: int, request: pulling.PullMessage, _body: bytes
     ) -> Answer | None:
+        if request.sys_flag & pulling.PullFlag.CLASS_FILTER:
+            return Answer(Code.SYSTEM_ERROR, remark="ask a filter server")
+        return self.pull(wire, number, request)
+
+    def pull(self, wire: Wire, number: int, request: pulling.PullMessage) -> Answer | None:
+        """The answer to a pull, whoever asks; None when it is held and comes later."""
         answer = self._read(request)
         if answer.code != Code.PULL_NOT_FOUND or not request.sys_flag & pulling.PullFlag.SUSPEND:
             return answer

@@ -21,6 +21,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from kourou.engine.following import REFUSED
 from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
 from kourou.model.route import BrokerData, QueueData, TopicRoute
 from kourou.protocol.bodies import (
@@ -43,6 +44,7 @@ from kourou.protocol.messages import namesrv
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.testing.wire_broker import Answer, Cut, Silence, WireBroker
+from kourou.testing.wire_filter_server import WireFilterServer
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.zmq_client import Reply
 from kourou.transport.zmq_socket import Buffer
@@ -55,15 +57,18 @@ class WireCluster:
 
     `topics` are (read queues, write queues) by name, alike at every broker; `perms` may differ from
     6. Servers whose address is in `down` lose every connection at its first request. `asked` has
-    what name servers were asked, with their addresses.
+    what name servers were asked, with their addresses. `leaders` has the address of each broker's
+    leader by its name, empty while nobody leads it; otherwise its first member leads.
     """
 
     def __init__(self) -> None:
         self.brokers: dict[str, WireBroker] = {}
+        self.filter_servers: dict[str, WireFilterServer] = {}
         self.topics: dict[str, tuple[int, int]] = {"TBW102": (8, 8)}
         self.perms: dict[str, int] = {}
         self.order: dict[str, str] = {}
         self.down: set[str] = set()
+        self.leaders: dict[str, str] = {}
         self.asked: list[tuple[str, Request]] = []
         self.wires: list[MemoryWire] = []
 
@@ -74,10 +79,41 @@ class WireCluster:
         self.brokers[address] = broker
         return broker
 
+    def follower(self, leader: WireBroker) -> WireBroker:
+        """One more member of a broker's log; it has what the leader has, at once."""
+        count = sum(one.name == leader.name for one in self.brokers.values())
+        address = f"{leader.name}:{20_911 + 1_000 * count}"
+        broker = WireBroker(leader.name, address, len(self.brokers) + 1, self.topics)
+        broker.copies(leader)
+        self.brokers[address] = broker
+        return broker
+
+    def lead(self, broker: WireBroker) -> None:
+        """This member leads from now on, and name servers know it."""
+        self.leaders[broker.name] = broker.address
+        members = [one for one in self.brokers.values() if one.name == broker.name]
+        broker.position = max(one.position for one in members)
+
+    def nobody_leads(self, broker: WireBroker, *, down: bool = True) -> None:
+        """The leader is dead, or still there and refuses; name servers know of no leader."""
+        self.leaders[broker.name] = ""
+        if down:
+            self.down.add(broker.address)
+            for wire in self.wires_to(broker):
+                wire.cut("the connection was lost")
+
+    def filter_server(self, broker: WireBroker) -> WireFilterServer:
+        """One more filter server of a broker."""
+        number = sum(one.broker is broker for one in self.filter_servers.values())
+        server = WireFilterServer(broker, f"{broker.name}:{20_915 + number}")
+        self.filter_servers[server.address] = server
+        return server
+
     def dial(self, address: str, on_notify: Callable[[Frame], None]) -> MemoryWire:
         """A connection; this is what a client's `dial` takes."""
         wire = MemoryWire(self, address.removeprefix("tcp://"), on_notify)
         self.wires.append(wire)
+        asyncio.get_running_loop().call_soon(wire.stands)
         return wire
 
     def wires_to(self, broker: WireBroker) -> list[MemoryWire]:
@@ -90,7 +126,13 @@ class WireCluster:
         """The answer of whoever has the wire's address; None when it comes later."""
         broker = self.brokers.get(wire.address)
         if broker is not None:
+            if isinstance(request, REFUSED) and broker.address != self._leader_of(broker.name):
+                broker.seen.append(request)
+                return Answer(Code.SERVICE_NOT_AVAILABLE, remark="this broker is a follower")
             return broker.answer(wire, correlation, request, body)
+        filter_server = self.filter_servers.get(wire.address)
+        if filter_server is not None:
+            return filter_server.answer(wire, correlation, request, body)
         self.asked.append((wire.address, request))
         return self._as_name_server(request)
 
@@ -100,7 +142,7 @@ class WireCluster:
                 return Answer(Code.TOPIC_NOT_EXIST)
             return Answer(body=encode_topic_route(self.route(request.topic)))
         if isinstance(request, namesrv.GetBrokerClusterInfo):
-            brokers = {one.name: _data(one) for one in self.brokers.values()}
+            brokers = {data.broker_name: data for data in self._brokers()}
             info = ClusterInfo(brokers, {CLUSTER: tuple(brokers)})
             return Answer(body=encode_cluster_info(info))
         if isinstance(request, namesrv.GetAllTopicListFromNamesrv):
@@ -115,14 +157,32 @@ class WireCluster:
         read, write = self.topics[topic]
         perm = self.perms.get(topic, 6)
         return TopicRoute(
-            tuple(_data(broker) for broker in self.brokers.values()),
-            tuple(QueueData(one.name, read, write, perm) for one in self.brokers.values()),
+            self._brokers(),
+            tuple(QueueData(one.broker_name, read, write, perm) for one in self._brokers()),
+            filter_server_table={
+                broker.address: tuple(
+                    one.address for one in self.filter_servers.values() if one.broker is broker
+                )
+                for broker in self.brokers.values()
+                if any(one.broker is broker for one in self.filter_servers.values())
+            },
             order_topic_conf=self.order.get(topic),
         )
 
+    def _leader_of(self, name: str) -> str:
+        first = next((one.address for one in self.brokers.values() if one.name == name), "")
+        return self.leaders.get(name, first)
 
-def _data(broker: WireBroker) -> BrokerData:
-    return BrokerData(CLUSTER, broker.name, {0: broker.address})
+    def _brokers(self) -> tuple[BrokerData, ...]:
+        """Those that are registered: of several members a dead one is not."""
+        members: dict[str, dict[int, str]] = {}
+        for broker in self.brokers.values():
+            found = members.setdefault(broker.name, {})
+            if broker.address == self._leader_of(broker.name):
+                found[0] = broker.address
+            elif broker.address not in self.down:
+                found[broker.number] = broker.address
+        return tuple(BrokerData(CLUSTER, name, found) for name, found in members.items())
 
 
 class MemoryWire:
@@ -153,6 +213,11 @@ class MemoryWire:
     def connected(self) -> bool:
         """Does the connection stand?"""
         return not self.closed and self.address not in self._cluster.down
+
+    def stands(self) -> None:
+        """Tell the client that it does, if so."""
+        if self.connected and self.on_connected is not None:
+            self.on_connected()
 
     def next_correlation(self) -> int:
         """A number for one request."""

@@ -39,6 +39,7 @@ import zmq
 from kourou.clock import Clock, SystemClock
 from kourou.errors import (
     BadRequest,
+    ConfigError,
     DecodeError,
     KourouError,
     TimedOut,
@@ -57,13 +58,16 @@ from kourou.protocol.frames import (
 )
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
+from kourou.transport.curve import ClientCurve, trouble_of
 from kourou.transport.edge_reader import EdgeReader
 from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests
 from kourou.transport.rate_limited_log import RateLimitedLog
-from kourou.transport.zmq_monitor import Happening, ZmqMonitor
+from kourou.transport.zmq_monitor import FAILED, Happening, ZmqMonitor
 from kourou.transport.zmq_socket import (
     NOBLOCK,
+    PATIENT,
     Buffer,
+    Patience,
     endpoint_of,
     open_dealer,
     receive_rest,
@@ -73,7 +77,6 @@ from kourou.transport.zmq_socket import (
 _log = logging.getLogger("kourou.transport")
 
 RECONNECT_MS_MIN = 50
-RECONNECT_MS_MAX = 2_000
 FULL_PIPE_RETRY_MS = 50  # besides the socket's own signal, which another call may swallow
 
 
@@ -106,7 +109,10 @@ class ZmqConnection:
 
     `on_notify` gets every frame that answers nothing: notifications and requests of the server.
     `connect_wait_ms` bounds how long a request waits for a connection; None waits up to its
-    deadline. `on_connected`, if set, is called each time a connection stands.
+    deadline. `patience` is with the server. With `curve` it is encrypted, and only a server with
+    the key that is known for `named` (what `address` was before it was looked up; else `address`)
+    is spoken to. `on_connected`, if set, is called each time a
+    connection stands, and `on_lost` each time it does not any more, other than by `close`.
     """
 
     def __init__(
@@ -116,10 +122,17 @@ class ZmqConnection:
         on_notify: Callable[[Frame], None] | None = None,
         connect_wait_ms: int | None = None,
         clock: Clock | None = None,
+        patience: Patience = PATIENT,
+        curve: ClientCurve | None = None,
+        named: str = "",
     ) -> None:
         self.address = address
+        self._curve = curve
+        self._named = named or address
+        self._patience = patience
         self._endpoint = endpoint_of(address)
         self.on_connected: Callable[[], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
         self._on_notify = on_notify
         self._connect_wait_ms = connect_wait_ms
         self._clock: Clock = clock or SystemClock()
@@ -135,6 +148,7 @@ class ZmqConnection:
         self._open_later: asyncio.TimerHandle | None = None
         self._failed_attempts = 0
         self._last_trouble = "no connection yet"
+        self._certain = False  # is that what it said, and not only how it looked?
         self._open()
 
     # -- life -------------------------------------------------------------------------------------
@@ -142,7 +156,15 @@ class ZmqConnection:
     def _open(self) -> None:
         self._open_later = None
         self._connected = False
-        self._socket = open_dealer()
+        self._socket = open_dealer(self._patience)
+        if self._curve is not None:
+            try:
+                self._curve.arm(self._socket, self._named)
+            except ConfigError as error:  # a key that is put there is found by the next attempt
+                self._socket.close(linger=0)
+                self._trouble(str(error), logged=True)
+                self._open_later = self._loop.call_later(self._delay_ms() / 1_000, self._open)
+                return
         self._send_part = self._socket.send
         self._monitor = ZmqMonitor(self._socket)
         self._socket.connect(self._endpoint)
@@ -164,13 +186,16 @@ class ZmqConnection:
 
     def _reopen(self, reason: str, delay_ms: int) -> None:
         """Throw the socket away with all it holds. What had left ends, what waits waits on."""
-        self._reopened += self._connected
+        stood = self._connected
+        self._reopened += stood
         self._shut()
         sent = self._pending.take_sent()
         if delay_ms:
             self._open_later = self._loop.call_later(delay_ms / 1_000, self._open)
         else:
             self._open()
+        if stood and self.on_lost is not None:
+            self.on_lost()
         for one in sent:
             one.end(UnknownOutcome(f"{self.address}: {reason}"))
 
@@ -191,6 +216,11 @@ class ZmqConnection:
     def connected(self) -> bool:
         """Does a connection stand, as far as is known?"""
         return self._connected
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of all that waits for a connection, or for room in its pipe."""
+        return self._pending.waiting_bytes
 
     def statistics(self) -> ZmqClientStatistics:
         """What this connection has done so far."""
@@ -375,14 +405,16 @@ class ZmqConnection:
         for event in self._monitor.read():
             if event.kind is Happening.READY:
                 self._connected = True
+                self._certain = False
                 self._failed_attempts = 0
                 self._send_waiting()
                 if self.on_connected is not None:
                     self.on_connected()
-            elif event.kind is Happening.BAD_GREETING:
-                self._last_trouble = "the other side does not speak ZeroMQ, or refused this client"
+            elif event.kind in FAILED:
+                self._failed_handshake(event.kind)
             elif event.kind in (Happening.LOST, Happening.REFUSED):
                 if event.kind is Happening.REFUSED:
+                    self._certain = False
                     self._last_trouble = "connection refused or unreachable"
                 socket = self._socket
                 self._receive_rest()
@@ -391,11 +423,25 @@ class ZmqConnection:
                 return False
         return False
 
+    def _failed_handshake(self, kind: Happening) -> None:
+        """A server that hangs up may be faster than what it says: then the former reason stands."""
+        certain = kind is not Happening.BAD_GREETING
+        if certain or not self._certain:
+            self._certain = certain
+            logged = certain or self._curve is not None
+            self._trouble(trouble_of(kind, self._curve), logged=logged)
+
+    def _trouble(self, why: str, *, logged: bool) -> None:
+        """Why no connection stands; keys are somebody's to mend, even if nobody asks just now."""
+        self._last_trouble = why
+        if logged:
+            self._complaints.warning("keys", "cannot talk to %s: %s", self.address, why)
+
     def _delay_ms(self) -> int:
         """How long to leave a server in peace that is not there, or that cut this client off."""
         attempts = self._failed_attempts
         self._failed_attempts = min(attempts + 1, 16)
-        return min(RECONNECT_MS_MIN << attempts, RECONNECT_MS_MAX)
+        return min(RECONNECT_MS_MIN << attempts, self._patience.reconnect_ms_max)
 
     def _receive_rest(self) -> None:
         """Take the answers that came before the connection ended."""

@@ -25,6 +25,8 @@ class Happening(enum.Enum):
     READY = enum.auto()
     REFUSED = enum.auto()
     BAD_GREETING = enum.auto()
+    OTHER_MECHANISM = enum.auto()
+    NOT_LET_IN = enum.auto()
     LOST = enum.auto()
 
 
@@ -34,14 +36,23 @@ _HAPPENINGS: dict[int, Happening] = {
     zmq.EVENT_CONNECT_RETRIED: Happening.REFUSED,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: Happening.BAD_GREETING,
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: Happening.BAD_GREETING,
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: Happening.BAD_GREETING,
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: Happening.NOT_LET_IN,
     zmq.EVENT_DISCONNECTED: Happening.LOST,
 }
 
 
+MECHANISM_MISMATCH = 0x11000002
+"""What the library says of a peer that wants another mechanism (zmq.h); pyzmq has no name for it.
+
+One side has CURVE keys and the other has none."""
+
+FAILED = (Happening.BAD_GREETING, Happening.OTHER_MECHANISM, Happening.NOT_LET_IN)
+"""Handshakes that came to nothing; LOST follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionEvent:
-    """`descriptor` is the connection's file descriptor; meaningless for REFUSED."""
+    """`descriptor` is the connection's file descriptor; meaningless for REFUSED and FAILED."""
 
     kind: Happening
     descriptor: int
@@ -67,6 +78,8 @@ class ZmqMonitor:
                 return found
             event = parse_monitor_message(parts)
             kind = _HAPPENINGS.get(int(event["event"]))
+            if kind is Happening.BAD_GREETING and int(event["value"]) == MECHANISM_MISMATCH:
+                kind = Happening.OTHER_MECHANISM
             if kind is not None:
                 found.append(ConnectionEvent(kind, int(event["value"])))
 

@@ -38,11 +38,12 @@ from kourou.transport.addresses import (
     listening_address,
     split_address,
 )
+from kourou.transport.curve import ServerCurve, refusal_of
 from kourou.transport.edge_reader import EdgeReader
 from kourou.transport.peer_ids import next_peer_id
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.zmq_link import Link, LinkTable, cut, far_end, server_assigned
-from kourou.transport.zmq_monitor import Happening, ZmqMonitor
+from kourou.transport.zmq_monitor import FAILED, Happening, ZmqMonitor
 from kourou.transport.zmq_socket import (
     NOBLOCK,
     SNDMORE,
@@ -95,8 +96,14 @@ class ZmqServer:
         listener: str = "internal",
         insecure_network: bool = False,
         clock: Clock | None = None,
+        curve: ServerCurve | None = None,
     ) -> None:
-        self.host, self.port = listening_address(bind_address, insecure_network=insecure_network)
+        """With `curve` it is encrypted and may be open to the network; nobody else gets in."""
+        self.host, self.port = listening_address(
+            bind_address, insecure_network=insecure_network or curve is not None
+        )
+        self._curve = curve
+        self._domain = ""
         self.listener = listener
         self._on_frames = on_frames
         self._on_disconnect = on_disconnect
@@ -122,6 +129,8 @@ class ZmqServer:
         v6 = ":" in self.host
         socket.set(zmq.IPV6, int(v6))
         self._monitor = ZmqMonitor(socket)
+        if self._curve is not None:
+            self._domain = self._curve.arm(socket, lambda: self.address)
         try:
             socket.bind(
                 f"tcp://[{self.host}]:{self.port}" if v6 else f"tcp://{self.host}:{self.port}"
@@ -129,6 +138,7 @@ class ZmqServer:
         except zmq.ZMQError as error:
             self._monitor.close()
             socket.close(linger=0)
+            self._disarm()
             raise cannot_bind(self.host, self.port, error) from error
         self.port = split_address(socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0"))[1]
         self._socket = self._open = socket
@@ -137,7 +147,7 @@ class ZmqServer:
         self._monitor_reader = EdgeReader(self._loop, self._monitor.socket, self._read_monitor)
         self._reader.start()
         self._monitor_reader.start()
-        if not is_loopback(self.host):
+        if self._curve is None and not is_loopback(self.host):
             self._warn_clear_text()
 
     def pause(self) -> None:
@@ -157,6 +167,12 @@ class ZmqServer:
         self._monitor.close()
         self._socket.close()
         self._socket = None
+        self._disarm()
+
+    def _disarm(self) -> None:
+        if self._curve is not None and self._domain:
+            self._curve.disarm(self._domain)
+            self._domain = ""
 
     @property
     def address(self) -> str:
@@ -282,6 +298,8 @@ class ZmqServer:
                 link = self._links.on_descriptor(event.descriptor)
                 if link is not None:
                     self._lost.append(link)
+            elif event.kind in FAILED and (why := refusal_of(event.kind, self._curve)):
+                self._complaints.warning(why, "refused at %s: %s", self.address, why)
 
     def _report_if_idle(self) -> None:
         """Report the lost unless frames wait, in which case their reading will."""

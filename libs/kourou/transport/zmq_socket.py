@@ -12,6 +12,7 @@ State: none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import zmq
@@ -36,6 +37,30 @@ COPY_BELOW_BYTES = 131_072  # measured: below it, sharing a part with the I/O th
 Buffer = bytes | bytearray | memoryview
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client's connection waits for a server that is silent, in ms.
+
+    `reconnect_ms_max`: between two attempts. `connect_ms`: for one attempt to connect, 0 as long as
+    the system does. `unread_ms`: for the other machine to take what was sent, 0 as long as the
+    system does. `greeting_ms`, `probe_ms` and `silence_ms` are for the process there: it greets,
+    and it answers the probes that the library sends so often. `pipe_messages` may lie in the
+    library.
+    """
+
+    reconnect_ms_max: int = 2_000
+    connect_ms: int = 0
+    unread_ms: int = 0
+    greeting_ms: int = HANDSHAKE_MS_MAX
+    probe_ms: int = HEARTBEAT_INTERVAL_MS
+    silence_ms: int = HEARTBEAT_TIMEOUT_MS
+    pipe_messages: int = limits.SOCKET_HWM_MESSAGES
+
+
+PATIENT = Patience()
+"""That of clients."""
+
+
 def open_router() -> zmq.Socket[bytes]:
     """A server's socket: refuses (EAGAIN, EHOSTUNREACH) instead of dropping what it cannot send."""
     socket = process_context().socket(zmq.ROUTER)
@@ -46,7 +71,7 @@ def open_router() -> zmq.Socket[bytes]:
     return socket
 
 
-def open_dealer() -> zmq.Socket[bytes]:
+def open_dealer(patience: Patience = PATIENT) -> zmq.Socket[bytes]:
     """A client's socket for one connection: when that is lost, or refused, it never reconnects.
 
     IMMEDIATE would keep it from queueing for a connection that does not stand, but it also throws
@@ -57,6 +82,12 @@ def open_dealer() -> zmq.Socket[bytes]:
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.RECONNECT_IVL, NEVER_RECONNECT_MS)
     _limit(socket)
+    socket.set(zmq.SNDHWM, patience.pipe_messages)
+    socket.set(zmq.HANDSHAKE_IVL, patience.greeting_ms)
+    socket.set(zmq.HEARTBEAT_IVL, patience.probe_ms)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, patience.silence_ms)
+    socket.set(zmq.CONNECT_TIMEOUT, patience.connect_ms)
+    socket.set(zmq.TCP_MAXRT, patience.unread_ms)
     return socket
 
 

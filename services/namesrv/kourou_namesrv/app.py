@@ -56,7 +56,13 @@ class NamesrvService:
             lambda peer: self._loop.post(Disconnected(peer)),
         )
         insecure = settings.insecure_network
-        self._zmq = ZmqCarrier(Answerer.NAMESRV, ears, self._clock, insecure_network=insecure)
+        self._zmq = ZmqCarrier(
+            Answerer.NAMESRV,
+            ears,
+            self._clock,
+            insecure_network=insecure,
+            curve=settings.server_curve,
+        )
         self._remoting = RemotingCarrier(
             Answerer.NAMESRV,
             ears,

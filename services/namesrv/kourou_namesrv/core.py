@@ -13,17 +13,19 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kourou.engine import registrants
 from kourou.engine.effects import Reply
 from kourou.engine.inputs import Disconnected, Received, Tick
 from kourou.engine.key_value_desk import KeyValueDesk, KeyValuesWritten, RecordKeyValues
 from kourou.engine.key_values import KeyValues
+from kourou.engine.registrants import Identity, Outdone
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.errors import BadRequest, Code, ConfigError, KourouError
 from kourou.protocol import bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
 from kourou_namesrv.config import NamesrvSettings
-from kourou_namesrv.routes import UNIT, UNIT_SUBSCRIPTION, Identity, Routes
+from kourou_namesrv.routes import UNIT, UNIT_SUBSCRIPTION, Routes
 
 _log = logging.getLogger("kourou.namesrv")
 
@@ -112,7 +114,9 @@ class NamesrvCore:
         try:
             header, body = desk(received, received.request)
         except KourouError as error:
-            self._effects.append(Reply(received.to, error.wire_code, str(error)))
+            # An old leader hears by which epoch it was outdone.
+            told = ask.RegisterBrokerResponse(epoch=error.epoch) if type(error) is Outdone else None
+            self._effects.append(Reply(received.to, error.wire_code, str(error), told))
         else:
             self._effects.append(Reply(received.to, header=header, body=(body,) if body else ()))
 
@@ -137,10 +141,18 @@ class NamesrvCore:
             it.broker_addr,
             it.ha_server_addr or "",
             dict(it.listeners or {}),
+            None if it.filter_listeners is None else tuple(map(dict, it.filter_listeners)),
+            it.epoch,
         )
+        registrants.check_promoted(self.key_values, identity)
         ha_address, leader = self.routes.register(
             identity, registration, received.to.peer, self._now_ms
         )
+        news = registrants.news(self.key_values, identity)
+        if news is not None:
+            _log.warning("%s leads from now on, in epoch %s", _named(identity), identity.epoch)
+            key, reason = registrants.key_of(identity), "a promoted leader registered"
+            self._effects += self._changes.keep(registrants.NAMESPACE, key, news, reason)
         order = self.key_values.table.get(ORDER_TOPIC_CONFIG)
         header = ask.RegisterBrokerResponse(
             ha_server_addr=ha_address or None, master_addr=leader or None

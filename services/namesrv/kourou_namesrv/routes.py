@@ -11,6 +11,10 @@ Topics come from leaders (id 0) only, and only when the leader's data version ch
 a leader no longer lists keeps its route until DELETE_TOPIC_IN_NAMESRV or until the broker name is
 gone.
 
+A leader of a lower epoch than the one that stands there is refused (`Outdone`): it was the leader,
+and another one was promoted meanwhile. Brokers that tell no epoch, RocketMQ's, are taken as they
+come. What was promoted outlives this process: kourou.engine.registrants.
+
 A stale farewell changes nothing: whoever unregisters, or loses its connection, takes along only a
 registration that it made itself, so an old process that ends late never deletes its successor.
 
@@ -23,11 +27,12 @@ State: soft, on purpose: it is rebuilt within 30 s from what brokers register.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kourou.engine.peer import Peer
-from kourou.errors import BadRequest, Throttled, TopicNotFound
+from kourou.engine.registrants import Identity, check_epoch, check_identity
+from kourou.errors import Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.permission import Permission
 from kourou.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
@@ -37,18 +42,6 @@ from kourou.protocol.route_bodies import ClusterInfo
 
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who registers. `addresses` has `carrier:listener` -> the address to dial there."""
-
-    cluster: str
-    name: str
-    broker_id: int
-    address: str
-    ha_address: str = ""
-    addresses: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -63,12 +56,21 @@ class _Member:
 
     def address_for(self, asker: Peer) -> str | None:
         """What `asker` should dial; None if it cannot reach this broker with its carrier."""
-        addresses = self.identity.addresses
-        for listener in (asker.listener, "internal"):
-            found = addresses.get(f"{asker.carrier}:{listener}")
-            if found is not None:
-                return found
-        return self.identity.address if self.peer.carrier == asker.carrier else None
+        plain = self.identity.address if self.peer.carrier == asker.carrier else None
+        return _dialled(self.identity.addresses, asker) or plain
+
+    def filter_servers_for(self, asker: Peer) -> tuple[str, ...]:
+        """Where `asker` finds the broker's filter servers, in a steady order."""
+        listeners = self.identity.filter_listeners
+        if listeners is None:
+            return self.filter_servers if self.peer.carrier == asker.carrier else ()
+        return tuple(sorted(filter(None, {_dialled(one, asker) for one in listeners})))
+
+
+def _dialled(addresses: Mapping[str, str], asker: Peer) -> str | None:
+    """The address for the listener that `asker` came in on, else the internal one."""
+    own, internal = f"{asker.carrier}:{asker.listener}", f"{asker.carrier}:internal"
+    return addresses.get(own) or addresses.get(internal)
 
 
 @dataclass(slots=True)
@@ -90,14 +92,20 @@ class Routes:
     def register(
         self, identity: Identity, registration: BrokerRegistration, peer: Peer, now_ms: int
     ) -> tuple[str, str]:
-        """A broker lives. Returns its leader's HA address and address ("" if none)."""
-        _check(identity)
+        """A broker lives. Returns its leader's HA address and address ("" if none).
+
+        Raises Outdone, and changes nothing, for a leader that another one has outdone.
+        """
+        check_identity(identity)
         broker = self._brokers.get(identity.name)
         if broker is None:
             if len(self._brokers) >= BROKERS_MAX:
                 raise Throttled(f"{BROKERS_MAX} broker names are registered; no more are taken")
             broker = self._brokers[identity.name] = _Broker(identity.cluster)
         broker.cluster = identity.cluster
+        leader = broker.members.get(MASTER_ID)
+        if leader is not None:
+            check_epoch(identity, leader.identity.epoch, leader.identity.address)
         # A follower that became the leader comes back with its old address under another id.
         for other_id, other in list(broker.members.items()):
             if other.identity.address == identity.address and other_id != identity.broker_id:
@@ -212,8 +220,8 @@ class Routes:
         for name in queues:
             for member in self._brokers[name].members.values():
                 address = member.address_for(asker)
-                if address is not None and member.filter_servers:
-                    filters[address] = member.filter_servers
+                if address is not None and (found := member.filter_servers_for(asker)):
+                    filters[address] = found
         reachable = {broker.broker_name for broker in brokers if broker.broker_addrs}
         if not reachable:
             raise TopicNotFound(
@@ -292,15 +300,3 @@ class Routes:
         broker = self._brokers.get(identity.name)
         member = broker.members.get(identity.broker_id) if broker else None
         return member if member and member.identity.address == identity.address else None
-
-
-def _check(identity: Identity) -> None:
-    for what, text in (
-        ("brokerName", identity.name),
-        ("clusterName", identity.cluster),
-        ("brokerAddr", identity.address),
-    ):
-        if not 0 < len(text) <= BROKER_NAME_LENGTH_MAX or not text.isprintable():
-            raise BadRequest(f"{what} must be 1 to {BROKER_NAME_LENGTH_MAX} printable characters")
-    if identity.broker_id < 0:
-        raise BadRequest(f"brokerId is {identity.broker_id}; it must be 0 or more")

@@ -62,6 +62,7 @@ public final class Interop {
         List<String> chosen = new ArrayList<>(all.keySet());
         if (!wanted.equals("all")) {
             Moving.addTo(all);
+            ClassFilters.addTo(all);
             chosen.addAll(all.keySet().stream().filter(name -> !chosen.contains(name)).toList());
             List<String> named = Arrays.asList(wanted.split(","));
             for (String name : named) {

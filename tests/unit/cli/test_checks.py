@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,56 @@ def test_a_keyword_that_no_test_has_is_wrong_usage_and_no_success(
     assert "no match" in capsys.readouterr().out
     assert checks.run_checks(checks.Options(keyword="good")) == 0
     assert checks.run_checks(checks.Options(stages=["types"])) == 0
+
+
+def test_a_stage_starts_when_its_places_are_free_and_whatever_ends_is_told() -> None:
+    unit, spark, golden = (Stage(name, "", workers=2) for name in ("unit", "spark", "golden"))
+    begun: dict[str, Future[checks.Outcome]] = {}
+
+    def start(stage: Stage) -> Future[checks.Outcome]:
+        begun[stage.name] = Future()
+        if stage is spark:
+            begun["spark"].set_result(checks.Outcome(failed=1))
+        if stage is golden:
+            begun["unit"].set_result(checks.Outcome())
+            begun["golden"].set_result(checks.Outcome())
+        return begun[stage.name]
+
+    told = checks._side_by_side((unit, spark, golden), 4, start)
+    stage, outcome, _ = next(told)
+    assert (stage, outcome.failed, list(begun)) == (spark, 1, ["unit", "spark"])
+    assert [stage for stage, _, _ in told] == [unit, golden]
+
+
+def test_a_stage_that_wants_more_places_than_there_are_runs_alone() -> None:
+    begun: list[str] = []
+
+    def start(stage: Stage) -> Future[checks.Outcome]:
+        begun.append(stage.name)
+        done: Future[checks.Outcome] = Future()
+        done.set_result(checks.Outcome())
+        return done
+
+    stages = [Stage("lint", ""), Stage("unit", "", workers=2), Stage("golden", "")]
+    told = checks._side_by_side(stages, checks.Options(slow=True).places, start)
+    for stage in stages:
+        assert next(told)[0] is stage
+        assert begun[-1] == stage.name
+    assert list(told) == []
+
+
+def test_two_stages_really_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each end of a pipe waits for the other to be opened."""
+    os.mkfifo(tmp_path / "fifo")
+    reads = Stage("lint", "reads", commands=(("grep", "here", "fifo"),))
+    writes = Stage("types", "writes", commands=(("sh", "-c", "echo here > fifo; exit 1"),))
+    monkeypatch.setattr(checks, "STAGES", (reads, writes))
+    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
+    assert checks.run_checks(checks.Options()) == 1
+    verdicts = {line.split()[0]: line.split()[2] for line in capsys.readouterr().out.splitlines()}
+    assert (verdicts["lint"], verdicts["types"]) == ("ok", "FAILED")
 
 
 def test_a_slow_run_is_bound_to_the_code(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from kourou.cli import main as command_line
 from kourou.cli.commands import ORDER, command_names
+from kourou.cli.demo import tour
 
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -30,6 +31,16 @@ def test_the_help_begins_with_what_a_newcomer_types(capsys: pytest.CaptureFixtur
     names = [line.split()[0] for line in out.partition("Commands:")[2].splitlines()[1:]]
     assert names == list(ORDER)
     assert set(names) == command_names()
+
+
+@pytest.mark.parametrize(("words", "spark"), [([], True), (["--no-spark"], False)])
+def test_the_demo_goes_without_spark_if_told_to(
+    words: list[str], spark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(tour, "run_demo", lambda **of: told.append(of["spark"]) or 0)
+    assert command_line.main(["demo", *words]) == 0
+    assert told == [spark]
 
 
 @pytest.mark.parametrize(

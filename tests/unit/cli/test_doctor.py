@@ -9,6 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from kourou.cli import doctor
+from kourou.errors import Unavailable
+from kourou_filter_server import layers
+from kourou_filter_server.layers import Layer
+from kourou_spark_etl import machine
 
 MOUNTS = """\
 /dev/sda1 / ext4 rw,relatime 0 0
@@ -69,26 +73,23 @@ def test_missing_packages_fail_the_run(
     assert "zmq" in capsys.readouterr().out
 
 
-def test_java_is_asked_for_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    finding = next(doctor._java())
-    assert finding.verdict is doctor.Verdict.NOTE
-    assert finding.remedy == "sudo apt install -y openjdk-17-jre-headless"
-
-
-@pytest.mark.parametrize("variable", ["PATH", "JAVA_HOME"])
-def test_java_is_found_by_path_or_by_its_home(
-    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_what_spark_lacks_is_told_with_the_line_to_type_and_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.touch(0o755)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv(variable, str(java.parent if variable == "PATH" else tmp_path))
-    finding = next(doctor._java())
-    assert (finding.verdict, finding.remedy) == (doctor.Verdict.GOOD, "")
+    monkeypatch.setattr(machine, "PACKAGES", ("kourou_none",))
+    monkeypatch.setattr(doctor, "LOOKS", (doctor._spark,))
+    assert doctor.run_doctor() == 0
+    assert capsys.readouterr().out == (
+        "note     no kourou_none; only the Spark pipeline needs it\n"
+        "           pip install 'kourou[spark]'\n"
+        "note     no Java; only the Spark pipeline needs it\n"
+        "           sudo apt install -y openjdk-17-jre-headless\n"
+    )
+    monkeypatch.setattr(machine, "lacking", lambda: ())
+    assert doctor.run_doctor() == 0
+    assert capsys.readouterr().out == "ok       Java and packages (for Spark only)\n"
 
 
 def test_a_python_without_ensurepip_is_told_with_the_line_to_type(
@@ -106,3 +107,51 @@ def test_a_home_that_is_not_there_is_a_finding(
     monkeypatch.setenv("HOME", str(tmp_path / "none"))
     assert doctor.run_doctor() == 1
     assert f"missing  the home folder {tmp_path / 'none'}\n" in capsys.readouterr().out
+
+
+@pytest.mark.feature("F243")
+def test_what_the_jail_of_filters_lacks_is_named_and_nothing_else_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [Layer("user namespaces", False, "Operation not permitted"), Layer("rlimits", True, "")]
+    monkeypatch.setattr(layers, "probe", lambda: tuple(found))
+    monkeypatch.setattr(doctor, "LOOKS", (doctor._jail,))
+    assert doctor.run_doctor() == 0
+    told = capsys.readouterr().out
+    assert "no filter server can start here; its jail lacks user namespaces (Operation not" in told
+    assert "rlimits" not in told
+    assert "deploy/seccomp/filter-server.json" in told
+    found[0] = Layer("user namespaces", True, "")
+    assert doctor.run_doctor() == 0
+    assert capsys.readouterr().out == "ok       jail for filters: user namespaces, rlimits\n"
+
+
+def test_a_jail_that_cannot_even_be_tried_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> tuple[Layer, ...]:
+        raise Unavailable("the layers of the jail could not be tried: no memory")
+
+    monkeypatch.setattr(layers, "probe", refuse)
+    [finding] = doctor._jail()
+    assert finding.verdict is doctor.Verdict.NOTE
+    assert "no memory" in finding.what
+
+
+def test_the_doctor_tries_the_real_layers() -> None:
+    [finding] = doctor._jail()
+    for name in ("user namespaces", "Landlock", "seccomp"):
+        assert name in finding.what or finding.verdict is doctor.Verdict.NOTE
+
+
+def test_a_tool_that_is_missing_is_named_with_its_use_and_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: name == "docker" or None)
+    findings = list(doctor._tools())
+    (there,) = [one for one in findings if one.verdict is doctor.Verdict.GOOD]
+    assert there.what == "tools: docker"
+    lacking = {one.what: one.remedy for one in findings if one.verdict is doctor.Verdict.NOTE}
+    assert lacking["no chromium; only tests of the web console need it"] == (
+        "sudo apt install -y chromium"
+    )
+    assert len(lacking) == len(doctor.TOOLS) - 1
+    assert not any("podman" in what for what in lacking)

@@ -45,7 +45,12 @@ def clock() -> ManualClock:
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> dict[str, list[Pretender]]:
     """What runs, by service."""
-    running = {"broker": [Pretender(7, clock), Pretender(9, clock, 20)], "namesrv": []}
+    running = {
+        "broker": [Pretender(7, clock), Pretender(9, clock, 20)],
+        "namesrv": [],
+        "filter-server": [Pretender(11, clock)],
+        "ha-replica": [Pretender(13, clock)],
+    }
     monkeypatch.setattr(shutdown, "find_running", lambda service: running[service])
     return running
 
@@ -88,8 +93,12 @@ def test_none_runs(there, clock) -> None:
 
 
 def test_the_command_line(there, capsys) -> None:
-    assert main(["shutdown", "console"]) == EXIT_BAD_USAGE
+    assert main(["shutdown", "kitchen"]) == EXIT_BAD_USAGE
     assert main(["shutdown"]) == EXIT_BAD_USAGE
     assert main(["shutdown", "namesrv"]) == EXIT_FAILED
+    assert main(["shutdown", "filter-server"]) == 0
+    assert "filter-server (pid 11) has ended" in capsys.readouterr().out
+    assert main(["shutdown", "ha-replica"]) == 0
+    assert "ha-replica (pid 13) has ended" in capsys.readouterr().out
     assert main(["shutdown", "broker", "--pid", "7", "--json"]) == 0
     assert [one.asked for one in there["broker"]] == [True, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.io_thread import ClientClosed
-from kourou.errors import BadRequest, Code, ConfigError
+from kourou.errors import BadRequest, Code, ConfigError, DecodeError
 from kourou.protocol.bodies import (
     BrokerStats,
     StatsItem,
@@ -22,6 +22,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateBrokerConfig,
     ViewBrokerStatsData,
 )
+from kourou.protocol.settings_body import SettingTold, encode_settings_told
 from kourou.testing.wire_broker import Answer
 
 
@@ -97,3 +98,44 @@ async def test_a_broker_nobody_knows(admin):
 async def test_only_an_open_client_has_it(producing):
     with pytest.raises(ClientClosed):
         _ = producing().admin
+
+
+async def test_a_setting_is_told_with_what_it_may_be(broker, admin):
+    told = SettingTold(name="traceOn", value="true", configured="true", kind="boolean")
+
+    def answer(request):
+        if isinstance(request, GetBrokerConfig):
+            assert request.described
+            return Answer(body=encode_settings_told([told]))
+        return None
+
+    broker.intercept = answer
+    assert await admin.brokers.settings("broker-a") == [told]
+    broker.intercept = lambda _: Answer(body=encode_properties_text({"traceOn": "true"}))
+    with pytest.raises(DecodeError):  # a broker of another make
+        await admin.brokers.settings("broker-a")
+
+
+async def test_reasons_go_along(broker, admin):
+    seen = []
+
+    def answer(request):
+        if isinstance(request, UpdateBrokerConfig):
+            seen.append(request.reason)
+            return Answer()
+        return None
+
+    broker.intercept = answer
+    await admin.brokers.update_config("broker-a", {"traceOn": "false"}, reason="quiet")
+    assert seen == ["quiet"]
+
+
+def test_write_permission_is_seen_in_the_routes(kourou_broker):
+    with kourou_broker.client() as mq:
+        brokers = mq.admin.brokers
+        assert brokers.writable("broker-a") is True
+        brokers.wipe_write_perm("broker-a")
+        assert brokers.writable("broker-a") is False
+        brokers.add_write_perm("broker-a")
+        assert brokers.writable("broker-a") is True
+        assert brokers.writable("nobody") is None

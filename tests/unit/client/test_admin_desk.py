@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.client import admin_desk
 from kourou.client.admin_desk import AdminDesk
 from kourou.errors import BadRequest, NoPermission, TopicNotFound, Unavailable
 from kourou.protocol.messages.offsets import GetMaxOffset
+from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.testing.wire_broker import Answer
 
 ASK = GetMaxOffset(topic="T", queue_id=0)
@@ -53,3 +55,52 @@ async def test_answers_of_those_who_answer(cluster, broker, desk):
         await desk.run(desk._answers([other.address], ASK))
     with pytest.raises(NoPermission):
         await desk.run(desk._tell(addresses, ASK))
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("down", [True, False])
+async def test_a_change_goes_to_whoever_leads_by_then(cluster, broker, desk, down):
+    follower = cluster.follower(broker)
+    addresses = (await desk.run(desk._leaders())).values()
+    io = desk._session.io
+    io.loop.call_soon_threadsafe(lambda: cluster.nobody_leads(broker, down=down))
+    io.loop.call_soon_threadsafe(io.loop.call_later, 0.1, cluster.lead, follower)
+    request = UpdateAndCreateTopic(
+        topic="New", default_topic="TBW102", read_queue_nums=3, write_queue_nums=3, perm=6
+    )
+    await desk.run(desk._tell(addresses, request))
+    assert cluster.topics["New"] == (3, 3)
+    assert request.topic in {getattr(one, "topic", "") for one in follower.seen}
+    codes = [code for wire in cluster.wires_to(broker) for code, _ in wire.deadlines]
+    assert not down or codes.count(request.code) == 1, "who is known to be away is not asked"
+
+
+async def test_leaders_are_waited_for(cluster, broker, desk):
+    follower = cluster.follower(broker)
+    io = desk._session.io
+    for ask in (desk._leaders, lambda: desk._chosen("broker-a")):
+        io.loop.call_soon_threadsafe(cluster.nobody_leads, broker)
+        io.loop.call_soon_threadsafe(io.loop.call_later, 0.05, cluster.lead, follower)
+        assert await desk.run(ask()) == {"broker-a": follower.address}
+
+
+async def test_a_broker_that_nobody_leads_is_no_wrong_name(cluster, broker, desk, monkeypatch):
+    monkeypatch.setattr(admin_desk, "ADMIN_TIMEOUT_MS", 50)
+    cluster.follower(broker)
+    cluster.nobody_leads(broker)
+    with pytest.raises(Unavailable, match="nobody leads"):
+        await desk.run(desk._chosen("broker-a"))
+    with pytest.raises(BadRequest, match="no broker 'broker-x'"):
+        await desk.run(desk._chosen("broker-x"))
+
+
+async def test_a_leader_that_is_away_is_asked_when_it_is_back(cluster, broker, desk):
+    """Its name server still has it."""
+    addresses = (await desk.run(desk._leaders())).values()
+    cluster.down.add(broker.address)
+    io = desk._session.io
+    io.loop.call_soon_threadsafe(io.loop.call_later, 0.15, cluster.down.clear)
+    request = DeleteTopicInBroker(topic="T")
+    await desk.run(desk._tell(addresses, request))
+    codes = [code for wire in cluster.wires_to(broker) for code, _ in wire.deadlines]
+    assert codes.count(request.code) == 2, "not again and again meanwhile"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.admin_groups import TO_THE_END_MS
+from kourou.client.admin_groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound, Unavailable
 from kourou.model.group import GroupConfig
 from kourou.model.queue import MessageQueue
@@ -208,3 +208,40 @@ async def test_all_groups_of_one_broker(broker, mq):
 
 
 QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def test_previews_say_where_a_reset_and_a_clone_go(kourou_broker):
+    topic = kourou_broker.create_topic(queues=2)
+    with kourou_broker.client() as mq:
+        offsets, one, two = mq.admin.offsets, *(MessageQueue(topic, "broker-a", n) for n in (0, 1))
+        mq.admin.groups.create("mover")
+        for queue in (one, one, one, two):
+            mq.send(topic, "x", queue=queue)
+        offsets.commit("mover", {one: 1})
+        assert offsets.committed("mover") == {one: 1}
+        ahead = offsets.preview_reset("mover", topic, TO_THE_END_MS)
+        assert ahead == {one: OffsetMove(1, 3), two: OffsetMove(None, 1)}
+        assert [(move.skipped, move.repeated) for move in ahead.values()] == [(2, 0), (0, 0)]
+        back = offsets.preview_reset("mover", topic, 0)
+        assert [(move.skipped, move.repeated) for move in back.values()] == [(0, 1), (0, 0)]
+        held = offsets.preview_reset("mover", topic, TO_THE_END_MS, force=False)
+        assert held[one] == OffsetMove(1, 1)
+        assert offsets.committed("mover") == {one: 1}  # a preview moves nobody
+        done = offsets.reset("mover", topic, TO_THE_END_MS, reason="skip it")
+        assert done == {queue: move.after for queue, move in ahead.items()}
+        assert offsets.preview_clone("mover", "other", topic) == {
+            one: OffsetMove(None, 3),
+            two: OffsetMove(None, 1),
+        }
+        newest = mq.admin.history.of("progress/mover", types=["OffsetsReset"]).decisions[0]
+        assert newest.reason == "skip it"
+
+
+def test_progress_at_one_broker(kourou_broker):
+    topic = kourou_broker.create_topic(queues=1)
+    with kourou_broker.client() as mq:
+        mq.admin.groups.create("somebody")
+        mq.admin.offsets.commit("somebody", {MessageQueue(topic, "broker-a", 0): 0})
+        assert mq.admin.offsets.at("broker-a", "somebody") == mq.admin.offsets.of("somebody")
+        with pytest.raises(GroupNotFound):
+            mq.admin.offsets.at("broker-a", "nobody")

@@ -135,3 +135,20 @@ async def test_every_producer_once_as_heard_last(cluster, broker, mq) -> None:
     for one, told in ((broker, [late, other]), (second, [early])):
         answering(one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": told}))})
     assert await mq.admin.members.all_producers() == {"p": [other, late]}
+
+
+async def test_what_each_member_wants_or_why_it_does_not_say(broker, mq) -> None:
+    members = [Connection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
+    told = Answer(body=encode_consumer_running_info(INFO))
+    answering(
+        broker,
+        {
+            GetConsumerConnectionList: Answer(
+                body=encode_consumer_connection(ConsumerConnection(members))
+            ),
+            GetConsumerRunningInfo: lambda asked: told if asked.client_id == "c1" else AWAY,
+        },
+    )
+    found = await mq.admin.members.subscriptions("g")
+    assert found["c1"] == INFO.subscriptions
+    assert isinstance(found["c2"], GroupNotFound)

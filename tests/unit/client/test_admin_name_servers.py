@@ -38,3 +38,10 @@ def test_settings_and_topics(kourou_broker):
         with pytest.raises(NoPermission):
             mq.admin.name_servers.update_settings({"listenPort": "1"})
         assert topic in mq.admin.name_servers.topics_of("DefaultCluster")
+
+
+def test_every_name_server_answers_for_itself(kourou_broker):
+    with kourou_broker.client() as mq:
+        ((address, settings),) = mq.admin.name_servers.each().items()
+        assert address
+        assert settings == next(iter(mq.admin.name_servers.settings().values()))

@@ -78,6 +78,17 @@ async def test_servers_without_a_route_are_dropped_but_never_name_servers(
     assert connections.to("gone:20911") is not dropped
 
 
+async def test_a_connection_is_lost_only_if_it_stood(cluster, broker, connections):
+    wire = connections.to(broker.address)
+    cluster.down.add(broker.address)
+    assert not connections.lost(broker.address)
+    wire.on_connected()
+    assert connections.lost(broker.address)
+    cluster.down.clear()
+    assert not connections.lost(broker.address)
+    assert not connections.lost("never dialled:20911")
+
+
 async def test_after_closing_nothing_is_opened(broker, connections):
     wire = connections.to(broker.address)
     connections.close()

@@ -154,6 +154,40 @@ async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
         assert after.last_consume_ms > 0
 
 
+async def test_a_queue_stands_since_its_smallest_message_is_the_smallest(
+    broker, consuming, cluster, tools
+):
+    cluster.topics["T"] = (1, 1)
+    await tools.fill(consuming, 3)
+    gates = [asyncio.Event() for _ in range(3)]
+    started = asyncio.Semaphore(0)
+
+    async def handler(message):
+        started.release()
+        await gates[message.offset].wait()
+
+    async with consuming() as mq, mq.listen("T", handler) as listener:
+        for _ in gates:
+            await started.acquire()
+        (queue,) = listener._started._queues.values()
+
+        def info():
+            return queue.info()
+
+        begun = queue.info().stands_since_ms
+        assert begun > 0
+        queue.moved_ms = 5  # long ago
+        gates[1].set()
+        await tools.until(broker, lambda: info().cached_count == 2)
+        assert info().stands_since_ms == 5, "a later one finished: the smallest still stands"
+        gates[0].set()
+        await tools.until(broker, lambda: info().cached_count == 1)
+        assert info().stands_since_ms >= begun
+        gates[2].set()
+        await tools.until(broker, lambda: info().cached_count == 0)
+        assert info().stands_since_ms == 0
+
+
 @pytest.mark.feature("F278")
 async def test_a_message_tells_how_many_lie_behind_it(broker, consuming, cluster, tools):
     cluster.topics["T"] = (1, 1)

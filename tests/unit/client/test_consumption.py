@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.consumption import BATCH_SIZE, chosen_handler, consumption, group_defaults
+from kourou.client.message_filters import Filter
 from kourou.client.settings import ConsumerSettings, ProducerSettings
 from kourou.errors import BadRequest
 
@@ -21,6 +22,17 @@ def test_one_topic_or_several():
     assert wanted({"T": "a", "U": "*"}).subscriptions == {"T": "a", "U": "*"}
     with pytest.raises(BadRequest):
         wanted({"T": "a"}, "b")
+
+
+def test_one_name_of_a_filter_means_one_source():
+    one, other = (
+        Filter(f"def match(message, context):\n    return {answer}\n", name="same")
+        for answer in (True, False)
+    )
+    assert wanted({"T": one, "U": one}).subscriptions == {"T": one, "U": one}
+    assert wanted({"T": one, "U": Filter.named("same")}).subscriptions["T"] == one
+    with pytest.raises(BadRequest, match="of T and V are both named same"):
+        wanted({"T": one, "U": "*", "V": other})
 
 
 @pytest.mark.feature("F198", "F313")

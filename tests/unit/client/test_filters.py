@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from kourou import Sql
+from kourou import Filter, Sql
 from kourou.client.filters import check_wanted, says, subscription_of
 from kourou.errors import BadRequest, Rejected
 from kourou.filtering.tags import parse_tags
@@ -58,6 +58,13 @@ def test_both_ways_of_saying_become_subscriptions():
     assert subscription_of("T", Sql("a = 1"), version=3) == by_properties
     assert says(by_properties, Sql("a = 1"))
     assert not says(by_properties, Sql("a = 2"))
+    in_python = Subscription("T", "late", version=3, class_filter_mode=True)
+    assert subscription_of("T", Filter.named("late"), version=3) == in_python
+    assert says(in_python, Filter.named("late"))
+    assert not says(in_python, Filter.named("other"))
+    assert not says(in_python, "late")
+    assert not says(parse_tags("T", "late", version=3), Filter.named("late"))
+    check_wanted(Filter.named("late"))
     assert not says(by_properties, "a = 1")
     assert not says(parse_tags("T", "a"), Sql("a = 1"))
     check_wanted(Sql("a = 1"))

@@ -74,6 +74,22 @@ async def test_every_broker_of_every_route_is_told(cluster, broker, hearts):
         assert "me@1" in one.members["g"]
 
 
+async def test_connections_to_filter_servers_are_kept_but_hear_no_heartbeat(
+    cluster, broker, hearts
+):
+    server = cluster.filter_server(broker)
+    heart = hearts(interval_ms=1)
+    await heart.routes.find("T")
+    wires = [heart.connections.to(one) for one in (broker.address, server.address, "gone:1")]
+    gone, close = asyncio.Event(), wires[2].close
+    wires[2].close = lambda: (close(), gone.set())
+    heart.start()
+    await asyncio.wait_for(gone.wait(), 10)
+    assert [wire.closed for wire in wires] == [False, False, True]
+    await heart.beat()
+    assert server.seen == []
+
+
 async def test_a_client_without_groups_says_nothing(cluster, broker, hearts):
     heart = hearts(memberships=())
     await heart.routes.find("T")
@@ -167,3 +183,18 @@ async def test_leaving_a_broker_that_is_gone_is_no_error(cluster, broker, hearts
     told = len(wire.kinds)
     await heart.leave(consumer_group="g")
     assert len(wire.kinds) == told, "whoever is not there is not waited for"
+
+
+async def test_a_new_leader_is_told_although_it_was_told_as_a_follower(cluster, broker, hearts):
+    follower = cluster.follower(broker)
+    one = hearts()
+    await one.routes.find("T")
+    one.start()
+    await one.beat()
+    assert beats(follower) == 1
+    heard = asyncio.Event()
+    follower.intercept = lambda request: heard.set() if isinstance(request, HeartBeat) else None
+    cluster.nobody_leads(broker)
+    cluster.lead(follower)
+    await one.routes.refresh("T")
+    await heard.wait()

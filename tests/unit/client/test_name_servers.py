@@ -160,3 +160,12 @@ async def test_no_answer_of_a_list_server_ends_the_refreshing(choose, caplog):
     assert len(said) == 2, "once when it begins to fail, once when it ends"
     assert "cannot be read, staying with old:9876" in said[0]
     assert "can be read again" in said[1]
+
+
+async def test_the_outcome_of_each_is_told(cluster, choose):
+    choice = choose()
+    cluster.down.add("n2:19876")
+    found = await choice.outcomes(ASK)
+    assert list(found) == sorted(THREE)
+    assert isinstance(found["n2:19876"], UnknownOutcome)
+    assert [one.code for name, one in found.items() if name != "n2:19876"] == [Code.SUCCESS] * 2

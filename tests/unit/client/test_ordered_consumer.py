@@ -333,3 +333,21 @@ async def test_a_rebalance_that_comes_late_takes_no_locks_of_a_closed_member(
         await a.run(consumer._rebalance_once())
         assert broker.locks.holders == {}
         assert consumer.assigned == []
+
+
+@pytest.mark.fault
+async def test_locks_are_asked_of_the_next_leader_at_once(
+    cluster, broker, consuming, tools, monkeypatch
+):
+    monkeypatch.setattr(ordered_consumer, "RENEW_MS", 3_600_000)
+    follower = cluster.follower(broker)
+    await put(consuming, 3)
+    watch = tools.Watch()
+    async with consuming() as mq, mq.listen("T", watch.handle, ordered=True):
+        await tools.until(broker, lambda: len(watch.seen) == 3)
+        loop = mq._client.io.loop
+        loop.call_soon_threadsafe(cluster.nobody_leads, broker)
+        loop.call_soon_threadsafe(cluster.lead, follower)
+        await mq.send("T", b"3", queue=Q[0])
+        await tools.until(follower, lambda: lock_requests(follower) and len(watch.seen) == 4)
+    assert watch.seen == [b"0", b"1", b"2", b"3"]

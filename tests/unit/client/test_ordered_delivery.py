@@ -107,6 +107,26 @@ async def test_what_is_not_consumed_comes_again_first(consuming, broker, failure
     assert seen == [b"0", b"1", b"1", b"1", b"2"]
 
 
+async def test_a_queue_that_stands_still_is_told_and_one_that_goes_on_is_not(
+    consuming, broker, tools
+) -> None:
+    await put(consuming, 2)
+
+    def say(message):
+        return Suspend(30_000) if message.body == b"1" else None
+
+    watch = tools.Watch(say)
+    async with consuming() as mq, mq.listen("T", watch.handle, ordered=True) as listener:
+        delivery = listener._started._delivery
+        await tools.until(broker, lambda: delivery.waits())
+        ((queue, wait),) = delivery.waits().items()
+        assert (queue, wait.offset, wait.attempts) == (Q[0], 1, 1)
+        left_ms = wait.until_ms - listener._started._session.clock.now_ms()
+        assert 0 < left_ms <= 30_000
+        told = listener._started.running_info().properties["PROP_ORDERED_WAITS"]
+        assert told == f"T/broker-a/0@1 attempts=1 until={wait.until_ms}"
+
+
 async def test_a_pause_of_its_own(consuming, broker, tools) -> None:
     """The consumer's pause is half a minute: the test ends only because of the handler's."""
 

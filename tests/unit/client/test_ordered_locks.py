@@ -30,6 +30,7 @@ class Answers:
         self.connections = self.routes = self.clock = self.settings = self
         self.request_timeout_ms = 1
         self.chance = random.Random(1)
+        self.stale_topics: list[str] = []
 
     def monotonic_ms(self) -> int:
         return self.now_ms
@@ -40,6 +41,9 @@ class Answers:
 
     def leader_address(self, name):
         return self.leaders.get(name)
+
+    def stale(self, topic):
+        self.stale_topics.append(topic)
 
     async def ask(self, address, request, *, body, timeout_ms, hurried=False):
         batch = decode_lock_batch(body)
@@ -146,3 +150,9 @@ async def test_unlocking_waits_for_nobody_who_is_not_there(session, locks) -> No
 def test_what_needs_no_lock_never_ends() -> None:
     assert unlocked().valid(1 << 50)
     assert Hold(0).valid(0)
+
+
+async def test_a_broker_that_does_not_grant_may_have_another_leader(session, locks) -> None:
+    session.leaders["broker-b"] = None
+    await locks.lock([A0, B0])
+    assert session.stale_topics == ["T"], "the route is asked for at once"

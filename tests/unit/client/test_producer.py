@@ -140,3 +140,31 @@ async def test_a_producer_joins_its_group_also_where_the_route_is_known_already(
         await mq.admin.topics.route("T")
         await mq.send("T", b"x")
         await tools.until(broker, lambda: "p" in broker.producers)
+
+
+async def test_an_unknown_topic_is_waited_for_while_a_broker_has_no_leader(
+    cluster, broker, producing, tools
+):
+    """Name servers hear of topics from leaders only."""
+    follower = cluster.follower(broker)
+    cluster.nobody_leads(broker)
+    topics = dict(cluster.topics)
+    cluster.topics.clear()
+
+    def lead() -> None:
+        cluster.topics.update(topics)
+        cluster.lead(follower)
+
+    async with producing() as mq:
+        mq._client.io.loop.call_soon_threadsafe(mq._client.io.loop.call_later, 0.1, lead)
+        assert (await mq.send("T", b"x")).queue.broker_name == "broker-a"
+    assert len(follower.stored("T")) == 1
+
+
+async def test_it_is_not_waited_for_longer_than_a_send(cluster, broker, producing):
+    cluster.follower(broker)
+    cluster.nobody_leads(broker)
+    cluster.topics.clear()
+    async with producing(send_timeout_ms=100) as mq:
+        with pytest.raises(TopicNotFound):
+            await mq.send("T", b"x")

@@ -27,6 +27,7 @@ def step(code, *, progressed=True, elapsed_ms=100, pull_interval_ms=0):
         (Code.PULL_RETRY_IMMEDIATELY, Step()),
         (Code.PULL_OFFSET_MOVED, Step(Action.CORRECT_OFFSET)),
         (Code.MESSAGE_CORRUPT, Step(Action.SKIP_CORRUPT)),
+        (Code.FILTER_FAILED, Step(Action.FILTER_FAILED, 1000)),
         (Code.FLOW_CONTROL, Step(pause_ms=20)),
         (Code.SYSTEM_BUSY, Step(pause_ms=20)),
         (Code.POLLING_FULL, Step(pause_ms=20)),

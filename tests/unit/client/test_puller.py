@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.puller import Puller, PullWish
-from kourou.errors import Code, Corrupt, DecodeError, Unavailable
+from kourou.errors import Code, Corrupt, DecodeError, Unavailable, UnknownOutcome
 from kourou.filtering.tags import parse_tags
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
@@ -27,6 +27,7 @@ async def pull(cluster, broker, producing, tools):
             return session.io.run(puller.pull(queue, offset, subscription, wish))
 
         make.puller = puller
+        make.refresh = lambda: session.io.run(session.routes.refresh("T"))
         yield make
 
 
@@ -101,3 +102,42 @@ async def test_messages_that_were_not_asked_for(broker, pull):
 async def test_a_queue_of_nobody(pull):
     with pytest.raises(Unavailable, match="nobody"):
         await pull(queue=MessageQueue("T", "nobody", 0))
+
+
+@pytest.mark.feature("F135")
+async def test_a_member_that_is_gone_is_passed_by(cluster, broker, pull):
+    """At once, and from then on, until its connection stands again."""
+    follower = cluster.follower(broker)
+    await pull.refresh()
+    await pull(0)
+    cluster.down.add(broker.address)
+    for _ in range(2):
+        assert [message.offset for message in (await pull(3)).messages] == [3, 4, 5, 6, 7, 8, 9]
+    assert len(pulls(follower)) == 2
+    cluster.down.clear()
+    asked = len(pulls(broker))
+    await pull(3)
+    assert len(pulls(broker)) == asked + 1, "its leader again"
+
+
+async def test_one_member_alone_is_asked_once(cluster, broker, pull):
+    await pull(0)
+    cluster.down.add(broker.address)
+    with pytest.raises(UnknownOutcome):
+        await pull(3)
+
+
+async def test_a_follower_that_is_behind_leads_nobody_back(cluster, broker, pull):
+    follower = cluster.follower(broker)
+    cluster.nobody_leads(broker)
+    await pull.refresh()
+    pulled = await pull(25)
+    assert (pulled.code, pulled.next_offset) == (Code.PULL_NOT_FOUND, 25)
+    cluster.lead(follower)
+    await pull.refresh()
+    pulled = await pull(25)
+    assert (pulled.code, pulled.next_offset) == (Code.PULL_OFFSET_MOVED, 10), "a leader knows"
+
+
+def pulls(broker) -> list[PullMessage]:
+    return [request for request in broker.seen if isinstance(request, PullMessage)]

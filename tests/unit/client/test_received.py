@@ -100,7 +100,21 @@ def test_compressed_bodies_are_decompressed(count):
     pulled = b"".join(record(number, squeezed, sys_flag=sys_flag) for number in range(count))
     messages = decode_pull(pulled, QUEUE, from_offset=0, next_offset=count)
     assert [message.raw_body for message in messages] == [body] * count
-    assert messages[0].stored().body == body
+    assert messages[0].stored().body == squeezed
+
+
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_a_body_that_was_never_compressed_harms_nobody_else(count):
+    """Any producer can say of any bytes that they are compressed."""
+    records = [record(number, b"good") for number in range(count)]
+    bad = record(count, b"no zlib", sys_flag=int(SysFlag.COMPRESSED))
+    pulled = b"".join([*records, bad])
+    *good, last = decode_pull(pulled, QUEUE, from_offset=0, next_offset=count + 1)
+    assert [message.raw_body for message in good] == [b"good"] * count
+    for one in (last, last.alone(), from_record(bad, "broker-a")):
+        assert (one.offset, one.message_id, one.position) == (count, f"KEY{count}", count * 500)
+        with pytest.raises(Corrupt, match="decompressed"):
+            _ = one.raw_body
 
 
 @pytest.mark.parametrize("count", COUNTS)

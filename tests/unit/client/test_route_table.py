@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from kourou.client import route_table
 from kourou.client.connections import Connections
 from kourou.client.discovery import NameServers
 from kourou.client.name_servers import NameServerChoice
@@ -55,6 +56,28 @@ async def test_unknown_topics(cluster, table):
     assert await table.find_existing("New") is None
 
 
+async def test_a_producer_does_not_share_a_question_that_is_over(table, monkeypatch):
+    """A consumer's answer, "unknown", has come in the very moment in which the producer asks."""
+    asking = table._route_of
+    producer = []
+
+    def ask():
+        table._borrowing["New"] = ("TBW102", 3)
+        producer.append(table._ask_task("New"))
+
+    async def answer(topic):
+        route = await asking(topic)
+        if topic == "New" and not producer:
+            # Behind the end of this question, and before those who wait for it are told.
+            asyncio.get_running_loop().call_soon(ask)
+        return route
+
+    monkeypatch.setattr(table, "_route_of", answer)
+    with pytest.raises(TopicNotFound):
+        await table.find("New")
+    assert (await producer[0]).borrowed
+
+
 @pytest.mark.feature("F291")
 async def test_producers_borrow_the_default_route_and_consumers_do_not(cluster, table):
     borrowed = await table.find("New", default_topic="TBW102", default_queue_nums=3)
@@ -62,6 +85,8 @@ async def test_producers_borrow_the_default_route_and_consumers_do_not(cluster, 
     assert len(borrowed.writable) == 3
     with pytest.raises(TopicNotFound):
         await table.find("New")
+    with pytest.raises(TopicNotFound, match="no broker that is up has it, or makes topics"):
+        await table.find("Newer", default_topic="NOT_SERVED", default_queue_nums=3)
     cluster.topics["New"] = (2, 2)
     own = await table.find("New")
     assert not own.borrowed
@@ -128,3 +153,57 @@ async def test_addresses_of_all_routes(cluster, table, broker):
     cluster.broker("broker-b")
     await table.find("T")
     assert table.addresses() == {"broker-a:20911", "broker-b:20911"}
+
+
+async def test_a_stale_route_is_asked_for_until_it_has_changed(
+    cluster, table, broker, monkeypatch, tools
+):
+    monkeypatch.setattr(route_table, "STALE_PAUSE_MS", 2)
+    changed = asyncio.Event()
+    await table.find("T")
+    table.listen(lambda _: changed.set())
+    table.stale("T")
+    await tools.until(broker, lambda: asked(cluster, "T") >= 3)
+    cluster.topics["T"] = (5, 5)
+    await changed.wait()
+
+
+async def test_a_stale_route_that_stays_is_not_asked_for_ever(cluster, table, monkeypatch):
+    monkeypatch.setattr(route_table, "STALE_PAUSE_MS", 1)
+    monkeypatch.setattr(route_table, "STALE_LONGEST_MS", 1)
+    await table.find("T")
+    table.stale("T")
+    while table._looking:
+        table.stale("T")
+        await asyncio.sleep(0)
+    assert asked(cluster, "T") == 1 + route_table.STALE_LOOKS
+
+
+async def test_the_next_leader_is_looked_for_and_told(cluster, table, broker, monkeypatch, tools):
+    """One topic is asked meanwhile; then the others."""
+    monkeypatch.setattr(route_table, "AWAIT_PAUSE_MS", 2)
+    follower = cluster.follower(broker)
+    cluster.topics["U"] = (1, 1)
+    led = asyncio.Queue()
+    table.listen_leaders(lambda *told: led.put_nowait(told))
+    await table.find("T")
+    await table.find("U")
+    cluster.nobody_leads(broker)
+    await table.refresh("T")
+    before = asked(cluster, "T")
+    await tools.until(broker, lambda: asked(cluster, "T") >= before + 3)
+    assert asked(cluster, "U") == 1
+    cluster.lead(follower)
+    assert await led.get() == ("broker-a", follower.address)
+    await tools.until(
+        broker, lambda: table.known("U").leader_address("broker-a") == follower.address
+    )
+    assert led.empty()
+    await asyncio.gather(*table._awaiting.values())
+
+
+async def test_the_first_leader_that_is_known_is_no_change(table):
+    told = []
+    table.listen_leaders(lambda *one: told.append(one))
+    await table.find("T")
+    assert not told

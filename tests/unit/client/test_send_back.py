@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.client import send_back
 from kourou.client.send_back import SendBack
 from kourou.errors import Code, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
@@ -139,7 +140,8 @@ async def test_another_broker_is_asked_first(broker, cluster, failed):
 
 
 @pytest.mark.fault
-async def test_when_nobody_takes_it_the_last_failure_is_told(broker, cluster, failed):
+async def test_when_nobody_takes_it_the_last_failure_is_told(broker, cluster, failed, monkeypatch):
+    monkeypatch.setattr(send_back, "SEND_BACK_TIMEOUT_MS", 100)
     mq, message = failed
     cluster.down.add(broker.address)
     with pytest.raises(UnknownOutcome):
@@ -149,3 +151,17 @@ async def test_when_nobody_takes_it_the_last_failure_is_told(broker, cluster, fa
     await session.io.run(session.routes.refresh("%RETRY%g"))
     with pytest.raises(Unavailable, match="nobody takes"):
         await back(mq, message)
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F215", "F228")
+async def test_it_waits_for_the_next_leader(broker, cluster, failed, tools):
+    mq, message = failed
+    follower = cluster.follower(broker)
+    io = mq._client.io
+    io.loop.call_soon_threadsafe(lambda: cluster.nobody_leads(broker, down=False))
+    io.loop.call_soon_threadsafe(io.loop.call_later, 0.1, cluster.lead, follower)
+    await back(mq, message)
+    assert len(asked(follower, ConsumerSendMsgBack)) == 1
+    assert len(follower.stored("%RETRY%g")) == 1
+    assert len(asked(broker, ConsumerSendMsgBack)) >= 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kourou import SendStatus
-from kourou.errors import Unavailable
+from kourou.errors import BadRequest, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.protocol.frames import Kind
 
@@ -41,6 +41,25 @@ async def test_what_is_sent_in_one_turn_travels_in_one_frame(cluster, producing)
     carried = [len(frame.sizes) // 4 for frame in broker.frames[before:]]
     assert carried in ([1, 39], [40])
     assert len({(one.queue, one.offset) for one in results}) == 40
+
+
+async def test_a_message_that_its_sender_named_goes_to_its_names_queue(cluster, producing):
+    broker = cluster.broker()
+    cluster.topics["T"] = (8, 8)
+    name = "0123456789ABCDEF" * 2
+    async with producing() as mq:
+        for _ in range(3):
+            assert (await mq.send("T", b"x", message_id=name)).message_id == name
+        results = await mq.send_batch("T", [b"a", b"b"], message_ids=[name, name[::-1]])
+        await mq.send("T", b"y")
+        with pytest.raises(BadRequest, match="32 hex digits"):
+            await mq.send("T", b"x", message_id=name.lower())
+        with pytest.raises(BadRequest, match="1 message ids for 2"):
+            await mq.send_batch("T", [b"a", b"b"], message_ids=[name])
+    assert [one.message_id for one in results] == [name, name[::-1]]
+    named = [one.queue_id for one in broker.stored("T") if one.message_id == name]
+    assert len(set(named)) == 1
+    assert [frame.attempt for frame in broker.frames] == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.feature("F178")

@@ -34,6 +34,7 @@ def file(tmp_path):
     return path
 
 
+@pytest.mark.feature("F383")
 def test_one_file_serves_all_kinds(file):
     assert load_settings(ClientSettings, file=file) == ClientSettings(
         namesrv_addr="10.0.0.1:9876;10.0.0.2:9876", log_messages=True
@@ -47,6 +48,7 @@ def test_one_file_serves_all_kinds(file):
         )
 
 
+@pytest.mark.feature("F383")
 def test_precedence(file):
     environment = {"KOUROU_SEND_MSG_TIMEOUT": "4000", "KOUROU_PRODUCER_GROUP": "env", "OTHER": "x"}
     made = load_settings(

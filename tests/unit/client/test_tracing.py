@@ -11,9 +11,9 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from kourou import Client, ClientSettings, ConsumerSettings, Message
+from kourou import Client, ClientSettings, ConsumerSettings, Filter, Message
 from kourou.client.tracing import client_tracing
-from kourou.errors import Code, ConfigError, MessageIllegal
+from kourou.errors import Code, ConfigError, FilterFailed, MessageIllegal
 from kourou.model.message import PullStatus
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
@@ -310,6 +310,28 @@ async def test_a_pull_of_the_application_is_below_its_span_and_may_fail(client, 
     good, bad = named(collector, "receive T")
     assert good.parent_id == bad.parent_id == ABOVE[16:24].hex()
     assert (good.failed, bad.failed) == (False, True)
+
+
+async def test_a_pull_through_a_filter_says_which_and_in_which_version(
+    cluster, client, broker, collector
+):
+    server = cluster.filter_server(broker)
+    late = Filter("def match(message, context):\n    return True\n", name="late")
+    async with client() as mq:
+        consumer = await mq.pull_consumer("p")
+        queue = MessageQueue("T", broker.name, 0)
+        await consumer.pull(queue, 0, expression=late)
+        broker.filters.active["p", "late"] = None
+        with pytest.raises(FilterFailed):
+            await consumer.pull(queue, 0, expression=late)
+        await consumer.pull(queue, 0)
+    judged, failed, plain = named(collector, "receive T")
+    assert judged.attributes["kourou.filter.name"] == "late"
+    assert int(judged.attributes["kourou.filter.version"]) == 1
+    assert failed.attributes["kourou.filter.name"] == "late"
+    assert "kourou.filter.version" not in failed.attributes
+    assert "kourou.filter.name" not in plain.attributes
+    assert len(server.seen) == 2
 
 
 async def test_off_leaves_no_mark_on_messages(cluster, broker, producing):

@@ -146,6 +146,37 @@ def test_unprojected_records_are_kept_until_their_queue_has_them(draft) -> None:
     assert left() == []
 
 
+def test_what_the_index_does_not_have_yet_is_kept_too(draft) -> None:
+    desk = appends()
+    for number in range(3):
+        desk.write_one(draft(body=bytes([number])), LANE, 1)
+    one = desk.end // 3
+
+    def left(after: int = 0) -> list[int]:
+        return [decode_record(raw).body[0] for _, raw in desk.unprojected(after)]
+
+    desk.projected([("orders", 0, 2)], indexed=one - 1)
+    assert left() == [0, 1, 2]
+    assert left(after=1) == [1, 2]
+    assert desk.oldest_unprojected == 1
+    desk.projected([("elsewhere", 0, 9)], indexed=one)
+    assert left() == [1, 2]
+    desk.projected([], indexed=3 * one)
+    assert left() == [2], "the queue does not have it yet"
+    desk.projected([("orders", 0, 3)], indexed=3 * one)
+    assert left() == []
+    assert desk.oldest_unprojected == 4
+
+
+def test_what_is_kept_for_an_index_is_bounded(draft, monkeypatch) -> None:
+    monkeypatch.setattr("kourou.engine.appends.UNPROJECTED_BYTES_MAX", 2_500)
+    desk = appends()
+    for number in range(10):
+        desk.write_one(draft(body=bytes(900)), LANE, 1)
+        desk.projected([("orders", 0, number + 1)], indexed=0)
+    assert len(list(desk.unprojected(0))) == 2
+
+
 def test_what_is_kept_for_repeats_is_bounded(draft, monkeypatch) -> None:
     monkeypatch.setattr("kourou.engine.appends.UNPROJECTED_BYTES_MAX", 2_500)
     desk = appends()

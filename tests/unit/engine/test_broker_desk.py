@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kourou.engine.effects import Announce
-from kourou.engine.events import GroupPut, SettingChanged
+from kourou.engine.events import GroupPut, SettingChanged, decode_record_body
 from kourou.engine.inputs import DiskMeasured, SpaceChanged
 from kourou.engine.recording import Cause
 from kourou.engine.settings_registry import SettingSpec
@@ -20,6 +20,7 @@ from kourou.protocol.messages.broker_admin import (
 )
 from kourou.protocol.messages.control import GetControlEvents
 from kourou.protocol.record import decode_record, encode_draft
+from kourou.protocol.settings_body import decode_settings_told
 from kourou.testing.engine import Engine, header_of
 
 SPECS = [
@@ -191,3 +192,29 @@ def test_a_record_that_is_no_event_does_not_hide_the_others(engine) -> None:
     _, (lost, good) = events_from(engine, offset)
     assert (lost["offset"], lost["event"]["type"]) == (offset, "EventLost")
     assert good["event"]["type"] == "GroupPut"
+
+
+def test_settings_are_described_to_whoever_asks_so(engine) -> None:
+    change(engine, "maxMessageSize=2000\n")
+    reply = engine.ask(GetBrokerConfig(described=True))
+    told = {one.name: one for one in decode_settings_told(b"".join(reply.body))}
+    size = told["maxMessageSize"]
+    assert (size.value, size.configured, size.changeable) == ("2000", "1000", True)
+    assert (size.minimum, size.maximum) == (1, 4_000)
+    assert told["listenPort"].why_not
+    assert header_of(reply).described
+    assert not header_of(engine.ask(GetBrokerConfig())).described
+
+
+def test_the_reason_of_a_change_is_recorded(engine) -> None:
+    engine.ask(UpdateBrokerConfig(reason="larger orders"), b"maxMessageSize=2000\n")
+    engine.ask(UpdateBrokerConfig(), b"maxMessageSize=3000\n")
+    told = [
+        decode_record_body(one.body, offset=one.offset, position=0).reason
+        for one in engine.events()[-2:]
+    ]
+    assert told == ["larger orders", "UpdateBrokerConfig"]
+    assert (
+        engine.ask(UpdateBrokerConfig(reason="x" * 10_000), b"traceOn=false\n").code != Code.SUCCESS
+    )
+    assert shown(engine)["traceOn"] == "true"

@@ -7,6 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kourou.engine.batch_events import (
+    BatchDecided,
+    BatchPrepared,
+    BatchQueryForgotten,
+    BatchResolved,
+)
 from kourou.engine.events import (
     EVENT_TYPES,
     Cause,
@@ -32,10 +38,38 @@ from kourou.engine.events import (
     encode_record_body,
     record_properties,
 )
+from kourou.engine.filter_events import (
+    FilterDeleted,
+    FilterDisabled,
+    FilterEnabled,
+    FilterMessagesSkipped,
+    FilterPolicySet,
+    FilterQuarantined,
+    FilterReleased,
+    FilterRestored,
+    FilterUploaded,
+)
+from kourou.engine.replication_events import EpochOpened, InSyncChanged
 from kourou.errors import BadRequest, DecodeError
+from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.group import GroupConfig
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX
 from kourou.model.topic import TopicConfig
+
+FILTER = FilterState(
+    "g",
+    "com.acme.Late",
+    (
+        FilterVersion(2, "ab" * 32, "ann", "why", 5, 20, "source", 6),
+        FilterVersion(4, "", "", "", 7, 0),
+    ),
+    active=2,
+    before_active=4,
+    policy=FilterPolicy.PASS,
+    quarantined={4: "it lied"},
+    skipped=9,
+    next_version=5,
+)
 
 EXAMPLES: list[tuple[Event, str]] = [
     (TopicPut(TopicConfig("A", 8, 8)), "topic/A"),
@@ -55,6 +89,22 @@ EXAMPLES: list[tuple[Event, str]] = [
     (LogDeleted(4_096, 8_192, "expired"), "log/retention"),
     (UnreadExpiring(9, 3_600_000, (UnreadSpan("g", "%RETRY%g", 0, 5, 7),)), "log/retention"),
     (EventLost("quarantined"), "lost"),
+    (FilterUploaded("g", "f", 3, "def match(…):\n\t…", "ab" * 32, "ann", "why"), "filter/g/f"),
+    (FilterEnabled("g", "f", 3, None), "filter/g/f"),
+    (FilterEnabled("g", "f", 3, 2), "filter/g/f"),
+    (FilterDisabled("g", "f", 3), "filter/g/f"),
+    (FilterPolicySet("g", "f", FilterPolicy.SKIP, FilterPolicy.HOLD), "filter/g/f"),
+    (FilterQuarantined("g", "f", 3, "it died", "h:1"), "filter/g/f"),
+    (FilterReleased("g", "f", 3, "it died"), "filter/g/f"),
+    (FilterMessagesSkipped("g", "f", 3, "T", 7, (1, 2**62), "it raised"), "filter/g/f"),
+    (BatchPrepared("q.1", 7, "broker-a", 12), "batches/q.1"),
+    (BatchDecided("q.1", 7, {0: "t1", 31: "t2"}, {"broker-a": 12}), "batches/q.1"),
+    (BatchResolved("q.1", 7), "batches/q.1"),
+    (BatchQueryForgotten("q.1"), "batches/q.1"),
+    (EpochOpened(3, 4_096, "broker-a/0", "SYNC_MASTER"), "replication/epoch"),
+    (InSyncChanged((1, 2), (1,), "caught up"), "replication/in-sync"),
+    (FilterDeleted(FILTER), "filter/g/com.acme.Late"),
+    (FilterRestored(FILTER), "filter/g/com.acme.Late"),
 ]
 
 
@@ -101,14 +151,14 @@ def test_the_worked_example_of_the_format_page():
 
 
 def test_an_event_of_a_newer_version_is_kept_byte_for_byte():
-    raw = b'{"type":"EpochOpened", "epoch":7,  "odd":{"a":[1,2.50]}}'
+    raw = b'{"type":"LeaseGranted", "epoch":7,  "odd":{"a":[1,2.50]}}'
     body = (
         b'{"at_ms":5,"actor":"b","reason":"","trace_id":"","aggregate":"epoch","event":'
         + raw
         + b"}"
     )
     read = decode_record_body(body, offset=0, position=0)
-    assert read.event == UnknownEvent("EpochOpened", "epoch", raw)
+    assert read.event == UnknownEvent("LeaseGranted", "epoch", raw)
     assert encode_event(read.event) == raw
     again = encode_record_body(read.event, at_ms=5, cause=Cause("b"))
     assert decode_record_body(again, offset=0, position=0) == read

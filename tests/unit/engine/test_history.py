@@ -15,6 +15,7 @@ from kourou.engine.events import (
     TopicDeleted,
     TopicPut,
 )
+from kourou.engine.filter_events import FilterEnabled, FilterUploaded
 from kourou.engine.history import (
     dropped_progress,
     drops_progress,
@@ -78,7 +79,7 @@ def test_the_state_of_one_aggregate_is_told_and_null_where_there_is_none():
 def test_everything_is_told_at_once():
     everything = held("")
     assert isinstance(everything, dict)
-    assert set(everything) == {"topics", "groups", "settings", "progress"}
+    assert set(everything) == {"topics", "groups", "settings", "progress", "filters"}
     assert everything["topics"] == {"orders": held("topic/orders")}
     assert everything["progress"] == {
         "other": {"orders": {"0": 1}},
@@ -89,7 +90,20 @@ def test_everything_is_told_at_once():
         "groups": {},
         "settings": {},
         "progress": {},
+        "filters": {},
     }
+
+
+def test_a_filter_is_told_with_its_source_and_all_of_them_without():
+    late = FilterUploaded("till", "late", 1, "def match(m, c): ...", "00", "ann", "first")
+    filtered = state(late, FilterEnabled("till", "late", 1))
+    told = json.loads(tell_state(filtered, "filter/till/late"))
+    assert (told["active"], told["policy"]) == (1, "hold")
+    assert told["versions"][0]["source"] == "def match(m, c): ..."
+    assert json.loads(tell_state(filtered, "filter/till/other")) is None
+    everything = json.loads(tell_state(filtered, ""))["filters"]["till/late"]
+    assert everything["versions"][0]["source"] is None
+    assert everything["versions"][0]["author"] == "ann"
 
 
 def test_what_progress_went_with_a_deletion():

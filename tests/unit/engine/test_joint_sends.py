@@ -4,11 +4,13 @@ import random
 
 import pytest
 
+from kourou.engine import joint_sends
 from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.testing.engine import Engine, header_of
+from kourou.testing.records import delayed_draft
 
 
 def sends(draft, records, count: int, each: int, lanes=((("orders", 0)),)):
@@ -216,3 +218,19 @@ def test_groups_stay_below_the_limits(draft, records, monkeypatch) -> None:
 def test_a_read_only_broker_refuses_each(draft, records) -> None:
     policy = BrokerPolicy("DefaultCluster", "broker-a", permission=4)
     both(sends(draft, records, 3, 12), policy=policy)
+
+
+def test_sends_that_are_stored_elsewhere_are_checked_once(draft, records, monkeypatch) -> None:
+    """Each place of theirs is told by itself, so they go alone; to find that out is cheap."""
+    checked = []
+    check = joint_sends.check_drafts
+    monkeypatch.setattr(
+        joint_sends, "check_drafts", lambda *given: (checked.append(1), check(*given))[1]
+    )
+    elsewhere = [records([delayed_draft("3")] * 30) for _ in range(2)]
+    engine = Engine()
+    together(engine, sends(draft, records, 1, 1))  # the topic is there
+    together(engine, elsewhere)
+    assert checked == []
+    together(engine, sends(draft, records, 2, 30))
+    assert checked == [1]

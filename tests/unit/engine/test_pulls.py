@@ -6,6 +6,7 @@ from kourou.engine import holds, pulls
 from kourou.engine.effects import Append, Reply
 from kourou.engine.inputs import Announced, Disconnected, SpaceChanged
 from kourou.errors import Code
+from kourou.model.limits import HEALING_MS
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import (
     GetMaxOffset,
@@ -129,6 +130,23 @@ def test_only_our_own_client_is_told_of_a_hole(engine, draft, records, group) ->
     assert theirs.header.next_begin_offset == ours.header.next_begin_offset == 2
     for fields in ({}, {"max_msg_bytes": 1_000}):
         assert bodies(engine.ask(pull(**fields))) == [b"\0", b"\2"], "what can be read is given"
+
+
+def test_what_other_members_can_mend_is_waited_for_but_not_for_ever(
+    engine, draft, records, group
+) -> None:
+    engine.ask(*records([draft(body=bytes([n])) for n in range(3)]))
+    engine.core.desks.pulls.heals = True
+    engine.store.__class__ = Damaged
+    before = engine.ask(pull())
+    assert (bodies(before), header_of(before).next_begin_offset) == ([b"\0"], 1)
+    there = engine.ask(pull(queue_offset=1))
+    assert (there.code, there.header.next_begin_offset) == (Code.PULL_NOT_FOUND, 1)
+    engine.store.__class__ = MemoryStore
+    assert bodies(engine.ask(pull(queue_offset=1))) == [b"\1", b"\2"]
+    engine.store.__class__ = Damaged
+    engine.advance(HEALING_MS)
+    assert bodies(engine.ask(pull())) == [b"\0", b"\2"], "nobody has it"
 
 
 @pytest.mark.feature("F234", "F235", "F236", "F012")
@@ -413,3 +431,24 @@ def test_a_group_without_progress_begins_a_young_queue_at_its_start(
     engine.store.recent = False
     assert engine.ask(asked).code == Code.QUERY_NOT_FOUND
     assert header_of(engine.ask(GetMaxOffset(topic="orders", queue_id=0))).offset == 1
+
+
+@pytest.mark.feature("F273", "F274")
+def test_who_is_far_behind_is_told_to_pull_from_a_follower_and_back_again(
+    engine, draft, records, group
+) -> None:
+    request, body = records([draft()] * 3)
+    engine.send(request, body)
+
+    def suggested(**fields: object) -> int:
+        return header_of(engine.ask(pull(**fields))).suggest_which_broker_id
+
+    engine.store.recent = False
+    assert suggested() == 0, "slaveReadEnable is off"
+    engine.policy.slave_read = True
+    assert suggested() == 1
+    make_group(engine, "h", b',"whichBrokerWhenConsumeSlowly":3,"brokerId":2')
+    assert suggested(consumer_group="h") == 3
+    engine.store.recent = True
+    assert suggested() == 0
+    assert suggested(consumer_group="h") == 2

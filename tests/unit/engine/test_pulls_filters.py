@@ -18,8 +18,14 @@ from kourou.protocol.heartbeat_body import (
     encode_heartbeat,
     encode_subscription_check,
 )
+from kourou.protocol.lists_body import decode_consumer_connection
+from kourou.protocol.messages.filter_server import RegisterFilterServer
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.membership import CheckClientConfig, HeartBeat
+from kourou.protocol.messages.membership import (
+    CheckClientConfig,
+    GetConsumerConnectionList,
+    HeartBeat,
+)
 from kourou.protocol.messages.pulling import PullFlag, PullMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
@@ -336,3 +342,58 @@ def test_a_consumer_asks_before_it_starts(engine) -> None:
     assert wrong.code == Code.SUBSCRIPTION_PARSE_FAILED
     assert "at character 7: garbage stands there" in wrong.remark
     assert check(engine, "a", kind="JEXL").code == Code.SUBSCRIPTION_PARSE_FAILED
+
+
+# -- filters in Python -----------------------------------------------------------------------------
+
+CLASS_FILTER = int(PullFlag.SUBSCRIPTION | PullFlag.CLASS_FILTER)
+
+
+@pytest.mark.feature("F241", "F243")
+def test_a_pull_that_names_a_filter_is_never_answered_unfiltered(
+    engine: Engine, group: str, send: Send
+) -> None:
+    send({})
+    named = pull("late", flags=CLASS_FILTER)
+    reply = engine.ask(named)
+    assert (reply.code, reply.body) == (Code.SYSTEM_ERROR, ())
+    assert "start one with `kourou filter-server`" in reply.remark
+    assert reply.header is not None
+    listeners = {"local:internal": "f:20915", "zmq:internal": "z:1"}
+    register = RegisterFilterServer(filter_server_addr="f:10915", listeners=listeners)
+    assert engine.ask(register, peer=7).code == Code.SUCCESS
+    assert "pull from one of f:20915" in engine.ask(named).remark
+    commit = pull("late", flags=CLASS_FILTER | PullFlag.COMMIT_OFFSET, commit_offset=1)
+    assert engine.ask(commit).code == Code.SYSTEM_ERROR
+    assert engine.core.desks.commits.offset(group, "orders", 0) is None, "and it commits nothing"
+
+
+@pytest.mark.feature("F241")
+def test_a_heartbeat_that_names_a_filter_is_taken_and_its_pulls_are_not(
+    engine: Engine, group: str, send: Send
+) -> None:
+    send({})
+    beat = HeartbeatBody(
+        "client",
+        consumers=(
+            ConsumerData(
+                group,
+                subscriptions=(
+                    Subscription("orders", "com.acme.Late", version=5, class_filter_mode=True),
+                ),
+            ),
+        ),
+    )
+    assert engine.ask(HeartBeat(), encode_heartbeat(beat)).code == Code.SUCCESS
+    reply = engine.ask(pull("", flags=0))
+    assert reply.code == Code.SYSTEM_ERROR
+    assert "names a filter for orders" in reply.remark
+    of_filter_server = engine.ask(pull("*", expression_type=TAG), peer=7)
+    assert (of_filter_server.code, len(of_filter_server.body)) == (Code.SUCCESS, 1)
+    told = engine.ask(GetConsumerConnectionList(consumer_group=group))
+    [shown] = decode_consumer_connection(b"".join(told.body)).subscriptions.values()
+    assert (shown.class_filter_mode, shown.expression, shown.tags) == (
+        True,
+        "com.acme.Late",
+        frozenset(),
+    )

@@ -4,7 +4,8 @@ import pytest
 
 from kourou.engine import repeats
 from kourou.engine.inputs import StoreFailed
-from kourou.errors import Code
+from kourou.engine.ports import ANYWHERE
+from kourou.errors import Code, Rejected
 from kourou.model.limits import DEADLINE_MS_MAX
 from kourou.testing.engine import Engine, header_of
 
@@ -22,6 +23,22 @@ def test_a_repeated_send_is_answered_with_the_originals_place(engine, draft, rec
     assert again.offsets == [0, 1]
     assert bodies(engine, "orders", 0) == [b"1", b"2"]
     assert engine.core.desks.traffic.repeats_removed == 1
+
+
+def test_a_first_attempt_of_who_cannot_know_is_looked_up_and_nobody_elses_is(
+    engine, draft, records
+) -> None:
+    once, other = draft(key="K1", body=b"1"), draft(key="K2", body=b"2")
+    for sent in ([once], [once], [once, other]):
+        places = header_of(engine.ask(*records(sent, attempt=0))).offsets
+    assert places == [0, 1]
+    assert bodies(engine) == [b"1", b"2"]
+    assert not engine.core.desks.repeats.watching, "other producers' sends stay as quick"
+    first, one = engine.received(*records([once], attempt=0))
+    second, two = engine.received(*records([other]))
+    engine.handle(one, two)
+    assert header_of(engine.replies[first]).offsets == [0]
+    assert header_of(engine.replies[second]).lane_offsets == [2]
 
 
 @pytest.mark.feature("F176")
@@ -59,6 +76,40 @@ def test_both_attempts_in_one_turn_are_stored_once(engine, draft, records) -> No
     assert header_of(engine.replies[first]).lane_offsets == [1]
     assert header_of(engine.replies[second]).offsets == [1]
     assert header_of(engine.replies[third]).offsets == [2, 1]
+
+
+@pytest.mark.feature("F176")
+def test_a_repeat_is_found_while_the_index_is_behind_the_queues(engine, draft, records) -> None:
+    """As after a full disk: the queues have the message, and the index learns of it later."""
+    engine.store.indexed = 0
+    once, other = draft(key="K1", body=b"1"), draft(key="K2", body=b"2")
+    engine.ask(*records([once, other]))
+    for _ in range(3):
+        engine.ask(*records([draft(key="K3")]))
+        engine.advance(1_000)
+        assert header_of(engine.ask(*records([other], attempt=2))).offsets == [1]
+    engine.store.indexed = ANYWHERE
+    engine.ask(*records([draft(key="K4")]))
+    assert not list(engine.core.desks.appends.unprojected(0)), "nothing more is kept"
+    engine.advance(1_000)
+    assert header_of(engine.ask(*records([once], attempt=2))).offsets == [0]
+
+
+def test_without_an_index_repeats_are_known_until_they_are_projected(
+    engine, draft, records, monkeypatch
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise Rejected("this broker has no key index")
+
+    monkeypatch.setattr(engine.store, "find_by_key", none)
+    once = draft(key="K1", body=b"1")
+    first, one = engine.received(*records([once]))
+    second, two = engine.received(*records([once], attempt=2))
+    engine.handle(one, two)
+    assert header_of(engine.replies[first]).lane_offsets == [0]
+    assert header_of(engine.replies[second]).offsets == [0]
+    engine.advance(1_000)
+    assert header_of(engine.ask(*records([once], attempt=2))).offsets == [1]
 
 
 @pytest.mark.feature("F176", "F094")
@@ -103,7 +154,8 @@ def test_the_same_key_in_another_topic_is_another_message(engine, draft, records
 
 def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:
     monkeypatch.setattr(repeats, "RETRIED_KEYS_MAX", 3)
-    desk = repeats.Repeats(Engine().store, lambda _after: ())
+    engine = Engine()
+    desk = repeats.Repeats(engine.store, engine.core.desks.appends)
     for number in range(5):
         desk.remember(0, "t", f"K{number}", 1, repeats.Original(0, number, 0, 1))
     assert desk.find("t", "K1", 1, 0, retried=False) is None

@@ -156,3 +156,17 @@ def test_values_that_do_not_fit_are_refused_by_name(name: str, text: str):
 def test_a_refused_value_is_told_what_to_write(name: str, text: str):
     with pytest.raises(ConfigError, match=rf"^{name} is '{text}' \(write "):
         parse_value(spec(name), text)
+
+
+def test_what_a_key_may_be_is_told() -> None:
+    told = {spec.name: REGISTRY.told(spec, "now") for spec in REGISTRY}
+    hours = told["fileReservedTime"]
+    assert (hours.value, hours.configured, hours.kind) == ("now", "72", "integer")
+    assert (hours.minimum, hours.maximum, hours.changeable) == (1, 87_600, True)
+    assert (told["traceOn"].configured, told["traceOn"].kind) == ("true", "boolean")
+    assert (told["regionId"].kind, told["regionId"].minimum) == ("text", None)
+    assert told["logLevel"].choices == ("debug", "info")
+    size, port = told["maxMessageSize"], told["listenPort"]
+    assert (size.changeable, size.minimum, size.maximum) == (False, None, None)
+    assert "cannot be changed while" in size.why_not
+    assert "who may connect" in port.why_not

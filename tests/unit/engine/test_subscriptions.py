@@ -80,6 +80,7 @@ def test_each_connection_keeps_its_own_word():
         ((sub("T", "x|y"), sub("U")), False),
         ((), False),
         ((Subscription("T", "x|y", SQL92),), False),
+        ((Subscription("T", "x|y", class_filter_mode=True),), False),
     ],
 )
 def test_members_must_agree_on_topics_and_tags_whatever_their_order(
@@ -89,6 +90,21 @@ def test_members_must_agree_on_topics_and_tags_whatever_their_order(
     put(group, ("a", 1), sub("T", "x|y"))
     differs = group.differing(("b", 2), signature(CLUSTERING, other))
     assert differs == (None if agrees else ("a", 1))
+
+
+@pytest.mark.feature("F241")
+def test_members_must_agree_on_the_filter_that_they_name():
+    group = GroupSubscriptions()
+    late = Subscription("T", "late", class_filter_mode=True)
+    group.put(("a", 1), signature(CLUSTERING, [late]), [late])
+    for wanted, agrees in (
+        (Subscription("T", "late", version=9, class_filter_mode=True), True),
+        (Subscription("T", "other", class_filter_mode=True), False),
+        (sub("T"), False),
+        (sub("T", "late"), False),
+    ):
+        differs = group.differing(("b", 2), signature(CLUSTERING, [wanted]))
+        assert differs == (None if agrees else ("a", 1))
 
 
 def test_a_client_does_not_disagree_with_its_own_past():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kourou.engine.traffic import SIZE_BOUNDS, Traffic
+from kourou.model.names import HALF_TOPIC
 
 MIXED = [1, 1_024, 1_025, 4_096, 600_000, 4_194_304, 4_194_305, 90, 1_500_000]
 
@@ -36,6 +37,10 @@ def test_a_batch_counts_as_its_messages(sizes: list[int], lanes: list[int] | Non
         for number, size in enumerate(sizes):
             alone.taken(topics[0 if lanes is None else lanes[number]], size)
     assert counted(together) == counted(alone)
+    together.taken_many_to(HALF_TOPIC, topics, lane_of, np.asarray(sizes, np.int64))
+    for number, size in enumerate(sizes):
+        alone.taken_to(HALF_TOPIC, topics[0 if lanes is None else lanes[number]], size)
+    assert together.kinds_in == alone.kinds_in
 
 
 def test_groups_and_refusals() -> None:

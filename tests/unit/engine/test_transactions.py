@@ -3,7 +3,9 @@
 import pytest
 
 from kourou.engine.events import TopicDeleted
+from kourou.engine.following import FollowerRole
 from kourou.engine.half_messages import COMMIT, ROLLBACK
+from kourou.engine.leading import LeaderRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
@@ -13,7 +15,7 @@ from kourou.protocol.messages.sending import Lane, SendMessage, SendRecords
 from kourou.protocol.messages.transactions import ResumeCheckHalfMessage
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft, encode_host, stamp
-from kourou.testing.engine import header_of
+from kourou.testing.engine import Engine, MemoryStore, header_of
 from kourou.testing.transacting import (
     GROUP,
     end,
@@ -223,8 +225,19 @@ def test_a_topic_deleted_meanwhile_keeps_its_half_messages_open() -> None:
 
 
 def test_a_follower_resolves_nothing() -> None:
-    engine = transacting(policy=BrokerPolicy("c", "b", broker_id=1))
-    assert engine.ask(end((0, 0), COMMIT)).code == Code.SLAVE_NOT_AVAILABLE
+    engine = Engine(policy=BrokerPolicy("c", "b", broker_id=1), role=FollowerRole())
+    assert engine.ask(end((0, 0), COMMIT)).code == Code.SERVICE_NOT_AVAILABLE
+
+
+def test_a_follower_that_was_promoted_resolves_as_any_leader() -> None:
+    """Its brokerId stays what it was."""
+    store = MemoryStore()
+    engine = transacting(
+        policy=BrokerPolicy("c", "b", broker_id=1), left=store, role=LeaderRole(store)
+    )
+    place = half(engine)
+    assert resolved(engine, place, COMMIT) == Code.SUCCESS
+    assert visible(engine) == [b"pay"]
 
 
 def test_with_sync_flush_a_commit_is_answered_when_it_is_on_disk() -> None:

@@ -289,3 +289,55 @@ def test_order_settings_go_to_brokers_and_on_wish_into_routes() -> None:
 def test_no_setting_is_changed_from_afar(bench: Bench, text: bytes, code: Code) -> None:
     assert bench.ask(ask.UpdateNamesrvConfig(), text).code == code
     assert bench.ask(ask.GetNamesrvConfig()).body == (b"listenPort=9876\n",)
+
+
+# -- promotions ------------------------------------------------------------------------------------
+
+PROMOTED = 2**32 + 65
+
+
+def registering(bench: Bench, epoch: int | None, address: str, peer: int) -> Sequence[Any]:
+    request = ask.RegisterBroker(
+        broker_name="broker-a", cluster_name="C", broker_addr=address, broker_id=0, epoch=epoch
+    )
+    body = bodies.encode_registration(bodies.BrokerRegistration((), DataVersion(1, 1)))
+    return bench.handle(bench.received(request, body, peer))
+
+
+@pytest.mark.feature("F137")
+def test_a_promotion_is_recorded_and_outlives_the_promoted_leader(bench: Bench) -> None:
+    registering(bench, 64, "old:1", 1)
+    effect, reply = registering(bench, PROMOTED, "new:1", 2)
+    assert reply.code == Code.SUCCESS
+    assert effect.events == [KeyValuePut("KOUROU_PROMOTED", "C/broker-a", f"{PROMOTED} new:1")]
+    assert (effect.cause.actor, effect.cause.reason) == (
+        "name server", "a promoted leader registered",
+    )  # fmt: skip
+    assert bench.handle(recorded(effect)) == [], "nobody asked for it"
+    bench.handle(Disconnected(Peer(2, "zmq", ("127.0.0.1", 2))))
+    (refused,) = registering(bench, 128, "old:1", 1)
+    assert refused.code == Code.SERVICE_NOT_AVAILABLE
+    assert refused.header == ask.RegisterBrokerResponse(epoch=PROMOTED)
+    assert "start it as a follower" in refused.remark
+    assert bench.core.routes.members() == []
+
+
+def test_a_promotion_that_could_not_be_recorded_is_recorded_with_the_next_registration(
+    bench: Bench,
+) -> None:
+    effect, _ = registering(bench, PROMOTED, "new:1", 2)
+    error = MetadataUnavailable("the database is locked")
+    assert bench.handle(KeyValuesWritten((), error, effect.request)) == []
+    again, _ = registering(bench, PROMOTED, "new:1", 2)
+    assert again.events == effect.events
+
+
+def test_an_operator_may_forget_a_promotion(bench: Bench) -> None:
+    effect, _ = registering(bench, PROMOTED, "new:1", 2)
+    bench.handle(recorded(effect))
+    bench.handle(Disconnected(Peer(2, "zmq", ("127.0.0.1", 2))))
+    forget = ask.DeleteKvConfig(namespace="KOUROU_PROMOTED", key="C/broker-a")
+    (deleting,) = bench.handle(bench.received(forget))
+    bench.handle(recorded(deleting))
+    (reply,) = registering(bench, 128, "old:1", 1)
+    assert reply.code == Code.SUCCESS

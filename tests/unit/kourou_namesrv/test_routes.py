@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.peer import Peer
+from kourou.engine.registrants import Identity, Outdone
 from kourou.errors import BadRequest, Throttled, TopicNotFound
 from kourou.model.route import BrokerData, QueueData
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.registration_body import BrokerRegistration
 from kourou_namesrv import routes as routes_module
-from kourou_namesrv.routes import Identity, Routes
+from kourou_namesrv.routes import Routes
 
 EXPIRY_MS = 120_000
 
@@ -230,6 +231,42 @@ def test_filter_servers_stand_beside_their_brokers(routes: Routes) -> None:
     assert routes.route("T", ASKER, None).filter_server_table == {}
 
 
+@pytest.mark.feature("F239")
+def test_filter_servers_are_dialled_as_their_broker_is(routes: Routes) -> None:
+    """By the asker's carrier, on its listener or else the internal one, and never by another."""
+    one = {"zmq:internal": "f1:20915", "zmq:host": "h:20915", "tcp:internal": "f1:10915"}
+    other = {"zmq:internal": "f0:20916"}
+    addresses = {
+        "zmq:internal": "b:20911",
+        "zmq:host": "h:20911",
+        "tcp:internal": "b:10911",
+        "tcp:host": "h:10911",
+    }
+    at = broker(addresses=addresses, filter_listeners=(one, other))
+    registration = BrokerRegistration((TopicConfig("T"),), DataVersion(1, 1), ("f1:10915",))
+    routes.register(at, registration, peer(), 0)
+
+    def seen(carrier: str, listener: str) -> dict[str, tuple[str, ...]]:
+        return routes.route("T", peer(9, carrier, listener), None).filter_server_table
+
+    assert seen("zmq", "internal") == {"b:20911": ("f0:20916", "f1:20915")}
+    assert seen("zmq", "host") == {"h:20911": ("f0:20916", "h:20915")}
+    assert seen("tcp", "internal") == {"b:10911": ("f1:10915",)}
+    assert seen("tcp", "host") == {"h:10911": ("f1:10915",)}
+    routes.register(broker(addresses=addresses), having("T"), peer(), 1)
+    assert seen("zmq", "internal") == seen("tcp", "internal") == {}
+
+
+def test_filter_servers_of_a_broker_of_rocketmq_are_for_its_own_clients(routes: Routes) -> None:
+    addresses = {"zmq:internal": "b:20911"}
+    registration = BrokerRegistration((TopicConfig("T"),), DataVersion(1, 1), ("f:1",))
+    routes.register(broker(addresses=addresses), registration, peer(1, "tcp"), 0)
+    assert routes.route("T", peer(9, "tcp"), None).filter_server_table == {
+        "broker-a-0:10911": ("f:1",)
+    }
+    assert routes.route("T", ASKER, None).filter_server_table == {}
+
+
 # -- operators -------------------------------------------------------------------------------------
 
 
@@ -295,3 +332,41 @@ def test_lists(routes: Routes) -> None:
 
 def test_nothing_to_list(routes: Routes) -> None:
     assert routes.system_topics(ASKER) == ([], None)
+
+
+# -- epochs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F137")
+def test_a_leader_of_a_lower_epoch_is_refused_and_changes_nothing(routes: Routes) -> None:
+    new = broker(address="new:1", epoch=129)
+    routes.register(new, having("T"), peer(1), 0)
+    old = broker(address="old:1", epoch=64)
+    with pytest.raises(Outdone, match=r"epoch 129 of broker-a was opened by new:1") as refused:
+        routes.register(old, having("U", version=2), peer(2), 0)
+    assert refused.value.epoch == 129
+    assert routes.members() == [new]
+    assert routes.topics() == ["T"]
+
+
+@pytest.mark.feature("F137")
+def test_a_promoted_follower_takes_the_leaders_place(routes: Routes) -> None:
+    routes.register(broker(address="old:1", epoch=64), having("T"), peer(1), 0)
+    routes.register(broker(broker_id=1, address="new:1", epoch=64), having(), peer(2), 0)
+    promoted = broker(address="new:1", epoch=2**32 + 65)
+    routes.register(promoted, having("T", version=2), peer(2), 0)
+    assert brokers_of(routes, "T") == {"broker-a": {0: "new:1"}}
+
+
+def test_brokers_that_tell_no_epoch_are_taken_as_they_come(routes: Routes) -> None:
+    routes.register(broker(address="a:1", epoch=129), having("T"), peer(1), 0)
+    routes.register(broker(address="b:1"), having("T"), peer(2), 0)
+    assert brokers_of(routes, "T") == {"broker-a": {0: "b:1"}}
+    routes.register(broker(address="c:1", epoch=64), having("T"), peer(3), 0)
+    assert brokers_of(routes, "T") == {"broker-a": {0: "c:1"}}
+
+
+def test_a_follower_may_be_behind(routes: Routes) -> None:
+    routes.register(broker(epoch=129), having("T"), peer(1), 0)
+    routes.register(broker(broker_id=1, epoch=64), having(), peer(2), 0)
+    assert set(brokers_of(routes, "T")["broker-a"]) == {0, 1}

@@ -222,7 +222,8 @@ def test_every_spelling_in_and_one_spelling_out(code, data):
         if "bool" in kind:
             values[field.name] = data.draw(st.booleans())
         elif "int" in kind:
-            values[field.name] = data.draw(st.integers(-(2**31), 2**31 - 1))
+            low = 0 if "ge=0" in kind else -(2**31)
+            values[field.name] = data.draw(st.integers(low, 2**31 - 1))
         else:
             values[field.name] = data.draw(st.text(min_size=1))
     request = header(**values)

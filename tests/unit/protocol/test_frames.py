@@ -106,6 +106,7 @@ def example(kind):
             msgspec.inspect.BytesType: "AAEC",
             msgspec.inspect.DictType: {"host": "127.0.0.1:1"},
             msgspec.inspect.ListType: [],
+            msgspec.inspect.VarTupleType: [(7, 8)],
         }[type(first)]
     return msgspec.convert(values, kind)
 

@@ -139,6 +139,14 @@ def test_nothing_of_nothing() -> None:
     assert topics_of(scan(b"")) == ([], None)
 
 
+def test_many_records_of_which_none_has_a_unique_key() -> None:
+    """As those that end the half messages of an attempt that was given up."""
+    many = [b"TAGS\x01d\x02", b"TAGS\x01dd\x02"] * record_keys._VECTOR_FROM
+    codes, keys = codes_and_keys(records(many))
+    assert codes.tolist() == expected_codes(many)
+    assert keys == [[]] * len(many)
+
+
 def test_the_tag_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_keys, "_CODES_CACHED", 3)
     many = [key(number) + b"\x02TAGS\x01t%d" % number for number in range(50)]
@@ -237,3 +245,56 @@ def test_topics_are_looked_for_once_and_known_to_who_projects_the_stamped_record
     stamped = made.stamped(made.blob.tobytes(), numbers, numbers, 5)
     assert topics_of(stamped) == ([b"T"], None)
     assert len(looked) == 1
+
+
+TAGS_AND_KEYS = st.sampled_from(
+    [
+        b"",
+        b"TAGS\x01red\x02",
+        b"KEYS\x01k\x02",
+        b"TAGS\x01blue\x02KEYS\x01k1 k2\x02",
+        b"TAGS\x01red\x02KEYS\x01 k\x02",
+        b"KEYS\x01k\x02TAGS\x01late\x02",
+        b"TAGS\x01red\x02TAGS\x01again\x02",
+        b"TAGS\x01\x02KEYS\x01\x02",
+        b"XTAGS\x01x\x02",
+        b"A\x01KEYS\x02",
+        b"UNIQ_KEY\x01twice\x02",
+    ]
+)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), TAGS_AND_KEYS), min_size=1, max_size=5),
+    st.booleans(),
+    st.booleans(),
+)
+def test_records_of_the_usual_order_are_read_as_they_would_be_one_by_one(
+    drawn: list[tuple[bool, bytes]], crc: bool, ended: bool
+) -> None:
+    many = [
+        (key(number) + b"\x02" if named else b"") + rest + b"CLUSTER\x01c" + b"\x02" * ended
+        for number, (named, rest) in enumerate(drawn * 12)
+    ]
+    made = records(many, crc=crc)
+    codes, keys = codes_and_keys(made)
+    one_by_one = [record_keys.code_and_keys(text) for text in made.property_texts()]
+    assert codes.tolist() == [code for code, _ in one_by_one]
+    assert keys == [own for _, own in one_by_one]
+
+
+def test_records_with_tags_and_keys_of_their_own_are_not_walked_one_by_one(monkeypatch) -> None:
+    walked = []
+    walk = record_keys.code_and_keys
+    monkeypatch.setattr(
+        record_keys, "code_and_keys", lambda raw: (walked.append(raw), walk(raw))[1]
+    )
+    own = [
+        key(number) + b"\x02TAGS\x01t%d\x02KEYS\x01k%d\x02A\x01b" % (number % 3, number)
+        for number in range(30)
+    ]
+    op = b"TAGS\x01d\x02WAIT\x01true"
+    codes, keys = codes_and_keys(records([text for pair in own for text in (pair, op)]))
+    assert keys[2:4] == [[b"%032X" % 1, b"k1"], []]
+    assert codes[:2].tolist() == [tags_code("t0"), tags_code("d")]
+    assert len(walked) == 1

@@ -136,7 +136,9 @@ def check_fields(header: type[msgspec.Struct], written: list[str], letters: dict
 
 def test_our_own_codes_are_there_and_stay_off_tcp():
     ours = {code: spec for code, spec in REQUESTS.items() if code >= 30_000}
-    assert set(ours) == {30_001, 30_010, 30_011, 30_012, 30_013}
+    filters, batches = range(30_020, 30_028), range(30_030, 30_035)
+    replication = {*range(30_040, 30_049), *range(30_050, 30_053)}
+    assert set(ours) == {30_001, *range(30_010, 30_014), *filters, *batches, *replication}
     assert not any(spec.remoting for spec in ours.values())
 
 
@@ -181,7 +183,13 @@ def test_what_goes_to_clients_is_guarded_by_notify_unless_it_is_forwarded():
     for spec in REQUESTS.values():
         if spec.answered_by == {Answerer.CLIENT}:
             assert spec.rule.action is Action.NOTIFY, spec.name
-    assert {spec.code for spec in REQUESTS.values() if spec.oneway} == {39, 40, 220}
+    assert {spec.code for spec in REQUESTS.values() if spec.oneway} == {
+        39,
+        40,
+        220,
+        30_024,
+        *range(30_040, 30_047),
+    }
 
 
 def test_only_the_stock_of_topics_and_groups_is_managed_by_manage():

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kourou.errors import ConfigError
+from kourou.errors import BadRequest, ConfigError, Unavailable
 from kourou.service.admin_http import AdminHttp, AdminPages
 
 
@@ -89,3 +89,32 @@ async def test_addresses() -> None:
     pages = AdminPages(str, str, bytes, str, dict)
     assert AdminHttp("127.0.0.1", 5, pages).address == "127.0.0.1:5"
     assert AdminHttp("::1", 5, pages).address == "[::1]:5"
+
+
+async def test_questions_of_a_service() -> None:
+    async def asked(path: str, query: object) -> object:
+        match path:
+            case "/tables":
+                return {"asked": query}
+            case "/wrong":
+                raise BadRequest("no such column")
+            case "/down":
+                raise Unavailable("the database is away")
+        return None
+
+    nothing = lambda: ""  # noqa: E731 - said five times below
+    pages = AdminPages(nothing, nothing, lambda: b"", nothing, dict, asked)
+    admin = AdminHttp("127.0.0.1", 0, pages)
+    await admin.start()
+    try:
+        status, headers, body = await fetch(admin, "GET /tables?a=1&b=%20x")
+        assert (status, json.loads(body)) == (200, {"asked": {"a": "1", "b": " x"}})
+        assert headers["content-type"].startswith("application/json")
+        status, _, body = await fetch(admin, "GET /wrong")
+        assert (status, json.loads(body)) == (400, {"error": "no such column"})
+        assert (await fetch(admin, "GET /down"))[0] == 503
+        assert (await fetch(admin, "GET /nowhere"))[0] == 404
+        assert (await fetch(admin, "GET /healthz"))[0] == 200
+        assert (await fetch(admin, "POST /tables"))[0] == 405
+    finally:
+        await admin.stop()

@@ -51,3 +51,19 @@ def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
         parse("--help")
     assert caught.value.code == 0
     assert "kourou broker" in capsys.readouterr().out
+
+
+def test_letters_of_settings_that_a_service_lacks_are_not_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ConfigError, match="-n h:1"):
+        parse_arguments("kourou filter-server", "", ("-n", "h:1"), keys={"unsafeNoSandbox"})
+    with pytest.raises(ConfigError, match="--unsafe-no-sandbox"):
+        parse_arguments("kourou broker", "", ("--unsafe-no-sandbox",), keys={"namesrvAddr"})
+    found = parse_arguments("kourou broker", "", ("-n", "h:1"), keys={"namesrvAddr"})
+    assert found.settings == {"namesrvAddr": "h:1"}
+    with pytest.raises(SystemExit):
+        parse_arguments("kourou filter-server", "", ("--help",), keys={"unsafeNoSandbox"})
+    shown = capsys.readouterr().out
+    assert "--unsafe-no-sandbox" in shown
+    assert "name servers" not in shown

@@ -99,3 +99,8 @@ def test_settings_that_cannot_be_printed_are_told(
     assert run("-p") == 75
     told = capsys.readouterr().err
     assert told == "kourou sample: cannot write output: No space left on device\n"
+
+
+def test_a_letter_for_a_setting_that_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-n", "h:1") == 2
+    assert "unrecognized arguments: -n h:1 (see kourou sample --help)" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from kourou.service import http_connections
 from kourou.service.http_connections import guarded_server
+from kourou.service.lifecycle import new_event_loop
 
 
 async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -47,6 +48,19 @@ async def test_a_header_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(http_connections, "ADMIN_HEADER_S_MAX", 0.02)
     async with Listener() as listener:
         assert await listener.say("GET / HTTP/1.1\r\nX: y") == b""
+
+
+@pytest.mark.fault
+def test_a_header_that_never_ends_on_the_loop_of_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop's transports are other classes than asyncio's."""
+    monkeypatch.setattr(http_connections, "ADMIN_HEADER_S_MAX", 0.02)
+
+    async def say() -> bytes:
+        async with Listener() as listener:
+            return await listener.say("GET / HTTP/1.1\r\nX: y")
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        assert runner.run(say()) == b""
 
 
 @pytest.mark.fault

@@ -6,11 +6,12 @@ What clusters do is proved by the integration tests; make-believe children play 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kourou.errors import ConfigError, Unavailable
+from kourou.errors import ConfigError, TimedOut, Unavailable
 from kourou.service import local_cluster
 from kourou.service.local_cluster import LOCK_FILE, ClusterSettings, LocalCluster, plain_address
 
@@ -18,11 +19,13 @@ from kourou.service.local_cluster import LOCK_FILE, ClusterSettings, LocalCluste
 class Pretender:
     """Plays a child that is ready at once."""
 
+    running = True
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.ready = {"zmq": "tcp://127.0.0.1:19876"}
 
-    def wait_for_ready(self) -> None: ...
+    def wait_for_ready(self, timeout_ms: int = 0) -> None: ...
 
 
 class Pretenders:
@@ -30,11 +33,13 @@ class Pretenders:
 
     def __init__(self, folder: Path) -> None:
         self.names: list[str] = []
+        self.modules: list[str] = []
 
     def start_module(self, name: str, module: str, *arguments: str) -> Pretender:
         if name == "broker-b":
             raise Unavailable("broker-b ended with 1")
         self.names.append(name)
+        self.modules.append(module)
         return Pretender(name)
 
     def stop_all(self, grace_ms: int = 0) -> dict[str, int]:
@@ -70,6 +75,86 @@ def test_after_a_start_that_failed_the_folder_is_free(tmp_path: Path) -> None:
             LocalCluster(tmp_path, ClusterSettings(brokers=2))
 
 
+@pytest.mark.feature("F239")
+@pytest.mark.parametrize(
+    ("free_ports", "ports", "pages"),
+    [(True, ["0", "0"], ["0", "0"]), (False, ["10911"] * 2, ["18181", "18182"])],
+)
+def test_filter_servers_are_beside_their_broker_and_know_which_they_are(
+    free_ports: bool, ports: list[str], pages: list[str], tmp_path: Path
+) -> None:
+    settings = ClusterSettings(
+        free_ports=free_ports, filter_servers=2, filter_server={"logLevel": "DEBUG"}
+    )
+    with LocalCluster(tmp_path, settings) as cluster:
+        assert [child.name for child in cluster.filter_servers] == [
+            "filter-server-a0",
+            "filter-server-a1",
+        ]
+        told = [settings_of(tmp_path / f"{child.name}.conf") for child in cluster.filter_servers]
+        first = cluster.filter_servers[0]
+        assert cluster.start_filter_server(0, 1) is cluster.filter_servers[1], "started again"
+        assert cluster.filter_servers[0] is first
+        assert len(cluster.filter_servers) == 2
+        assert list(cluster.stop())[-2:] == ["broker-a", "namesrv"], "they go before their broker"
+    assert [each["filterServerIndex"] for each in told] == ["0", "1"]
+    assert [each["connectWhichBroker"] for each in told] == ["tcp://127.0.0.1:19876"] * 2
+    assert [each["listenPort"] for each in told] == ports
+    assert [each["adminPort"] for each in told] == pages
+    assert [each["logLevel"] for each in told] == ["DEBUG"] * 2
+
+
+@pytest.mark.parametrize(
+    ("there", "filter_servers", "wanted", "kept"),
+    [
+        ({0, 1}, 1, {}, "0"),
+        ({2, 5, 6}, 2, {}, "2"),
+        ({0, 1}, 1, {"processCores": "1"}, "1"),
+        ({0, 1}, 0, {}, None),
+        ({0, 1, 2, 3}, 1, {}, None),
+        ({0}, 1, {}, None),
+    ],
+)
+def test_where_cores_are_few_a_broker_keeps_to_the_one_that_filters_leave(
+    there: set[int],
+    filter_servers: int,
+    wanted: dict[str, str],
+    kept: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: there)
+    settings = ClusterSettings(filter_servers=filter_servers, broker=wanted)
+    with LocalCluster(tmp_path, settings):
+        assert settings_of(tmp_path / "broker-a.conf").get("processCores") == kept
+
+
+@pytest.mark.parametrize(("free_ports", "ports"), [(True, ["0"]), (False, [])])
+def test_the_pipeline_reads_from_all_brokers_and_ends_before_them(
+    free_ports: bool, ports: list[str], tmp_path: Path
+) -> None:
+    settings = ClusterSettings(
+        free_ports=free_ports, filter_servers=1, spark_etl={"jobFile": "/jobs.toml"}
+    )
+    with LocalCluster(tmp_path, settings) as cluster:
+        assert cluster.spark_etl is not None
+        assert cluster.beside == [*cluster.filter_servers, cluster.spark_etl]
+        told = settings_of(tmp_path / "spark-etl.conf")
+        assert next(iter(cluster.stop())) == "spark-etl"
+    assert told["namesrvAddr"] == "127.0.0.1:9876"
+    assert told["jobFile"] == "/jobs.toml"
+    assert told["etlPath"] == str(tmp_path / "spark-etl")
+    assert [value for key, value in told.items() if key == "adminPort"] == ports
+    with LocalCluster(tmp_path, ClusterSettings()) as cluster:
+        assert cluster.spark_etl is None
+        assert cluster.beside == []
+
+
+def settings_of(file: Path) -> dict[str, str]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
 @pytest.mark.parametrize(
     ("zmq", "plain"),
     [
@@ -85,3 +170,126 @@ def test_an_address_as_people_write_it_means_the_same(zmq: str, plain: str) -> N
 
     assert plain_address(zmq) == plain
     assert zmq_endpoint(plain) == zmq
+
+
+@pytest.mark.parametrize("free_ports", [False, True])
+def test_followers_share_their_leaders_settings_but_the_role(
+    tmp_path: Path, free_ports: bool
+) -> None:
+    settings = ClusterSettings(
+        free_ports=free_ports,
+        replicas=2,
+        broker={"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"},
+        replica={"slaveReadEnable": "true"},
+    )
+    with LocalCluster(tmp_path, settings) as cluster:
+        assert [child.name for child in cluster.replicas] == ["broker-a-s1", "broker-a-s2"]
+        assert cluster.beside == cluster.replicas
+        told = [settings_of(tmp_path / f"{child.name}.conf") for child in cluster.replicas]
+        first = cluster.replicas[0]
+        assert cluster.start_replica_of(0, 1) is cluster.replicas[1], "started again"
+        assert cluster.replicas[0] is first
+        assert len(cluster.replicas) == 2
+    assert [one["brokerId"] for one in told] == ["1", "2"]
+    assert [one["listenPort"] for one in told] == (["0", "0"] if free_ports else ["10931", "10951"])
+    for one in told:
+        assert (one["brokerName"], one["brokerRole"]) == ("broker-a", "SLAVE")
+        assert (one["flushDiskType"], one["slaveReadEnable"]) == ("SYNC_FLUSH", "true")
+    assert len({one["storePathRootDir"] for one in told}) == 2
+
+
+class Named:
+    """Plays a name server that names one member after another."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+        self.addresses = list(addresses)
+        self.accepted: list[bool] = []
+        monkeypatch.setattr(local_cluster, "leader_address", self.look)
+
+    def look(
+        self, name_server: str, broker: str, accepted: Callable[[str], bool], timeout_ms: int
+    ) -> str:
+        assert name_server == "tcp://127.0.0.1:19876"
+        for address in self.addresses:
+            self.accepted.append(accepted(address))
+            if self.accepted[-1]:
+                return address
+        raise TimedOut(f"{broker} has no leader after {timeout_ms} ms")
+
+
+@pytest.mark.parametrize("free_ports", [False, True])
+def test_the_members_of_a_group_know_one_another_before_any_of_them_runs(
+    free_ports: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = Named(monkeypatch, "127.0.0.1:1", "127.0.0.1:19876")
+    settings = ClusterSettings(free_ports=free_ports, raft=3, broker={"logLevel": "DEBUG"})
+    with LocalCluster(tmp_path, settings) as cluster:
+        names = ["broker-a-n0", "broker-a-n1", "broker-a-n2"]
+        assert [child.name for child in cluster.members] == names
+        assert (cluster.brokers, cluster.beside) == ([], cluster.members)
+        assert named.accepted == [False, True], "it waited until one of them leads"
+        told = [settings_of(tmp_path / f"{name}.conf") for name in names]
+        assert cluster.start_member(0, 1) is cluster.members[1], "started again"
+        assert settings_of(tmp_path / "broker-a-n1.conf") == told[1], "where the others know it"
+        assert len(cluster.members) == 3
+    assert [one["dLegerSelfId"] for one in told] == ["n0", "n1", "n2"]
+    assert [one["brokerName"] for one in told] == ["broker-a"] * 3
+    assert [one["logLevel"] for one in told] == ["DEBUG"] * 3
+    assert len({one["storePathRootDir"] for one in told}) == 3
+    assert len({one["dLegerPeers"] for one in told}) == 1
+    if free_ports:
+        assert [one["listenPort"] for one in told] == ["0"] * 3
+    else:
+        assert [one["listenPort"] for one in told] == ["10911", "10931", "10951"]
+        assert told[0]["dLegerPeers"] == (
+            "n0-127.0.0.1:20912;n1-127.0.0.1:20932;n2-127.0.0.1:20952"
+        )
+    for one in told:
+        settings_class_takes(one)
+
+
+def settings_class_takes(told: dict[str, str]) -> None:
+    """What is written is what a member reads."""
+    from kourou.service.rocketmq_keys import BROKER_KEYS
+    from kourou.service.settings import load_settings
+    from kourou_ha_replica.config import ReplicaSettings
+
+    loaded = load_settings(ReplicaSettings, arguments=told, environment={}, inert=BROKER_KEYS)
+    assert loaded.warnings == ()
+    assert loaded.settings.raft_enabled
+
+
+def test_several_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_cluster, "Children", AllPretend)
+    Named(monkeypatch, "127.0.0.1:19876")
+    with LocalCluster(tmp_path, ClusterSettings(brokers=2, raft=3, free_ports=False)) as cluster:
+        names = [child.name for child in cluster.members]
+        ports = [settings_of(tmp_path / f"{name}.conf")["listenPort"] for name in names]
+        assert cluster.leader_of(1) is cluster.members[3]
+        cluster.members[3].running = False  # type: ignore[misc]  # a pretender
+        assert cluster.leader_of(1) is cluster.members[4], "who has ended is not waited for"
+    assert names == [f"broker-{letter}-n{index}" for letter in "ab" for index in range(3)]
+    assert ports == [str(10_911 + 20 * number) for number in range(6)]
+
+
+class AllPretend(Pretenders):
+    """Plays children of whom none fails."""
+
+    def start_module(self, name: str, module: str, *arguments: str) -> Pretender:
+        self.names.append(name)
+        return Pretender(name)
+
+
+def test_a_group_that_finds_no_leader_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Named(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(TimedOut, match="broker-a has no leader"):
+            LocalCluster(tmp_path, ClusterSettings(raft=3))
+
+
+@pytest.mark.parametrize("beside", [{"replicas": 1}, {"filter_servers": 1}])
+def test_a_group_has_no_other_copies_and_no_filter_servers(beside: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="one another's copies"):
+        ClusterSettings(raft=3, **beside)  # type: ignore[arg-type]  # a shorthand

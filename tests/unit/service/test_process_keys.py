@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.errors import ConfigError
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.settings import setting_specs
+from kourou.service.settings import render, setting_specs
+from kourou.transport.curve_keys import make_pair, read_pair
 
 
 def test_nothing_is_open_to_the_network_by_default() -> None:
@@ -31,3 +34,27 @@ def test_pages_that_are_not_served_are_open_to_nobody() -> None:
 def test_none_of_them_can_be_changed_from_afar() -> None:
     registry = SettingsRegistry(setting_specs(ProcessKeys()))
     assert not any(spec.dynamic for spec in registry)
+
+
+def test_with_keys_it_may_listen_to_the_network_but_not_show_its_pages(tmp_path: Path) -> None:
+    key = make_pair(tmp_path, "own")[1]
+    ProcessKeys(bind_address="0.0.0.0", curve_key_file=key).check_process()
+    with pytest.raises(ConfigError, match=r"adminHost=.* is refused"):
+        ProcessKeys(admin_host="0.0.0.0", curve_key_file=key).check_process()
+
+
+def test_it_dials_by_its_own_pair_and_shows_no_secret(tmp_path: Path) -> None:
+    public, key = make_pair(tmp_path, "own")
+    keys = ProcessKeys(curve_key_file=key, curve_server_key=public)
+    keys.check_process()
+    curve = keys.client_curve
+    assert curve is not None
+    assert curve.pair == read_pair(key)
+    shown = render(keys, explained=False)
+    assert f"curveKeyFile={key}" in shown
+    assert curve.pair.secret not in shown + repr(keys) + repr(curve)
+    assert ProcessKeys().client_curve is None
+    with pytest.raises(ConfigError, match="curveServerKey is set and curveKeyFile is not"):
+        ProcessKeys(curve_server_key=public).check_process()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        _ = ProcessKeys(curve_key_file=key, curve_server_key=tmp_path / "gone").client_curve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
 from kourou.service.setting import settings_of
-from kourou_broker.config import BrokerSettings
+from kourou.serving.config import BrokerSettings
 from kourou_namesrv.config import NamesrvSettings
 
 

@@ -286,3 +286,29 @@ def test_a_run_ends_before_the_first_bad_record(log: Log) -> None:
     log.change(inside[2].position + 95, b"\xff")
     assert len(good_run(opened.raw_view(0) or view, 0)) == 2
     assert len(good_run(opened.raw_view(0) or view, 0, verify=False)) == len(inside)
+
+
+@pytest.mark.feature("F110")
+def test_a_replicated_log_ends_at_the_first_gap_that_was_never_promised(log: Log) -> None:
+    at = 7
+    hole, behind = log.written[at], log.written[at + 1]
+    log.change(hole.position, bytes(len(hole.record)))
+    opened = CommitLog.open(log.disk, PATHS, SIZE)
+    for flushed in (0, hole.position):
+        plain = survey(opened, NONE, 0, Rules(flushed, crashed=True))
+        assert (plain.end, len(plain.regions) + len(plain.lost_fillers)) == (log.end, 1)
+        copied = survey(opened, NONE, 0, Rules(flushed, crashed=True, replicated=True))
+        assert (copied.end, copied.regions, copied.lost_fillers) == (hole.position, [], [])
+    promised = survey(opened, NONE, 0, Rules(behind.position, crashed=True, replicated=True))
+    assert [(one.start, one.end) for one in promised.regions] == [(hole.position, behind.position)]
+    assert promised.end == log.end
+
+
+def test_a_hole_never_reaches_behind_what_was_promised_of_a_replicated_log(log: Log) -> None:
+    first, second = log.written[7], log.written[8]
+    for item in (first, second):
+        log.change(item.position, bytes(len(item.record)))
+    opened = CommitLog.open(log.disk, PATHS, SIZE)
+    found = survey(opened, NONE, 0, Rules(second.position, crashed=True, replicated=True))
+    assert [(one.start, one.end) for one in found.regions] == [(first.position, second.position)]
+    assert found.end == second.position

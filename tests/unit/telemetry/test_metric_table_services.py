@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from kourou.protocol.config_bodies import encode_group_config
 from kourou.protocol.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.lists_body import LockBatch, encode_lock_batch
 from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.locks import LockBatchMq
 from kourou.protocol.messages.membership import HeartBeat
@@ -31,11 +33,11 @@ from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage, S
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.service.lifecycle import Service as Life
+from kourou.serving.broker_service import BrokerService
+from kourou.serving.config import BrokerSettings
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
 from kourou.testing.otlp import OtlpReceiver
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_broker.app import BrokerService
-from kourou_broker.config import BrokerSettings
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
 
@@ -143,6 +145,9 @@ async def traffic(address: str) -> AsyncIterator[None]:
         position = decode_offset_id(placed.msg_id)[1]
         back = ConsumerSendMsgBack(offset=position, group="g", delay_level=level)
         assert await ask(back) == Code.SUCCESS
+    source = b"def match(message, context):\n    return True\n"
+    upload = PutFilter(consumer_group="g", name="all", sha256=sha256(source).hexdigest())
+    assert await ask(upload, source) == Code.SUCCESS
     lock = LockBatch("g", "c", (MessageQueue("orders", BROKER_NAME, 0),))
     assert await ask(LockBatchMq(), encode_lock_batch(lock)) == Code.SUCCESS
     yield
@@ -153,7 +158,8 @@ def check(service: Service, found: dict[str, Shown], *, traced: bool) -> None:
     listed = {
         name: row
         for name, row in documented(service.value).items()
-        if traced or "only while the broker traces" not in row[1]
+        if (traced or "only while the service traces" not in row[1])
+        and "only in a Raft group" not in row[1]
     }
     assert set(found) == set(listed)
     for name, shown in found.items():
@@ -186,7 +192,8 @@ async def test_the_page_is_what_services_show(
                 check(Service.BROKER, shown, traced=traced)
                 check(Service.NAMESRV, await scraped(names["admin"]), traced=traced)
     without = {name for name, one in shown.items() if one.labels is None}
-    assert without == {name for name in shown if "retention" in name}
+    lags = {"kourou_replication_lag_bytes", "kourou_replication_lag_seconds"}
+    assert without == {name for name in shown if "retention" in name} | lags
 
 
 def test_the_page_lists_the_whole_table() -> None:

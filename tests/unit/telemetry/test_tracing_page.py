@@ -23,14 +23,14 @@ from kourou.client.settings import ClientSettings
 from kourou.errors import ConfigError
 from kourou.model.limits import SEND_CONTEXTS_MAX
 from kourou.service.setting import settings_of
+from kourou.serving import tracing as broker_tracing
+from kourou.serving.broker_service import BrokerService
+from kourou.serving.config import BrokerSettings
+from kourou.serving.spans import BrokerSpans
 from kourou.telemetry import span_names, tracing_setup
 from kourou.telemetry.tracing import LINKS_MAX, ROOTS_PER_S_MAX, SpanKind
 from kourou.telemetry.tracing_context import CONTEXT_BYTES
 from kourou.telemetry.tracing_setup import CLOSE_MS_MAX, QUEUE_SPANS_MAX, SpanCounts
-from kourou_broker import tracing as broker_tracing
-from kourou_broker.app import BrokerService
-from kourou_broker.config import BrokerSettings
-from kourou_broker.spans import BrokerSpans
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
 
@@ -80,6 +80,11 @@ def test_the_tree_has_every_operation() -> None:
         span_names.DISPATCH,
         span_names.WAIT,
         span_names.HOLD,
+        span_names.SHIP,
+        span_names.COPY,
+        span_names.CONFIRM,
+        span_names.REPLICATE,
+        span_names.JUDGE,
     }
     assert {name: kind for name, kind in told.items() if kind in kinds} == operations
     assert {name for name, kind in told.items() if kind not in kinds} == parts
@@ -91,7 +96,7 @@ def test_what_is_not_of_the_conventions_begins_with_kourou() -> None:
         for name, value in vars(span_names).items()
         if name.isupper() and isinstance(value, str) and "." in value
     }
-    conventions = ("messaging.", "server.", "error.", "service.")
+    conventions = ("messaging.", "server.", "error.", "service.", "http.")
     assert {name for name in ours if not name.startswith((*conventions, "kourou."))} == set()
 
 

@@ -159,6 +159,23 @@ def test_a_full_disk_refuses_messages_until_it_is_mended(
     assert kourou_sent.one(kourou_topic).body == b"2"
 
 
+@pytest.mark.feature("F176")
+def test_a_retried_send_is_stored_once_after_a_full_disk_too(kourou_cluster):
+    """The key index rested meanwhile, and what the broker recorded itself put it behind."""
+    cluster = kourou_cluster(1)
+    topic, sent, chaos = cluster.create_topic(), cluster.sent(), cluster.chaos
+    with cluster.client("g") as client:
+        client.send(topic, b"1")
+        chaos.fill_disk()
+        with client.listen(topic, lambda message: None):
+            sent.consumed(topic, "g")
+        cluster.clock.advance(seconds=6)  # the broker records commits every 5 s
+        chaos.mend_disk()
+        chaos.drop_answers("send", cut=True)
+        client.send(topic, b"2")
+    sent.one(topic, body=b"2")
+
+
 def test_a_broker_whose_disk_fails_ends_and_what_it_promised_is_there(kourou_cluster):
     cluster = kourou_cluster(1, settings=SYNC)
     topic, sent, chaos = cluster.create_topic(), cluster.sent(), cluster.chaos

@@ -9,11 +9,11 @@ import pytest
 from kourou.protocol.messages.namesrv import UnregisterBroker
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
+from kourou.serving.config import BrokerSettings
 from kourou.testing.cluster_broker import SMALL
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.mortal_broker import MortalBroker
 from kourou.testing.travel import TravelClock
-from kourou_broker.config import BrokerSettings
 
 
 class Home:
@@ -66,7 +66,7 @@ async def test_who_waits_is_told_whenever_something_was_handled(home):
     broker = await home.born()
     await asyncio.sleep(0)
     before = home.moves
-    broker._post(broker._tick())
+    broker._post(broker._tenure._tick())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert home.moves > before

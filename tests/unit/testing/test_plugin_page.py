@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kourou_filter_server.layers import missing
+
 pytest_plugins = ("pytester",)
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing-with-kourou.md"
@@ -21,8 +23,8 @@ def test_every_example_runs_as_it_stands(page, pytester, kourou_broker):
     """`kourou_broker`: what an inner session imports is forgotten with it; this has all of it."""
     wanted = 0
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page, re.DOTALL)):
-        if block.startswith("# conftest.py"):
-            continue  # run by the next test
+        if block.startswith("# conftest.py") or "filter_servers" in block:
+            continue  # run by the next tests
         pytester.makepyfile(**{f"test_{number}": block})
         wanted += block.count("def test_")
     assert wanted > 10
@@ -42,6 +44,16 @@ def test_the_settings_of_its_conftest_are_a_brokers(page, pytester, kourou_broke
     )
     arguments = ("-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error")
     pytester.runpytest_inprocess(*arguments).assert_outcomes(passed=1)
+
+
+def test_the_example_with_a_filter_runs_as_it_stands(page, pytester, kourou_broker):
+    lacking = missing()
+    if lacking:
+        pytest.skip("needs a kernel layer: " + ", ".join(layer.name for layer in lacking))
+    (block,) = re.findall(r"```python\n((?:(?!```).)*filter_servers.*?)```", page, re.DOTALL)
+    pytester.makepyfile(block)
+    arguments = ("-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error")
+    pytester.runpytest_inprocess(*arguments).assert_outcomes(passed=2)
 
 
 def test_it_names_every_fixture_and_every_method(page):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def test_without_programs_it_says_what_to_install(
     with pytest.raises(Unavailable, match="apt-get install postgresql"):
         PostgresServer()
     assert "apt-get install postgresql" in MISSING
+
+
+def test_a_process_of_it_that_ends_meanwhile_is_no_trouble(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backend ends with its connection, perhaps between the look at the list and its end."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    listed = kit._children
+    monkeypatch.setattr(kit, "_children", lambda process: [ended.pid, *listed(process)])
+    with postgres.gone():
+        assert not members(postgres.folder)
+    assert postgres.execute("SELECT 1") == "1"
 
 
 def test_nothing_of_it_stays(postgres: PostgresServer) -> None:

@@ -285,3 +285,19 @@ async def test_a_child_process_never_uses_its_parents_sockets(host: Host, connec
 
     assert outcome_in_child(use_in_child) == 0
     assert (await connection.request(ASK, timeout_ms=PATIENT_MS)).code == 0
+
+
+async def test_who_wants_to_know_is_told_of_each_loss_once(
+    host: Host, connect: Connect, until: Until
+) -> None:
+    connection = connect(host.address)
+    told: list[str] = []
+    connection.on_connected = lambda: told.append("connected")
+    connection.on_lost = lambda: told.append("lost")
+    await until(lambda: told == ["connected"])
+    host.answering = False
+    with pytest.raises(TimedOut):
+        await connection.request(ASK, timeout_ms=HASTY_MS)
+    await until(lambda: told == ["connected", "lost", "connected"])
+    connection.close()
+    assert told[3:] == [], "who closes it knows"

@@ -10,6 +10,8 @@ import zmq
 from kourou.model import limits
 from kourou.transport.addresses import split_address
 from kourou.transport.zmq_socket import (
+    PATIENT,
+    Patience,
     endpoint_of,
     has_input,
     open_dealer,
@@ -30,6 +32,28 @@ from kourou.transport.zmq_socket import (
 def test_addresses(text: str, parts: tuple[str, int], endpoint: str) -> None:
     assert split_address(text) == parts
     assert endpoint_of(text) == endpoint
+
+
+@pytest.mark.parametrize(
+    "patience", [PATIENT, Patience(100, 500, 1_000, 700, 500, 5_000, 32)], ids=["clients", "other"]
+)
+def test_silence_is_borne_as_long_as_its_owner_says(patience: Patience) -> None:
+    with open_dealer(patience) as socket:
+        found = [
+            int(socket.get(option))
+            for option in (
+                *(zmq.CONNECT_TIMEOUT, zmq.TCP_MAXRT, zmq.HANDSHAKE_IVL),
+                *(zmq.HEARTBEAT_IVL, zmq.HEARTBEAT_TIMEOUT, zmq.SNDHWM),
+            )
+        ]
+    assert found == [
+        patience.connect_ms,
+        patience.unread_ms,
+        patience.greeting_ms,
+        patience.probe_ms,
+        patience.silence_ms,
+        patience.pipe_messages,
+    ]
 
 
 @pytest.mark.parametrize("make", [open_router, open_dealer])

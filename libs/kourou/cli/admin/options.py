@@ -59,9 +59,11 @@ class MqadminCommand(typer.core.TyperCommand):
 
 
 admin = typer.Typer(help="What operators do, by mqadmin's names and letters.")
+filters = typer.Typer(help="What operators do about filters, the Python that groups upload.")
+_HOMES = {"": admin, "filter": filters}
 
 COMMANDS: dict[str, Callable[..., int]] = {}
-"""Every command's function, by its name."""
+"""Every command's function, by its name; `filter list` is `list` of the family `filter`."""
 
 
 def command(name: str, short_help: str | None = None) -> Callable[[_Work], _Work]:
@@ -76,7 +78,8 @@ def command(name: str, short_help: str | None = None) -> Callable[[_Work], _Work
             for letter in names_of(option)
         )
         kind = type("SwitchingCommand", (MqadminCommand,), {"switches": switches})
-        return admin.command(name, cls=kind, short_help=short_help)(work)
+        family, _, verb = name.rpartition(" ")
+        return _HOMES[family].command(verb, cls=kind, short_help=short_help)(work)
 
     return make
 

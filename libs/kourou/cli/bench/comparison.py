@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kourou.cli.bench.driving import Outcome
 from kourou.cli.bench.rows import Name, Row, Work
@@ -19,6 +20,7 @@ from kourou.errors import KourouError
 
 Measure = Callable[[Name, Work], Outcome]
 Tell = Callable[[str], None]
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class Comparison:
         return self._done[key]
 
 
-def turns(names: Sequence[Name], number: int) -> list[Name]:
+def turns(names: Sequence[_T], number: int) -> list[_T]:
     """The order of a round: each begins once in a while, and every other round runs backwards."""
     first = number % len(names)
     order = [*names[first:], *names[:first]]

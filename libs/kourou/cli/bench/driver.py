@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from kourou.cli.bench.driving import (
 )
 from kourou.cli.bench.features import FEATURES, from_the_first
 from kourou.cli.bench.loading import load, plain, promised, stored
+from kourou.cli.bench.run import BenchSettings
+from kourou.cli.bench.work import latency
 from kourou.client.client import Client
 from kourou.client.received import ReceivedMessage
 from kourou.client.settings import ConsumerSettings, ProducerSettings
@@ -131,12 +134,24 @@ async def _latency(options: DriverOptions) -> Outcome:
             return await pings.run(lambda: stored(client, topic))
 
 
+async def _pings(options: DriverOptions) -> Outcome:
+    """So many messages to a topic of its own, one at a time, each of which must arrive."""
+    topic = f"bench-ping-{os.getpid()}"
+    wanted = BenchSettings(None, options.messages, options.size, "async")
+    async with Client(options.address, group=topic) as client:
+        await client.admin.topics.create(topic, queues=1)
+        figures = await latency(client, topic, wanted)
+    values = {one.name: one.value for one in figures}
+    return Outcome(work="pings", values=values, sent=options.messages, stored=options.messages)
+
+
 WORKS: dict[str, Callable[[DriverOptions], Coroutine[Any, Any, Outcome]]] = {
     "first-send": _first_send,
     "send": _send,
     "load": _load_only,
     "consume": _consume,
     "latency": _latency,
+    "pings": _pings,
     **FEATURES,
 }
 

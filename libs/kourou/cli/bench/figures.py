@@ -35,7 +35,7 @@ class Figure:
     def as_text(self) -> str:
         """One line for a person."""
         digits = 0 if self.value >= 1_000 else 3
-        return f"{self.name:<28} {self.value:>14,.{digits}f} {self.unit}"
+        return f"{self.name:<36} {self.value:>14,.{digits}f} {self.unit}"
 
 
 def rates(name: str, messages: int, size: int, took_ns: int) -> Iterator[Figure]:

@@ -11,13 +11,15 @@ State: soft; what lies in the cache is checked each time and fetched again where
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -90,20 +92,38 @@ def have(jars: list[Jar], folder: Path) -> bool:
 def fetched(jars: list[Jar], folder: Path) -> Path:
     """A folder below `folder` with exactly these jars, fetched now if need be.
 
+    One process at a time fetches into `folder`; another one waits, and may find what it wants.
     Raises Corrupt if a fetched file is not what the list means, Unavailable if Maven fails.
     """
     place = _place(jars, folder)
     if have(jars, folder):
         return place
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        if not have(jars, folder):
+            _fetch(jars, folder, place)
+    return place
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder; nobody holds it any more once this process has ended, however it did."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _fetch(jars: list[Jar], folder: Path, place: Path) -> None:
     if place.exists():
         shutil.rmtree(place)  # half made, or tampered with: once more
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix="fetching-") as scratch:
         files = Path(scratch, "jars")
         _have_maven_copy(jars, Path(scratch), files, folder / "maven")
         check(jars, files)
         files.rename(place)
-    return place
 
 
 def pom(jars: Iterable[Jar], repository: str = "") -> str:

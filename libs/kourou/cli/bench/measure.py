@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kourou.cli.bench.driving import DriverOptions, Outcome, read_outcome
+from kourou.cli.bench.families import resident_bytes
 from kourou.cli.bench.rows import BACKLOG, RECORD_OVERHEAD_BYTES, Work
 from kourou.cli.bench.systems import System, complaint, free_port
 from kourou.errors import TimedOut, Unavailable
@@ -83,7 +84,7 @@ def measure(system: System, work: Work, scale: Scale) -> Outcome:
             with system.serve(folder / "servers", port, work.flush):
                 options = scale.options(work, system.address(port))
                 with Children(folder) as children:
-                    outcome = _finished(_driver(children, system, options))
+                    outcome = finished(_driver(children, system, options))
     outcome.check()
     return outcome
 
@@ -96,7 +97,7 @@ def _idle(system: System, work: Work, scale: Scale, folder: Path, port: int) -> 
         began_ns = time.monotonic_ns()
         driver = children.start("driver", command, says_ready=False)
         with system.serve(folder / "servers", port, work.flush) as running:
-            outcome = _finished(driver)
+            outcome = finished(driver)
             threading.Event().wait(scale.settle_seconds)  # nothing is asked of anybody meanwhile
             bytes_used = sum(resident_bytes(pid) for pid in running.pids)
     values = {
@@ -113,11 +114,11 @@ def _restart(system: System, work: Work, scale: Scale, folder: Path, port: int) 
         system.serve(folder / "servers", port, work.flush) as running,
         Children(folder) as children,
     ):
-        loaded = _finished(_driver(children, system, scale.options(work, address, kind="load")))
+        loaded = finished(_driver(children, system, scale.options(work, address, kind="load")))
         began_ns = time.monotonic_ns()
         running.start_again_after_kill()
         first = scale.options(work, address, kind="first-send")
-        outcome = _finished(_driver(children, system, first))
+        outcome = finished(_driver(children, system, first))
     took_s = (outcome.values["acked_at_ns"] - began_ns) / NS_IN_S
     return Outcome(
         work="restart", values={"start_s": took_s}, sent=loaded.sent, stored=loaded.stored
@@ -128,7 +129,8 @@ def _driver(children: Children, system: System, options: DriverOptions) -> Child
     return children.start(f"driver-{options.work}", system.driver(options), says_ready=False)
 
 
-def _finished(driver: Child) -> Outcome:
+def finished(driver: Child) -> Outcome:
+    """What it printed at its end, for which this waits. TimedOut, or Unavailable if it failed."""
     code = driver.wait_for_exit(DRIVER_LIMIT_S)
     if code is None:
         driver.kill()
@@ -136,21 +138,3 @@ def _finished(driver: Child) -> Outcome:
     if code:
         raise Unavailable(f"{driver.name} ended with {code}: {complaint(driver)}")
     return read_outcome(driver.log_path.read_text(encoding="utf-8", errors="replace"))
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process and of those that it started, in bytes (Linux)."""
-    families: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has just ended
-        families.setdefault(int(fields[1]), []).append(int(status.parent.name))
-    found, todo = 0, [pid]
-    while todo:
-        one = todo.pop()
-        todo.extend(families.get(one, ()))
-        pages = Path(f"/proc/{one}/statm").read_text(encoding="ascii").split()[1]
-        found += int(pages) * os.sysconf("SC_PAGE_SIZE")
-    return found

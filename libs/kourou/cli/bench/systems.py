@@ -34,7 +34,9 @@ from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import READY_TIMEOUT_MS, Child, Children
 
 POLL_S = 0.02
-PORTS = range(20_000, 32_000)
+PORTS = range(12_000, 22_000)
+"""Below those that the system gives away, also where a broker adds 10,011 to its own."""
+
 LOG_LINES = 200
 COMPLAINT_LINES = 3
 NATS_SYNCS_SINCE = (2, 10)

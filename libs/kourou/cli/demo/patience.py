@@ -24,13 +24,19 @@ class Patience:
         self._clock = clock
         self._faults = faults
 
-    async def wait(self, what: str, moved: Callable[[], int], done: Callable[[], bool]) -> None:
-        """Until `done`; gives up when `moved` stands still for too long."""
+    async def wait(
+        self,
+        what: str,
+        moved: Callable[[], int],
+        done: Callable[[], bool],
+        stuck_after_s: float = STUCK_AFTER_S,
+    ) -> bool:
+        """Until `done` (True); gives up when `moved` stands still for too long (False)."""
 
         async def look() -> tuple[int, bool]:
             return moved(), done()
 
-        await self._until(what, look)
+        return await self._until(what, look, stuck_after_s)
 
     async def reach(self, what: str, count: Callable[[], Awaitable[int]], goal: int) -> int:
         """Until `count` has come to `goal`, or stands still for too long; where it stands."""
@@ -41,19 +47,21 @@ class Patience:
             reading = await count()
             return reading, reading >= goal
 
-        await self._until(what, look)
+        await self._until(what, look, STUCK_AFTER_S)
         return reading
 
-    async def _until(self, what: str, look: Callable[[], Awaitable[tuple[int, bool]]]) -> None:
+    async def _until(
+        self, what: str, look: Callable[[], Awaitable[tuple[int, bool]]], stuck_after_s: float
+    ) -> bool:
         last, since_ms = -1, self._clock.monotonic_ms()
         while True:
             now_ms = self._clock.monotonic_ms()
             reading, done = await look()
             if done:
-                return
+                return True
             if reading != last:
                 last, since_ms = reading, now_ms
-            elif now_ms - since_ms > STUCK_AFTER_S * 1000:
-                self._faults.append(f"{what} stood still for {STUCK_AFTER_S:.0f} s")
-                return
+            elif now_ms - since_ms > stuck_after_s * 1000:
+                self._faults.append(f"{what} stood still for {stuck_after_s:.0f} s")
+                return False
             await asyncio.sleep(LOOK_S)

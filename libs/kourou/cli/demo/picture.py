@@ -19,6 +19,15 @@ class MemberPicture:
 
 
 @dataclass(slots=True)
+class TablePicture:
+    """What Spark makes of the flights."""
+
+    name: str
+    rows: int
+    rate: float = 0.0
+
+
+@dataclass(slots=True)
 class Picture:
     """How far everything is; rates are messages per second over the last second or so.
 
@@ -30,6 +39,7 @@ class Picture:
     available: int
     publish_rate: float | None = None
     members: list[MemberPicture] = field(default_factory=list)
+    tables: list[TablePicture] = field(default_factory=list)
 
     @property
     def delivered(self) -> int:

@@ -7,10 +7,11 @@ State: soft.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kourou.cli.demo.flights import Flight
+from kourou.cli.demo.followed import Followed
 from kourou.cli.demo.patience import Patience
 from kourou.cli.demo.verdict import Numbers
 from kourou.cli.demo.view import View
@@ -41,6 +42,7 @@ class Stage:
     numbers: Numbers
     departed: list[Flight]
     cancelled: list[Flight]
+    followed: Followed = field(default_factory=Followed)
 
     async def create_topic(self, topic: str) -> None:
         """A topic of a part."""

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.cli.demo.flights import Event, Flight
+from kourou.cli.demo.followed import Followed
 from kourou.cli.demo.ledger import Ledger, distinct
 from kourou.cli.demo.patience import Patience
 from kourou.cli.demo.picture import MemberPicture, Picture, Rate
+from kourou.cli.demo.spark_watch import SparkWatch
 from kourou.cli.demo.terms import GROUP, TOPIC
 from kourou.cli.demo.verdict import Numbers
 from kourou.cli.demo.view import View
@@ -32,6 +34,12 @@ CHUNK = 1_000
 """Messages handed to the client at once."""
 
 CHUNKS_UNDER_WAY = 4
+FIRST = 200
+"""Flights that are sent before all others."""
+
+NEXT = 10_000
+"""So many are waited for as rows, too, if they are a small part: batches of a usual size."""
+
 KILL_AT = 0.3
 """The second member dies when the group has had this share of all events."""
 
@@ -68,12 +76,16 @@ class Story:
         members: Sequence[Member],
         view: View,
         clock: Clock,
+        spark: SparkWatch | None = None,
+        followed: Followed | None = None,
     ) -> None:
         self._client = client
         self._events = events
         self._members = members
         self._view = view
         self._clock = clock
+        self._spark = spark
+        self._followed = followed or Followed()
         self._ids: dict[int, str] = {}
         self._publish_rate = Rate()
         self.numbers = Numbers(events=len(events))
@@ -86,14 +98,20 @@ class Story:
         await self._go_back()
         return self.numbers
 
+    @property
+    def sent(self) -> dict[str, bytes]:
+        """The bodies of all flights by the ids of their messages."""
+        return {self._ids[place]: self._events[place].body for place in self._ids}
+
     # -- publish and consume ----------------------------------------------------------------------
     async def _fly(self) -> None:
         count = len(self._events)
         self._view.chapter(f"{count:,} flights of 2013, published and consumed by a group of two")
         await self._wait_until_joined()
+        begun = await self._publish_first()
         watcher = asyncio.create_task(self._watch_deliveries())
         try:
-            await self._publish()
+            await self._publish(begun)
             await watcher
         finally:
             watcher.cancel()
@@ -119,20 +137,54 @@ class Story:
 
         await self._patience.reach("the group", known, len(self._members))
 
-    async def _publish(self) -> None:
+    async def _publish_first(self) -> int:
+        """A few, and Spark's first batches of them: the ones that load and compile everything.
+
+        How many were sent.
+        """
+        await self._publish_chunk(0, FIRST)
+        if self._spark is None:
+            return FIRST
+        seconds = await self._spark.wait_for_rows(FIRST, self._patience)
+        if seconds is not None:
+            self._view.note(f"Spark has the first {FIRST} flights after {seconds:.0f} s")
+        if len(self._events) < 10 * NEXT:
+            return FIRST
+        await self._publish_range(FIRST, NEXT)
+        await self._spark.wait_for_rows(NEXT, self._patience)
+        return NEXT
+
+    async def _publish(self, begun: int) -> None:
+        await self._publish_range(begun, len(self._events))
+        if self._spark is not None:
+            self.numbers.spark.while_sent = self._spark.rows
+            self._view.note(
+                f"as the last one was sent, {self._spark.rows:,} were rows of Parquet and in tables"
+            )
+
+    async def _publish_range(self, start: int, end: int) -> None:
         under_way: set[asyncio.Task[None]] = set()
-        for at in range(0, len(self._events), CHUNK):
+        for at in range(start, end, CHUNK):
             if len(under_way) >= CHUNKS_UNDER_WAY:
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-            under_way.add(asyncio.create_task(self._publish_chunk(at)))
+            under_way.add(asyncio.create_task(self._publish_chunk(at, min(CHUNK, end - at))))
         for task in under_way:
             await task
 
-    async def _publish_chunk(self, at: int) -> None:
-        events = self._events[at : at + CHUNK]
-        messages = [Message(TOPIC, event.body, event.tag, event.keys) for event in events]
+    async def _publish_chunk(self, at: int, count: int) -> None:
+        events = self._events[at : at + count]
+        messages = [
+            Message(
+                TOPIC,
+                event.body,
+                event.tag,
+                event.keys,
+                self._followed.properties(event.row, event.properties),
+            )
+            for event in events
+        ]
         self._note_results(at, await self._client.send_many(messages))
 
     def _note_results(self, at: int, results: Sequence[SendResult]) -> None:
@@ -252,7 +304,10 @@ class Story:
             for member in self._members
             if publish_rate is not None or not member.killed
         ]
-        self._view.show(Picture(goal, available, publish_rate, members))
+        tables = []
+        if publish_rate is not None and self._spark is not None:
+            tables = self._spark.pictures()
+        self._view.show(Picture(goal, available, publish_rate, members, tables))
 
 
 def busiest_day(events: Sequence[Event]) -> tuple[str, str]:

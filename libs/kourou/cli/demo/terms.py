@@ -20,6 +20,10 @@ REMINDERS_GROUP = "phones"
 TICKETS_TOPIC = "tickets"
 TICKETS_GROUP = "passengers"
 DESK_GROUP = "ticket-desks"
+LATE_GROUP = "duty-managers"
+OVERNIGHT_GROUP = "night-porters"
+RADAR_TOPIC = "radar"
+RADAR_GROUP = "radar-screens"
 
 DELAYS_S = (1, 2, 3)
 """The delays of the brokers' levels 1, 2 and 3. Usual ones go up to hours."""
@@ -33,3 +37,12 @@ BROKER_SETTINGS = {
 }
 """Smaller files than the usual 1 GiB, for the demo should not need 2 GiB of disk; and what takes
 minutes as a rule takes seconds. Asking that often, the usual 15 questions would soon be over."""
+
+GROUP_BROKER = "broker-r"
+GROUP_SETTINGS = {
+    "brokerName": GROUP_BROKER,
+    "mappedFileSizeCommitLog": str(8 << 20),
+    "slaveTimeout": "20000",
+}
+"""Of the three brokers that have one log. How soon they miss their leader is as usual; a disk that
+stalls for long is waited for."""

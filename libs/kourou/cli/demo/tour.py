@@ -10,13 +10,21 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import textwrap
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from kourou.cli.demo.flights import Event, load_events
+from kourou.cli.demo.flights import Event, load_events, load_late
+from kourou.cli.demo.followed import Followed, Traced, collected
+from kourou.cli.demo.group_of_three import group_of_three
+from kourou.cli.demo.late_arrivals import filter_arrivals
 from kourou.cli.demo.ledger import Ledger
+from kourou.cli.demo.lost_leader import lose_the_leader
 from kourou.cli.demo.patience import Patience
+from kourou.cli.demo.spark_act import tell_tables
+from kourou.cli.demo.spark_service import SparkService, why_not
+from kourou.cli.demo.spark_watch import SparkWatch
 from kourou.cli.demo.stage import Stage
 from kourou.cli.demo.story import Member, Story
 from kourou.cli.demo.terms import BROKER_SETTINGS, QUEUES, TOPIC
@@ -25,16 +33,22 @@ from kourou.cli.demo.verdict import Numbers
 from kourou.cli.demo.view import View, open_view
 from kourou.cli.demo.worst_day import cancelled, departed, play, worst_day
 from kourou.cli.trace_option import trace_from_here
+from kourou.cli.up import layers_lacking
 from kourou.client.client import Client
-from kourou.clock import SystemClock
+from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError
 from kourou.service.lifecycle import new_event_loop
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 
 MEMBERS = ("member-1", "member-2")
+FILTER_SERVERS = 2
 
+GO_ON = "to look on while flights are sent and consumed, in a browser: kourou up --flights"
 TRACED_SHARE = 0.01
 """Of its messages, if there is a collector."""
+
+NOTE_WIDTH = 90
+"""Of a list in a note: with its indent it fits a terminal of 100 columns."""
 
 
 def run_demo(
@@ -44,8 +58,12 @@ def run_demo(
     events_max: int | None,
     keep: Path | None,
     trace: bool = False,
+    spark: bool = True,
 ) -> int:
-    """Run the whole tour; 0 only if all numbers agree."""
+    """Run the whole tour; 0 only if all numbers agree.
+
+    `spark`: with the last act, if this machine has what Spark needs.
+    """
     collector = trace_from_here(os.environ, asked=trace, ratio=TRACED_SHARE)
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
@@ -53,33 +71,83 @@ def run_demo(
     if collector:
         view.note(f"one message in {1 / TRACED_SHARE:.0f} is traced, to {collector}")
     try:
-        with _folder(keep) as folder:
-            numbers = _run(folder, view, events_max)
+        with _folder(keep) as folder, collected(collector, os.environ) as trace_of:
+            numbers = _run(folder, view, events_max, why_not(wanted=spark), trace_of.followed)
+            numbers.traced = trace_of.told()
+            for line in lines_of(numbers.traced):
+                view.note(line)
     finally:
         view.close()
     view.verdict(numbers, (clock.monotonic_ms() - began_ms) / 1000)
     if as_json:
         print(numbers.as_json(), flush=True)
+    else:
+        view.note(GO_ON)
     return int(bool(numbers.disagreements()))
 
 
-def _run(folder: Path, view: View, events_max: int | None) -> Numbers:
-    view.chapter("name server and broker, as processes of their own")
-    with LocalCluster(folder, ClusterSettings(broker=BROKER_SETTINGS)) as cluster:
+def lines_of(traced: Traced) -> list[str]:
+    """What to say of the trace, where it was collected here: its id, and who was in it."""
+    if not traced.services:
+        return []
+    services = textwrap.wrap("by " + ", ".join(traced.services), NOTE_WIDTH, break_on_hyphens=False)
+    return [
+        f"trace {traced.trace_id}, of a few flights through all acts: {traced.spans:,} spans",
+        *services,
+    ]
+
+
+def _run(
+    folder: Path, view: View, events_max: int | None, no_spark: str, followed: Followed
+) -> Numbers:
+    view.chapter("name server, broker and filter servers, as processes of their own")
+    lacking = ", ".join(layers_lacking())
+    settings = ClusterSettings(
+        broker=BROKER_SETTINGS, filter_servers=0 if lacking else FILTER_SERVERS
+    )
+    with LocalCluster(folder, settings) as cluster:
         view.note(f"name server {cluster.address}, pid {cluster.namesrv.pid}")
         view.note(f"{cluster.brokers[0].name}, pid {cluster.brokers[0].pid}")
+        for child in cluster.filter_servers:
+            view.note(f"{child.name}, pid {child.pid}")
         view.note(f"store {cluster.store_folder(0)}")
-        events = load_events(events_max)
-        if shortage := too_few(len(events), events_max):
-            view.note(shortage)
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            numbers = runner.run(_tell(cluster, events, view))
+        with (
+            asyncio.Runner(loop_factory=new_event_loop) as runner,
+            _spark(runner, cluster, wanted=not no_spark) as spark,
+        ):
+            if spark is None:
+                view.note(f"no Spark: {no_spark}")
+            else:
+                view.note(f"spark-etl, pid {spark.pid}; Java takes a while to start")
+            events = load_events(events_max)
+            if shortage := too_few(len(events), events_max):
+                view.note(shortage)
+            numbers = runner.run(_tell(cluster, events, view, lacking, spark, followed))
+        numbers.spark.left_out = no_spark
         codes = cluster.stop()
-    killed = {MEMBERS[-1], DESK}
+    killed = {MEMBERS[-1], DESK, *(child.name for child in cluster.filter_servers[-1:])}
     bad = {name: code for name, code in codes.items() if code and name not in killed}
     if bad:
         numbers.faults.append(f"not everything stopped cleanly: {bad}")
     return numbers
+
+
+@contextmanager
+def _spark(
+    runner: asyncio.Runner, cluster: LocalCluster, *, wanted: bool
+) -> Iterator[SparkService | None]:
+    """The flights' topic and, where it is wanted, the service that makes tables of it."""
+    runner.run(_create_topic(cluster.address))
+    if not wanted:
+        yield None
+        return
+    with SparkService.start(cluster) as service:
+        yield service
+
+
+async def _create_topic(address: str) -> None:
+    async with Client(address, group="tower") as client:
+        await client.admin.topics.create(TOPIC, queues=QUEUES)
 
 
 def too_few(found: int, wanted: int | None) -> str:
@@ -89,14 +157,28 @@ def too_few(found: int, wanted: int | None) -> str:
     return f"there are no more than {found:,} flights; all of them are played"
 
 
-async def _tell(cluster: LocalCluster, events: Sequence[Event], view: View) -> Numbers:
-    async with Client(cluster.address, group="tower") as client:
-        await client.admin.topics.create(TOPIC, queues=QUEUES)
+async def _tell(
+    cluster: LocalCluster,
+    events: Sequence[Event],
+    view: View,
+    lacking: str,
+    spark: SparkService | None,
+    followed: Followed,
+) -> Numbers:
+    date, flights = worst_day(events)
+    followed.choose(departed(flights))
+    clock = SystemClock()
+    async with Client(cluster.address, group="tower") as client, _watched(spark, clock) as watch:
         members = [_start_member(cluster, name) for name in MEMBERS]
-        clock = SystemClock()
-        story = Story(client, events, members, view, clock)
+        story = Story(client, events, members, view, clock, watch, followed)
+        if watch:
+            seconds = await watch.wait_until_runs(Patience(clock, story.numbers.faults))
+            view.note(
+                watch.service.ended
+                if seconds is None
+                else f"Spark runs after {seconds:.0f} s more, and reads what is sent at once"
+            )
         numbers = await story.tell()
-        date, flights = worst_day(events)
         stage = Stage(
             cluster.address,
             cluster.folder,
@@ -108,9 +190,31 @@ async def _tell(cluster: LocalCluster, events: Sequence[Event], view: View) -> N
             numbers,
             departed(flights),
             cancelled(flights),
+            followed,
         )
-        await play(stage, date)
+        async with group_of_three(cluster.folder, numbers.faults) as group:
+            await play(stage, date)
+            due = load_late().among(event.row for event in events)
+            await filter_arrivals(
+                stage, events, due, lacking, lambda: cluster.filter_servers[-1].kill()
+            )
+            await lose_the_leader(stage, group)
+        if watch:
+            await tell_tables(stage, watch, events, story.sent)
         return numbers
+
+
+@asynccontextmanager
+async def _watched(service: SparkService | None, clock: Clock) -> AsyncIterator[SparkWatch | None]:
+    """Spark, looked at now and then; None without it."""
+    if service is None:
+        yield None
+        return
+    watch = SparkWatch(service, clock)
+    try:
+        yield watch
+    finally:
+        watch.close()
 
 
 def _start_member(cluster: LocalCluster, name: str) -> Member:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from kourou.cli.demo.followed import Traced
+
 
 @dataclass(slots=True)
 class WorstDay:
@@ -69,6 +71,153 @@ class WorstDay:
 
 
 @dataclass(slots=True)
+class LateArrivals:
+    """What was counted in the third act; the `expected` ones come from the data set.
+
+    `late`: flights that the filter over properties let through, `overnight`: those that the filter
+    over bodies did. `bytes_in_all` are those of all bodies, and others what a group was sent.
+    `lacking`: why no filter server ran; then there was no filter over bodies.
+    """
+
+    late: int = 0
+    late_expected: int = 0
+    late_bytes: int = 0
+    overnight: int = 0
+    overnight_expected: int = 0
+    overnight_bytes: int = 0
+    bytes_in_all: int = 0
+    lacking: str = ""
+
+    def saved(self, sent_bytes: int) -> float:
+        """The share of bytes that a group was not sent, in percent."""
+        return 100 * (1 - sent_bytes / self.bytes_in_all) if self.bytes_in_all else 0.0
+
+    def disagreements(self) -> list[str]:
+        """Every reason why it did not work."""
+        late, overnight = self.late_expected, self.overnight_expected
+        checks = [
+            (self.late == late > 0, f"{self.late} flights were late by properties, not {late}"),
+            (
+                bool(self.lacking) or self.overnight == overnight > 0,
+                f"{self.overnight} arrived past midnight by their bodies, not {overnight}",
+            ),
+        ]
+        checks += [
+            (sent < self.bytes_in_all, f"{sent} of {self.bytes_in_all} bytes were sent: none saved")
+            for sent in (self.late_bytes, self.overnight_bytes)
+        ]
+        return [text for good, text in checks if not good]
+
+
+@dataclass(slots=True)
+class GroupOfThree:
+    """What was counted in the fourth act.
+
+    `acknowledged` of `expected` flights were answered; of them `lost` were never heard. `stored`:
+    what the queues hold. `redelivered`: deliveries beyond the first of a flight. `failover_ms`:
+    from the leader's death to the next acknowledged send. `epoch_before` and `epoch_after` the
+    kill. `lag_bytes`: what the member furthest behind lacks in the end.
+    """
+
+    expected: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    stored: int = 0
+    redelivered: int = 0
+    failover_ms: int = 0
+    epoch_before: int = 0
+    epoch_after: int = 0
+    lag_bytes: int = 0
+    logs_are_equal: bool = False
+
+    @property
+    def stored_twice(self) -> int:
+        """Stored beyond what was acknowledged."""
+        return self.stored - self.acknowledged
+
+    def disagreements(self) -> list[str]:
+        """Every reason why it did not work."""
+        checks = [
+            (
+                self.acknowledged == self.expected > 0,
+                f"a group acknowledged {self.acknowledged} of {self.expected} flights",
+            ),
+            (self.lost == 0, f"{self.lost} flights that a group acknowledged were lost"),
+            (self.stored_twice == 0, f"{self.stored_twice} flights are in its log twice"),
+            (self.failover_ms > 0, "nothing was acknowledged after its leader died"),
+            (self.epoch_after > self.epoch_before > 0, "nobody else was elected"),
+            (self.lag_bytes == 0, f"a member lacks {self.lag_bytes} bytes of the log"),
+            (self.logs_are_equal, "the members' logs are not the same"),
+        ]
+        return [text for good, text in checks if not good]
+
+    def as_json(self) -> dict[str, int | bool | list[int]]:
+        """For the verdict."""
+        return {
+            "raft_acknowledged": self.acknowledged,
+            "raft_lost": self.lost,
+            "raft_stored_twice": self.stored_twice,
+            "raft_redelivered": self.redelivered,
+            "raft_failover_ms": self.failover_ms,
+            "raft_epochs": [self.epoch_before, self.epoch_after],
+            "raft_lag_bytes": self.lag_bytes,
+            "raft_logs_equal": self.logs_are_equal,
+        }
+
+
+@dataclass(slots=True)
+class SparkTables:
+    """What was counted in the last act.
+
+    `rows`: those in the lake's Parquet files, `while_sent` those that were there when the last
+    flight was sent. `duplicates`: rows beyond the first of a message, `missing`: messages without
+    a row, `strange`: messages that nobody sent, or not so. `totals`: figures by carrier, of which
+    `totals_right` are what pandas computes. `left_out`: why there was no Spark.
+    """
+
+    rows: int = 0
+    while_sent: int = 0
+    duplicates: int = 0
+    missing: int = 0
+    strange: int = 0
+    totals: int = 0
+    totals_right: int = 0
+    left_out: str = ""
+
+    @property
+    def aggregates_match(self) -> bool:
+        """Are there totals, and all of them right?"""
+        return self.totals_right == self.totals > 0
+
+    def disagreements(self, published: int) -> list[str]:
+        """Every reason why it did not work; `published` messages should be rows."""
+        if self.left_out:
+            return []
+        checks = [
+            (self.rows == published, f"{self.rows} of {published} flights are rows of Parquet"),
+            (self.duplicates == 0, f"{self.duplicates} rows of Parquet are there twice"),
+            (self.missing == 0, f"{self.missing} flights are missing in Parquet"),
+            (self.strange == 0, f"{self.strange} rows of Parquet are not as they were sent"),
+            (
+                self.aggregates_match,
+                f"{self.totals_right} of {self.totals} totals by carrier are those of pandas",
+            ),
+        ]
+        return [text for good, text in checks if not good]
+
+    def as_json(self) -> dict[str, int | bool | str | None]:
+        """For the verdict; null where there was no Spark, and the reason."""
+        here = not self.left_out
+        return {
+            "spark_rows": self.rows if here else None,
+            "spark_rows_while_sent": self.while_sent if here else None,
+            "spark_duplicates": self.duplicates if here else None,
+            "aggregates_match": self.aggregates_match if here else None,
+            "spark_left_out": self.left_out or None,
+        }
+
+
+@dataclass(slots=True)
 class Numbers:
     """What was counted, each by another party than the one it is compared with.
 
@@ -87,6 +236,10 @@ class Numbers:
     replayed: int = 0
     replayed_expected: int = 0
     worst_day: WorstDay = field(default_factory=WorstDay)
+    late_arrivals: LateArrivals = field(default_factory=LateArrivals)
+    group: GroupOfThree = field(default_factory=GroupOfThree)
+    spark: SparkTables = field(default_factory=SparkTables)
+    traced: Traced = field(default_factory=Traced)
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -110,10 +263,15 @@ class Numbers:
             ),
         ]
         first_act = [text for good, text in checks if not good]
-        return first_act + self.worst_day.disagreements() + self.faults
+        acts = self.worst_day.disagreements() + self.late_arrivals.disagreements()
+        acts += self.group.disagreements()
+        acts += self.spark.disagreements(self.published)
+        return first_act + acts + self.faults
 
     def as_json(self) -> str:
-        """The verdict as one line."""
+        """The verdict as one line; null where this machine runs no filters, or no Spark."""
+        arrivals = self.late_arrivals
+        overnight = None if arrivals.lacking else arrivals.overnight
         return json.dumps(
             {
                 "published": self.published,
@@ -133,6 +291,11 @@ class Numbers:
                 "tickets": self.worst_day.tickets,
                 "unwanted_tickets": self.worst_day.unwanted_tickets,
                 "asked": self.worst_day.asked,
+                "late": arrivals.late,
+                "overnight": overnight,
+                **self.group.as_json(),
+                **self.spark.as_json(),
+                **self.traced.as_json(),
                 "ok": not self.disagreements(),
             }
         )

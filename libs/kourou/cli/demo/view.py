@@ -81,7 +81,8 @@ class PlainView:
         published = ""
         if picture.publish_rate is not None:
             published = f"published {picture.available:,} ({picture.publish_rate:,.0f}/s)  "
-        self.note(f"{published}{members}  lag {picture.lag:,}")
+        tables = "".join(f"  {table.name} {table.rows:,}" for table in picture.tables)
+        self.note(f"{published}{members}  lag {picture.lag:,}{tables}")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A block of aligned lines."""
@@ -144,6 +145,9 @@ class LiveView:
             name = f"[red]✗[/] {member.name}" if member.killed else f"[green]●[/] {member.name}"
             rate = "[red]killed[/]" if member.killed else f"{member.rate:,.0f}/s"
             row(name, member.delivered, f"{member.delivered:,}", rate)
+        for table in picture.tables:
+            rate = f"{table.rate:,.0f}/s"
+            row(f"[blue]●[/] {table.name}", table.rows, f"{table.rows:,}", rate)
         lag_style = "yellow" if picture.lag else "green"
         row("lag", None, f"[{lag_style}]{picture.lag:,}[/]", "")
         self._live.update(Group(Text(""), grid))
@@ -184,7 +188,14 @@ def open_view(*, plain: bool) -> View:
 
 
 def _figures(numbers: Numbers) -> list[tuple[str, int]]:
-    day = numbers.worst_day
+    day, arrivals = numbers.worst_day, numbers.late_arrivals
+    overnight = [] if arrivals.lacking else [("past midnight", arrivals.overnight)]
+    spark, group = numbers.spark, numbers.group
+    tables = [
+        ("rows in Parquet", spark.rows),
+        ("twice in Parquet", spark.duplicates),
+        ("carriers' totals", spark.totals_right),
+    ]
     return [
         ("events", numbers.events),
         ("published", numbers.published),
@@ -204,4 +215,11 @@ def _figures(numbers: Numbers) -> list[tuple[str, int]]:
         ("tickets", day.tickets),
         ("unbooked tickets", day.unwanted_tickets),
         ("asked about", day.asked),
+        ("late", arrivals.late),
+        *overnight,
+        ("acked by group", group.acknowledged),
+        ("lost by group", group.lost),
+        ("twice in group", group.stored_twice),
+        ("ms without leader", group.failover_ms),
+        *([] if spark.left_out else tables),
     ]

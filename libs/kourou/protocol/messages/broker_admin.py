@@ -11,18 +11,24 @@ class UpdateBrokerConfig(Request, kw_only=True, frozen=True):
     """UPDATE_BROKER_CONFIG (25): give dynamic settings other values, while the broker runs."""
 
     code: ClassVar[int] = 25
+    reason: str = ""  # ours: why, for the history
 
 
 class GetBrokerConfig(Request, kw_only=True, frozen=True):
-    """GET_BROKER_CONFIG (26): every setting, as it is now."""
+    """GET_BROKER_CONFIG (26): every setting, as it is now.
+
+    Ours: `described` asks for JSON (kourou.protocol.settings_body) in place of properties text.
+    """
 
     code: ClassVar[int] = 26
+    described: bool = False
 
 
 class GetBrokerConfigResponse(Response, kw_only=True, frozen=True):
-    """The settings' data version, as JSON."""
+    """The settings' data version, as JSON. `described`: the body is what was asked for so."""
 
     version: str | None = None
+    described: bool = False
 
 
 class GetBrokerRuntimeInfo(Request, kw_only=True, frozen=True):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+import msgspec
 
 from kourou.protocol.request import Int32, Int64, Request, Response
+
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class PutKvConfig(Request, kw_only=True, frozen=True):
@@ -42,7 +46,9 @@ class RegisterBroker(Request, kw_only=True, frozen=True):
     """REGISTER_BROKER (103): a broker is there; the body has its topics.
 
     `body_crc32` is the body's CRC-32 without its top bit, 0 to skip the check. Ours: `listeners`
-    has one `host:port` for each named listener, among them those a RocketMQ client must dial.
+    has one `host:port` for each named listener, among them those a RocketMQ client must dial;
+    `filter_listeners` has the same of each filter server, None if the body's list is all there is;
+    `epoch` is the newest of its log, None for a broker that knows none (RocketMQ's).
     """
 
     code: ClassVar[int] = 103
@@ -54,13 +60,19 @@ class RegisterBroker(Request, kw_only=True, frozen=True):
     compressed: bool = False
     body_crc32: Int32 = 0
     listeners: dict[str, str] | None = None
+    filter_listeners: list[dict[str, str]] | None = None
+    epoch: Epoch | None = None
 
 
 class RegisterBrokerResponse(Response, kw_only=True, frozen=True):
-    """For a follower: its leader's addresses."""
+    """For a follower: its leader's addresses.
+
+    Ours: with `epoch` a leader is refused (14), since another one leads its log in that epoch.
+    """
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    epoch: Epoch | None = None
 
 
 class UnregisterBroker(Request, kw_only=True, frozen=True):

@@ -118,6 +118,7 @@ class CloneGroupOffset(Request, kw_only=True, frozen=True):
     dest_group: str
     topic: str | None = None
     offline: bool = False
+    reason: str = ""  # ours: why, for the history
 
 
 class InvokeBrokerToResetOffset(Request, kw_only=True, frozen=True):
@@ -131,6 +132,7 @@ class InvokeBrokerToResetOffset(Request, kw_only=True, frozen=True):
     group: str
     timestamp: Int64
     is_force: bool = False
+    reason: str = ""  # ours: why, for the history
 
 
 class ResetConsumerClientOffset(Request, kw_only=True, frozen=True):

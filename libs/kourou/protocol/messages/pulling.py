@@ -42,9 +42,15 @@ class PullMessage(Request, kw_only=True, frozen=True):
 
 
 class PullResponse(Response, kw_only=True, frozen=True):
-    """Where to go on, and what the queue holds; goes with codes 0, 19, 20 and 21."""
+    """Where to go on, and what the queue holds; goes with codes 0, 19, 20 and 21.
+
+    Ours, from filter servers: `filter_version` judged these messages; with FILTER_FAILED,
+    `filter_failure` is the kind of failure in one word (docs/filters.md).
+    """
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64
     min_offset: Int64
     max_offset: Int64
+    filter_version: Int32 | None = None
+    filter_failure: str | None = None

@@ -111,9 +111,10 @@ class SendRecords(Request, kw_only=True, frozen=True):
 
     The body is one part: draft records back to back. `sizes` holds each draft's size in bytes as
     u32, `lane_of` each draft's lane as u16, both little-endian; an empty `lane_of` puts all into
-    lane 0. `attempt` counts from 1; from 2 on the broker looks for an earlier copy. `wait` False
-    asks for the answer before flush and copies. `contexts` are trace contexts of messages beside
-    the one in the frame's prefix, 25 bytes each; more than SEND_CONTEXTS_MAX are not looked at.
+    lane 0. `attempt` counts from 1; from 2 on the broker looks for an earlier copy, and at 0, which
+    is a first attempt of who cannot know whether somebody sent it before. `wait` False asks for the
+    answer before flush and copies. `contexts` are trace contexts of messages beside the one in the
+    frame's prefix, 25 bytes each; more than SEND_CONTEXTS_MAX are not looked at.
     """
 
     code: ClassVar[int] = 30001

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -114,6 +116,25 @@ def test_jars_are_fetched_once_and_again_when_they_were_touched(
     assert fetched(jars, cache) == place
     assert (place / "one-1.0.jar").read_bytes() == b"first"
     assert calls.read_text().count("once") == 2
+
+
+def test_two_who_want_the_same_jars_at_once_fetch_them_once(
+    tmp_path: Path, fake_maven: Path
+) -> None:
+    jars, cache = read_list(LIST), tmp_path / "cache"
+    for name, content in CONTENT.items():
+        (fake_maven / name).write_bytes(content)
+    together = threading.Barrier(2)
+
+    def fetch() -> Path:
+        together.wait()
+        return fetched(jars, cache)
+
+    with ThreadPoolExecutor(2) as threads:
+        places = {one.result() for one in [threads.submit(fetch), threads.submit(fetch)]}
+    assert len(places) == 1
+    assert have(jars, cache)
+    assert (tmp_path / "calls").read_text().count("once") == 1
 
 
 def test_a_fetched_jar_with_another_checksum_never_reaches_the_cache(

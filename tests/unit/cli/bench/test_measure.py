@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.bench.driving import DriverOptions, Outcome, outcome_line
-from kourou.cli.bench.measure import Scale, measure, resident_bytes
+from kourou.cli.bench.measure import Scale, measure
 from kourou.cli.bench.rows import Name, Work
 from kourou.cli.bench.systems import Processes, Running
 from kourou.errors import Unavailable
@@ -80,16 +78,3 @@ def test_lost_messages_make_the_figures_void() -> None:
 def test_a_driver_that_fails_is_quoted() -> None:
     with pytest.raises(Unavailable, match="driver-send ended with 3: out of luck"):
         measure(Puppet("out of luck", code=3), Work("send"), Scale())
-
-
-def test_memory_is_that_of_a_process_and_of_those_it_started() -> None:
-    own = resident_bytes(os.getpid())
-    assert 10_000_000 < own < 4_000_000_000
-    script = "import sys; x = bytearray(b'x') * 50_000_000; print(flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        assert resident_bytes(os.getpid()) > own + 40_000_000
-        child.communicate()

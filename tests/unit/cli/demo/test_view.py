@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from kourou.cli.demo import view as view_module
-from kourou.cli.demo.picture import MemberPicture, Picture
+from kourou.cli.demo.picture import MemberPicture, Picture, TablePicture
 from kourou.cli.demo.verdict import Numbers
 from kourou.cli.demo.view import LINES_EVERY, LiveView, PlainView, View, open_view
 
@@ -18,6 +18,7 @@ PICTURE = Picture(
     available=500,
     publish_rate=2_000.0,
     members=[MemberPicture("ann", 300, 900.0), MemberPicture("bob", 100, killed=True)],
+    tables=[TablePicture("Parquet", 200, 700.0)],
 )
 
 
@@ -35,7 +36,7 @@ def test_the_plain_view_prints_lines(capsys: pytest.CaptureFixture[str]) -> None
     play(PlainView())
     lines = capsys.readouterr().out.splitlines()
     assert "== a chapter" in lines
-    assert "   published 500 (2,000/s)  ann 300  bob killed at 100  lag 100" in lines
+    assert "   published 500 (2,000/s)  ann 300  bob killed at 100  lag 100  Parquet 200" in lines
     assert "     one    two" in lines
     assert "     three  four" in lines
     assert "!! 1000 were lost" in lines
@@ -68,6 +69,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(width: int) -> None:
         ("published", "500", "2,000/s"),
         ("● ann", "300", "900/s"),
         ("✗ bob", "100", "killed"),
+        ("● Parquet", "200", "700/s"),
         ("lag", "100"),
     ):
         (line, *_) = [line for line in lines if line.strip("\r ").startswith(name)]

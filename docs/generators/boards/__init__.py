@@ -1,0 +1,1 @@
+"""The dashboards of deploy/grafana/dashboards, a module each."""

@@ -1,0 +1,134 @@
+"""The dashboard `filters`: what filters let through, what they cost, which cannot judge.
+
+Lives here: its questions. May not live here: how it looks (generators.grafana).
+"""
+
+from __future__ import annotations
+
+from generators.boards.asking import line, or_0, quantile, rate, stat
+from generators.grafana import Dashboard, Panel, Query, Row
+
+FILTERS = Dashboard(
+    "filters",
+    "Filters in Python",
+    "What filters let through, what they cost, and which cannot judge.",
+    [
+        Row(
+            "Now",
+            [
+                stat("Filters", "max(kourou_filters)"),
+                stat("Versions kept", "max(kourou_filter_versions)"),
+                stat("In quarantine", "max(kourou_filter_quarantined_versions)", bad_above=1),
+                stat("Filter servers", "max(kourou_filter_servers)"),
+                stat("Known to their broker", "sum(kourou_filter_registered)"),
+                stat("Workers", "sum(kourou_filter_workers)"),
+            ],
+        ),
+        Row(
+            "What passes",
+            [
+                Panel(
+                    "Messages a second",
+                    [
+                        Query(
+                            rate("kourou_python_filter_seen_total", "filter"), "{{filter}}, judged"
+                        ),
+                        Query(
+                            rate("kourou_python_filter_passed_total", "filter"),
+                            "{{filter}}, passed",
+                        ),
+                    ],
+                    unit="cps",
+                ),
+                Panel(
+                    "Bytes",
+                    [
+                        Query(
+                            rate("kourou_python_filter_bytes_in_total", "filter"),
+                            "{{filter}}, looked at",
+                        ),
+                        Query(
+                            rate("kourou_python_filter_bytes_out_total", "filter"),
+                            "{{filter}}, sent",
+                        ),
+                    ],
+                    unit="Bps",
+                ),
+                line(
+                    "Time inside a filter, 99 %",
+                    quantile(0.99, "kourou_python_filter_message_time", "filter"),
+                    "{{filter}}",
+                    unit="µs",
+                ),
+            ],
+        ),
+        Row(
+            "What does not",
+            [
+                line(
+                    "Errors",
+                    or_0(rate("kourou_python_filter_errors_total", "filter", "kind")),
+                    "{{filter}} {{kind}}",
+                    unit="cps",
+                ),
+                line(
+                    "Passed over by policy",
+                    rate("kourou_python_filter_skipped_total", "filter"),
+                    "{{filter}}",
+                    unit="cps",
+                ),
+                line(
+                    "Unfiltered by policy",
+                    rate("kourou_python_filter_unfiltered_total", "filter"),
+                    "{{filter}}",
+                    unit="cps",
+                ),
+                line(
+                    "Strikes",
+                    "sum by (filter, version) (kourou_python_filter_strikes)",
+                    "{{filter}} {{version}}",
+                ),
+                line(
+                    "Pulls that could not be judged",
+                    or_0(rate("kourou_filter_pulls_failed_total", "kind")),
+                    "{{kind}}",
+                    unit="cps",
+                ),
+                line(
+                    "Workers started",
+                    rate("kourou_python_filter_starts_total", "filter"),
+                    "{{filter}}",
+                    unit="cps",
+                ),
+            ],
+        ),
+        Row(
+            "Filter servers",
+            [
+                Panel(
+                    "Pulls",
+                    [
+                        Query(rate("kourou_filter_pulls_total", "node_id"), "server {{node_id}}"),
+                        Query(
+                            rate("kourou_filter_pulls_ahead_total", "node_id"),
+                            "server {{node_id}}, judged ahead",
+                        ),
+                    ],
+                    unit="cps",
+                ),
+                line("Pulls that wait", "kourou_filter_pulls_held", "server {{node_id}}"),
+                line("Workers that judge", "kourou_filter_workers_busy", "server {{node_id}}"),
+                Panel(
+                    "Bytes kept",
+                    [
+                        Query(
+                            "kourou_filter_waiting_bytes", "server {{node_id}}, wait for verdicts"
+                        ),
+                        Query("kourou_filter_ahead_bytes", "server {{node_id}}, judged ahead"),
+                    ],
+                    unit="bytes",
+                ),
+            ],
+        ),
+    ],
+)

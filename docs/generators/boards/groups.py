@@ -1,0 +1,109 @@
+"""The dashboard `groups`: what consumers have not consumed, what they could not, what waits.
+
+Lives here: its questions. May not live here: how it looks (generators.grafana).
+"""
+
+from __future__ import annotations
+
+from generators.boards.asking import LEADS, line, or_0, quantile, rate
+from generators.grafana import Dashboard, Panel, Query, Row
+
+GROUPS = Dashboard(
+    "groups",
+    "Groups and lag",
+    "What consumers have not consumed, what they could not, what waits.",
+    [
+        Row(
+            "Lag",
+            [
+                line(
+                    "Messages not consumed",
+                    "topk(15, sum by (consumer_group, topic) "
+                    f"(rocketmq_consumer_lag_messages {LEADS}))",
+                    "{{consumer_group}} {{topic}}",
+                    width=12,
+                ),
+                line(
+                    "Delivered",
+                    f"topk(15, {rate('rocketmq_messages_out_total', 'consumer_group', 'topic')})",
+                    "{{consumer_group}} {{topic}}",
+                    unit="cps",
+                    width=12,
+                ),
+                line(
+                    "Members",
+                    "sum by (consumer_group) (rocketmq_consumer_connections)",
+                    "{{consumer_group}}",
+                ),
+                line(
+                    "Queues consumed in order",
+                    or_0("sum by (consumer_group) (kourou_queue_locks)"),
+                    "{{consumer_group}}",
+                ),
+                line(
+                    "Expire soon, unread",
+                    or_0(
+                        "sum by (consumer_group, topic) "
+                        f"(kourou_retention_unread_expiring_messages {LEADS})"
+                    ),
+                    "{{consumer_group}} {{topic}}",
+                ),
+            ],
+        ),
+        Row(
+            "Retries, delays, transactions",
+            [
+                line(
+                    "Sent back",
+                    rate("kourou_messages_sent_back_total", "consumer_group"),
+                    "{{consumer_group}}",
+                    unit="cps",
+                ),
+                line(
+                    "Became dead letters",
+                    or_0(
+                        "sum by (consumer_group) "
+                        "(increase(rocketmq_send_to_dlq_messages_total[10m]))"
+                    ),
+                    "{{consumer_group}}",
+                    about="In the last ten minutes.",
+                ),
+                line(
+                    "Deleted unread",
+                    or_0(
+                        "sum by (consumer_group) "
+                        "(increase(kourou_retention_unread_deleted_total[1h]))"
+                    ),
+                    "{{consumer_group}}",
+                    about="In the last hour.",
+                ),
+                line(
+                    "Delayed messages that wait",
+                    "sum by (node_id) (kourou_delayed_waiting)",
+                    "{{node_id}}",
+                ),
+                line(
+                    "Delivered late by, 99 %",
+                    quantile(0.99, "kourou_delayed_lateness", "node_id"),
+                    "{{node_id}}",
+                    unit="ms",
+                ),
+                line("Open transactions", "rocketmq_half_messages", "{{node_id}} {{instance}}"),
+                Panel(
+                    "Transactions a second",
+                    [
+                        Query(or_0(rate("rocketmq_commit_messages_total")), "committed"),
+                        Query(or_0(rate("rocketmq_rollback_messages_total")), "rolled back"),
+                    ],
+                    unit="cps",
+                ),
+                line(
+                    "Producers asked about them",
+                    rate("kourou_transaction_checks_total"),
+                    "checks",
+                    unit="cps",
+                ),
+            ],
+        ),
+    ],
+)

@@ -1,0 +1,120 @@
+"""docs/reference/http.md: every call of the HTTP API, from its OpenAPI description.
+
+Lives here: the page. May not live here: any call (services/console/kourou_console/api).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from generators.tables import code, document, head, link, paragraph, table
+
+from kourou_console.openapi import described
+from kourou_console.operations import OPERATIONS
+from kourou_console.reference import HTTP_STATUSES, by_chapter, kind_of, short
+
+SOURCE = "services/console/kourou_console/api"
+
+ABOUT = """\
+Every call of the HTTP API: what it takes and what it answers. A console serves the same at `/docs`,
+and as OpenAPI 3.1 at `/openapi.json`."""
+
+READING = """\
+A list has `items`, `total` (null: nobody knows), `truncated`, and often `missing`: what could not
+be asked, and why. Times end in `_ms` and count from the epoch, `as_of_ms` says when it was so; null
+is unknown. Where tokens are configured, *right* is what a call's token must have. How to use it:
+[http.md](../http.md)."""
+
+ERRORS = """\
+Every error is `application/problem+json` (RFC 9457) with `code` and `code_name` from
+[errors.md](errors.md#numbers), and `retryable`. 429 and 503 mean that nothing was done, 504 that it
+may have been done."""
+
+
+def page(root: Path) -> str:
+    """Chapter by chapter, then types, then errors."""
+    found = json.loads(msgspec.json.encode(described(OPERATIONS)))
+    lines = head("HTTP", ABOUT, SOURCE)
+    lines += [paragraph(READING), ""]
+    chapters = by_chapter(found)
+    for chapter, calls in chapters.items():
+        lines += [f"## {chapter}", ""]
+        for path, method, one in calls:
+            lines += _call(path, method, one)
+    lines += ["## Types", ""]
+    for name, schema in found["components"]["schemas"].items():
+        lines += _type(name, schema)
+    lines += ["## Errors", "", paragraph(ERRORS), ""]
+    rows = [(code(status), about) for status, about in HTTP_STATUSES.items()]
+    return document([*lines, *table(("status of HTTP's own", "means"), rows)])
+
+
+def _call(path: str, method: str, one: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {one['operationId']}"
+    yield ""
+    yield f"`{method} {path}` · right: {one['x-kourou-right']}"
+    yield ""
+    yield paragraph(one.get("description") or one["summary"] + ".")
+    yield ""
+    if one["parameters"]:
+        yield from table(
+            ("parameter", "in", "type", "about"),
+            (
+                (
+                    code(each["name"]),
+                    each["in"] + (", needed" if each["required"] else ""),
+                    kind_of(each["schema"]),
+                    each.get("description", ""),
+                )
+                for each in one["parameters"]
+            ),
+        )
+    told = [
+        f"Takes {' or '.join(_media(one['requestBody']['content']))}."
+        if "requestBody" in one
+        else "",
+        *(
+            f"Answers {status}: {' or '.join(_media(answer['content']))}."
+            if answer.get("content")
+            else f"Answers {status} without a body."
+            for status, answer in one["responses"].items()
+            if status.startswith("2")
+        ),
+    ]
+    yield paragraph(" ".join(filter(None, told)))
+    yield ""
+
+
+def _media(content: Mapping[str, Any]) -> Iterator[str]:
+    for media, each in content.items():
+        name = str(each["schema"].get("$ref", "")).rpartition("/")[2]
+        yield f"{code(media)} {link(code(short(name)), _title(name))}" if name else code(media)
+
+
+def _title(name: str) -> str:
+    """Two types of one name are told apart by their chapters' modules."""
+    if "." not in name:
+        return f"Type {name}"
+    return f"Type {short(name)} of {name.rsplit('.', 2)[1]}"
+
+
+def _type(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {_title(name)}"
+    yield ""
+    if about := schema.get("description"):
+        yield paragraph(about)
+        yield ""
+    if words := schema.get("enum"):
+        yield paragraph("One of " + ", ".join(code(one) for one in words) + ".")
+        yield ""
+    if fields := schema.get("properties"):
+        needed = schema.get("required", ())
+        rows = (
+            (code(field), kind_of(kind), "" if field in needed else "may be left out")
+            for field, kind in fields.items()
+        )
+        yield from table(("field", "type", ""), rows)

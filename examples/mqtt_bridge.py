@@ -1,0 +1,91 @@
+"""Devices that speak MQTT: reports become messages, and commands for them are published.
+
+Wants an MQTT broker (Mosquitto, say) at MQTT_HOST and MQTT_PORT, and `pip install paho-mqtt`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from paho.mqtt.client import CallbackAPIVersion, MQTTMessage
+from paho.mqtt.client import Client as Mqtt
+
+from kourou import ReceivedMessage
+from kourou.errors import KourouError
+from kourou.sync import Client
+
+ADDRESS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
+MQTT_HOST = os.environ.get("MQTT_HOST", "127.0.0.1")
+MQTT_PORT = int(os.environ.get("MQTT_PORT", "1883"))
+
+REPORTS = "device-reports"
+COMMANDS = "device-commands"
+PATIENCE_S = 10
+
+
+class Bridge:
+    """Both ways at least once: each side is told that it is done when the other one has it."""
+
+    def __init__(self, mq: Client) -> None:
+        self._mq = mq
+        self._ending = threading.Event()
+        # A session of that name is kept for us while we are away, and what is unfinished in it.
+        self._mqtt = Mqtt(
+            CallbackAPIVersion.VERSION2, "kourou-bridge", clean_session=False, manual_ack=True
+        )
+        self._mqtt.on_connect = lambda client, *_: client.subscribe("devices/+/report", qos=1)
+        self._mqtt.on_message = self._report
+
+    def __enter__(self) -> Bridge:
+        self._mqtt.connect(MQTT_HOST, MQTT_PORT)
+        self._mqtt.loop_start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._mqtt.disconnect()
+        self._mqtt.loop_stop()
+
+    def _report(self, mqtt: Mqtt, _: object, report: MQTTMessage) -> None:
+        """A device's reports stay in their order: they have one key, and so one queue.
+
+        Until one is stored nothing is acknowledged, and nothing overtakes it.
+        """
+        device = report.topic.split("/")[1]
+        while not self._ending.is_set():
+            try:
+                self._mq.send(REPORTS, report.payload, keys=[device], order_key=device)
+            except KourouError as error:  # after all the attempts that a send makes by itself
+                print(f"not stored yet: {error}", flush=True)
+            else:
+                mqtt.ack(report.mid, report.qos)
+                print(f"{device} reports: {report.payload!r}", flush=True)
+                return
+
+    def command(self, message: ReceivedMessage) -> None:
+        """What cannot be published in time comes again later, as with any handler that fails."""
+        device = message.keys[0]
+        told = self._mqtt.publish(f"devices/{device}/command", message.raw_body, qos=1)
+        told.wait_for_publish(PATIENCE_S)
+        if not told.is_published():
+            raise TimeoutError(f"the MQTT broker has not taken the command for {device}")
+        print(f"{device} is told: {message.raw_body!r}", flush=True)
+
+
+def main() -> None:
+    """Carry until Ctrl-C."""
+    enough = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: enough.set())
+    with Client(ADDRESS, group="mqtt-bridge") as mq, Bridge(mq) as bridge:
+        for topic in (REPORTS, COMMANDS):
+            mq.admin.topics.create(topic)
+        with mq.listen(COMMANDS, bridge.command, ordered=True):
+            print("carrying; Ctrl-C ends it", flush=True)
+            enough.wait()
+    print("closed: what was not carried yet is kept where it is")
+
+
+if __name__ == "__main__":
+    main()

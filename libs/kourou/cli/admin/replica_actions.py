@@ -1,0 +1,130 @@
+"""What the commands about leaders and their copies do: a question or a few, one report.
+
+Lives here: functions from an open client to a report. May not live here: arguments
+(kourou.cli.admin.replica_commands).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kourou.cli.admin.actions import broker_name
+from kourou.cli.admin.report import Report
+from kourou.client.admin_replicas import LogMember
+from kourou.engine.leading import ASYNC_MASTER, SYNC_MASTER
+from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
+from kourou.replication.in_sync import named
+from kourou.sync import Client
+
+COLUMNS = (
+    *("cluster", "broker", "id", "role", "address", "epoch", "end"),
+    *("lag bytes", "lag s", "in sync", "state"),
+)
+
+
+def replicas(client: Client, broker: str | None, cluster: str | None) -> Report:
+    """Every member of every log; a follower's lag is its leader's word, if there is one."""
+    name = None if broker is None else broker_name(client, broker)
+    members: list[LogMember] = client.admin.replicas.of(name, cluster)
+    leaders = _leaders(members)
+    rows = [_row(one, leaders.get(one.broker_name)) for one in members]
+    missing = [row for leader in leaders.values() for row in _missing(leader, members)]
+    remarks = []
+    for which in sorted({one.broker_name for one in members}):
+        leader = leaders.get(which)
+        if leader is None:
+            remarks.append(f"{which} has no leader: nothing can be sent to it")
+        elif leader.followers or leader.in_sync:
+            waits = f"; in sync: {named(leader.in_sync)}" if _waits(leader) else ""
+            kind = "of its Raft group" if leader.member else f"as {leader.broker_role}"
+            leads = f"{leader.leader} leads epoch {leader.epoch} {kind}"
+            remarks.append(f"{which}: {leads}{waits}")
+    remarks += [
+        f"{one.address}: {one.told.reason}" for one in members if one.told and one.told.reason
+    ]
+    amiss = (
+        bool(missing)
+        or len(leaders) < len({one.broker_name for one in members})
+        or any(
+            one.told is None or one.told.fenced or one.told.state == "REFUSED" for one in members
+        )
+    )
+    return Report(COLUMNS, [*rows, *missing], remarks, failed=amiss)
+
+
+def _missing(leader: ReplicasTold, members: list[LogMember]) -> list[tuple[Any, ...]]:
+    """Rows of a Raft group's members that no name server knows: a leader counts them all."""
+    name = leader.broker_name
+    there = {one.told.member for one in members if one.told and one.broker_name == name}
+    return [
+        (leader.cluster, name, one.member, "-", "-", None, None, one.lag_bytes, None, None,
+         "is not there: no name server knows it")
+        for one in leader.followers
+        if one.member and one.member not in there
+    ]  # fmt: skip
+
+
+def _leaders(members: list[LogMember]) -> dict[str, ReplicasTold]:
+    """Who leads each log; of two that believe it, the one of the later epoch."""
+    found: dict[str, ReplicasTold] = {}
+    for one in members:
+        told = one.told
+        if told is None or not told.leads or told.fenced:
+            continue
+        known = found.get(one.broker_name)
+        if known is None or told.epoch > known.epoch:
+            found[one.broker_name] = told
+    return found
+
+
+def _row(one: LogMember, leader: ReplicasTold | None) -> tuple[Any, ...]:
+    told = one.told
+    if told is None:
+        return ("-", one.broker_name, one.registered_id, "-", one.address,
+                *(None, None, None, None, None), f"does not answer: {one.error}")  # fmt: skip
+    start = (told.cluster, one.broker_name, told.member or told.broker_id)
+    if told.leads:
+        role, state = told.broker_role or ASYNC_MASTER, ""
+        if told.member:
+            role = "leader"
+        if told.fenced:
+            role, state = "fenced", f"outdone by epoch {told.fenced}"
+        return (*start, role, one.address, told.epoch, told.end, None, None, None, state)
+    seen = _seen(told, leader)
+    lag_bytes = told.lag_bytes if seen is None else seen.lag_bytes
+    lag_ms = told.lag_ms if seen is None else seen.lag_ms
+    in_sync = told.broker_id in leader.in_sync if leader is not None and _waits(leader) else None
+    lag_s = None if lag_ms is None else round(lag_ms / 1_000, 1)
+    role, state = "SLAVE", told.state
+    if told.member:
+        role, state = told.state, "" if seen is None else seen.state
+    return (*start, role, one.address, told.epoch, told.end, lag_bytes, lag_s, in_sync, state)
+
+
+def _waits(leader: ReplicasTold) -> bool:
+    """Do senders wait for copies of certain followers, so that it matters who is in sync?"""
+    return leader.broker_role == SYNC_MASTER and not leader.member
+
+
+def _seen(told: ReplicasTold, leader: ReplicasTold | None) -> FollowerTold | None:
+    followers = () if leader is None else leader.followers
+    return next((one for one in followers if one.broker_id == told.broker_id), None)
+
+
+def promote(
+    client: Client, broker: str, broker_id: int | None, *, address: str | None, force: bool
+) -> Report:
+    """Make a follower the leader, and tell what it is now."""
+    told: ReplicasTold = client.admin.replicas.promote(
+        broker_name(client, broker), broker_id, address=address, force=force
+    )
+    rows = [(told.broker_name, told.broker_id, told.broker_role, told.epoch, told.end)]
+    remarks = ["bring the old leader back as a follower, under a brokerId that nobody else has"]
+    return Report(("broker", "id", "role", "epoch", "end"), rows, remarks)
+
+
+def transfer_leader(client: Client, broker: str, to: str) -> Report:
+    """Let another member of a Raft group lead, and tell what it is now."""
+    told: ReplicasTold = client.admin.replicas.transfer_leader(broker_name(client, broker), to)
+    rows = [(told.broker_name, told.member, told.epoch, told.end)]
+    return Report(("broker", "leader", "epoch", "end"), rows)

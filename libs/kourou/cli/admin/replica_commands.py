@@ -1,0 +1,103 @@
+"""`kourou admin`: the commands about leaders and their copies, and their arguments.
+
+Lives here: names and letters. May not live here: what a command does
+(kourou.cli.admin.replica_actions), which is imported when one is called.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kourou.cli.admin.options import (
+    Interval,
+    Json,
+    NameServer,
+    OneBroker,
+    OneCluster,
+    Rounds,
+    Switch,
+    command,
+    report,
+)
+
+
+@command("replicas", "Who leads, who follows, and how far behind.")
+def replicas(
+    namesrv: NameServer = None,
+    broker: OneBroker = None,
+    cluster: OneCluster = None,
+    interval: Interval = None,
+    rounds: Rounds = None,
+    json: Json = False,
+) -> int:
+    """Leaders and followers of every log: roles, epochs, ends, lag; exit code 1 if one is amiss."""
+    from kourou.cli.admin import replica_actions
+
+    return report(
+        namesrv,
+        lambda client: replica_actions.replicas(client, broker, cluster),
+        as_json=json,
+        interval_s=interval,
+        rounds=rounds,
+    )
+
+
+@command("promote", "Make a follower the leader.")
+def promote(
+    broker: Annotated[str, typer.Option("-b", "--broker", "--brokerName", help="The broker name.")],
+    broker_id: Annotated[
+        int | None, typer.Option("-i", "--brokerId", min=1, max=63, help="The follower's brokerId.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "-a", "--address", help="Its address instead, if no name server knows it any more."
+        ),
+    ] = None,
+    force: Annotated[
+        Switch,
+        typer.Option(
+            "-f", "--force", help="Although its leader lives, or another follower has more."
+        ),
+    ] = Switch.FALSE,
+    namesrv: NameServer = None,
+    json: Json = False,
+) -> int:
+    """Make a follower the leader of its log, in a new epoch; refused while the old one is alive.
+
+    Stop the old leader first, and bring it back as a follower. With --force what the follower
+    lacks, and what the old leader still acknowledges, is lost.
+    """
+    from kourou.cli.admin import replica_actions
+
+    return report(
+        namesrv,
+        lambda client: replica_actions.promote(
+            client, broker, broker_id, address=address, force=force.on
+        ),
+        as_json=json,
+    )
+
+
+@command("transfer-leader", "Let another member of a Raft group lead.")
+def transfer_leader(
+    broker: Annotated[str, typer.Option("-b", "--broker", "--brokerName", help="The broker name.")],
+    to: Annotated[
+        str, typer.Option("-t", "--to", help="Its name or brokerId; else whoever has most.")
+    ] = "",
+    namesrv: NameServer = None,
+    json: Json = False,
+) -> int:
+    """Let another member of a Raft group lead, before its leader is stopped; nothing is lost.
+
+    Without --to it is the member that has most of the log. Exit code 1 if the leader stays.
+    """
+    from kourou.cli.admin import replica_actions
+
+    return report(
+        namesrv,
+        lambda client: replica_actions.transfer_leader(client, broker, to),
+        as_json=json,
+    )

@@ -1,0 +1,1 @@
+"""`kourou backup` and `kourou restore`: a copy of a live broker, and a store made of it."""

@@ -1,0 +1,298 @@
+"""The folder of a backup: its manifest, what came before its log, and the segments.
+
+Lives here: writing pieces of the log to it, each checked, and reading them back.
+May not live here: asking a broker (taking), making a store of it (restoring).
+
+State: log, see manifest. Format: docs/formats/backup.md.
+
+    <folder>/manifest.json
+    <folder>/beginning.json                  kourou.engine.log_beginning, as the broker told it
+    <folder>/commitlog/<position>            segments; the last one is as long as it is known
+    <folder>/lock
+
+Invariants:  what the manifest names is on disk before the manifest is
+             every record was checked (kourou.store.chunks) before it was written
+             a sealed segment has its full length and is never written again
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kourou.cli.backup.manifest import (
+    Damaged,
+    Manifest,
+    Sealed,
+    decode_manifest,
+    encode_manifest,
+)
+from kourou.engine.log_beginning import LogBeginning, decode_beginning
+from kourou.errors import ConfigError, Corrupt, DecodeError
+from kourou.model.limits import OWN_FILE_BYTES_MAX
+from kourou.protocol.messages.replication import FetchLogResponse
+from kourou.store.chunks import check_chunk
+from kourou.store.disk import File, Lock, as_store_error, read_whole, write_atomically
+from kourou.store.paths import file_name
+from kourou.store.real_disk import RealDisk
+
+SAVE_BYTES = 64 * 1024 * 1024
+"""So much is copied again at most when a run was killed."""
+_READ_BYTES = 4 * 1024 * 1024
+_OWN = frozenset({"lock", "commitlog", "beginning.json", "manifest.json"})
+"""What a run leaves that was killed before its first manifest."""
+
+
+class BackupFolder:
+    """One backup, for one process. Close it; what came since the last `save` is saved then."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._disk = RealDisk()
+        self._lock: Lock | None = None
+        self._file: File | None = None
+        self._file_start = -1
+        self._unsaved = 0
+        self._manifest: Manifest | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it has."""
+        assert self._manifest is not None, "nothing is there yet"
+        return self._manifest
+
+    @property
+    def known(self) -> bool:
+        """Has a backup been begun here?"""
+        return self._manifest is not None
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def open(self, *, make: bool) -> None:
+        """Read what is there; with `make`, a folder that is missing is made and locked.
+
+        Raises ConfigError for a folder that has something else in it or is in use, Corrupt for a
+        manifest that cannot be read, DiskFull or StoreFaulted when the disk refuses.
+        """
+        try:
+            if make:
+                self._refuse_strangers()
+                self._disk.make_dirs(self.path / "commitlog")
+                self._lock = self._disk.lock(self.path / "lock")
+            data = read_whole(self._disk, self.path / "manifest.json", OWN_FILE_BYTES_MAX)
+        except BlockingIOError as error:
+            raise ConfigError(f"another backup is written to {self.path}") from error
+        except (NotADirectoryError, FileExistsError) as error:
+            raise ConfigError(f"{self.path} is no folder") from error
+        except PermissionError as error:
+            raise ConfigError(f"{self.path} may not be read or written by this user") from error
+        except OSError as error:
+            raise as_store_error(error, f"opening {self.path}") from error
+        if data is not None:
+            self._manifest = decode_manifest(data, str(self.path / "manifest.json"))
+            return
+        if not make:
+            raise ConfigError(f"there is no backup in {self.path}: it has no manifest.json")
+        if self._disk.list_dir(self.path / "commitlog"):
+            raise ConfigError(
+                f"{self.path} has a commitlog and no manifest.json: it is no backup",
+                hint="give a new folder",
+            )
+
+    def _refuse_strangers(self) -> None:
+        """Nothing of anybody else's is to lie among a backup's files, or to be taken for one."""
+        path = self.path
+        if not self._disk.exists(path) or self._disk.exists(path / "manifest.json"):
+            return
+        names = self._disk.list_dir(path)
+        strange = [name for name in names if name.removesuffix(".tmp") not in _OWN]
+        if strange:
+            raise ConfigError(
+                f"{path} is no backup, and has other files: {', '.join(sorted(strange)[:5])}",
+                hint="give a new folder, or an empty one",
+            )
+
+    def close(self) -> None:
+        """Save what can be saved, and give everything back."""
+        try:
+            if self._file is not None:
+                self.save()
+        finally:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def begin(self, beginning: LogBeginning, body: bytes, source: str) -> None:
+        """Begin a backup of a log that begins there. Raises DiskFull, StoreFaulted."""
+        try:
+            write_atomically(self._disk, self.path / "beginning.json", body)
+        except OSError as error:
+            raise as_store_error(error, f"writing {self.path / 'beginning.json'}") from error
+        now = _now()
+        self._manifest = Manifest(
+            cluster=beginning.cluster,
+            broker=beginning.broker_name,
+            source=source,
+            segment_size=beginning.segment_size,
+            first=beginning.position,
+            end=beginning.position,
+            epochs=list(beginning.epochs),
+            begun=now,
+            taken=now,
+            beginning_sha256=hashlib.sha256(body).hexdigest(),
+        )
+        self.save()
+
+    def add(self, header: FetchLogResponse, data: memoryview) -> None:
+        """Take the piece of the log that begins at the end of this one.
+
+        Raises Corrupt, and takes nothing, for bytes that are not what the header says or of another
+        history; DiskFull or StoreFaulted when the disk refuses.
+        """
+        manifest = self.manifest
+        position, size = manifest.end, manifest.segment_size
+        if header.position != position:
+            raise Corrupt(f"asked for what lies from {position}, it answers from {header.position}")
+        known = manifest.history()
+        if header.previous_epoch != known.last:
+            raise parted(manifest, f"it has epoch {header.previous_epoch} before {position}")
+        last = None
+        if header.damage:
+            if len(data) != header.end - position or header.end > position - position % size + size:
+                raise Corrupt(
+                    f"{len(data)} bytes are not what lies from {position} to {header.end}"
+                )
+        else:
+            checked = check_chunk(data, position, size)
+            if checked.end != header.end:
+                raise Corrupt(f"the piece from {position} ends at {checked.end}, not {header.end}")
+            if len(checked.records):
+                start = int(checked.records.starts[-1])
+                last = position + start, int(checked.records.sizes[-1])
+        if header.data_epoch != header.previous_epoch:
+            if header.data_epoch <= known.newest:
+                raise parted(manifest, f"epoch {header.data_epoch} begins at {position}")
+            known.open(header.data_epoch, position)
+        self._write(position, data)
+        if header.damage:
+            manifest.damaged.append(Damaged(position, header.end, header.damage))
+        if last is not None:
+            manifest.last, manifest.last_size = last
+        manifest.epochs = list(known.opened())
+        manifest.end = header.end
+        self._unsaved += len(data)
+        if header.end % size == 0:
+            self._seal(header.end - size)
+        elif self._unsaved >= SAVE_BYTES:
+            self.save()
+
+    def _write(self, position: int, data: memoryview) -> None:
+        start = position - position % self.manifest.segment_size
+        path = self.segment(start)
+        try:
+            if self._file is None or self._file_start != start:
+                if self._file is not None:
+                    self._file.close()
+                self._file = self._disk.open(path, create_size=0)
+                self._file_start = start
+            self._file.pwrite(data, position - start)
+        except OSError as error:
+            raise as_store_error(error, f"writing {path}") from error
+
+    def _seal(self, start: int) -> None:
+        path = self.segment(start)
+        try:
+            os.truncate(path, self.manifest.segment_size)  # behind a filler there is nothing
+        except OSError as error:
+            raise as_store_error(error, f"writing {path}") from error
+        self.manifest.sealed.append(Sealed(start, self._sha256(path)))
+        self.save()
+
+    def save(self) -> None:
+        """Make what is here count. Raises DiskFull, StoreFaulted."""
+        manifest = self.manifest
+        manifest.taken = _now()
+        try:
+            if self._file is not None:
+                self._file.fdatasync()
+                self._disk.sync_dir(self.path / "commitlog")
+            write_atomically(self._disk, self.path / "manifest.json", encode_manifest(manifest))
+        except OSError as error:
+            raise as_store_error(error, f"writing {self.path / 'manifest.json'}") from error
+        self._unsaved = 0
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def segment(self, start: int) -> Path:
+        """The file of the segment at that position."""
+        return self.path / "commitlog" / file_name(start)
+
+    def beginning(self) -> LogBeginning:
+        """What came before its log. Raises Corrupt where it is not what was written."""
+        path = self.path / "beginning.json"
+        try:
+            body = read_whole(self._disk, path, OWN_FILE_BYTES_MAX)
+        except OSError as error:
+            raise as_store_error(error, f"reading {path}") from error
+        if body is None or hashlib.sha256(body).hexdigest() != self.manifest.beginning_sha256:
+            raise Corrupt(f"{path} is missing or was changed", hint="take another backup")
+        try:
+            return decode_beginning(body)
+        except DecodeError as error:
+            raise Corrupt(f"{path}: {error.message}") from error
+
+    def last_record(self) -> bytes:
+        """The last readable record; empty where there is none."""
+        manifest = self.manifest
+        if manifest.last < 0:
+            return b""
+        start = manifest.last - manifest.last % manifest.segment_size
+        path = self.segment(start)
+        try:
+            with path.open("rb") as file:
+                file.seek(manifest.last - start)
+                return file.read(manifest.last_size)
+        except OSError as error:
+            raise as_store_error(error, f"reading {path}") from error
+
+    def segments(self) -> Iterator[tuple[int, int, str]]:
+        """(start, bytes that count, sha256 or "" for the last one) of each segment."""
+        manifest = self.manifest
+        known = {one.start: one.sha256 for one in manifest.sealed}
+        for start in range(manifest.first, manifest.end, manifest.segment_size):
+            count = min(manifest.segment_size, manifest.end - start)
+            if count == manifest.segment_size and start not in known:
+                raise Corrupt(f"{self.path / 'manifest.json'} has no checksum of segment {start}")
+            yield start, count, known.get(start, "")
+
+    @staticmethod
+    def _sha256(path: Path) -> str:
+        found = hashlib.sha256()
+        try:
+            with path.open("rb") as file:
+                while piece := file.read(_READ_BYTES):
+                    found.update(piece)
+        except OSError as error:
+            raise as_store_error(error, f"reading {path}") from error
+        return found.hexdigest()
+
+
+def parted(manifest: Manifest, how: str) -> Corrupt:
+    """The broker's log is not the one that was copied."""
+    return Corrupt(
+        f"the log of {manifest.broker} parted from this backup, which ends at {manifest.end}: "
+        f"{how}",
+        hint="nothing was changed; begin a new backup in another folder, and keep this one",
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,161 @@
+"""`kourou restore`: a store made of a backup, which a broker opens and Spark reads. Nobody serves.
+
+Lives here: the order in which such a store is made, and what is compared on the way.
+May not live here: the backup's files (folder), recovery (kourou.store).
+
+The store grows in `<target>.restoring`, and gets its name when all of it is on disk: what has the
+name is whole, and a restore that was interrupted is begun anew by the next one. State: none.
+
+    1  an empty store that begins where the backup does, and where its queues had counted to
+    2  the segments, each compared with its checksum, and which regions are damaged
+    3  the event store, with the state before the first position
+    4  the store is opened: every record is checked, queues and index are built; and closed
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from kourou.cli.backup.folder import BackupFolder
+from kourou.cli.backup.manifest import Manifest
+from kourou.errors import ConfigError, Corrupt
+from kourou.eventstore.event_store import EventStore
+from kourou.serving.late_beginning import record_beginning
+from kourou.store.anew import begin_anew
+from kourou.store.disk import as_store_error
+from kourou.store.epoch_file import save_epochs
+from kourou.store.paths import StorePaths
+from kourou.store.quarantine import Quarantine, Region, save_quarantine
+from kourou.store.real_disk import RealDisk
+from kourou.store.recovery_point import RecoveryFile, RecoveryPoint
+from kourou.store.settings import StoreSettings
+from kourou.store.store import Store
+
+UNFINISHED = ".restoring"
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+def run_restore(source: Path, target: Path, *, as_json: bool) -> int:
+    """Make the store `target` of the backup in `source`; says what it has then."""
+    manifest = restore(source, target)
+    if as_json:
+        facts = {
+            "store": str(target),
+            "cluster": manifest.cluster,
+            "broker": manifest.broker,
+            "first": manifest.first,
+            "end": manifest.end,
+            "taken": manifest.taken,
+        }
+        print(msgspec.json.encode(facts).decode(), flush=True)
+        return 0
+    if not manifest.whole:
+        print(
+            "the backup's last run was interrupted: this is the log up to where it had come",
+            file=sys.stderr,
+        )
+    print(
+        f"{manifest.cluster}/{manifest.broker} from {manifest.first} to {manifest.end}, as of "
+        f"{manifest.taken}, in {target}: start its broker with storePathRootDir={target} and "
+        f"mappedFileSizeCommitLog={manifest.segment_size}",
+        flush=True,
+    )
+    return 0
+
+
+def restore(source: Path, target: Path) -> Manifest:
+    """Make the store `target`, which must not be there, or be empty.
+
+    Raises ConfigError for a target or source that will not do, Corrupt for a backup whose bytes are
+    not what they were, DiskFull or StoreFaulted when the disk refuses.
+    """
+    folder = BackupFolder(source)
+    folder.open(make=False)
+    disk = RealDisk()
+    growing = target.with_name(target.name + UNFINISHED)
+    try:
+        _check_target(target)
+        if growing.exists():
+            disk.remove_tree(growing)
+        _make(folder, growing, disk)
+        growing.rename(target)
+        disk.sync_dir(target.parent)
+    except PermissionError as error:
+        raise ConfigError(f"{error.filename or target} may not be written by this user") from error
+    except OSError as error:
+        raise as_store_error(error, f"restoring to {target}") from error
+    return folder.manifest
+
+
+def _check_target(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(
+            f"{target} is there already",
+            hint="a store is restored to a new folder, or an empty one",
+        )
+
+
+def _make(folder: BackupFolder, root: Path, disk: RealDisk) -> None:
+    manifest, beginning = folder.manifest, folder.beginning()
+    settings = StoreSettings(root=root, segment_size_bytes=manifest.segment_size)
+    paths = StorePaths.under(root)
+    begin_anew(settings, disk, manifest.first, beginning.queue_ends)
+    for start, count, sha256 in folder.segments():
+        _copy(folder.segment(start), paths.segment(start), count, sha256, manifest)
+    disk.sync_dir(paths.commit_log)
+    save_quarantine(
+        disk,
+        paths,
+        Quarantine([Region(one.start, one.end, one.reason) for one in manifest.damaged]),
+    )
+    if manifest.epochs:
+        save_epochs(disk, paths, manifest.epochs)
+    point = RecoveryFile(disk, paths.recovery_point, RecoveryPoint())
+    try:
+        # All of it is promised: a record that is not found is a loss and not the log's end.
+        point.save(RecoveryPoint(flushed=manifest.end, projected=manifest.first))
+    finally:
+        point.close()
+    with closing(EventStore.at(paths.kourou / "events.db")) as events:
+        record_beginning(beginning, events)
+    with closing(Store.open(settings, disk)) as store:
+        if store.end != manifest.end:
+            raise Corrupt(f"the restored log ends at {store.end}, and not at {manifest.end}")
+        _check_damage(store.damaged_regions, manifest)
+
+
+def _check_damage(found: Sequence[Region], manifest: Manifest) -> None:
+    """What was damaged at the broker is known; anything else has happened to the backup."""
+    for one in found:
+        if not any(each.start <= one.start and one.end <= each.end for each in manifest.damaged):
+            raise Corrupt(
+                f"the backup is damaged from position {one.start} to {one.end}: {one.reason}",
+                hint="nothing was restored; take the backup from another copy of it",
+            )
+
+
+def _copy(source: Path, target: Path, count: int, sha256: str, manifest: Manifest) -> None:
+    """One segment, of its full length; what the backup does not count stays empty."""
+    found = hashlib.sha256()
+    left = count
+    with source.open("rb") as reading, target.open("wb") as writing:
+        os.posix_fallocate(writing.fileno(), 0, manifest.segment_size)  # the log is mapped
+        while left and (piece := reading.read(min(_COPY_BYTES, left))):
+            found.update(piece)
+            writing.write(piece)
+            left -= len(piece)
+        writing.flush()
+        os.fsync(writing.fileno())
+    if left or sha256 not in ("", found.hexdigest()):
+        raise Corrupt(
+            f"{source} is not what was backed up: "
+            + (f"{left} bytes are missing" if left else "its checksum differs"),
+            hint="nothing was restored; take the backup from another copy of it",
+        )

@@ -1,0 +1,214 @@
+"""`kourou backup`: a copy of a live broker's log, up to what it has confirmed.
+
+Lives here: finding the broker, is it the log that was copied before, and the loop that asks for
+piece after piece while the one before is written.
+May not live here: files (folder), the requests (kourou.serving.log_source).
+
+A run copies up to what was confirmed when it began, so that it ends under any load. The next one
+goes on there. State: none; the folder's manifest says how far it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kourou.cli.backup.folder import BackupFolder, parted
+from kourou.cli.backup.manifest import Manifest
+from kourou.client.client import Client
+from kourou.client.client_keys import client_curve
+from kourou.client.discovery import zmq_endpoint
+from kourou.client.settings import ClientSettings
+from kourou.errors import BadRequest, Code, ConfigError, Corrupt, Rejected, Unavailable
+from kourou.model.route import MASTER_ID
+from kourou.serving.log_source import LogSource, Piece
+
+GROUP = "kourou-backup"
+_SHOWN_BYTES = 256 * 1024 * 1024
+"""A line for a person each time so much has come."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Whose log is copied. `member`: the brokerId that is asked, None: the leader, else any.
+
+    `address`: ask there, and no name server.
+    """
+
+    broker: str
+    namesrv: str | None = None
+    member: int | None = None
+    address: str = ""
+
+
+def run_backup(source: Source, to: Path, *, as_json: bool) -> int:
+    """Copy what `to` lacks of the broker's log; says what it has then."""
+    folder = BackupFolder(to)
+    folder.open(make=True)
+    try:
+        asyncio.run(_taken(source, folder, _quiet if as_json else _say))
+    finally:
+        folder.close()
+    print(_report(folder, as_json=as_json), flush=True)
+    return 0
+
+
+async def _taken(source: Source, folder: BackupFolder, tell: Tell) -> None:
+    address = source.address or await _found(source)
+    endpoint = zmq_endpoint(address).removeprefix("tcp://")
+    curve = client_curve(ClientSettings(), os.environ)
+    async with LogSource(endpoint, source.broker, curve=curve) as log:
+        await take(log, folder, tell)
+
+
+async def _found(source: Source) -> str:
+    """The address of the member that is to be asked."""
+    async with Client(source.namesrv, group=GROUP) as client:
+        members = await client.admin.replicas.of(source.broker)
+    asked = [one for one in members if source.member in (None, one.registered_id)]
+    if not asked:
+        known = ", ".join(str(one.registered_id) for one in members)
+        raise BadRequest(
+            f"no member {source.member} of {source.broker} is registered", hint=f"known: {known}"
+        )
+    living = [one for one in asked if one.error is None]
+    if not living:
+        raise Unavailable(f"no member of {source.broker} answers: {asked[0].error}")
+    return min(living, key=lambda one: (one.registered_id != MASTER_ID, one.registered_id)).address
+
+
+async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
+    """Bring the folder up to what `log` has confirmed now.
+
+    What has come is saved whatever happens. Raises Corrupt if that is not the log that was copied
+    before, or has lost its beginning; what the broker and the disk raise.
+    """
+    if not folder.known:
+        found, body = await log.beginning()
+        folder.begin(found, body, log.address)
+        tell(f"a new backup of {found.broker_name}, whose log begins at {found.position}")
+    manifest = folder.manifest
+    piece = await _same(log, folder)
+    goal = piece.header.confirmed
+    manifest.whole, manifest.source, manifest.confirmed = False, log.address, goal
+    begun_at = shown = manifest.end
+    while piece.header.end > manifest.end:
+        end = piece.header.end
+        # The next piece is on its way while this one is checked and written.
+        coming = asyncio.ensure_future(log.fetch(end)) if end < goal else None
+        try:
+            await asyncio.to_thread(folder.add, piece.header, piece.data)
+        except BaseException:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+            raise
+        if piece.header.damage:
+            tell(f"damaged at the broker, {manifest.damaged[-1]}")
+        if manifest.end - shown >= _SHOWN_BYTES:
+            shown = manifest.end
+            tell(f"{_mib(shown - begun_at)} of {_mib(goal - begun_at)} MiB")
+        if coming is None:
+            break
+        piece = await coming
+        _check_beginning(manifest, piece)
+    if manifest.end < goal:
+        raise Corrupt(
+            f"{log.address} has confirmed {goal}, and gives nothing from {manifest.end} on"
+        )
+    manifest.whole = True
+    folder.save()
+
+
+async def _same(log: LogSource, folder: BackupFolder) -> Piece:
+    """The piece that follows, if that log is the one that was copied.
+
+    Epochs tell it for a log that has some; the last record for one that was begun anew.
+    """
+    manifest = folder.manifest
+    if manifest.broker != log.group:
+        raise ConfigError(
+            f"the backup in {folder.path} is of {manifest.broker}, and not of {log.group}",
+            hint="give another folder",
+        )
+    try:
+        return await _follows(log, folder)
+    except Rejected as error:
+        if error.wire_code != Code.SYSTEM_ERROR:
+            raise
+        raise parted(manifest, error.message) from error  # no record begins there
+
+
+async def _follows(log: LogSource, folder: BackupFolder) -> Piece:
+    manifest = folder.manifest
+    piece = await log.fetch(manifest.end)
+    header = piece.header
+    _check_beginning(manifest, piece)
+    if header.confirmed < manifest.end:
+        raise parted(
+            manifest,
+            f"{log.address} has confirmed no more than {header.confirmed}; another member may be "
+            "further",
+        )
+    if header.previous_epoch != manifest.history().last:
+        raise parted(manifest, f"{log.address} has epoch {header.previous_epoch} there")
+    record = folder.last_record()
+    if record and manifest.last >= header.first_position:
+        found = await log.fetch(manifest.last, len(record))
+        if bytes(found.data[: len(record)]) != record:
+            raise parted(manifest, f"{log.address} has another record at {manifest.last}")
+    return piece
+
+
+def _check_beginning(manifest: Manifest, piece: Piece) -> None:
+    first = piece.header.first_position
+    if first > manifest.end:
+        raise Corrupt(
+            f"{manifest.broker} has deleted its log up to {first}, and this backup ends at "
+            f"{manifest.end}: what lies between is gone",
+            hint="nothing was changed; begin a new backup in another folder, and take one more "
+            "often than fileReservedTime",
+        )
+
+
+# -- telling ----------------------------------------------------------------------------------
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _quiet(_text: str) -> None:
+    """Nothing beside the result."""
+
+
+def _mib(count: int) -> str:
+    return f"{count / (1 << 20):,.0f}"
+
+
+def _report(folder: BackupFolder, *, as_json: bool) -> str:
+    manifest = folder.manifest
+    if as_json:
+        import msgspec
+
+        facts = {
+            "folder": str(folder.path),
+            "cluster": manifest.cluster,
+            "broker": manifest.broker,
+            "first": manifest.first,
+            "end": manifest.end,
+            "taken": manifest.taken,
+            "damaged": len(manifest.damaged),
+        }
+        return msgspec.json.encode(facts).decode()
+    damage = f", {len(manifest.damaged)} damaged regions" if manifest.damaged else ""
+    return (
+        f"{manifest.cluster}/{manifest.broker} from {manifest.first} to {manifest.end} "
+        f"({_mib(manifest.end - manifest.first)} MiB{damage}) in {folder.path}"
+    )

@@ -1,0 +1,80 @@
+"""Delays by carrier, added up twice: from the read model's rows, and by pandas from the data set.
+
+Lives here: both additions and their comparison. May not live here: where rows come from.
+
+pandas reads the data set's own files and knows nothing of the demo's flights: had these been read
+or sent wrongly, both sums would show it. It is an extra's, and loaded when it is needed.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+LATE_MIN = 15
+"""Who arrives more minutes late counts as late in the airlines' own statistics."""
+
+SUMS = (
+    *("flights", "cancelled", "departed", "arrived", "late"),
+    *("departure_delay_min", "arrival_delay_min", "seats", "in_rain"),
+)
+"""Of each carrier; seats are those of planes that are known, in_rain needs the hour's weather."""
+
+Totals = Mapping[str, Mapping[str, int]]
+"""By carrier, like UA, and then by the names in SUMS."""
+
+
+def add_up(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """The totals of rows that have a carrier's `name` and SUMS, one a day."""
+    totals: dict[str, dict[str, int]] = {}
+    for row in rows:
+        total = totals.setdefault(row["name"], dict.fromkeys(SUMS, 0))
+        for name in SUMS:
+            total[name] += row[name]
+    return totals
+
+
+def by_pandas(folder: Path, flights: Sequence[int] | None = None) -> dict[str, dict[str, int]]:
+    """The same of the data set in `folder`; of some of its flights only, by their row numbers."""
+    import pandas as pd
+
+    every = pd.read_csv(folder / "flights.csv.zip")
+    if flights is not None:
+        every = every.iloc[list(flights)]
+    planes = pd.read_csv(folder / "planes.csv").drop_duplicates("tailnum")
+    weather = pd.read_csv(folder / "weather.csv").drop_duplicates(["origin", "time_hour"])
+    known = every.merge(planes[["tailnum", "seats"]], "left", "tailnum").merge(
+        weather[["origin", "time_hour", "precip"]], "left", ["origin", "time_hour"]
+    )
+    left, came = known["dep_delay"].notna(), known["arr_delay"].notna()
+    figures = pd.DataFrame(
+        {
+            "flights": 1,
+            "cancelled": ~left,
+            "departed": left,
+            "arrived": came,
+            "late": known["arr_delay"] > LATE_MIN,
+            "departure_delay_min": known["dep_delay"].fillna(0),
+            "arrival_delay_min": known["arr_delay"].fillna(0),
+            "seats": known["seats"].fillna(0),
+            "in_rain": known["precip"] > 0,
+        }
+    )
+    sums = figures.astype("int64").groupby(known["carrier"]).sum()
+    return {
+        str(carrier): {name: int(row[name]) for name in SUMS} for carrier, row in sums.iterrows()
+    }
+
+
+def agreeing(ours: Totals, theirs: Totals) -> tuple[int, int]:
+    """How many totals are equal, and how many there should be: those of either."""
+    carriers = ours.keys() | theirs.keys()
+    equal = sum(
+        ours[carrier][name] == theirs[carrier][name]
+        for carrier in ours.keys() & theirs.keys()
+        for name in SUMS
+    )
+    return equal, len(carriers) * len(SUMS)

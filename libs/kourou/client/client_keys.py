@@ -1,0 +1,37 @@
+"""Which CURVE keys a client has: those of its settings, else those of its environment.
+
+Lives here: that precedence, as for name servers (kourou.client.discovery). May not live here: what
+is in the files (kourou.transport.curve_keys), sockets. Without a place of servers' keys the file of
+its own is a ring, which has them, too.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kourou.client.settings import ClientSettings
+from kourou.errors import ConfigError
+from kourou.transport.curve import ClientCurve
+from kourou.transport.curve_keys import ServerKeys, read_pair
+
+KEY_FILE = "KOUROU_CURVE_KEY_FILE"
+SERVER_KEY = "KOUROU_CURVE_SERVER_KEY"
+
+
+def client_curve(settings: ClientSettings, environment: Mapping[str, str]) -> ClientCurve | None:
+    """How this client dials; None is in clear text. ConfigError for what cannot be read."""
+    own = settings.curve_key_file or environment.get(KEY_FILE, "")
+    servers = settings.curve_server_key or environment.get(SERVER_KEY, "")
+    if not own and not servers:
+        return None
+    if not own:
+        raise ConfigError(
+            f"{SERVER_KEY} is set and {KEY_FILE} is not",
+            hint="a client has a pair of keys as well: `kourou keys make FOLDER`",
+        )
+    found = ServerKeys(Path(servers or own), ring=not servers)
+    found.check()
+    return ClientCurve(read_pair(Path(own)), found)

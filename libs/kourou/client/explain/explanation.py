@@ -1,0 +1,277 @@
+"""An explanation as it is told: what programs read, over HTTP and from `--json`.
+
+Lives here: the values that travel, and how they are made of facts and verdicts. May not live here:
+what follows from facts (kourou.client.explain.verdict), words for a terminal (text).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kourou.client.explain.causes import Cause, Fact
+from kourou.client.explain.facts import Facts, GroupFacts, Member, Place, Storage
+from kourou.client.explain.verdict import GroupVerdict, Verdict
+from kourou.model.message import Property
+from kourou.model.subscription import Subscription
+
+PAGE = "why.md"
+
+
+class CauseTold(msgspec.Struct, frozen=True):
+    """One reason. `severity`: ok, waiting, blocked or gone; `docs` is its place in the manual."""
+
+    code: str
+    title: str
+    severity: str
+    sentence: str
+    advice: str
+    facts: Mapping[str, Fact]
+    docs: str
+
+
+class MessageTold(msgspec.Struct, frozen=True):
+    """The copy that groups consume, or the last one on its way there."""
+
+    message_id: str
+    offset_message_id: str
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+    position: int
+    size_bytes: int
+    tag: str | None
+    keys: list[str]
+    born_ms: int
+    stored_ms: int
+    attempts: int
+
+
+class CopyTold(msgspec.Struct, frozen=True):
+    """One member of the log; null is unknown, and `why` says why."""
+
+    broker_id: int
+    address: str
+    role: str
+    state: str
+    written: bool | None
+    flushed: bool | None
+    in_sync: bool | None
+    lag_bytes: int | None
+    lag_ms: int | None
+    why: str
+
+
+class StorageTold(msgspec.Struct, frozen=True):
+    """Where in the log it lies, and how safely. `by_leader` false: a follower told it."""
+
+    position: int
+    position_end: int
+    flushed: bool | None
+    confirmed: bool | None
+    by_leader: bool
+    copies: list[CopyTold]
+
+
+class PlaceTold(msgspec.Struct, frozen=True):
+    """One stored copy. Kinds: sent, delayed, half, given_up, retry_wait, retry, dead_letter."""
+
+    kind: str
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+    position: int
+    stored_ms: int
+    attempts: int
+    group: str | None
+    offset_message_id: str
+
+
+class DeliveryTold(msgspec.Struct, frozen=True):
+    """One call of a handler, by the message trace."""
+
+    at_ms: int
+    attempt: int
+    ended_ms: int | None
+    ok: bool | None
+    how: str | None
+
+
+class MemberTold(msgspec.Struct, frozen=True):
+    """One member of a group; `why` says why it is silent, and then nothing else is known."""
+
+    client_id: str
+    subscription: str | None
+    expression_type: str | None
+    holds_queue: bool | None
+    commit_offset: int | None
+    cached: int | None
+    first_cached: int | None
+    locked: bool | None
+    why: str
+
+
+class GroupTold(msgspec.Struct, frozen=True):
+    """One group: its causes, the answer first, and what they follow from."""
+
+    group: str
+    causes: list[CauseTold]
+    online: bool | None
+    next_offset: int | None
+    queue_end: int | None
+    deliveries: list[DeliveryTold]
+    members: list[MemberTold]
+
+
+class MissingTold(msgspec.Struct, frozen=True):
+    """What could not be had, and why."""
+
+    what: str
+    why: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a message is where it is.
+
+    `causes` are those of the message whoever consumes it, the answer first; each group has its own.
+    `message` is null where none was found. `others` are further messages with the key asked for, of
+    which the newest is explained. `truncated`: there are more groups. Times are ms since the epoch.
+    """
+
+    asked: str
+    as_of_ms: int
+    message: MessageTold | None
+    others: int
+    storage: StorageTold | None
+    places: list[PlaceTold]
+    causes: list[CauseTold]
+    groups: list[GroupTold]
+    truncated: bool
+    missing: list[MissingTold]
+
+
+def told(facts: Facts, found: Verdict) -> Explanation:
+    """Facts and what follows from them, as they travel."""
+    return Explanation(
+        asked=facts.asked,
+        as_of_ms=facts.as_of_ms,
+        message=None if facts.message is None else _message(facts.message),
+        others=facts.others,
+        storage=None if facts.storage is None else _storage(facts.storage),
+        places=[_place(one) for one in facts.places],
+        causes=[_cause(one) for one in found.causes],
+        groups=[_group(one) for one in found.groups],
+        truncated=facts.groups_cut,
+        missing=[MissingTold(one.what, one.why) for one in facts.missing],
+    )
+
+
+def _cause(cause: Cause) -> CauseTold:
+    meaning = cause.meaning
+    return CauseTold(
+        cause.code.value,
+        meaning.title,
+        meaning.severity.value,
+        cause.sentence,
+        meaning.advice,
+        dict(cause.facts),
+        f"{PAGE}#{cause.code.value}",
+    )
+
+
+def _message(place: Place) -> MessageTold:
+    return MessageTold(
+        message_id=place.message_id,
+        offset_message_id=place.offset_message_id,
+        topic=place.queue.topic,
+        broker=place.queue.broker_name,
+        queue_id=place.queue.queue_id,
+        offset=place.offset,
+        position=place.position,
+        size_bytes=place.size_bytes,
+        tag=place.properties.get(Property.TAGS),
+        keys=place.properties.get(Property.KEYS, "").split(),
+        born_ms=place.born_ms,
+        stored_ms=place.stored_ms,
+        attempts=place.attempts,
+    )
+
+
+def _storage(storage: Storage) -> StorageTold:
+    return StorageTold(
+        storage.position,
+        storage.end,
+        storage.flushed,
+        storage.confirmed,
+        storage.by_leader,
+        [
+            CopyTold(
+                one.broker_id,
+                one.address,
+                "leader" if one.leads else "follower",
+                one.state,
+                one.written,
+                one.flushed,
+                one.in_sync,
+                one.lag_bytes,
+                one.lag_ms,
+                one.why,
+            )
+            for one in storage.copies
+        ],
+    )
+
+
+def _place(place: Place) -> PlaceTold:
+    return PlaceTold(
+        place.kind.value,
+        place.queue.topic,
+        place.queue.broker_name,
+        place.queue.queue_id,
+        place.offset,
+        place.position,
+        place.stored_ms,
+        place.attempts,
+        place.group,
+        place.offset_message_id,
+    )
+
+
+def _group(one: GroupVerdict) -> GroupTold:
+    facts: GroupFacts = one.facts
+    return GroupTold(
+        facts.name,
+        [_cause(cause) for cause in one.causes],
+        facts.online,
+        facts.next_offset,
+        facts.queue_end,
+        [
+            DeliveryTold(each.at_ms, each.attempt, each.ended_ms, each.ok, each.how)
+            for each in facts.deliveries
+        ],
+        [_member(each) for each in facts.members],
+    )
+
+
+def _member(one: Member) -> MemberTold:
+    queue = one.queue
+    return MemberTold(
+        one.client_id,
+        None if one.subscription is None else one.subscription.expression,
+        None if one.subscription is None else _type_of(one.subscription),
+        None if one.silent else queue is not None,
+        None if queue is None else queue.commit_offset,
+        None if queue is None else queue.cached,
+        None if queue is None else queue.first,
+        None if queue is None else queue.locked,
+        one.silent,
+    )
+
+
+def _type_of(subscription: Subscription) -> str:
+    return "FILTER" if subscription.class_filter_mode else subscription.expression_type

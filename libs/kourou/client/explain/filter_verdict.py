@@ -1,0 +1,150 @@
+"""What a group's subscription says of a message: its tag, its properties, its filter.
+
+Lives here: the rules about wanting. May not live here: parsing and judging (kourou.filtering), what
+else a group does.
+
+Tags and SQL92 are judged here, by the code that brokers and clients judge with. A filter in Python
+runs at a filter server only, so its word is among the facts, or missing.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kourou.client.explain.causes import Cause, Code, Known
+from kourou.client.explain.facts import FilterFacts, GroupFacts, Place
+from kourou.client.explain.words import when
+from kourou.errors import KourouError
+from kourou.filtering.sql import sql_filter
+from kourou.filtering.tags import wants
+from kourou.model.filter import FilterPolicy, FilterState
+from kourou.model.message import Property
+from kourou.model.subscription import SQL92, TAG, Subscription
+from kourou.protocol.properties import encode_properties
+
+
+def subscription_at(message: Place, group: GroupFacts) -> Subscription | None:
+    """What the member wants that has the message's queue; else what the group does."""
+    for member in group.members:
+        if member.queue is not None and member.subscription is not None:
+            return member.subscription
+    return group.subscription
+
+
+def unwanted(message: Place, group: GroupFacts) -> Iterator[Cause]:
+    """The rule that says no, if one does."""
+    subscription = subscription_at(message, group)
+    if subscription is None:
+        return
+    if subscription.class_filter_mode:
+        if group.filter is not None:
+            yield from _by_filter(group, group.filter)
+        return
+    if subscription.expression_type == TAG:
+        tag = message.properties.get(Property.TAGS)
+        if not wants(subscription, tag):
+            told = "no tag" if tag is None else f"the tag {tag!r}"
+            yield Cause(
+                Code.FILTERED_BY_TAG,
+                f"It has {told}, and {group.name} wants {subscription.expression!r}.",
+                {"tag": tag, "expression": subscription.expression},
+            )
+        return
+    if subscription.expression_type == SQL92 and not _matches(message, subscription):
+        yield Cause(
+            Code.FILTERED_BY_SQL,
+            f"{subscription.expression!r}, which {group.name} wants, is not true for its "
+            "properties.",
+            {"expression": subscription.expression},
+        )
+
+
+def _matches(message: Place, subscription: Subscription) -> bool:
+    try:
+        found = sql_filter(subscription.expression)
+    except KourouError:
+        return True  # nobody can subscribe such an expression: it says nothing of the message
+    return found.matches(encode_properties(dict(message.properties)))
+
+
+def _by_filter(group: GroupFacts, known: FilterFacts) -> Iterator[Cause]:
+    if known.skip is not None:
+        yield Cause(
+            Code.FILTER_SKIPPED,
+            f"Version {known.skip.version} of the filter {known.name} could not judge it and "
+            f"passed it over {when(known.skip.at_ms)}: {known.skip.reason}",
+            {
+                "filter": known.name,
+                "version": known.skip.version,
+                "at_ms": known.skip.at_ms,
+                "reason": known.skip.reason,
+            },
+        )
+        return
+    judged, state = known.judged, known.state
+    if judged is None or judged.passed is not False or state is None:
+        return
+    if judged.version in state.quarantined and state.policy is FilterPolicy.PASS:
+        return
+    version = state.version(judged.version)
+    since = None if version is None else version.enabled_ms
+    ran = "" if since is None else f", which runs since {when(since)},"
+    yield Cause(
+        Code.FILTERED_BY_FILTER,
+        f"Version {judged.version} of the filter {known.name} of {group.name}{ran} says no.",
+        {"filter": known.name, "version": judged.version, "since_ms": since},
+    )
+
+
+def held_by_filter(message: Place, group: GroupFacts) -> Iterator[Cause]:
+    """The filter that a group names cannot judge, so the group waits."""
+    subscription, known = subscription_at(message, group), group.filter
+    if subscription is None or not subscription.class_filter_mode or known is None:
+        return
+    base: Known = {"filter": known.name}
+    if known.state is None:
+        text = f"{group.name} names the filter {known.name}, and the broker has none of that name."
+        yield Cause(Code.FILTER_MISSING, text, base)
+        return
+    yield from _held_by_state(group, known.name, known.state)
+    said = next((one.filter_waits for one in group.members if one.filter_waits), "")
+    running = known.state.active is not None and known.state.active not in known.state.quarantined
+    if running and (said or known.servers == 0):
+        why = said or "the broker has no filter server"
+        yield Cause(
+            Code.FILTER_HOLDS,
+            f"The filter {known.name} cannot judge now: {why}",
+            {**base, "version": known.state.active, "reason": why, "servers": known.servers},
+        )
+
+
+def _held_by_state(group: GroupFacts, name: str, state: FilterState) -> Iterator[Cause]:
+    base: Known = {"filter": name, "policy": state.policy.value}
+    active = state.active
+    if active is None:
+        text = f"No version of the filter {name} of {group.name} runs: it was disabled."
+        yield Cause(Code.FILTER_DISABLED, text, base)
+    elif active in state.quarantined and state.policy is FilterPolicy.HOLD:
+        why = state.quarantined[active]
+        text = f"Version {active} of the filter {name} is in quarantine and the policy is hold: "
+        told: Known = {**base, "version": active, "reason": why}
+        yield Cause(Code.FILTER_QUARANTINED, text + why, told)
+
+
+def let_through(group: GroupFacts) -> Iterator[Cause]:
+    """The filter is in quarantine, and the group gets everything."""
+    known = group.filter
+    if known is None or known.state is None or known.state.active is None:
+        return
+    state, active = known.state, known.state.active
+    assert active is not None, "one runs"
+    if active in state.quarantined and state.policy is FilterPolicy.PASS:
+        text = f"Version {active} of the filter {known.name} is in quarantine: it judges nothing."
+        facts: Known = {
+            "filter": known.name,
+            "version": active,
+            "reason": state.quarantined[active],
+        }
+        yield Cause(Code.PASSED_UNFILTERED, text, facts)

@@ -1,0 +1,232 @@
+"""Finding the message that a text names.
+
+Lives here: what a text can mean (a place, an offset message id, a unique or a business key), in
+this order, and looking there. May not live here: its other copies (kourou.client.explain.copies).
+
+    topic/broker/queue@offset     one queue of one broker: what is not there can be told exactly
+    32 or 56 hexadecimal digits   an offset message id, if it names a broker that is registered
+    anything else                 a key, looked up in the topic named, or in all of them
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from kourou.client.connections import body_of
+from kourou.client.discovery import store_host_of
+from kourou.client.explain.asking import READER_GROUP, Asking, Voice
+from kourou.client.explain.copies import home_of, place_of
+from kourou.client.explain.facts import Form, Lookup
+from kourou.client.received import ReceivedMessage, from_record
+from kourou.errors import BadRequest, Code, Corrupt, KourouError
+from kourou.model.limits import EXPLAIN_ASKED_LENGTH_MAX, EXPLAIN_TOPICS_MAX
+from kourou.model.names import (
+    CHECK_GIVEN_UP_TOPIC,
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TRACE_TOPIC,
+    is_system_topic,
+)
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import MATCH_ALL
+from kourou.protocol.bodies import decode_queue_look
+from kourou.protocol.message_id import decode_offset_id
+from kourou.protocol.messages.pulling import PullFlag, PullMessage
+from kourou.protocol.messages.queries import QueryConsumeQueue, ViewMessageById
+from kourou.protocol.record import Host
+
+BEFORE_ITS_TOPIC = (SCHEDULE_TOPIC, HALF_TOPIC, CHECK_GIVEN_UP_TOPIC)
+"""Where a message may lie before it is in the topic that it was sent to, or instead."""
+
+_PLACE = re.compile(r"([%|a-zA-Z0-9_-]+)/([^/@\s]+)/([0-9]{1,9})@([0-9]{1,18})")
+_PULLED = frozenset(int(code) for code in Code if code.name.startswith(("PULL_", "MESSAGE_COR")))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How it was looked for, and what was found: the newest of `messages` first, by their ids."""
+
+    lookup: Lookup
+    messages: tuple[ReceivedMessage, ...] = ()
+
+
+async def find(asking: Asking, asked: str, topic: str | None) -> Found:
+    """The message that is meant. Raises BadRequest for a text that can name none."""
+    if not asked or len(asked) > EXPLAIN_ASKED_LENGTH_MAX or not asked.isprintable():
+        raise BadRequest(
+            f"{asked[:80]!r} names no message",
+            hint="an id, topic/broker/queue@offset, or a key",
+        )
+    place = _PLACE.fullmatch(asked)
+    if place is not None:
+        queue = MessageQueue(place[1], place[2], int(place[3]))
+        return await _at(asking, queue, int(place[4]))
+    try:
+        host, position = decode_offset_id(asked)
+    except BadRequest:
+        host = None
+    if host is not None and 0 < host[1] < 65_536:
+        found = await _by_offset_id(asking, host, position)
+        if found.messages or found.lookup.damage:
+            return found
+        by_key = await _by_key(asking, asked, topic)
+        return by_key if by_key.messages else found
+    return await _by_key(asking, asked, topic)
+
+
+# -- a place --------------------------------------------------------------------------------------
+
+
+async def _at(asking: Asking, queue: MessageQueue, offset: int) -> Found:
+    lookup = Lookup(
+        Form.PLACE,
+        tuple(asking.voices),
+        tuple(asking.away),
+        topic=queue.topic,
+        place=(queue, offset),
+    )
+    voice = asking.voices.get(queue.broker_name)
+    if voice is None:
+        return Found(replace(lookup, broker_known=queue.broker_name in asking.away))
+    if queue.topic not in voice.topics:
+        return Found(replace(lookup, topic_known=False))
+    request = QueryConsumeQueue(topic=queue.topic, queue_id=queue.queue_id, index=offset, count=1)
+    try:
+        look = decode_queue_look(body_of(await asking.reply(voice.address, request)))
+    except KourouError as error:
+        if error.wire_code != Code.SYSTEM_ERROR:
+            asking.lack(f"{queue!s}", error)
+        return Found(replace(lookup, queue_known=False))
+    lookup = replace(lookup, bounds=(look.min_index, look.max_index))
+    if not look.min_index <= offset < look.max_index:
+        return Found(lookup)
+    for unit in look.units:
+        message = await _record(asking, voice, unit.physic_offset)
+        if message is not None and (message.queue, message.offset) == (queue, offset):
+            return Found(lookup, (message,))
+    damage = await _damage(asking, voice, queue, offset)
+    return Found(replace(lookup, damage=damage) if damage else _unconfirmed(lookup, voice))
+
+
+def _unconfirmed(lookup: Lookup, voice: Voice) -> Lookup:
+    """What it waits for: the disk, or followers."""
+    told = next((one.told for one in voice.members if one.address == voice.address), None)
+    if told is None:
+        return lookup
+    behind = tuple(f"brokerId {one.broker_id}" for one in told.followers if one.lag_bytes)
+    return replace(lookup, behind=behind, flushed=told.flushed >= told.end)
+
+
+async def _record(asking: Asking, voice: Voice, position: int) -> ReceivedMessage | None:
+    reply = await asking.ask(
+        f"the record at {position} of {voice.broker}", voice, ViewMessageById(offset=position)
+    )
+    return None if reply is None else from_record(body_of(reply), voice.broker)
+
+
+async def _damage(asking: Asking, voice: Voice, queue: MessageQueue, offset: int) -> str:
+    """What a reader is told there; empty if it is only not confirmed yet.
+
+    The offset lies inside the queue, so the pull leaves no trace.
+    """
+    request = PullMessage(
+        consumer_group=READER_GROUP,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=1,
+        sys_flag=int(PullFlag.SUBSCRIPTION),
+        subscription=MATCH_ALL,
+        max_msg_bytes=1,
+    )
+    reply = await asking.ask(f"a pull at {queue!s}@{offset}", voice, request, also=_PULLED)
+    if reply is None or reply.code == Code.PULL_NOT_FOUND:
+        return ""
+    return reply.remark or "it was left out of what a reader is given"
+
+
+# -- an offset message id -------------------------------------------------------------------------
+
+
+async def _by_offset_id(asking: Asking, host: Host, position: int) -> Found:
+    """Every member of a log has the record at the same position, with its leader's host in it."""
+    known = [
+        voice
+        for voice in asking.voices.values()
+        if host in [store_host_of(one.address) for one in voice.members]
+    ]
+    lookup = Lookup(
+        Form.OFFSET_ID,
+        tuple(asking.voices),
+        host=f"{host[0]}:{host[1]}",
+        host_known=bool(known),
+    )
+    # The id has the broker's own address, which need not be one that it is registered under.
+    for voice in known or asking.voices.values():
+        try:
+            reply = await asking.reply(voice.address, ViewMessageById(offset=position))
+            message = from_record(body_of(reply), voice.broker)
+        except Corrupt as error:
+            if known:
+                return Found(replace(lookup, damage=str(error)))
+            continue
+        except KourouError as error:
+            if error.wire_code != Code.SYSTEM_ERROR:  # which says that nothing lies there
+                asking.lack(f"the record at {position} of {voice.broker}", error)
+            continue
+        if message.position == position and message.stored().store_host == host:
+            return Found(lookup, (message,))
+    return Found(lookup)
+
+
+# -- a key ----------------------------------------------------------------------------------------
+
+
+async def _by_key(asking: Asking, key: str, topic: str | None) -> Found:
+    topics = _searched(asking) if topic is None else [topic]
+    cut = topics[:EXPLAIN_TOPICS_MAX]
+    if len(cut) < len(topics):
+        asking.lack(
+            f"{len(topics) - len(cut)} topics",
+            f"an id without its topic is looked for in {EXPLAIN_TOPICS_MAX} at most",
+        )
+    found = await asking.everywhere([*cut, *BEFORE_ITS_TOPIC], key)
+    if topic is not None:
+        if not found:  # a retry or a dead letter may be all that is left of it
+            found = await asking.everywhere(_of_groups(asking)[:EXPLAIN_TOPICS_MAX], key)
+        found = [one for one in found if home_of(place_of(one)) == topic or one.topic == topic]
+    lookup = Lookup(
+        Form.KEY,
+        tuple(asking.voices),
+        tuple(asking.away),
+        topic=topic,
+        topics_searched=len(cut),
+    )
+    exact = [one for one in found if one.message_id == key]
+    found = sorted(exact or found, key=lambda one: one.store_timestamp, reverse=True)
+    return Found(lookup, tuple({one.message_id: one for one in reversed(found)}.values())[::-1])
+
+
+def _searched(asking: Asking) -> list[str]:
+    """Topics of applications first, then those of groups, which may have all that is left."""
+    own = set(asking.voices)  # every broker has a topic of its own name, which nobody sends to
+    applications = [
+        name
+        for name in _names(asking)
+        if not (is_system_topic(name) or name == TRACE_TOPIC or name in own)
+        and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    ]
+    return [*applications, *_of_groups(asking)]
+
+
+def _of_groups(asking: Asking) -> list[str]:
+    return [name for name in _names(asking) if name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
+
+
+def _names(asking: Asking) -> list[str]:
+    return sorted({name for voice in asking.voices.values() for name in voice.topics})

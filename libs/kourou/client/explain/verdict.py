@@ -1,0 +1,323 @@
+"""What follows from the facts about a message: why it is where it is.
+
+Lives here: the rules and their order. May not live here: asking (kourou.client.explain.gather),
+what one group made of it (kourou.client.explain.group_verdict).
+
+The order, and why:
+
+    1  it was not found     nothing else can be said
+    2  its transaction      half a message is nobody's, whatever else holds
+    3  its delay            until its time it is in no queue that anybody reads
+    4  confirmed            readers see nothing beyond the confirmed position
+    5  readable             queue numbers, permissions of broker and topic: for all groups alike
+    6  its groups           each for itself
+    7  safety               copies that are missing, a follower that answered: true beside all this
+
+The first that holds is the answer; the others stand behind it. A rule holds only if the facts say
+so: what is unknown makes none true.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kourou.client.explain.causes import Cause, Code, Known
+from kourou.client.explain.facts import Facts, Form, GroupFacts, HalfState, Lookup, Place
+from kourou.client.explain.group_verdict import PAST, causes_of_group
+from kourou.client.explain.words import count, duration, when
+from kourou.protocol.message_id import uniq_key_time_ms
+
+_CHANGEABLE = frozenset({Code.QUEUE_NOT_READ, Code.TOPIC_UNREADABLE, Code.BROKER_UNREADABLE})
+"""What keeps a message from every group now, and may not have done so before."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdict:
+    """One group's causes, the answer first; at least one."""
+
+    facts: GroupFacts
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The message's causes, the answer first; at least one. And those of every group."""
+
+    causes: tuple[Cause, ...]
+    groups: tuple[GroupVerdict, ...] = ()
+
+
+def verdict(facts: Facts) -> Verdict:
+    """What follows from the facts."""
+    if facts.message is None:
+        return Verdict((absent(facts),))
+    barring = tuple(bars(facts, facts.message))
+    beside = tuple(_safety(facts))
+    causes = [*barring]
+    if not barring:
+        alone = facts.groups_known and not facts.groups
+        causes = [nobody(facts.message) if alone else stored(facts, facts.message)]
+    causes += beside
+    groups = tuple(
+        GroupVerdict(one, _of_group(facts, facts.message, one, barring)) for one in facts.groups
+    )
+    return Verdict(tuple(causes), groups)
+
+
+def _of_group(
+    facts: Facts, message: Place, group: GroupFacts, barring: tuple[Cause, ...]
+) -> tuple[Cause, ...]:
+    """What became of it in the group, unless it cannot have come there at all."""
+    own = causes_of_group(facts, message, group)
+    if not barring:
+        return own
+    # Queue numbers and permissions can have changed since the group had it.
+    closed_later = barring[0].code in _CHANGEABLE
+    return (*own, *barring) if closed_later and own[0].code in PAST else (*barring, *own)
+
+
+# -- 1: it was not found --------------------------------------------------------------------------
+
+
+def absent(facts: Facts) -> Cause:
+    """Why there is no such message: of a place it can be told, of a name only that none has it."""
+    lookup = facts.lookup
+    if lookup.damage:
+        return Cause(
+            Code.BODY_DAMAGED,
+            f"The bytes of {facts.asked} fail their check: {lookup.damage}",
+            {"damage": lookup.damage},
+        )
+    if lookup.form is Form.PLACE:
+        return _absent_place(facts, lookup)
+    if lookup.form is Form.OFFSET_ID and not lookup.host_known:
+        return Cause(
+            Code.BROKER_AWAY,
+            f"The id names the broker at {lookup.host}, and none of those that are registered says "
+            "that it is there.",
+            {"host": lookup.host, "brokers": lookup.brokers},
+        )
+    if lookup.away:
+        return _away(facts, lookup.away)
+    where = f"in the topic {lookup.topic}" if lookup.topic else "in any topic that was searched"
+    made_ms = uniq_key_time_ms(facts.asked, facts.as_of_ms)
+    made = "" if made_ms is None else f" As a unique key it was made {when(made_ms)}."
+    return Cause(
+        Code.NOT_FOUND,
+        f"No broker that answered ({_listed(lookup.brokers)}) has {facts.asked!r} {where}.{made}",
+        {
+            "brokers": lookup.brokers,
+            "topic": lookup.topic,
+            "topics_searched": lookup.topics_searched,
+            "made_ms": made_ms,
+        },
+    )
+
+
+def _absent_place(facts: Facts, lookup: Lookup) -> Cause:
+    assert lookup.place is not None, "a place was named"
+    queue, offset = lookup.place
+    if queue.broker_name in lookup.away or not lookup.broker_known:
+        return _away(facts, (queue.broker_name,))
+    if not lookup.topic_known:
+        return Cause(
+            Code.NOT_FOUND,
+            f"The broker {queue.broker_name} has no topic {queue.topic}.",
+            {"topic": queue.topic, "broker": queue.broker_name},
+        )
+    low, end = lookup.bounds or (0, 0)
+    if offset < low:
+        hours = lookup.reserved_hours
+        kept = "" if hours is None else f"; messages are kept for {hours} h (fileReservedTime)"
+        return Cause(
+            Code.EXPIRED,
+            f"The queue {queue!s} begins at {low}: {offset} went with its log segment{kept}.",
+            {"offset": offset, "lowest_offset": low, "reserved_hours": hours},
+        )
+    if offset >= end or not lookup.queue_known:
+        return Cause(
+            Code.NEVER_STORED,
+            f"The queue {queue!s} ends at {end}: nothing was ever stored at {offset}.",
+            {"offset": offset, "queue_end": end},
+        )
+    waits = [f"{_listed(lookup.behind)} to copy it"] if lookup.behind else []
+    waits += ["the disk"] if lookup.flushed is False else []
+    waiting = f": it waits for {' and '.join(waits)}" if waits else ""
+    return Cause(
+        Code.NOT_CONFIRMED,
+        f"A message was given the offset {offset} of {queue!s}, and readers do not see it "
+        f"yet{waiting}.",
+        {
+            "offset": offset,
+            "queue_end": end,
+            "behind": lookup.behind,
+            "flushed": lookup.flushed,
+        },
+    )
+
+
+def _away(facts: Facts, names: tuple[str, ...]) -> Cause:
+    return Cause(
+        Code.BROKER_AWAY,
+        f"{_listed(names)} cannot be asked now, so nobody can tell about {facts.asked!r}.",
+        {"brokers": names},
+    )
+
+
+# -- 2 to 5: what keeps it from everybody ---------------------------------------------------------
+
+
+def bars(facts: Facts, message: Place) -> Iterator[Cause]:
+    """What keeps the message from every group, the first obstacle on its way first."""
+    if facts.half is not None and facts.half.state is not HalfState.COMMITTED:
+        yield _half(facts)
+        return  # it is in no queue: nothing that follows can be said of it
+    if facts.delay is not None and not facts.delay.delivered:
+        yield _delay(facts)
+        return
+    storage = facts.storage
+    if storage is not None and storage.confirmed is False:
+        flushed = "flushed" if storage.flushed else "not flushed yet"
+        yield Cause(
+            Code.NOT_CONFIRMED,
+            f"It is written at {message!s}, {flushed}, and not confirmed: readers see up to the "
+            "confirmed position.",
+            {"position": storage.position, "flushed": storage.flushed},
+        )
+    reads = facts.read_queues
+    if reads is not None and message.queue.queue_id >= reads:
+        yield Cause(
+            Code.QUEUE_NOT_READ,
+            f"It lies in queue {message.queue.queue_id}, and only {reads} queues of "
+            f"{message.queue.topic} are read at {message.queue.broker_name}: 0 to {reads - 1}.",
+            {"queue_id": message.queue.queue_id, "read_queues": reads},
+        )
+    if facts.broker_readable is False:
+        yield Cause(
+            Code.BROKER_UNREADABLE,
+            f"The broker {message.queue.broker_name} gives nothing out: its brokerPermission lacks "
+            "read.",
+            {"broker": message.queue.broker_name},
+        )
+    if facts.readable is False:
+        yield Cause(
+            Code.TOPIC_UNREADABLE,
+            f"The permission of the topic {message.queue.topic} lacks read.",
+            {"topic": message.queue.topic},
+        )
+
+
+def _half(facts: Facts) -> Cause:
+    half = facts.half
+    assert half is not None, "there is one"
+    known: Known = {
+        "place": str(half.place),
+        "producer_group": half.group,
+        "checks": half.checks,
+        "producers": half.producers,
+    }
+    match half.state:
+        case HalfState.ROLLED_BACK:
+            text = f"The transaction of producer group {half.group} was rolled back."
+            return Cause(Code.TRANSACTION_ROLLED_BACK, text, known)
+        case HalfState.GIVEN_UP:
+            text = (
+                f"Nobody of producer group {half.group} told what became of its transaction; it "
+                "was given up."
+            )
+            return Cause(Code.TRANSACTION_GIVEN_UP, text, known)
+        case HalfState.UNKNOWN:
+            text = f"It is half of a transaction of producer group {half.group}."
+            return Cause(Code.TRANSACTION_UNKNOWN, text, known)
+    asked = (
+        f"it was asked about {count(half.checks, 'time')}"
+        if half.checks
+        else "nobody was asked yet"
+    )
+    there = {None: "", 0: "; no member of that group is connected"}.get(half.producers, "")
+    text = (
+        f"Its transaction is open since {when(half.place.born_ms)} (producer group {half.group}; "
+        f"{asked}{there})."
+    )
+    return Cause(Code.TRANSACTION_OPEN, text, known)
+
+
+def _delay(facts: Facts) -> Cause:
+    delay = facts.delay
+    assert delay is not None, "there is one"
+    known: Known = {"level": delay.level, "due_ms": delay.due_ms, "place": str(delay.place)}
+    if delay.due_ms is None:
+        text = f"It waits at delay level {delay.level}."
+        return Cause(Code.DELAYED, text, known)
+    left_ms = delay.due_ms - facts.as_of_ms
+    if left_ms >= -DELIVERY_SLACK_MS:
+        text = (
+            f"It waits at delay level {delay.level} until {when(delay.due_ms)}, "
+            f"{duration(max(left_ms, 0))} from now."
+        )
+        return Cause(Code.DELAYED, text, known)
+    text = f"It was due {duration(-left_ms)} ago, at {when(delay.due_ms)}, and is not delivered."
+    return Cause(Code.DELAY_OVERDUE, text, known)
+
+
+DELIVERY_SLACK_MS = 2_000
+"""Delayed messages are delivered in turns; one is late when it is later than this."""
+
+
+# -- 6 and 7 --------------------------------------------------------------------------------------
+
+
+def nobody(message: Place) -> Cause:
+    """No group has ever come for it."""
+    return Cause(
+        Code.NOBODY_CONSUMES,
+        f"No group subscribes {message.queue.topic} at {message.queue.broker_name}, and none has "
+        "progress in it.",
+        {"topic": message.queue.topic},
+    )
+
+
+def stored(facts: Facts, message: Place) -> Cause:
+    """It is there, and whoever consumes the topic can have it."""
+    storage = facts.storage
+    safe = [f"stored {when(message.stored_ms)}"]
+    if storage is not None:
+        safe += ["flushed"] if storage.flushed else []
+        safe += ["confirmed"] if storage.confirmed else []
+        copies = [one for one in storage.copies if not one.leads]
+        have = sum(one.written is True for one in copies)
+        safe += [f"at {have} of {len(copies)} followers"] if copies else []
+    return Cause(
+        Code.STORED,
+        f"It lies at {message!s}, {', '.join(safe)}.",
+        {"place": str(message), "position": message.position},
+    )
+
+
+def _safety(facts: Facts) -> Iterator[Cause]:
+    storage = facts.storage
+    if storage is None:
+        return
+    lacking = [one for one in storage.copies if not one.leads and one.written is False]
+    if lacking:
+        named = tuple(f"brokerId {one.broker_id}" for one in lacking)
+        yield Cause(
+            Code.COPIES_MISSING,
+            f"{_listed(named)} has not copied it yet.",
+            {"followers": named, "lag_bytes": max(one.lag_bytes or 0 for one in lacking)},
+        )
+    if not storage.by_leader:
+        answered = next((one for one in storage.copies if one.written is not None), None)
+        lag_ms = None if answered is None else answered.lag_ms
+        yield Cause(
+            Code.ANSWERED_BY_FOLLOWER,
+            "No leader answers; a follower told this, and may know an older state.",
+            {"lag_ms": lag_ms, "broker_id": None if answered is None else answered.broker_id},
+        )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"

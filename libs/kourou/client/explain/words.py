@@ -1,0 +1,32 @@
+"""Moments, lengths of time and counts as words.
+
+Lives here: these texts. May not live here: what is said with them.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def when(at_ms: int) -> str:
+    """A moment in UTC, to the second; the machine's zone is nobody's business here."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    except (ValueError, OverflowError, OSError):  # a producer's clock may say anything
+        return f"{at_ms} ms"
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def duration(ms: int) -> str:
+    """A length of time in its largest unit that fits."""
+    for unit, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms >= 2 * size_ms:
+            return f"{ms // size_ms} {unit}"
+    return f"{ms} ms"
+
+
+def count(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,135 @@
+"""Which filter server judges which queue, and who takes its place when it does not answer.
+
+Lives here: the choice among the filter servers of one broker. May not live here: asking them
+(kourou.client.filter_pulls), starting them.
+
+Every member of a group makes the same choice from the same route: a queue goes to the server that a
+hash of both ranks highest and that has room, with as many queues for each server as for the others.
+So all are busy, and one that comes or goes moves few queues. The worker of a filter is kept by its
+server, so a queue stays where it is as long as it can.
+
+State: soft: who did not answer lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+
+from kourou.client.routes import QueueMap
+from kourou.clock import Clock
+from kourou.model.queue import MessageQueue
+
+SHUN_MS = 1_000
+"""How long a server that did not answer is passed over, at least, while there are others."""
+
+ALIKE_QUEUES_MAX = 1_024
+"""Of more queues every server gets about as many by chance alone."""
+
+
+class FilterServers:
+    """The choice for one consumer.
+
+    `stands(address)` tells whether there is a connection, `lost(address)` whether there was one.
+    """
+
+    def __init__(
+        self, clock: Clock, stands: Callable[[str], bool], lost: Callable[[str], bool]
+    ) -> None:
+        self._clock = clock
+        self._stands = stands
+        self._lost = lost
+        self._silent: dict[str, int] = {}
+        self._orders: dict[tuple[str, str], _Order] = {}
+
+    def order(
+        self, known: QueueMap, queue: MessageQueue, address: str, *, every: bool = False
+    ) -> Sequence[str]:
+        """The filter servers for a queue, the one to be asked first in front; empty: there is none.
+
+        `address` is the member of its broker to be read from; if it has none of its own, those of
+        another member stand in. Those that are gone are left out, unless `every` one is wanted.
+        """
+        servers = _servers(known, queue.broker_name, address)
+        if not servers:
+            return ()
+        key = queue.topic, queue.broker_name
+        order = self._orders.get(key)
+        if order is None or order.servers != servers or order.route is not known:
+            order = self._orders[key] = _Order(known, servers, queue)
+        ranked = order.of(queue)
+        if every or (not self._silent and not self._lost(ranked[0])):
+            return ranked
+        able = [server for server in ranked if self._able(server)]
+        return able or ranked
+
+    def _able(self, server: str) -> bool:
+        """Not silent lately; and after a silence or a loss, only while there is a connection."""
+        until_ms = self._silent.get(server)
+        if until_ms is None:
+            return not self._lost(server)
+        return self._clock.monotonic_ms() >= until_ms and self._stands(server)
+
+    def silent(self, server: str) -> None:
+        """It did not answer."""
+        self._silent[server] = self._clock.monotonic_ms() + SHUN_MS
+
+    def answered(self, server: str) -> None:
+        """It is there."""
+        if self._silent:
+            self._silent.pop(server, None)
+
+
+def _servers(known: QueueMap, broker_name: str, address: str) -> tuple[str, ...]:
+    table = known.route.filter_server_table
+    own = table.get(address)
+    if own:
+        return tuple(sorted(own))
+    broker = known.brokers.get(broker_name)
+    if broker is not None:
+        for member in sorted(broker.broker_addrs):
+            own = table.get(broker.broker_addrs[member])
+            if own:
+                return tuple(sorted(own))
+    return ()
+
+
+class _Order:
+    """The choice for all queues of one topic at one broker, under one route."""
+
+    __slots__ = ("_first", "_ranked", "route", "servers")
+
+    def __init__(self, route: QueueMap, servers: tuple[str, ...], queue: MessageQueue) -> None:
+        self.route = route
+        self.servers = servers
+        self._ranked: dict[MessageQueue, tuple[str, ...]] = {}
+        queues = [one for one in route.readable if one.broker_name == queue.broker_name]
+        self._first = {} if len(queues) > ALIKE_QUEUES_MAX else shared_out(queues, servers)
+
+    def of(self, queue: MessageQueue) -> tuple[str, ...]:
+        ranked = self._ranked.get(queue)
+        if ranked is None:
+            by_rank = sorted(self.servers, key=lambda server: _rank(queue, server))
+            first = self._first.get(queue, by_rank[0])
+            ranked = (first, *(server for server in by_rank if server != first))
+            self._ranked[queue] = ranked
+        return ranked
+
+
+def shared_out(queues: Sequence[MessageQueue], servers: Sequence[str]) -> dict[MessageQueue, str]:
+    """The first server of each queue; their numbers differ by one at most."""
+    each, left = divmod(len(queues), len(servers))
+    taken = dict.fromkeys(servers, 0)
+    pairs = sorted((_rank(queue, server), queue, server) for queue in queues for server in servers)
+    chosen: dict[MessageQueue, str] = {}
+    for _, queue, server in pairs:
+        if queue in chosen or taken[server] > each or (taken[server] == each and not left):
+            continue
+        left -= taken[server] == each
+        taken[server] += 1
+        chosen[queue] = server
+    return chosen
+
+
+def _rank(queue: MessageQueue, server: str) -> bytes:
+    return blake2b(f"{queue!s} {server}".encode(), digest_size=8).digest()

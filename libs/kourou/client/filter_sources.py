@@ -1,0 +1,225 @@
+"""From a function or a class to the text of a filter.
+
+Lives here: finding the source of what an application hands over, and refusing what would not mean
+the same far away. May not live here: what a source may say (kourou.filtering.python_rules).
+
+What runs at the filter server is the text alone. So a function is refused if it needs anything of
+the program around it, or if its text is not what this process would run.
+
+State: none.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import inspect
+import re
+import symtable
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from kourou.errors import BadRequest
+
+ENTRY = "match"
+"""What the jail looks for: a function of this name, or a class with such a method."""
+
+_DECORATOR = "Filter"
+_BY_TEXT = "give its source as text or from a file: Filter(text, name=...), Filter.from_file(path)"
+_KNOWN = frozenset({*dir(builtins), "__name__"})
+
+
+def source_of_function(function: FunctionType) -> str:
+    """The text that defines the function and calls it `match`. Raises BadRequest."""
+    name = function.__name__
+    if name == "<lambda>":
+        raise BadRequest("a filter cannot be a lambda", hint="write it as def")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise BadRequest(f"the filter {name} is async; it has nothing to wait for", hint="def")
+    _check_parameters(name, function)
+    if function.__code__.co_freevars:
+        raise BadRequest(
+            f"the filter {name} closes over {', '.join(function.__code__.co_freevars)}; "
+            "only its own text is uploaded",
+            hint="write the values into it, or make its source with them: Filter(text, name=...)",
+        )
+    # The jail looks for `match`; a function that calls itself finds itself by its own name, too.
+    body = re.sub(rf"def\s+{name}\b", f"def {ENTRY}", _text_of(function, name), count=1)
+    alias = f"\n\n{name} = {ENTRY}\n" if name != ENTRY and _calls(function.__code__, name) else ""
+    source = _future(function.__globals__) + body + alias
+    _check_alone(name, source)
+    _check_same(name, source, [((ENTRY,), function)])
+    return source
+
+
+def _calls(code: CodeType, name: str) -> bool:
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return name in code.co_names or any(_calls(one, name) for one in inner)
+
+
+def source_of_class(what: type) -> str:
+    """The text that defines the class, which has a method `match`. Raises BadRequest."""
+    name = what.__name__
+    entry = inspect.getattr_static(what, ENTRY, None)
+    if not isinstance(entry, FunctionType | staticmethod | classmethod):
+        raise BadRequest(f"the filter {name} has no method {ENTRY}(self, message, context)")
+    try:
+        inspect.signature(what).bind()
+    except TypeError:
+        raise BadRequest(
+            f"the filter {name} cannot be made without arguments, as a filter server makes it",
+            hint="give them defaults, or set what it needs in set_up(self, context)",
+        ) from None
+    bound = getattr(what, ENTRY)
+    _check_parameters(name, bound, has_self=isinstance(entry, FunctionType))
+    module = sys.modules.get(what.__module__)
+    source = _future(vars(module) if module is not None else {}) + _text_of(what, name)
+    _check_alone(name, source)
+    methods: list[tuple[tuple[str, ...], FunctionType]] = [
+        ((name, own), value) for own, value in vars(what).items() if isinstance(value, FunctionType)
+    ]
+    _check_same(name, source, methods)
+    return source
+
+
+def _check_parameters(name: str, function: Callable[..., Any], *, has_self: bool = False) -> None:
+    given = ("self", "message", "context") if has_self else ("message", "context")
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        raise BadRequest(
+            f"the filter {name} does not take (message, context)",
+            hint=f"def {ENTRY}({', '.join(given)}) -> bool",
+        ) from None
+
+
+def _future(module: dict[str, Any]) -> str:
+    """Annotations stay texts there if they do here; their names mean nothing in the jail."""
+    if module.get("annotations") is __future__.annotations:
+        return "from __future__ import annotations\n\n\n"
+    return ""
+
+
+def _text_of(what: FunctionType | type, name: str) -> str:
+    """The text of a definition, at the left margin and without the decorator that makes the filter.
+
+    Indentation is taken off only where no text of several lines changes by it.
+    """
+    try:
+        found = inspect.getsource(what)
+    except (OSError, TypeError) as error:
+        raise BadRequest(
+            f"the source of the filter {name} is not to be had", hint=_BY_TEXT
+        ) from error
+    text = textwrap.dedent(found)
+    try:
+        tree = ast.parse(text)
+        if text != found and ast.dump(tree) != _dump_indented(found):
+            raise BadRequest(
+                f"the filter {name} has a text of several lines that its indentation belongs to",
+                hint="define it at the left margin of a module",
+            )
+    except SyntaxError:
+        raise BadRequest(
+            f"the source of the filter {name} is not to be had alone", hint=_BY_TEXT
+        ) from None
+    node = tree.body[0]
+    if len(tree.body) != 1 or not isinstance(node, ast.FunctionDef | ast.ClassDef):
+        raise BadRequest(f"the filter {name} is not one def or class", hint=_BY_TEXT)
+    for decorator in node.decorator_list:
+        if not _makes_filters(decorator):
+            raise BadRequest(
+                f"the filter {name} is decorated with {ast.unparse(decorator)}",
+                hint="only its own text is uploaded; decorate it with Filter alone",
+            )
+    return "".join(text.splitlines(keepends=True)[node.lineno - 1 :])
+
+
+def _dump_indented(found: str) -> str:
+    body = ast.parse("if True:\n" + found).body[0]
+    assert isinstance(body, ast.If)
+    return ast.dump(ast.Module(body.body, []))
+
+
+def _makes_filters(decorator: ast.expr) -> bool:
+    """Is it `@Filter`, `@kourou.Filter`, `@Filter.define(...)`, under whatever package?"""
+    if isinstance(decorator, ast.Call):
+        decorator = decorator.func
+    words = ast.unparse(decorator).split(".")
+    return _DECORATOR in words[-2:]
+
+
+def _check_alone(name: str, source: str) -> None:
+    """Refuse a source that uses names which only the module around it has."""
+    table = symtable.symtable(source, name, "exec")
+    own = {symbol.get_name() for symbol in table.get_symbols() if _is_bound(symbol)}
+    lacking = sorted(
+        {
+            symbol.get_name()
+            for scope in _scopes(table)
+            for symbol in scope.get_symbols()
+            if (symbol.is_global() or scope is table)
+            and symbol.is_referenced()
+            and symbol.get_name() not in own
+            and symbol.get_name() not in _KNOWN
+        }
+    )
+    if lacking:
+        raise BadRequest(
+            f"the filter {name} uses {', '.join(lacking)} of the module around it; "
+            "only its own text is uploaded",
+            hint="import and define inside it what it needs, or keep it in a file: "
+            "Filter.from_file(path)",
+        )
+
+
+def _is_bound(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported()
+
+
+def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    yield table
+    for child in table.get_children():
+        yield from _scopes(child)
+
+
+def _check_same(
+    name: str, source: str, functions: list[tuple[tuple[str, ...], FunctionType]]
+) -> None:
+    """Refuse a text that is not what runs here: its file was changed since, or it was patched."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    for path, function in functions:
+        found: CodeType | None = code
+        for word in path:
+            found = _inner(found, word)
+        if found is None or not _alike(found, function.__code__):
+            raise BadRequest(
+                f"the source of the filter {name} is not what runs here as {'.'.join(path)}",
+                hint="start again if its file was changed, or give the text itself",
+            )
+
+
+def _inner(code: CodeType | None, name: str) -> CodeType | None:
+    if code is None:
+        return None
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType) and constant.co_name == name:
+            return constant
+    return None
+
+
+def _alike(one: CodeType, other: CodeType) -> bool:
+    if one.co_code != other.co_code or one.co_names != other.co_names:
+        return False
+    if len(one.co_consts) != len(other.co_consts):
+        return False
+    return all(
+        _alike(mine, theirs)
+        if isinstance(mine, CodeType) and isinstance(theirs, CodeType)
+        else type(mine) is type(theirs) and mine == theirs
+        for mine, theirs in zip(one.co_consts, other.co_consts, strict=True)
+    )

@@ -1,0 +1,163 @@
+"""A filter that an application brings along or names: Python that runs beside the broker.
+
+    @Filter
+    def late(message, context):
+        return message.json["arrival_delay_minutes"] > 120
+
+    with mq.subscribe("flights", late) as flights: ...
+
+Lives here: `Filter`. May not live here: how a function or class becomes a text
+(kourou.client.filter_sources), what a source may say (kourou.filtering.python_rules), uploading it
+(kourou.client.filter_uploads), running it (the filter server).
+
+The two that read sources are imported when a filter is made, for most clients make none.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Self
+
+from kourou.errors import BadRequest
+from kourou.model.filter import check_filter_name
+from kourou.model.limits import FILTER_NOTE_LENGTH_MAX, FILTER_SOURCE_BYTES_MAX
+
+Matching = Callable[[Any, Any], bool]
+"""`match(message, context)`."""
+
+
+@dataclass(frozen=True, init=False)
+class Filter:
+    """A filter in Python, to be said where tags or an `Sql` could stand.
+
+    `Filter(function)`, `Filter(cls)` and, as decorators, `@Filter` and `@Filter.define(...)` take
+    the source of what they are given: `match(message, context) -> bool`, or a class with that
+    method. `Filter(text, name=...)` and `Filter.from_file(path)` take the source itself, and
+    `Filter.named(name)` uploads nothing and means what the group has stored under that name.
+
+    `note` is kept with the uploaded version. Raises BadRequest for what cannot be uploaded, or
+    would be refused.
+    """
+
+    name: str
+    source: str | None = field(repr=False)
+    note: str = ""
+    _function: Matching | None = field(default=None, repr=False, compare=False)
+
+    def __init__(
+        self, what: str | Matching | type, *, name: str | None = None, note: str = ""
+    ) -> None:
+        function: Matching | None = None
+        if isinstance(what, str):
+            if name is None:
+                raise BadRequest(
+                    "a filter given as text has no name",
+                    hint="Filter(text, name=...); Filter.named(...) means one that is stored; "
+                    'a decorator with a name is @Filter.define("late")',
+                )
+            source = what
+        elif isinstance(what, FunctionType | type):
+            from kourou.client import filter_sources
+
+            if isinstance(what, type):
+                source = filter_sources.source_of_class(what)
+            else:
+                source, function = filter_sources.source_of_function(what), what
+            name = _chosen_name(name, what.__name__)
+        else:
+            raise BadRequest(
+                f"a filter cannot be made of {what!r:.80}",
+                hint="give a function, a class, or the source as text",
+            )
+        self._fill(name, source, note, function)
+
+    def _fill(
+        self, name: str, source: str | None, note: str, function: Matching | None = None
+    ) -> None:
+        if not (isinstance(name, str) and isinstance(note, str)):
+            raise BadRequest(f"a filter's name and note are texts, not {name!r:.80}, {note!r:.80}")
+        check_filter_name(name)
+        if len(note) > FILTER_NOTE_LENGTH_MAX:
+            raise BadRequest(
+                f"the note of the filter {name} has {len(note)} characters; "
+                f"at most {FILTER_NOTE_LENGTH_MAX} are allowed"
+            )
+        if source is not None:
+            from kourou.filtering.python_rules import check_source
+
+            check_source(source, name)
+        for key, value in (
+            ("name", name),
+            ("source", source),
+            ("note", note),
+            ("_function", function),
+        ):
+            object.__setattr__(self, key, value)
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """The filter that the consumer group has stored under this name."""
+        made = cls.__new__(cls)
+        made._fill(name, None, "")
+        return made
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, name: str | None = None, note: str = "") -> Self:
+        """The filter whose source is a file in UTF-8; named like the file if not otherwise."""
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                content = file.read(FILTER_SOURCE_BYTES_MAX + 1)
+            # The end of what is too long may be half a character.
+            too_long = len(content) > FILTER_SOURCE_BYTES_MAX
+            source = content.decode(errors="replace" if too_long else "strict")
+        except (OSError, ValueError) as error:
+            raise BadRequest(f"the filter {path} cannot be read: {error}") from error
+        return cls(source, name=path.stem if name is None else name, note=note)
+
+    @classmethod
+    def define(
+        cls, name: str | None = None, *, note: str = ""
+    ) -> Callable[[Matching | type], Filter]:
+        """The decorator with a name and a note: `@Filter.define("late", note="over two hours")`."""
+        if name is not None and not isinstance(name, str):  # without parentheses it decorates
+            raise BadRequest(
+                f"Filter.define takes a filter's name, not {name!r:.80}",
+                hint='@Filter.define("late"), or @Filter alone',
+            )
+
+        def make(what: Matching | type) -> Filter:
+            return cls(what, name=name, note=note)
+
+        return make
+
+    def __call__(self, message: Any, context: Any = None) -> bool:
+        """Ask the function here, as tests do; BadRequest where there is only a text or a class."""
+        if self._function is None:
+            raise BadRequest(f"the filter {self.name} was not made of a function")
+        return self._function(message, context)
+
+    @property
+    def sha256(self) -> str:
+        """Of the source in UTF-8, in hexadecimal; empty without a source."""
+        return "" if self.source is None else hashlib.sha256(self.source.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _chosen_name(name: str | None, own: str) -> str:
+    if name is not None:
+        return name
+    if own == "match":
+        raise BadRequest(
+            "a filter made of a function called match has no name of its own",
+            hint='say which: @Filter.define("late"), Filter(match, name="late")',
+        )
+    return own

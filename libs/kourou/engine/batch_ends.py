@@ -1,0 +1,135 @@
+"""How half messages of a batch end: stored where they belong, or discarded; a few at a time.
+
+Lives here: what is appended for each. May not live here: which end is whose (engine.batch_desk),
+the table of open ones (engine.batch_halves).
+
+State: none.
+
+As with any transaction, a message stands in front of the op record that ends its half message, all
+of a step in one append. A log that is cut keeps the order, so of one part at most the first half
+message that is left can have its message stored already; that is looked for by its key, once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from kourou.engine.appends import Lane
+from kourou.engine.batch_halves import BatchPart
+from kourou.engine.batch_log import BatchLog
+from kourou.engine.half_batches import operations
+from kourou.engine.half_messages import (
+    COMMIT,
+    OP_LANE,
+    ROLLBACK,
+    HalfRecord,
+    committed_of_batch,
+    operation,
+)
+from kourou.engine.redirects import Redirects
+from kourou.engine.transactions import Transactions
+from kourou.errors import Corrupt, Rejected
+from kourou.model.limits import FRAME_RECORD_BYTES_MAX
+from kourou.model.message import Property
+from kourou.model.names import SCHEDULE_TOPIC
+from kourou.protocol.record_layout import parts_of
+
+
+class BatchEnds:
+    """Ends half messages of one broker; `host` is its own, encoded."""
+
+    def __init__(
+        self, transactions: Transactions, redirects: Redirects, log: BatchLog, host: bytes
+    ) -> None:
+        self._transactions = transactions
+        self._redirects = redirects
+        self._log = log
+        self._host = host
+
+    def commit(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
+        """Store the messages of the first half messages of a part; returns how many.
+
+        At least one, if `count_max` allows one. Raises TopicNotFound, DiskFull, Throttled, Corrupt:
+        what could not be done is left as it was.
+        """
+        done = self._commit_many(part, count_max, wall_ms) if part.proven else 0
+        return done or self._commit_singly(part, count_max, wall_ms)
+
+    def _commit_many(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
+        """As `commit`, where nothing is unusual; else 0, and nothing is done."""
+        transactions = self._transactions
+        stored = self._log.read(part, count_max)
+        if stored is None:
+            return 0
+        lanes = [transactions.lane_now(*lane) for lane in stored.real]
+        messages = stored.committed(lanes)
+        fitting = np.cumsum(list(map(len, messages))).searchsorted(FRAME_RECORD_BYTES_MAX, "right")
+        done = max(1, int(fitting))
+        born_ms = max(transactions.store_ms, wall_ms)
+        offsets = [offset for offset, _ in part.first(done)]
+        ops = operations(offsets, born_ms, self._host)
+        self._log.append_pairs(messages[:done], lanes, stored.real_of[:done], ops, part, wall_ms)
+        transactions.count_batch(COMMIT, done, stored.topics(done))
+        return done
+
+    def _commit_singly(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
+        """As `commit`, one by one."""
+        transactions = self._transactions
+        born_ms = max(transactions.store_ms, wall_ms)
+        drafts: list[tuple[Lane, bytes]] = []
+        topics: Counter[str] = Counter()
+        size_bytes = done = 0
+        for offset, position in part.first(count_max):
+            try:
+                record = transactions.read(position)
+            except Rejected as error:
+                raise Corrupt(
+                    f"the half message at queue offset {offset} of a committed batch is gone: "
+                    f"{error}"
+                ) from error
+            proven, part.proven = part.proven, True
+            if proven or not self._was_committed(record):
+                lane, draft = self._final(record)
+                if done and size_bytes + len(draft) > FRAME_RECORD_BYTES_MAX:
+                    break
+                size_bytes += len(draft)
+                drafts.append((lane, draft))
+            topics[record.properties[Property.REAL_TOPIC]] += 1
+            drafts.append((OP_LANE, operation(offset, born_ms, self._host)))
+            done += 1
+        if done:
+            self._log.append_ends(drafts, part, done, wall_ms)
+            transactions.count_batch(COMMIT, done, topics)
+        return done
+
+    def discard(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
+        """Let the first half messages of a part be as if they had never been; returns how many."""
+        transactions = self._transactions
+        born_ms = max(transactions.store_ms, wall_ms)
+        offsets = [offset for offset, _ in part.first(count_max)]
+        drafts = [(OP_LANE, op) for op in operations(offsets, born_ms, self._host)]
+        if drafts:
+            self._log.append_ends(drafts, part, len(drafts), wall_ms)
+            transactions.count_batch(ROLLBACK, len(drafts), {})
+        return len(drafts)
+
+    def _final(self, record: HalfRecord) -> tuple[Lane, bytes]:
+        """The message as it is stored, and where: in its queue, or with the delayed ones."""
+        lane = self._transactions.final_lane(record)
+        mark = record.mark
+        level = 0 if mark is None else mark.delay_level
+        draft = committed_of_batch(record, lane[1])
+        if not level:
+            return lane, draft
+        parts = parts_of(draft, 0, len(draft))
+        moved, place = self._redirects.delayed(draft, parts, lane, level, dict(record.properties))
+        return place, moved
+
+    def _was_committed(self, record: HalfRecord) -> bool:
+        mark = record.mark
+        if mark is not None and mark.delay_level:
+            waiting = self._transactions.has_copy(record, SCHEDULE_TOPIC, COMMIT)
+            return waiting or self._transactions.committed_copy(record)
+        return self._transactions.committed_copy(record)

@@ -1,0 +1,193 @@
+"""Batch transactions: who decides about a query, and what was decided last.
+
+Lives here: the state of queries at this broker, how an event changes it, and the decisions.
+May not live here: half messages (engine.batch_halves, engine.batch_ends), requests
+(engine.batch_desk).
+
+State: projection of BatchPrepared, BatchDecided, BatchResolved and BatchQueryForgotten.
+
+A commit goes over several brokers in two phases. First every broker says that it holds what its
+tasks report, and that it waits (prepared). Then one of them, the query's coordinator, decides: that
+event is the commit. Then every broker stores the winners and discards the rest (resolved), the
+coordinator last. Whatever dies in between is asked again: each step answers as it did before.
+
+Invariants:  resolved <= the last batch heard of; numbers never go back
+             a batch that is decided keeps its winners until it is resolved here
+             a coordinator decides about a batch only when the one before is resolved
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kourou.engine.batch_events import (
+    BatchDecided,
+    BatchEventBase,
+    BatchPrepared,
+    BatchQueryForgotten,
+    BatchResolved,
+)
+from kourou.engine.events import Event
+from kourou.errors import BadRequest, Rejected
+from kourou.model.batch import BatchQuery
+from kourou.model.limits import BATCH_PARTITIONS_MAX, BATCH_QUERIES_MAX
+
+
+@dataclass(slots=True)
+class Batches:
+    """Every query that is remembered, by its id; the one changed last is the last."""
+
+    table: dict[str, BatchQuery] = field(default_factory=dict)
+
+    def copy(self) -> Batches:
+        """An independent copy."""
+        return Batches({query: _copy(known) for query, known in self.table.items()})
+
+    def resolved(self, query: str) -> int:
+        """The last batch of a query that is done here; NONE if there is none."""
+        known = self.table.get(query)
+        return BatchQuery("").resolved if known is None else known.resolved
+
+    def waits(self, query: str, batch: int) -> bool:
+        """Do half messages of this batch wait for a decision, or for being resolved?"""
+        known = self.table.get(query)
+        return known is not None and known.resolved < batch <= max(known.prepared, known.decided)
+
+
+def evolve(batches: Batches, event: BatchEventBase, at_ms: int) -> None:
+    """Apply one event in place."""
+    known = batches.table.pop(event.query, None)
+    if isinstance(event, BatchQueryForgotten):
+        return
+    if known is None:
+        known = BatchQuery("")
+    match event:
+        case BatchPrepared(_, batch, coordinator, messages):
+            known.coordinator = coordinator
+            if messages:
+                known.prepared = max(known.prepared, batch)
+        case BatchDecided(_, batch, winners, counts):
+            known.decided = max(known.decided, batch)
+            known.winners, known.counts = dict(winners), dict(counts)
+        case BatchResolved(_, batch):
+            known.resolved = max(known.resolved, batch)
+            if known.resolved >= known.decided:
+                known.winners, known.counts = {}, {}
+    known.at_ms = at_ms
+    batches.table[event.query] = known
+
+
+def decide_prepare(
+    batches: Batches, query: str, batch: int, coordinator: str, messages: int
+) -> list[Event]:
+    """This broker holds so many messages of a batch and waits for the coordinator's decision.
+
+    Raises Rejected while an earlier batch waits for another coordinator.
+    """
+    known = batches.table.get(query)
+    if known is not None:
+        if known.resolved >= batch or (
+            known.coordinator == coordinator and (known.prepared >= batch or not messages)
+        ):
+            return []
+        if known.coordinator != coordinator and known.in_doubt:
+            raise Rejected(
+                f"here {known.coordinator} decides about the query {query}, not {coordinator}",
+                hint="bring that broker back; its decision may be there already",
+            )
+    forgotten = [] if known is not None else _make_room(batches)
+    return [*forgotten, BatchPrepared(query, batch, coordinator, messages)]
+
+
+def _make_room(batches: Batches) -> list[Event]:
+    if len(batches.table) < BATCH_QUERIES_MAX:
+        return []
+    for query, known in batches.table.items():
+        if not known.in_doubt:
+            return [BatchQueryForgotten(query)]
+    raise Rejected(f"{BATCH_QUERIES_MAX} queries have batches here that wait for their end")
+
+
+def decide_winners(
+    batches: Batches,
+    broker: str,
+    query: str,
+    batch: int,
+    winners: Mapping[int, str],
+    counts: Mapping[str, int],
+) -> list[Event]:
+    """The commit of a batch; nothing if it, or a later one, is decided already.
+
+    Raises BadRequest where another broker decides, Rejected while an earlier batch is not resolved.
+    """
+    known = batches.table.get(query)
+    if known is None or known.coordinator != broker:
+        raise BadRequest(
+            f"{broker} does not decide about the query {query}", hint="prepare the batch here first"
+        )
+    if len(winners) > BATCH_PARTITIONS_MAX:
+        raise BadRequest(
+            f"the batch has {len(winners)} partitions; at most {BATCH_PARTITIONS_MAX} are allowed"
+        )
+    if max(known.decided, known.resolved) >= batch:
+        return []
+    if known.decided > known.resolved:
+        raise Rejected(
+            f"batch {known.decided} of the query {query} is decided and not resolved yet",
+            hint="resolve it first",
+        )
+    return [BatchDecided(query, batch, dict(winners), dict(counts))]
+
+
+def decide_resolved(
+    batches: Batches, broker: str, query: str, batch: int, *, last: bool
+) -> list[Event]:
+    """All that was here of a batch is stored or discarded. `last`: the query has no other batch.
+
+    Raises Rejected where this broker decides about the query and has not decided this batch.
+    """
+    check_resolve(batches, broker, query, batch)
+    known = batches.table.get(query)
+    if known is None:
+        return []
+    if last:
+        return [BatchQueryForgotten(query)]
+    if known.resolved >= batch or max(known.prepared, known.decided) < batch:
+        return []
+    return [BatchResolved(query, batch)]
+
+
+def check_resolve(batches: Batches, broker: str, query: str, batch: int) -> None:
+    """Raise Rejected if this broker has to decide about this batch first."""
+    known = batches.table.get(query)
+    if known is None or known.coordinator != broker:
+        return
+    if max(known.decided, known.resolved) < batch:
+        raise Rejected(f"batch {batch} of the query {query} is not decided")
+
+
+def decide_forget(batches: Batches, before_ms: int) -> list[Event]:
+    """Forget what nobody used since `before_ms` (wall time)."""
+    events: list[Event] = []
+    for query, known in batches.table.items():
+        if known.at_ms >= before_ms:
+            break
+        events.append(BatchQueryForgotten(query))
+    return events
+
+
+def taken(batches: Batches) -> list[tuple[str, BatchQuery]]:
+    """The state for a snapshot; its order is part of it."""
+    return [(query, _copy(known)) for query, known in batches.table.items()]
+
+
+def batches_of(found: list[tuple[str, BatchQuery]]) -> Batches:
+    """The state that `taken` gave."""
+    return Batches(dict(found))
+
+
+def _copy(known: BatchQuery) -> BatchQuery:
+    return msgspec.structs.replace(known, winners=dict(known.winners), counts=dict(known.counts))

@@ -1,0 +1,83 @@
+"""What came before the first position of this broker's log, for whoever begins a log there.
+
+Lives here: GET_LOG_BEGINNING, at every broker: a follower that begins late asks it of its leader or
+of another member, and a backup of whom it copies.
+May not live here: what the answer says (engine.log_beginning), finding the state, which the event
+database has (kourou.eventstore.history_reader, asked in a thread).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kourou.engine.control import ControlState
+from kourou.engine.effects import AskHistory, Effect, Reply
+from kourou.engine.history import BeginningFound, BeginningQuestion
+from kourou.engine.inputs import Received
+from kourou.engine.log_beginning import next_control_offset, queue_ends_of
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import StoreView
+from kourou.engine.retention_desk import RetentionDesk
+from kourou.errors import Code, Rejected, Throttled
+from kourou.model.limits import FETCH_BYTES_MAX, HISTORY_WAIT_MS_MAX
+from kourou.protocol.messages.replication import GetLogBeginning, GetLogBeginningResponse
+from kourou.protocol.request import Request
+
+
+class BeginningDesk:
+    """Answers one request."""
+
+    def __init__(
+        self,
+        policy: BrokerPolicy,
+        control: ControlState,
+        view: StoreView,
+        retention: RetentionDesk,
+        segment_size: int,
+    ) -> None:
+        self._policy = policy
+        self._control = control
+        self._view = view
+        self._retention = retention
+        self._segment_size = segment_size
+
+    def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {GetLogBeginning: self.beginning}
+
+    def beginning(self, _now_ms: int, received: Received, request: GetLogBeginning) -> list[Effect]:
+        """What must be known to begin a log where this one begins (30048)."""
+        policy = self._policy
+        if request.group != policy.broker_name:
+            raise Rejected(
+                f"this is {policy.broker_name}, and not {request.group}", code=Code.NO_PERMISSION
+            )
+        if self._retention.deleting:
+            # Queues forget one by one what goes: their ends would not fit to each other.
+            raise Throttled("the beginning of the log is being deleted; ask again")
+        first, _ = self._view.log_range()
+        ends = queue_ends_of(self._view)
+        question = BeginningQuestion(
+            policy.cluster_name,
+            policy.broker_name,
+            self._segment_size,
+            first,
+            ends,
+            tuple(pair for pair in self._control.replicas.epochs if pair[1] < first),
+        )
+        return [AskHistory(received, question, next_control_offset(ends), HISTORY_WAIT_MS_MAX)]
+
+
+def tell_beginning(received: Received, found: BeginningFound) -> list[Effect]:
+    """The piece that was asked for. Raises Rejected behind the end."""
+    request, body = received.request, found.body
+    assert isinstance(request, GetLogBeginning), request
+    if request.from_byte >= len(body):
+        raise Rejected(f"there are {len(body)} bytes, and none at {request.from_byte}")
+    header = GetLogBeginningResponse(position=found.position, size=len(body), crc=zlib.crc32(body))
+    piece = memoryview(body)[request.from_byte : request.from_byte + FETCH_BYTES_MAX]
+    return [Reply(received.to, header=header, body=(piece,))]

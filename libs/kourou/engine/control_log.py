@@ -1,0 +1,58 @@
+"""Reading control events back from the log.
+
+Lives here: the way from records of the control topic to events, with lost ones told as lost.
+May not live here: what becomes of them (a start replays, a follower goes along, the event store
+copies).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kourou.engine.events import EventLost, Recorded, decode_record_body
+from kourou.engine.ports import StoreView
+from kourou.errors import KourouError
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.record import decode_record
+
+BATCH_EVENTS = 500
+BATCH_BYTES = 1 << 20
+
+
+def read_control_events(
+    view: StoreView, offset: int, below: int, lost: Callable[[str], None]
+) -> list[Recorded]:
+    """Up to `BATCH_EVENTS` events from `offset` on whose records lie below position `below`.
+
+    One that cannot be read any more stands as EventLost, so that offsets have no gap; `lost` is
+    told why.
+    """
+    read = view.read_queue(
+        CONTROL_TOPIC,
+        0,
+        offset,
+        max_messages=BATCH_EVENTS,
+        max_bytes=BATCH_BYTES,
+        codes=None,
+        below=below,
+    )
+    found: dict[int, Recorded] = {}
+    for record in read.records:
+        stored = decode_record(record)
+        try:
+            found[stored.offset] = decode_record_body(
+                stored.body, offset=stored.offset, position=stored.position
+            )
+        except KourouError as error:
+            lost(f"control event {stored.offset}: {error}")
+    batch: list[Recorded] = []
+    for at in range(offset, read.next_offset):
+        recorded = found.get(at)
+        if recorded is None:
+            lost(f"control event {at} cannot be read and is skipped")
+            event = EventLost("its record cannot be read")
+            recorded = Recorded(at, -1, 0, "broker", "", "", event)
+        batch.append(recorded)
+    return batch

@@ -1,0 +1,292 @@
+"""Filters, as consumers upload them, operators decide about them and filter servers fetch them.
+
+Lives here: PUT_FILTER (30021), CHANGE_FILTER (30022), GET_FILTERS (30023), RECORD_FILTER_SKIP
+(30025): what a request must be, and which decision it becomes. May not live here: the decisions
+(kourou.engine.filters), which filter servers there are (kourou.engine.filter_server_desk).
+
+State: soft: which skips were recorded lately, since a consumer that starts again asks for the same
+messages, and its filter server for the same skip; how many sources may be checked now.
+
+Whatever changes something is answered when that is confirmed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kourou.engine import filters as rules
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Effect, Reply
+from kourou.engine.events import Event
+from kourou.engine.filter_events import FilterMessagesSkipped
+from kourou.engine.filter_servers import FilterServers
+from kourou.engine.inputs import Received
+from kourou.engine.member_desk import EnsureGroup
+from kourou.engine.owing import Owing
+from kourou.engine.policy import BrokerPolicy
+from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
+from kourou.filtering.check_allowance import CheckAllowance
+from kourou.filtering.python_rules import check_source
+from kourou.model.filter import FilterAction, FilterState, check_filter_name
+from kourou.model.limits import (
+    FILTER_AUTHOR_LENGTH_MAX,
+    FILTER_NOTE_LENGTH_MAX,
+    FILTER_SKIPS_REMEMBERED_MAX,
+    FILTER_SOURCE_BYTES_MAX,
+    STATE_BYTES_MAX,
+)
+from kourou.model.names import check_group
+from kourou.protocol.filter_bodies import encode_filters
+from kourou.protocol.messages.filter_server import (
+    ChangeFilter,
+    FilterResponse,
+    GetFilters,
+    GetFiltersResponse,
+    PutFilter,
+    RecordFilterSkip,
+)
+from kourou.protocol.request import Request
+
+_WHITE = frozenset("\t\n\r\f")
+
+
+class FilterDesk:
+    """Answers about filters."""
+
+    def __init__(
+        self,
+        control: ControlState,
+        owing: Owing,
+        servers: FilterServers,
+        policy: BrokerPolicy,
+        ensure_group: EnsureGroup,
+    ) -> None:
+        self._control = control
+        self._owing = owing
+        self._servers = servers
+        self._policy = policy
+        self._ensure_group = ensure_group
+        self._skips: dict[tuple[str, int, str, int, tuple[int, ...]], None] = {}
+        self._allowance = CheckAllowance()
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {
+            PutFilter: self.put,
+            ChangeFilter: self.change,
+            GetFilters: self.tell,
+            RecordFilterSkip: self.skip,
+        }
+
+    # -- uploading ----------------------------------------------------------------------------
+
+    def put(self, now_ms: int, received: Received, request: PutFilter) -> list[Effect]:
+        """A version of a filter (30021); one that is known stays what it is.
+
+        A consumer may be the first of its group to speak, so the group is made as by a first pull.
+        """
+        if not self._policy.filter_upload:
+            raise NoPermission(
+                f"broker {self._policy.broker_name} takes no filters",
+                hint="filterUploadEnable is false",
+            )
+        group, name = check_group(request.consumer_group), check_filter_name(request.name)
+        filters = self._control.filters
+        source, digest = _source(b"".join(received.body), request.sha256)
+        known = rules.version_of_source(filters, group, name, digest)
+        if known is None:
+            self._allowance.take(now_ms, sum(map(len, received.body)))
+            check_source(source, name)
+        events = rules.decide_upload(
+            filters,
+            group,
+            name,
+            source,
+            digest,
+            author=_line("author", request.author, FILTER_AUTHOR_LENGTH_MAX),
+            note=_line("note", request.note, FILTER_NOTE_LENGTH_MAX),
+            enable=request.enable and self._policy.filter_auto_enable,
+        )
+        if group not in self._control.groups:
+            self._ensure_group(group, received, "first upload of a filter")
+        number = known or rules.next_version(filters, group, name)
+        return self._decided(
+            now_ms, received, events, (group, name), number, request.note, created=known is None
+        )
+
+    # -- deciding -----------------------------------------------------------------------------
+
+    def change(self, now_ms: int, received: Received, request: ChangeFilter) -> list[Effect]:
+        """Enable, roll back, disable, set the policy of, quarantine or delete a filter (30022)."""
+        filters, group, name = self._control.filters, request.consumer_group, request.name
+        before = rules.existing(filters, group, name)
+        number = request.version
+        match request.action:
+            case FilterAction.ENABLE:
+                events = rules.decide_enable(filters, group, name, number)
+                number = before.newest if number is None else number
+            case FilterAction.ROLLBACK:
+                events = rules.decide_rollback(filters, group, name)
+                number = before.before_active
+            case FilterAction.DISABLE:
+                events = rules.decide_disable(filters, group, name)
+                number = before.active
+            case FilterAction.POLICY:
+                events = rules.decide_policy(filters, group, name, request.policy)
+            case FilterAction.QUARANTINE:
+                server = self._servers.address_of(received.to.peer)
+                events = rules.decide_quarantine(
+                    filters, group, name, number, request.reason, server
+                )
+                number = before.active if number is None else number
+            case FilterAction.DELETE:
+                events = rules.decide_delete(filters, group, name)
+            case _:
+                raise BadRequest(
+                    f"{request.action!r} is nothing that can be done to a filter",
+                    hint=f"one of {', '.join(FilterAction)}",
+                )
+        number = number or before.active or before.newest or 0
+        reason = rules.check_reason(request.reason) or f"{request.action} a filter"
+        return self._decided(now_ms, received, events, before.key, number, reason)
+
+    def _decided(
+        self,
+        now_ms: int,
+        received: Received,
+        events: Sequence[Event],
+        key: tuple[str, str],
+        number: int,
+        reason: str,
+        *,
+        created: bool = False,
+    ) -> list[Effect]:
+        """Record it, and owe an answer that tells how the filter is afterwards."""
+
+        def header() -> FilterResponse:
+            after = self._control.filters.table.get(key)
+            return FilterResponse(
+                version=number,
+                active=None if after is None else after.active,
+                created=created,
+                filters_version=self._control.filters.version,
+                quarantined=None if after is None else after.quarantined.get(number),
+            )
+
+        return self._owing.decided(now_ms, received, events, header=header, reason=reason)
+
+    # -- passing messages over ----------------------------------------------------------------
+
+    def skip(self, now_ms: int, received: Received, request: RecordFilterSkip) -> list[Effect]:
+        """Messages are about to be passed over (30025); they may be once this is answered."""
+        if self._control.topics.get(request.topic) is None:
+            raise TopicNotFound(f"the topic {request.topic} does not exist here")
+        if request.queue_id < 0:
+            raise BadRequest(f"queue id {request.queue_id} is negative")
+        skip = FilterMessagesSkipped(
+            request.consumer_group,
+            request.name,
+            request.version,
+            request.topic,
+            request.queue_id,
+            tuple(request.offsets),
+            rules.check_reason(request.reason),
+            self._servers.address_of(received.to.peer),
+        )
+        events = rules.decide_skip(self._control.filters, skip)
+        asked = (skip.aggregate, skip.version, skip.topic, skip.queue_id, skip.offsets)
+        if asked in self._skips:
+            events = []
+        effects = self._owing.decided(now_ms, received, events, reason="a filter could not judge")
+        self._skips.pop(asked, None)
+        self._skips[asked] = None
+        if len(self._skips) > FILTER_SKIPS_REMEMBERED_MAX:
+            del self._skips[next(iter(self._skips))]
+        return effects
+
+    # -- telling ------------------------------------------------------------------------------
+
+    def tell(self, _now_ms: int, received: Received, request: GetFilters) -> list[Effect]:
+        """The filters of all groups, of a group, or one (30023), and the filter servers here."""
+        filters = self._control.filters
+        if request.name:
+            found = [rules.existing(filters, request.consumer_group, request.name)]
+        elif request.consumer_group:
+            found = filters.of(request.consumer_group)
+        else:
+            found = [filters.table[key] for key in sorted(filters.table)]
+        if request.version is not None and not request.name:
+            raise BadRequest("a version of which filter? Its name is missing")
+        told = [_told(one, request) for one in found]
+        if request.with_source:
+            size_bytes = sum(
+                each.size_bytes for one in told for each in one.versions if each.source is not None
+            )
+            if len(told) > 1 and 2 * size_bytes > STATE_BYTES_MAX:
+                raise BadRequest(
+                    f"the sources come to {size_bytes} bytes", hint="ask for one filter at a time"
+                )
+        body = encode_filters(told, self._servers.addresses_for(received.to.peer))
+        header = GetFiltersResponse(filters_version=filters.version)
+        return [Reply(received.to, header=header, body=(body,))]
+
+    def statistics(self) -> dict[str, int]:
+        """How many there are, for people."""
+        filters = self._control.filters
+        return {
+            "filters": len(filters),
+            "versions": sum(len(one.versions) for one in filters),
+            "active": sum(one.active is not None for one in filters),
+            "quarantined": sum(len(one.quarantined) for one in filters),
+            "skipped": sum(one.skipped for one in filters),
+            "source_bytes": filters.source_bytes,
+            "servers": len(self._servers),
+        }
+
+
+def _source(body: bytes, sha256: str) -> tuple[str, str]:
+    """The text of a source and its SHA-256, if it is what its sender says. Raises BadRequest."""
+    if not 0 < len(body) <= FILTER_SOURCE_BYTES_MAX:
+        raise BadRequest(
+            f"the source has {len(body)} bytes; 1 to {FILTER_SOURCE_BYTES_MAX} are allowed"
+        )
+    digest = hashlib.sha256(body).hexdigest()
+    if digest != sha256.lower():
+        raise BadRequest("the source does not match its SHA-256", hint="send it again")
+    try:
+        source = body.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the source is not UTF-8: {error}") from error
+    for letter in set(source):
+        if (letter < " " and letter not in _WHITE) or letter == "\x7f":
+            raise BadRequest(f"the source has the control character {letter!r}")
+    return source, digest
+
+
+def _line(what: str, text: str, length_max: int) -> str:
+    """A text of one line that is kept with a version. Raises BadRequest."""
+    line = " ".join(text.split())
+    if len(line) > length_max or not line.isprintable():
+        raise BadRequest(f"the {what} must be at most {length_max} printable characters")
+    return line
+
+
+def _told(one: FilterState, request: GetFilters) -> FilterState:
+    """A filter as it is told: at most one version of it with its source."""
+    bare = one.bare()
+    if not request.with_source:
+        return bare
+    number = one.active if request.version is None else request.version
+    if number is None:
+        return bare
+    wanted = one.version(number)
+    if wanted is None:
+        raise Rejected(
+            f"version {number} of the filter {one.name} of the group {one.group} is not kept",
+            code=Code.QUERY_NOT_FOUND,
+        )
+    versions = [wanted if each.version == number else each for each in bare.versions]
+    return replace(bare, versions=tuple(versions))

@@ -1,0 +1,100 @@
+"""Filter servers come, go, and are told when filters change.
+
+Lives here: REGISTER_FILTER_SERVER (301), UNREGISTER_FILTER_SERVER (30020), when name servers and
+filter servers are told of what. May not live here: the table (kourou.engine.filter_servers).
+
+State: none of its own.
+
+Filter servers are told of a change when it is confirmed, and once for all changes of a turn. Who
+misses a notice sees in the answer to its next registration that there are other filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState
+from kourou.engine.effects import Announce, Effect, LogWarning, Notify, Reply
+from kourou.engine.filter_servers import FilterServers
+from kourou.engine.inputs import Received
+from kourou.engine.peer import Peer
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.recording import Recorder
+from kourou.protocol.messages.filter_server import (
+    NotifyFiltersChanged,
+    RegisterFilterServer,
+    RegisterFilterServerResponse,
+    UnregisterFilterServer,
+)
+from kourou.protocol.request import Request
+
+
+class FilterServerDesk:
+    """Answers filter servers about themselves."""
+
+    def __init__(
+        self,
+        servers: FilterServers,
+        control: ControlState,
+        recorder: Recorder,
+        confirmations: Confirmations,
+        policy: BrokerPolicy,
+    ) -> None:
+        self._servers = servers
+        self._control = control
+        self._recorder = recorder
+        self._confirmations = confirmations
+        self._policy = policy
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {RegisterFilterServer: self.register, UnregisterFilterServer: self.unregister}
+
+    def register(
+        self, now_ms: int, received: Received, request: RegisterFilterServer
+    ) -> list[Effect]:
+        """A filter server is there (301); a new one is answered when name servers know it."""
+        new = self._servers.register(
+            now_ms, request.filter_server_addr, request.listeners, received.to.peer
+        )
+        header = RegisterFilterServerResponse(
+            broker_name=self._policy.broker_name,
+            broker_id=self._policy.broker_id,
+            filters_version=self._control.filters.version,
+        )
+        announced: list[Effect] = [Announce()] if new else []
+        return [*announced, Reply(received.to, header=header)]
+
+    def unregister(
+        self, _now_ms: int, received: Received, request: UnregisterFilterServer
+    ) -> list[Effect]:
+        """A filter server leaves (30020)."""
+        gone = self._servers.unregister(request.filter_server_addr, received.to.peer)
+        announced: list[Effect] = [Announce()] if gone else []
+        return [*announced, Reply(received.to)]
+
+    def disconnected(self, peer: Peer) -> list[Effect]:
+        """A connection is gone."""
+        return self._gone(self._servers.drop_peer(peer), "its connection ended")
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Forget who was silent for too long."""
+        gone = self._servers.expire(now_ms, self._policy.filter_server_expiry_ms)
+        return self._gone(gone, "it was silent for too long")
+
+    def _gone(self, addresses: Sequence[str], why: str) -> list[Effect]:
+        if not addresses:
+            return []
+        lost = [LogWarning(f"the filter server {address} is gone: {why}") for address in addresses]
+        return [*lost, Announce()]  # unnumbered: nobody waits until that is known
+
+    def tell(self) -> list[Effect]:
+        """Tell every filter server that filters changed, as soon as that is confirmed."""
+        end = self._recorder.filters_end
+        if not end or end > self._confirmations.confirmed:
+            return []
+        self._recorder.filters_end = 0
+        notice = NotifyFiltersChanged(filters_version=self._control.filters.version)
+        return [Notify(one.peer, notice) for one in self._servers if one.told]

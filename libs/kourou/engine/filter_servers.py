@@ -1,0 +1,121 @@
+"""Which filter servers run beside this broker, and where are they dialled?
+
+Lives here: the table, who is dropped when, and which addresses an asker can use. May not live here:
+requests and notices (kourou.engine.filter_server_desk), what filters there are
+(kourou.engine.filters).
+
+State: soft. A filter server registers every few seconds; what is silent for too long, or whose
+connection is gone, is forgotten at once, so that consumers find another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kourou.engine.peer import Peer
+from kourou.errors import BadRequest, Throttled
+from kourou.model.limits import (
+    FILTER_SERVER_ADDRESS_LENGTH_MAX,
+    FILTER_SERVER_LISTENERS_MAX,
+    FILTER_SERVERS_MAX,
+)
+
+
+@dataclass(slots=True)
+class FilterServer:
+    """One of them. `listeners` has `carrier:listener` -> `host:port`; `heard_ms` is monotonic.
+
+    `told` is False for one that RocketMQ made: it understands no notices of ours.
+    """
+
+    address: str
+    listeners: Mapping[str, str]
+    peer: Peer
+    heard_ms: int
+    told: bool = True
+
+
+class FilterServers:
+    """The filter servers of one broker, by address. Times are monotonic ms."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self) -> None:
+        self._table: dict[str, FilterServer] = {}
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[FilterServer]:
+        return iter(self._table.values())
+
+    def register(
+        self, now_ms: int, address: str, listeners: Mapping[str, str] | None, peer: Peer
+    ) -> bool:
+        """A filter server lives; True if name servers must hear of it.
+
+        Who states no listeners is dialled at `address`, by the carrier it came over. Raises
+        BadRequest or Throttled.
+        """
+        _check_address(address)
+        table = {f"{peer.carrier}:internal": address} if listeners is None else dict(listeners)
+        if len(table) > FILTER_SERVER_LISTENERS_MAX:
+            raise BadRequest(f"a filter server has {FILTER_SERVER_LISTENERS_MAX} listeners at most")
+        for name, dialled in table.items():
+            _check_address(name)
+            _check_address(dialled)
+        before = self._table.get(address)
+        if before is None and len(self._table) >= FILTER_SERVERS_MAX:
+            raise Throttled(f"{FILTER_SERVERS_MAX} filter servers are registered here already")
+        self._table[address] = FilterServer(address, table, peer, now_ms, listeners is not None)
+        return before is None or before.listeners != table
+
+    def unregister(self, address: str, peer: Peer) -> bool:
+        """A filter server leaves; False if what stands there now is not its own registration."""
+        known = self._table.get(address)
+        if known is None or known.peer.id != peer.id:
+            return False
+        del self._table[address]
+        return True
+
+    def drop_peer(self, peer: Peer) -> list[str]:
+        """A connection is gone; returns the addresses of those who registered over it."""
+        return self._drop(lambda one: one.peer.id == peer.id) if self._table else []
+
+    def expire(self, now_ms: int, expiry_ms: int) -> list[str]:
+        """Forget who was silent for too long; returns their addresses."""
+        return self._drop(lambda one: now_ms - one.heard_ms >= expiry_ms) if self._table else []
+
+    def _drop(self, gone: Callable[[FilterServer], bool]) -> list[str]:
+        found = [address for address, one in self._table.items() if gone(one)]
+        for address in found:
+            del self._table[address]
+        return found
+
+    def address_of(self, peer: Peer) -> str:
+        """Who registered over this connection; the connection itself, if nobody did."""
+        for one in self._table.values():
+            if one.peer.id == peer.id:
+                return one.address
+        return str(peer)
+
+    def addresses_for(self, asker: Peer) -> list[str]:
+        """What `asker` can dial, in a steady order."""
+        found = (
+            one.listeners.get(f"{asker.carrier}:{asker.listener}")
+            or one.listeners.get(f"{asker.carrier}:internal")
+            for one in self._table.values()
+        )
+        return sorted({address for address in found if address is not None})
+
+    def told(self) -> tuple[dict[str, str], ...]:
+        """The listeners of each, as name servers are told of them, in a steady order."""
+        return tuple(dict(self._table[address].listeners) for address in sorted(self._table))
+
+
+def _check_address(text: str) -> None:
+    if not 0 < len(text) <= FILTER_SERVER_ADDRESS_LENGTH_MAX or not text.isprintable():
+        raise BadRequest(
+            f"an address has 1 to {FILTER_SERVER_ADDRESS_LENGTH_MAX} printable characters"
+        )

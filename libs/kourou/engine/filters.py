@@ -1,0 +1,439 @@
+"""Which filters do consumer groups have, which version of each runs, and which must not?
+
+Lives here: the state, every decision about filters alone, and how their events change the state.
+May not live here: requests (kourou.engine.filter_desk), what a source may say
+(kourou.filtering.python_rules), running it (the filter server), undo (kourou.engine.filter_undo).
+
+State: projection of the events of kourou.engine.filter_events; owned and changed in place by
+`evolve`. It survives the loss of its events: `<root>/kourou/filters.json` mirrors it.
+
+Invariants:  a version number of a group's filter is never given again, nor after its deletion
+             one version at most is active, and its source is kept
+             `version` grows by one with every event that changes how filters run
+             an event that the state has already (it was read from the mirror) changes nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from kourou.engine.events import Event
+from kourou.engine.filter_events import (
+    FilterDeleted,
+    FilterDisabled,
+    FilterEnabled,
+    FilterEvent,
+    FilterMessagesSkipped,
+    FilterPolicySet,
+    FilterQuarantined,
+    FilterReleased,
+    FilterRestored,
+    FilterUploaded,
+)
+from kourou.errors import BadRequest, Code, Rejected
+from kourou.model.filter import FilterKey, FilterPolicy, FilterState, FilterVersion
+from kourou.model.limits import (
+    FILTER_NAMES_REMEMBERED_MAX,
+    FILTER_REASON_LENGTH_MAX,
+    FILTER_SKIP_OFFSETS_MAX,
+    FILTER_SOURCES_BYTES_MAX,
+    FILTER_VERSIONS_MAX,
+    FILTERS_GROUP_MAX,
+    FILTERS_MAX,
+)
+
+
+@dataclass(slots=True)
+class Filters:
+    """The table. Events below `next_offset` are in it; `source_bytes` is derived.
+
+    `retired` has the next version of filters that were deleted, the oldest deletion first.
+    """
+
+    table: dict[FilterKey, FilterState] = field(default_factory=dict)
+    version: int = 0
+    next_offset: int = 0
+    retired: dict[FilterKey, int] = field(default_factory=dict)
+    source_bytes: int = field(default=0, compare=False)
+
+    def get(self, group: str, name: str) -> FilterState | None:
+        """One filter, or None."""
+        return self.table.get((group, name))
+
+    def of(self, group: str) -> list[FilterState]:
+        """The filters of a group, by name."""
+        return [self.table[key] for key in sorted(self.table) if key[0] == group]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[FilterState]:
+        return iter(self.table.values())
+
+    def copy(self) -> Filters:
+        """An independent copy; the filters themselves never change. O(filters)."""
+        return Filters(
+            dict(self.table),
+            self.version,
+            self.next_offset,
+            dict(self.retired),
+            self.source_bytes,
+        )
+
+
+# -- as bytes -------------------------------------------------------------------------------------
+
+
+class FiltersTaken(msgspec.Struct, frozen=True):
+    """All of the state, as snapshots and the mirror have it; equal states are equal bytes."""
+
+    filters: tuple[FilterState, ...] = ()
+    version: int = 0
+    next_offset: int = 0
+    retired: tuple[tuple[str, str, int], ...] = ()
+
+
+def taken(filters: Filters) -> FiltersTaken:
+    """The state as it is now; it stays behind. O(filters)."""
+    return FiltersTaken(
+        tuple(filters.table[key] for key in sorted(filters.table)),
+        filters.version,
+        filters.next_offset,
+        tuple((group, name, number) for (group, name), number in filters.retired.items()),
+    )
+
+
+def filters_of(read: FiltersTaken) -> Filters:
+    """The state that was taken."""
+    filters = Filters(version=read.version, next_offset=read.next_offset)
+    for one in read.filters:
+        _place(filters, one)
+    filters.retired = {(group, name): number for group, name, number in read.retired}
+    return filters
+
+
+# -- evolve ---------------------------------------------------------------------------------------
+
+
+def evolve(filters: Filters, event: FilterEvent, offset: int, at_ms: int) -> None:
+    """Apply the event at this offset of its stream, in place."""
+    if offset < filters.next_offset:
+        return
+    filters.next_offset = offset + 1
+    if isinstance(event, FilterMessagesSkipped):
+        before = filters.get(event.group, event.name)
+        if before is not None:
+            _place(filters, replace(before, skipped=before.skipped + len(event.offsets)))
+        return
+    filters.version += 1
+    match event:
+        case FilterUploaded():
+            _upload(filters, event, at_ms)
+        case FilterDeleted(gone):
+            _delete(filters, gone.key)
+        case FilterRestored(back):
+            _restore(filters, back)
+        case (
+            FilterEnabled()
+            | FilterDisabled()
+            | FilterPolicySet()
+            | FilterQuarantined()
+            | FilterReleased()
+        ):
+            before = filters.get(event.group, event.name)
+            if before is not None:
+                _place(filters, _changed(before, event, at_ms))
+
+
+def _upload(filters: Filters, event: FilterUploaded, at_ms: int) -> None:
+    key = (event.group, event.name)
+    before = filters.table.get(key) or FilterState(event.group, event.name)
+    version = FilterVersion(
+        event.version,
+        event.sha256,
+        event.author,
+        event.note,
+        at_ms,
+        len(event.source.encode()),
+        event.source,
+    )
+    versions = _kept(replace(before, versions=(*before.versions, version)))
+    numbers = {one.version for one in versions}
+    filters.retired.pop(key, None)
+    _place(
+        filters,
+        replace(
+            before,
+            versions=versions,
+            quarantined={one: why for one, why in before.quarantined.items() if one in numbers},
+            next_version=max(before.next_version, event.version + 1),
+        ),
+    )
+
+
+def _kept(one: FilterState) -> tuple[FilterVersion, ...]:
+    """The versions that stay: of too many the oldest goes that neither runs nor did before."""
+    versions = list(one.versions)
+    for old in one.versions[:-1]:
+        if len(versions) <= FILTER_VERSIONS_MAX:
+            break
+        if old.version not in (one.active, one.before_active):
+            versions.remove(old)
+    return tuple(versions)
+
+
+def _changed(
+    before: FilterState,
+    event: FilterEnabled | FilterDisabled | FilterPolicySet | FilterQuarantined | FilterReleased,
+    at_ms: int,
+) -> FilterState:
+    match event:
+        case FilterEnabled():
+            return replace(
+                before,
+                active=event.version,
+                before_active=before.active or _ran_before(before, event.version),
+                versions=tuple(
+                    replace(one, enabled_ms=at_ms) if one.version == event.version else one
+                    for one in before.versions
+                ),
+            )
+        case FilterDisabled():
+            return replace(before, active=None, before_active=event.before)
+        case FilterPolicySet():
+            return replace(before, policy=event.policy)
+        case FilterQuarantined():
+            why = {**before.quarantined, event.version: event.reason}
+            return replace(before, quarantined=dict(sorted(why.items())))
+        case FilterReleased():
+            left = {one: why for one, why in before.quarantined.items() if one != event.version}
+            return replace(before, quarantined=left)
+
+
+def _ran_before(before: FilterState, version: int) -> int | None:
+    """Of the other versions the one that ran last; None if none ever did."""
+    ran = [
+        (one.enabled_ms, one.version)
+        for one in before.versions
+        if one.enabled_ms is not None and one.version != version
+    ]
+    return max(ran)[1] if ran else None
+
+
+def _delete(filters: Filters, key: FilterKey) -> None:
+    gone = filters.table.pop(key, None)
+    if gone is None:
+        return
+    filters.source_bytes -= _bytes_of(gone)
+    filters.retired.pop(key, None)
+    filters.retired[key] = gone.next_version
+    if len(filters.retired) > FILTER_NAMES_REMEMBERED_MAX:
+        del filters.retired[next(iter(filters.retired))]
+
+
+def _restore(filters: Filters, back: FilterState) -> None:
+    number = max(back.next_version, filters.retired.pop(back.key, 1))
+    _place(filters, replace(back, next_version=number))
+
+
+def _place(filters: Filters, one: FilterState) -> None:
+    before = filters.table.get(one.key)
+    if before is None or before.versions is not one.versions:
+        filters.source_bytes += _bytes_of(one) - (0 if before is None else _bytes_of(before))
+    filters.table[one.key] = one
+
+
+def _bytes_of(one: FilterState) -> int:
+    return sum(version.size_bytes for version in one.versions)
+
+
+# -- decide ---------------------------------------------------------------------------------------
+
+
+def existing(filters: Filters, group: str, name: str) -> FilterState:
+    """A filter that is there; raises Rejected (22) if it is not."""
+    found = filters.get(group, name)
+    if found is None:
+        raise Rejected(f"the group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
+    return found
+
+
+def version_of_source(filters: Filters, group: str, name: str, sha256: str) -> int | None:
+    """The version that has this source, if the filter keeps one."""
+    known = filters.get(group, name)
+    for one in () if known is None else reversed(known.versions):
+        if one.sha256 == sha256:
+            return one.version
+    return None
+
+
+def next_version(filters: Filters, group: str, name: str) -> int:
+    """The number that the next source of this filter gets."""
+    known = filters.get(group, name)
+    return filters.retired.get((group, name), 1) if known is None else known.next_version
+
+
+def decide_upload(
+    filters: Filters,
+    group: str,
+    name: str,
+    source: str,
+    sha256: str,
+    *,
+    author: str = "",
+    note: str = "",
+    enable: bool,
+) -> list[Event]:
+    """Take a source, unless the filter has it, and perhaps let it run.
+
+    `enable` makes a version run that never ran: what an operator has decided since is not undone by
+    a consumer that starts with the old source, nor is a quarantine lifted. Raises Rejected.
+    """
+    before = filters.get(group, name)
+    number = version_of_source(filters, group, name, sha256)
+    if before is not None and number is not None:
+        known = before.version(number)
+        fresh = known is not None and known.enabled_ms is None
+        if not (enable and fresh) or number in before.quarantined:
+            return []
+        return [FilterEnabled(group, name, number, before.active)]
+    _check_room(filters, before, group, source)
+    number = next_version(filters, group, name)
+    uploaded = FilterUploaded(group, name, number, source, sha256, author, note)
+    if not enable:
+        return [uploaded]
+    active = None if before is None else before.active
+    return [uploaded, FilterEnabled(group, name, number, active)]
+
+
+def _check_room(filters: Filters, before: FilterState | None, group: str, source: str) -> None:
+    if before is None:
+        if len(filters) >= FILTERS_MAX:
+            raise Rejected(f"this broker has {FILTERS_MAX} filters; no more are taken")
+        if len(filters.of(group)) >= FILTERS_GROUP_MAX:
+            raise Rejected(f"the group {group} has {FILTERS_GROUP_MAX} filters; no more are taken")
+    if filters.source_bytes + len(source.encode()) > FILTER_SOURCES_BYTES_MAX:
+        raise Rejected(
+            f"the sources of all filters here come to {filters.source_bytes} bytes; "
+            f"{FILTER_SOURCES_BYTES_MAX} are allowed",
+            hint="delete filters that nobody uses",
+        )
+
+
+def decide_enable(
+    filters: Filters, group: str, name: str, version: int | None = None
+) -> list[Event]:
+    """Let a version run, the newest if None; a quarantine of it is lifted. Raises Rejected."""
+    one = existing(filters, group, name)
+    number = one.newest if version is None else version
+    if number is None or one.version(number) is None:
+        raise Rejected(
+            f"the filter {name} of the group {group} has no version {number}",
+            hint=f"it has {_numbers(one)}",
+            code=Code.QUERY_NOT_FOUND,
+        )
+    events: list[Event] = []
+    if number in one.quarantined:
+        events.append(FilterReleased(group, name, number, one.quarantined[number]))
+    if one.active != number:
+        events.append(FilterEnabled(group, name, number, one.active))
+    return events
+
+
+def decide_rollback(filters: Filters, group: str, name: str) -> list[Event]:
+    """Let the version run that ran before the active one. Raises Rejected."""
+    one = existing(filters, group, name)
+    number = one.before_active
+    if number is None or one.version(number) is None:
+        raise Rejected(
+            f"no version of the filter {name} of the group {group} ran before",
+            hint=f"enable one of {_numbers(one)}, or disable it",
+        )
+    if number in one.quarantined:
+        raise Rejected(
+            f"version {number} of the filter {name} of the group {group} is in quarantine: "
+            f"{one.quarantined[number]}",
+            hint=f"enable version {number} if it may run again, or another one",
+        )
+    return [FilterEnabled(group, name, number, one.active)]
+
+
+def decide_disable(filters: Filters, group: str, name: str) -> list[Event]:
+    """Let no version run; what names the filter is held. Raises Rejected."""
+    one = existing(filters, group, name)
+    return [] if one.active is None else [FilterDisabled(group, name, one.active)]
+
+
+def decide_policy(filters: Filters, group: str, name: str, policy: str | None) -> list[Event]:
+    """What becomes of messages that the filter cannot judge. Raises Rejected."""
+    one = existing(filters, group, name)
+    if policy is None or policy not in FilterPolicy._value2member_map_:
+        raise BadRequest(
+            f"{policy!r} is no policy of a filter", hint=f"one of {', '.join(FilterPolicy)}"
+        )
+    wanted = FilterPolicy(policy)
+    return [] if wanted == one.policy else [FilterPolicySet(group, name, wanted, one.policy)]
+
+
+def decide_quarantine(
+    filters: Filters, group: str, name: str, version: int | None, reason: str, server: str = ""
+) -> list[Event]:
+    """A version must not run, the active one if None; why is said.
+
+    It may be another one by now, in quarantine already, or gone: then this comes too late and
+    changes nothing that runs. Raises Rejected.
+    """
+    one = existing(filters, group, name)
+    number = one.active if version is None else version
+    if number is None:
+        raise BadRequest(f"no version of the filter {name} of the group {group} runs: name one")
+    if one.version(number) is None or number in one.quarantined:
+        return []
+    why = check_reason(reason) or "asked for"
+    return [FilterQuarantined(group, name, number, why, server)]
+
+
+def decide_delete(filters: Filters, group: str, name: str) -> list[Event]:
+    """Forget a filter with all its versions; what names it is held. Raises Rejected."""
+    return [FilterDeleted(existing(filters, group, name))]
+
+
+def decide_delete_of_group(filters: Filters, group: str) -> list[Event]:
+    """A group goes, and its filters with it."""
+    return [FilterDeleted(one) for one in filters.of(group)]
+
+
+def decide_skip(filters: Filters, skip: FilterMessagesSkipped) -> list[Event]:
+    """A filter server is about to pass messages over. Raises Rejected where it must not.
+
+    It may have asked before it heard of a change, and then has to hold instead.
+    """
+    one = existing(filters, skip.group, skip.name)
+    if not 0 < len(skip.offsets) <= FILTER_SKIP_OFFSETS_MAX or min(skip.offsets) < 0:
+        raise BadRequest(f"1 to {FILTER_SKIP_OFFSETS_MAX} offsets are passed over at a time")
+    if one.policy is not FilterPolicy.SKIP:
+        raise Rejected(
+            f"the policy of the filter {skip.name} of the group {skip.group} is {one.policy}: "
+            "nothing is passed over"
+        )
+    if one.active != skip.version or skip.version in one.quarantined:
+        raise Rejected(
+            f"version {skip.version} of the filter {skip.name} of the group {skip.group} does not "
+            "run any more"
+        )
+    return [skip]
+
+
+def check_reason(reason: str) -> str:
+    """A reason as it may be kept: one line, not too long; the rest is cut off."""
+    line = " ".join(reason.split())
+    if not line.isprintable():
+        line = "".join(letter if letter.isprintable() else "?" for letter in line)
+    return line[:FILTER_REASON_LENGTH_MAX]
+
+
+def _numbers(one: FilterState) -> str:
+    return ", ".join(str(version.version) for version in one.versions)

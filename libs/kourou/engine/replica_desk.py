@@ -1,0 +1,251 @@
+"""What a broker tells of its copies, and an operator's word that another one is to lead.
+
+Lives here: GET_REPLICAS at every broker, PROMOTE_REPLICA, TRANSFER_LEADER.
+May not live here: whether it may (engine.promoting), copying and shipping (engine.leading,
+engine.following, kourou.replication.raft), the role change itself (the service makes a new core).
+
+State: none of its own; that a promotion began is soft, and what it decides is the EpochOpened of
+the core that comes after this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from kourou.engine.confirmations import Confirmations
+from kourou.engine.control import ControlState
+from kourou.engine.effects import ChangeRole, Effect, HandOver, LogWarning, Reply
+from kourou.engine.following import Following
+from kourou.engine.inputs import Received
+from kourou.engine.leading import Leading
+from kourou.engine.policy import BrokerPolicy
+from kourou.engine.ports import QuorumMember, StoreView
+from kourou.engine.promoting import check_promotion, quorum_leader_name
+from kourou.engine.quorum_following import QuorumFollowing
+from kourou.engine.quorum_leading import QuorumLeading
+from kourou.errors import BadRequest, Rejected
+from kourou.protocol.messages.replicas import (
+    GetReplicas,
+    PromoteReplica,
+    PromoteReplicaResponse,
+    TransferLeader,
+    TransferLeaderResponse,
+)
+from kourou.protocol.replicas_body import FollowerTold, ReplicasTold, encode_replicas
+from kourou.protocol.request import Request
+from kourou.replication.epoch_numbers import next_epoch
+
+
+class ReplicaDesk:
+    """Answers operators about the members of one log."""
+
+    def __init__(
+        self,
+        policy: BrokerPolicy,
+        control: ControlState,
+        view: StoreView,
+        confirmations: Confirmations,
+        leading: Leading | QuorumLeading | None,
+        following: Following | QuorumFollowing | None,
+    ) -> None:
+        self._policy = policy
+        self._control = control
+        self._view = view
+        self._confirmations = confirmations
+        self._leading = leading
+        self._following = following
+        self._promoting = False
+
+    def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """The requests this desk answers."""
+        return {
+            GetReplicas: self.replicas,
+            PromoteReplica: self.promote,
+            TransferLeader: self.transfer,
+        }
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def replicas(self, now_ms: int, received: Received, _request: GetReplicas) -> list[Effect]:
+        """Who leads, who follows how far (30050)."""
+        return [Reply(received.to, body=(encode_replicas(self.told(now_ms)),))]
+
+    def told(self, now_ms: int) -> ReplicasTold:
+        """What this broker knows of the members of its log."""
+        policy, known = self._policy, self._control.replicas
+        first, end = self._view.log_range()
+        leading, following = self._leading, self._following
+        told = ReplicasTold(
+            cluster=policy.cluster_name,
+            broker_name=policy.broker_name,
+            broker_id=policy.broker_id,
+            broker_role=leading.broker_role if leading is not None else known.role,
+            leads=following is None,
+            epoch=known.epoch,
+            leader=known.leader,
+            first=first,
+            end=end,
+            flushed=self._confirmations.flushed,
+            confirmed=self._confirmations.confirmed,
+            in_sync=known.in_sync,
+            epochs=tuple(known.epochs),
+        )
+        match leading, following:
+            case Leading(), _:
+                return replace(
+                    told,
+                    fenced=leading.fenced,
+                    followers=_attached(leading, now_ms, end, known.in_sync),
+                )
+            case QuorumLeading(), _:
+                return replace(
+                    told, member=leading.quorum.member, followers=_others(leading, now_ms, end)
+                )
+            case _, Following():
+                return replace(
+                    told,
+                    leader_address=following.leader_address,
+                    state=following.copying.step.name,
+                    reason=following.copying.reason,
+                    lag_bytes=following.copying.lag_bytes,
+                    lag_ms=following.copying.lag_ms(now_ms),
+                )
+            case _, QuorumFollowing():
+                quorum = following.quorum
+                leader = quorum.leader and quorum_leader_name(policy.broker_name, quorum.leader)
+                return replace(
+                    told,
+                    member=quorum.member,
+                    epoch=max(known.epoch, quorum.epoch),
+                    leader=leader,
+                    leader_address=following.leader_address,
+                    state=quorum.state,
+                    lag_bytes=max(0, quorum.leader_end - end),
+                    lag_ms=following.lag_ms(now_ms),
+                )
+            case _:
+                return told
+
+    # -- promotion --------------------------------------------------------------------------------
+
+    def promote(self, now_ms: int, received: Received, request: PromoteReplica) -> list[Effect]:
+        """An operator says that this broker is to lead (30051); answered before it does."""
+        policy = self._policy
+        if request.broker_name != policy.broker_name:
+            raise BadRequest(f"this is {policy.broker_name}, and not {request.broker_name}")
+        if self._promoting:
+            raise Rejected("it is being promoted already")
+        following = self._following
+        if isinstance(self._leading, QuorumLeading) or isinstance(following, QuorumFollowing):
+            raise Rejected(
+                "a Raft group elects its leader", hint="kourou admin transfer-leader asks it to"
+            )
+        heard = (
+            self._heard_by_leader(request)
+            if following is None
+            else self._check(following, now_ms, request)
+        )
+        end = self._view.log_range()[1]
+        epoch = next_epoch(
+            max(heard, self._control.replicas.epoch), policy.broker_id, promoted=True
+        )
+        behind = 0 if following is None else following.copying.lag_bytes
+        self._promoting = True
+        answer = PromoteReplicaResponse(epoch=epoch, position=end, behind=behind)
+        text = (
+            f"{received.to.peer} promotes this broker: it will lead from {end} on, in epoch "
+            f"{epoch}; the leader was known to have {behind} bytes more"
+        )
+        outdone = [] if following is None else following.outdo(epoch)
+        told = Reply(received.to, header=answer)
+        return [told, LogWarning(text), *outdone, ChangeRole(True, epoch)]
+
+    def _check(self, following: Following, now_ms: int, request: PromoteReplica) -> int:
+        if not request.force:
+            check_promotion(
+                self._control.replicas,
+                self._policy.broker_id,
+                leader=following.leader_address,
+                silent_ms=following.copying.silent_ms(now_ms),
+            )
+        return following.copying.epoch
+
+    def _heard_by_leader(self, request: PromoteReplica) -> int:
+        """A leader that another one outdid may be made to lead again; what it has is the log."""
+        leading = self._leading
+        if not isinstance(leading, Leading):
+            raise Rejected("nobody may follow this broker", hint="see replicationEnable")
+        if not leading.fenced:
+            raise Rejected(f"this broker leads already, in epoch {self._control.replicas.epoch}")
+        if not request.force:
+            raise Rejected(
+                f"another broker leads this log, in epoch {leading.fenced}",
+                hint="with force this one outdoes it, and what that one stored meanwhile is lost",
+            )
+        return leading.fenced
+
+    # -- a Raft group -----------------------------------------------------------------------------
+
+    def transfer(self, _now_ms: int, received: Received, request: TransferLeader) -> list[Effect]:
+        """An operator wants another member to lead (30052); answered when that begins."""
+        policy, leading = self._policy, self._leading
+        if request.broker_name != policy.broker_name:
+            raise BadRequest(f"this is {policy.broker_name}, and not {request.broker_name}")
+        if not isinstance(leading, QuorumLeading):
+            raise Rejected(
+                f"{policy.broker_name} is no Raft group",
+                hint="stop the leader, then promote a follower",
+            )
+        quorum = leading.quorum
+        target = _member_named(quorum.followers(), request.target) if request.target else ""
+        answer = TransferLeaderResponse(leader=quorum.member, epoch=quorum.epoch, target=target)
+        whom = target or "whoever has most of the log"
+        text = f"{received.to.peer} wants {whom} to lead in place of {quorum.member}"
+        return [Reply(received.to, header=answer), LogWarning(text), HandOver(target)]
+
+
+def _attached(
+    leading: Leading, now_ms: int, end: int, in_sync: Sequence[int]
+) -> tuple[FollowerTold, ...]:
+    return tuple(
+        FollowerTold(
+            broker_id=one.broker_id,
+            address=str(one.to),
+            state=one.progress.state.name,
+            written=one.progress.written,
+            flushed=one.progress.flushed,
+            lag_bytes=one.progress.lag(end),
+            lag_ms=leading.lag_ms(now_ms, one.broker_id),
+            in_sync=one.broker_id in in_sync,
+        )
+        for one in sorted(leading.followers, key=lambda one: one.broker_id)
+    )
+
+
+def _others(leading: QuorumLeading, now_ms: int, end: int) -> tuple[FollowerTold, ...]:
+    return tuple(
+        FollowerTold(
+            broker_id=one.broker_id,
+            address="",
+            state=one.state,
+            written=one.written,
+            flushed=one.flushed,
+            lag_bytes=max(0, end - one.written),
+            lag_ms=leading.lag_ms(now_ms, one),
+            in_sync=False,
+            member=one.member,
+        )
+        for one in sorted(leading.quorum.followers(), key=lambda one: one.broker_id)
+    )
+
+
+def _member_named(others: Sequence[QuorumMember], target: str) -> str:
+    """Who is meant by a name or a brokerId."""
+    for one in others:
+        if target in {one.member, str(one.broker_id)}:
+            return one.member
+    known = ", ".join(f"{one.member} (brokerId {one.broker_id})" for one in others) or "nobody"
+    raise BadRequest(f"{target} is no other member of this group", hint=f"others: {known}")

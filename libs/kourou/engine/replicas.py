@@ -1,0 +1,97 @@
+"""Who has led this log, from where on, and whose copies count?
+
+Lives here: the state that follows from the events of replication, and how they change it.
+May not live here: who follows just now and how far (kourou.replication), deciding on an epoch or on
+the in-sync set (engine.leading).
+
+State: projection of EpochOpened and InSyncChanged; owned and changed in place by `evolve`.
+
+A follower that was in the in-sync set may hold the only copy of what senders were promised, long
+after it has left: what lies below the place where it left may count on it for ever.
+
+Invariants:  epochs and their starts increase
+             epoch 0 has no event: it is everything before the first one
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kourou.engine.event_base import Count
+from kourou.engine.ports import ANYWHERE
+from kourou.engine.replication_events import EpochOpened, InSyncChanged, ReplicationEventBase
+
+
+@dataclass(slots=True)
+class Replicas:
+    """`epochs` are (epoch, position where it starts); `leader` is that of the last one.
+
+    `left`: brokerId -> the position below which its copy counted, of those that count no more.
+    """
+
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    leader: str = ""
+    role: str = ""
+    in_sync: tuple[int, ...] = ()
+    left: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch; 0 for a log that never had a follower."""
+        return self.epochs[-1][0] if self.epochs else 0
+
+    def copy(self) -> Replicas:
+        """An independent copy."""
+        return Replicas(list(self.epochs), self.leader, self.role, self.in_sync, dict(self.left))
+
+    def promised_to(self, member: int) -> int:
+        """Below this position senders may have been promised this follower's copy; 0: nothing."""
+        return ANYWHERE if member in self.in_sync else self.left.get(member, 0)
+
+
+def evolve(replicas: Replicas, event: ReplicationEventBase, position: int) -> None:
+    """Apply one event, in place; `position` is that of its record."""
+    match event:
+        case EpochOpened(epoch, start, leader, role):
+            if epoch > replicas.epoch:
+                replicas.epochs.append((epoch, start))
+            replicas.leader, replicas.role = leader, role
+            # Whose copies count is decided anew in every epoch.
+            _set(replicas, (), start)
+        case InSyncChanged(members):
+            _set(replicas, members, position)
+
+
+def _set(replicas: Replicas, members: tuple[int, ...], position: int) -> None:
+    for member in replicas.in_sync:
+        if member not in members:
+            replicas.left[member] = position
+    replicas.in_sync = members
+
+
+class ReplicasTaken(msgspec.Struct, frozen=True):
+    """The state as it stands in a snapshot."""
+
+    epochs: tuple[tuple[Count, Count], ...] = ()
+    leader: str = ""
+    role: str = ""
+    in_sync: tuple[Count, ...] = ()
+    left: dict[Count, Count] = {}
+
+
+def taken(replicas: Replicas) -> ReplicasTaken:
+    """The state for a snapshot."""
+    return ReplicasTaken(
+        tuple(replicas.epochs),
+        replicas.leader,
+        replicas.role,
+        tuple(replicas.in_sync),
+        dict(sorted(replicas.left.items())),
+    )
+
+
+def replicas_of(found: ReplicasTaken) -> Replicas:
+    """The state that `taken` gave."""
+    return Replicas(list(found.epochs), found.leader, found.role, found.in_sync, dict(found.left))

@@ -1,0 +1,103 @@
+"""A database's tables in the revision that the program knows, or a clear word why not.
+
+Lives here: applying the revisions that are missing. May not live here: the revisions, what the
+tables are (eventstore.schema; whoever has tables of its own in a database).
+
+All revisions are applied in one transaction under the database's write lock, so two processes that
+open the same tables at once do not collide and a failed upgrade leaves them as they were. Each set
+of tables has a version table and a lock of its own, for several may share a database.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from kourou.errors import ConfigError, MetadataUnavailable
+from kourou.eventstore.database import Database, first_line
+from kourou.eventstore.postgres import UPGRADE_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """The revisions of one set of tables.
+
+    `what` is their name in errors, `head` the newest revision, `folder` has Alembic's migrations,
+    `lock` is PostgreSQL's advisory lock of an upgrade.
+    """
+
+    what: str
+    head: str
+    version_table: str
+    folder: Path
+    lock: int
+
+    def bring_up_to_date(self, database: Database) -> None:
+        """Apply the revisions that are missing; whatever is raised, nothing is changed.
+
+        Tables that have the newest one are opened without loading Alembic. Raises ConfigError for
+        tables that a newer program has made, Corrupt, MetadataUnavailable.
+        """
+        with database.reading() as connection:
+            found = self.current(connection)
+            if found == self.head:
+                return
+            self.check(found, database.shown)
+        with database.writing(timeout_ms=UPGRADE_TIMEOUT_MS) as connection:
+            if not database.is_sqlite:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(self.lock)))
+            self.upgrade(connection, "head", database.shown)
+
+    def upgrade(self, connection: sa.Connection, revision: str, shown: str) -> None:
+        """Apply the revisions up to `revision` in the connection's transaction."""
+        from alembic import command
+        from alembic.util.exc import CommandError
+
+        found = self.current(connection)
+        config = self.alembic_config()
+        config.attributes["connection"] = connection
+        try:
+            command.upgrade(config, revision)
+        except CommandError as error:
+            raise MetadataUnavailable(
+                f"the {self.what} {shown} cannot be upgraded from revision {found}: "
+                f"{first_line(error)}"
+            ) from error
+
+    def alembic_config(self) -> Config:
+        """Alembic's configuration for these migrations; needs no file."""
+        from alembic.config import Config
+
+        config = Config()
+        # The option is a template in which a percent sign must be doubled.
+        config.set_main_option("script_location", str(self.folder).replace("%", "%%"))
+        return config
+
+    def check(self, found: str | None, shown: str) -> None:
+        """Raise ConfigError for a revision that this program has never heard of."""
+        if found in (None, self.head):
+            return
+        from alembic.script import ScriptDirectory
+
+        scripts = ScriptDirectory.from_config(self.alembic_config())
+        if found not in [each.revision for each in scripts.walk_revisions()]:
+            raise ConfigError(
+                f"a newer version of Kourou wrote the {self.what} {shown}: it has revision "
+                f"{found}, and this program knows up to {self.head}",
+                hint="use the newer program",
+            )
+
+    def current(self, connection: sa.Connection) -> str | None:
+        """The revision of the tables; None for an empty database."""
+        if not sa.inspect(connection).has_table(self.version_table):
+            return None
+        version = sa.table(self.version_table, sa.column("version_num", sa.String))
+        return connection.execute(sa.select(version.c.version_num)).scalar()

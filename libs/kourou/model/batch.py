@@ -1,0 +1,123 @@
+"""Batch transactions: many half messages of many tasks, decided at once.
+
+Lives here: what a half message says of the batch it belongs to, and what a broker remembers of a
+query. May not live here: decisions about them (kourou.engine.batches).
+
+A batch is named (query, batch): batch numbers grow within a query. Tasks write its partitions, some
+of them more than once; each time is an attempt, and one attempt of each partition wins.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple, Self
+
+import msgspec
+
+from kourou.errors import BadRequest
+from kourou.model.delay import DELAY_LEVELS_MS
+from kourou.model.limits import (
+    BATCH_ATTEMPT_LENGTH_MAX,
+    BATCH_NUMBER_MAX,
+    BATCH_PARTITION_MAX,
+    BATCH_QUERY_LENGTH_MAX,
+    DELAY_LEVELS_MAX,
+)
+
+NONE = -1
+"""Instead of a batch's number: no batch."""
+
+_WORD = re.compile(r"[A-Za-z0-9._-]+")
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+class BatchMark(NamedTuple):
+    """What a half message of a batch says of itself. `delay_level` 0: it is for now."""
+
+    query: str
+    batch: int
+    partition: int
+    attempt: str
+    delay_level: int = 0
+
+    @property
+    def text(self) -> str:
+        """The value of its property: five words with a blank between."""
+        return " ".join(map(str, self))
+
+    @classmethod
+    @lru_cache(maxsize=256)  # all rows of an attempt have the same
+    def of_text(cls, text: str) -> Self:
+        """The mark that a property holds. Raises BadRequest."""
+        words = text.split(" ")
+        if len(words) != 5:
+            raise BadRequest(
+                "the mark of a batch has five words: query, batch, partition, attempt, delay level"
+            )
+        query, attempt = check_query(words[0]), check_attempt(words[3])
+        numbers = [
+            _number(word, high)
+            for word, high in (
+                (words[1], BATCH_NUMBER_MAX),
+                (words[2], BATCH_PARTITION_MAX),
+                (words[4], DELAY_LEVELS_MAX),
+            )
+        ]
+        return cls(query, numbers[0], numbers[1], attempt, numbers[2])
+
+
+class BatchQuery(msgspec.Struct):
+    """What a broker remembers of a query; NONE where there is no such batch.
+
+    `coordinator` names the broker whose decisions count. `prepared` is the last batch that waits
+    here for one, `decided` the last one that was decided here, `resolved` the last one that is done
+    here: its winners are stored and all others discarded. `winners` (partition -> attempt) and
+    `counts` (broker -> messages) are those of `decided`, until it is resolved. `at_ms`: the last
+    change, wall time.
+    """
+
+    coordinator: str
+    prepared: int = NONE
+    decided: int = NONE
+    resolved: int = NONE
+    winners: dict[int, str] = {}
+    counts: dict[str, int] = {}
+    at_ms: int = 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Does something here still wait for its decision, or for being done?"""
+        return max(self.prepared, self.decided) > self.resolved
+
+
+def check_query(query: str) -> str:
+    """The id of a query, if it can be one. Raises BadRequest."""
+    if len(query) > BATCH_QUERY_LENGTH_MAX or _WORD.fullmatch(query) is None:
+        raise BadRequest(
+            f"the query id {query[:40]!r} is not 1 to {BATCH_QUERY_LENGTH_MAX} letters, digits, "
+            "dots, dashes or underscores"
+        )
+    return query
+
+
+def check_attempt(attempt: str) -> str:
+    """The name of an attempt, if it can be one. Raises BadRequest."""
+    if len(attempt) > BATCH_ATTEMPT_LENGTH_MAX or _WORD.fullmatch(attempt) is None:
+        raise BadRequest(
+            f"the attempt {attempt[:40]!r} is not 1 to {BATCH_ATTEMPT_LENGTH_MAX} letters, digits, "
+            "dots, dashes or underscores"
+        )
+    return attempt
+
+
+def _number(word: str, high: int) -> int:
+    number = int(word) if _NUMBER.fullmatch(word) else high + 1
+    if number > high:
+        raise BadRequest(f"{word[:40]!r} in the mark of a batch is no number up to {high}")
+    return number
+
+
+assert len(DELAY_LEVELS_MS) <= DELAY_LEVELS_MAX

@@ -1,0 +1,130 @@
+"""A filter: Python that a consumer group uploaded, to choose its messages beside the broker.
+
+Lives here: the nouns, and what may name a filter. May not live here: what is decided about filters
+(kourou.engine.filters), what their source may say (kourou.filtering.python_rules), running them
+(the filter server).
+
+A filter belongs to a consumer group and has a name there; it has versions, of which one at most is
+active. State: none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from kourou.errors import BadRequest
+from kourou.model.limits import FILTER_NAME_LENGTH_MAX
+
+FilterKey = tuple[str, str]
+"""Consumer group and name."""
+
+
+class FilterPolicy(StrEnum):
+    """What becomes of a message that its group's filter cannot judge."""
+
+    HOLD = "hold"  # the group waits before it until somebody has mended the filter
+    SKIP = "skip"  # it is passed over, and that is recorded
+    PASS = "pass"  # the group gets it unfiltered, and that is counted and said
+
+
+class FilterAction(StrEnum):
+    """What may be decided about a filter (CHANGE_FILTER)."""
+
+    ENABLE = "enable"
+    ROLLBACK = "rollback"
+    DISABLE = "disable"
+    POLICY = "policy"
+    QUARANTINE = "quarantine"
+    DELETE = "delete"
+
+
+class FilterFailure(StrEnum):
+    """Why a filter did not judge, in one word, as FILTER_FAILED says it."""
+
+    MISSING = "missing"
+    DISABLED = "disabled"
+    QUARANTINED = "quarantined"
+    RAISED = "raised"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    DIED = "died"
+    LIED = "lied"
+    SETUP = "setup"
+
+
+@dataclass(frozen=True, slots=True)
+class FilterVersion:
+    """One uploaded source. `sha256` is that of its UTF-8, in hexadecimal.
+
+    Times are wall time; `enabled_ms` is when it last began to run, None if it never did. `source`
+    is None where only the rest is told.
+    """
+
+    version: int
+    sha256: str
+    author: str
+    note: str
+    uploaded_ms: int
+    size_bytes: int
+    source: str | None = None
+    enabled_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterState:
+    """All that holds of one filter.
+
+    `versions` are those kept, the oldest first. `active` is the one that runs, None if none does;
+    `before_active` is the one that ran before it. `quarantined` says why which versions must not
+    run, active or not. `skipped` counts messages passed over. The next upload is `next_version`.
+    """
+
+    group: str
+    name: str
+    versions: tuple[FilterVersion, ...] = ()
+    active: int | None = None
+    before_active: int | None = None
+    policy: FilterPolicy = FilterPolicy.HOLD
+    quarantined: Mapping[int, str] = field(default_factory=dict)
+    skipped: int = 0
+    next_version: int = 1
+
+    @property
+    def key(self) -> FilterKey:
+        """Its group and name."""
+        return self.group, self.name
+
+    @property
+    def newest(self) -> int | None:
+        """The version uploaded last."""
+        return self.versions[-1].version if self.versions else None
+
+    def bare(self) -> FilterState:
+        """The same without the sources."""
+        return replace(self, versions=tuple(replace(one, source=None) for one in self.versions))
+
+    def version(self, number: int) -> FilterVersion | None:
+        """One of the versions kept, or None."""
+        for one in self.versions:
+            if one.version == number:
+                return one
+        return None
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.$-]*")
+
+
+def check_filter_name(name: str) -> str:
+    """Return `name` if it can name a filter; raise BadRequest that says why not.
+
+    The full name of a Java class can, for old clients bring such names.
+    """
+    if not 0 < len(name) <= FILTER_NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
+        raise BadRequest(
+            f"a filter cannot be named {name[:FILTER_NAME_LENGTH_MAX]!r}",
+            hint=f"1 to {FILTER_NAME_LENGTH_MAX} of a-z A-Z 0-9 _ . $ -, the first not . $ or -",
+        )
+    return name

@@ -1,0 +1,60 @@
+"""The JSON body of GET_BROKER_CONFIG where it is asked to describe its settings.
+
+    {"settings":[{"name":"maxMessageSize","value":"4194304","configured":"4194304","kind":"integer",
+                  "about":"…","changeable":true,"whyNot":"","minimum":1,"maximum":…,"choices":[]}]}
+
+Lives here: body <-> values. May not live here: which settings there are and may change
+(kourou.engine.settings_registry).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kourou.protocol.body_json import Buffer, malformed
+from kourou.protocol.request import Int64
+
+
+class SettingTold(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+    """One setting of a broker.
+
+    `value` is in force, `configured` is that of its file, or the default: they differ where an
+    operator changed it. `kind` is boolean, integer or text. `changeable`: while the broker runs;
+    `why_not` says why it is not. `minimum` and `maximum` are None where nothing bounds it.
+    """
+
+    name: str
+    value: str
+    configured: str
+    kind: str
+    about: str = ""
+    changeable: bool = False
+    why_not: str = ""
+    minimum: Int64 | None = None
+    maximum: Int64 | None = None
+    choices: tuple[str, ...] = ()
+
+
+class _SettingsShape(msgspec.Struct, frozen=True):
+    settings: list[SettingTold]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_SettingsShape).decode
+
+
+def encode_settings_told(settings: Iterable[SettingTold]) -> bytes:
+    """The body of an answer."""
+    return _encode(_SettingsShape(list(settings)))
+
+
+def decode_settings_told(body: Buffer) -> list[SettingTold]:
+    """What a broker told. Raises DecodeError."""
+    try:
+        return _decode(body).settings
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise malformed("description of settings", error) from error

@@ -1,0 +1,170 @@
+"""Which leader wrote which bytes of a log: the history by which two logs are compared.
+
+An epoch is a period with at most one leader, and its bytes are only ever appended, by that leader.
+So if two logs have the same epoch at a position, all bytes below it are the same (*log matching*),
+and where two logs part is found by comparing a few pairs of integers.
+
+    epochs   0 .......... 3 ........... 5 ......
+    starts   0            100           260        end = 300
+
+Epoch 0 is all that was written before any epoch was opened; a broker that never had a follower
+stays there. The epoch *at* a position is that of the byte before it: epoch_at(100) is 0, and a log
+that ends at 300 may go on where `epoch_at(300)` is 5.
+
+Lives here: the pairs and their comparison. May not live here: bytes, files, who leads.
+
+Invariants: epochs and starts both ascend strictly; no start lies beyond `end`.
+State: projection of the EpochOpened records of the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from kourou.errors import Corrupt
+from kourou.model.limits import EPOCHS_TOLD_MAX
+
+EpochStart: TypeAlias = tuple[int, int]
+"""(epoch, position where it starts)."""
+
+BEFORE_ALL_EPOCHS: tuple[EpochStart, ...] = ((0, 0),)
+"""The history of a log in which no epoch was ever opened."""
+
+
+class Run(NamedTuple):
+    """Bytes of one epoch that lie together: from `start` up to `end`."""
+
+    epoch: int
+    start: int
+    end: int
+
+
+class Epochs:
+    """The history of one log, up to its end.
+
+    `pairs` are as `opened()` gives them, or read from a file or message: Corrupt if they are not
+    ascending or lie beyond `end`.
+    """
+
+    __slots__ = ("_epochs", "_starts", "end")
+
+    def __init__(self, pairs: Iterable[EpochStart] = (), end: int = 0) -> None:
+        self._epochs = [0]
+        self._starts = [0]
+        self.end = end
+        for epoch, start in pairs:
+            if epoch == 0 and start == 0 and len(self._epochs) == 1:
+                continue
+            if epoch <= self._epochs[-1] or not self._may_start(start) or start > end:
+                raise Corrupt(f"epoch {epoch} from {start} on does not follow {self!r}")
+            self._add(epoch, start)
+
+    def __repr__(self) -> str:
+        runs = " ".join(f"{epoch}@{start}" for epoch, start in self.opened())
+        return f"<Epochs {runs or 'none'} end {self.end}>"
+
+    def _may_start(self, start: int) -> bool:
+        return start > self._starts[-1] or start == self._starts[-1] == 0
+
+    def _add(self, epoch: int, start: int) -> None:
+        if start == self._starts[-1]:  # epoch 0, or one that was opened and wrote nothing
+            self._epochs[-1] = epoch
+        else:
+            self._epochs.append(epoch)
+            self._starts.append(start)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    @property
+    def last(self) -> int:
+        """The epoch of the last byte; 0 for an empty log."""
+        return self.epoch_at(self.end)
+
+    @property
+    def newest(self) -> int:
+        """The highest epoch that was opened, whether or not it wrote anything."""
+        return self._epochs[-1]
+
+    def epoch_at(self, position: int) -> int:
+        """The epoch of the byte before `position`; 0 at 0."""
+        index = bisect_left(self._starts, position) - 1
+        return self._epochs[index] if index >= 0 else 0
+
+    def run_from(self, position: int) -> Run:
+        """The bytes from `position` (below the end) on that are of one epoch."""
+        index = bisect_right(self._starts, position) - 1
+        return Run(self._epochs[index], position, self._end_of(index))
+
+    def start_of(self, epoch: int) -> int | None:
+        """Where `epoch` starts; None if it is none of this log's."""
+        index = bisect_left(self._epochs, epoch)
+        known = index < len(self._epochs) and self._epochs[index] == epoch
+        return self._starts[index] if known else None
+
+    def opened(self) -> tuple[EpochStart, ...]:
+        """All epochs with their starts, without epoch 0."""
+        pairs = zip(self._epochs, self._starts, strict=True)
+        return tuple(pair for pair in pairs if pair[0] > 0)
+
+    def told(
+        self, below: int | None = None, count: int = EPOCHS_TOLD_MAX
+    ) -> tuple[EpochStart, ...]:
+        """The newest `count` epochs that start below `below` (the end, if None), as messages do.
+
+        Whoever is told all of them sees the first start at 0.
+        """
+        last = bisect_left(self._starts, max(1, self.end if below is None else below))
+        first = max(0, last - count)
+        return tuple(zip(self._epochs[first:last], self._starts[first:last], strict=True))
+
+    def _end_of(self, index: int) -> int:
+        return self._starts[index + 1] if index + 1 < len(self._starts) else self.end
+
+    # -- comparison ------------------------------------------------------------------------------
+
+    def common(self, other: Sequence[EpochStart], other_end: int) -> int:
+        """The largest position up to which both histories agree.
+
+        `other` is what another log's `told()` gave. If those are not all of its epochs, and none of
+        them is one of ours, the answer is no more than where to look next: see `is_certain`.
+        """
+        end = other_end
+        for epoch, start in reversed(other or BEFORE_ALL_EPOCHS):
+            index = bisect_left(self._epochs, epoch)
+            if index < len(self._epochs) and self._epochs[index] == epoch:
+                return min(end, self._end_of(index))
+            end = start
+        return min(end, self.end)
+
+    def is_certain(self, other: Sequence[EpochStart]) -> bool:
+        """Whether `common` names a position where both logs surely agree."""
+        told = other or BEFORE_ALL_EPOCHS
+        return told[0][1] == 0 or any(self.start_of(epoch) is not None for epoch, _ in told)
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def open(self, epoch: int, start: int) -> None:
+        """`epoch` begins at the end of the log; the one before may have written nothing."""
+        assert epoch > self._epochs[-1], f"epoch {epoch} opened after {self._epochs[-1]}"
+        assert start == self.end, f"epoch {epoch} opened at {start}, the log ends at {self.end}"
+        self._add(epoch, start)
+
+    def extend(self, end: int) -> None:
+        """Bytes of the newest epoch were appended up to `end`."""
+        assert end >= self.end, f"the log ends at {self.end}, beyond {end}"
+        self.end = end
+
+    def cut(self, end: int) -> None:
+        """What lies from `end` on is no longer there, nor are epochs that start there."""
+        assert 0 <= end <= self.end, f"cut at {end}, the log ends at {self.end}"
+        keep = max(1, bisect_left(self._starts, end))
+        del self._epochs[keep:], self._starts[keep:]
+        self.end = end
+        if end == 0:
+            self._epochs[0] = 0
+
+    def copy(self) -> Epochs:
+        """The same history; changing one leaves the other alone."""
+        return Epochs(self.opened(), self.end)

@@ -1,0 +1,115 @@
+"""Whose copies does a sender wait for? (brokerRole=SYNC_MASTER)
+
+Lives here: who joins the in-sync set and who leaves it, and why.
+May not live here: what a sender is told (engine.copied_confirmations), that a change of the set is
+an event (engine.leading).
+
+State: soft; a leader starts with an empty set and fills it with the followers that keep up.
+
+A follower keeps up while it has had, within `timeout_ms`, all that the leader had at some moment of
+that time. So neither a log that grows all the time nor one at rest makes a good follower late.
+
+    joins    it keeps up, and lacks no more than `fallbehind_max` bytes
+    leaves   it is not attached any more; or it lacks more than that (haSlaveFallbehindMax); or it
+             did not keep up (slaveTimeout)
+
+Invariants:  whoever is not attached is not in the set after `judge`
+             `copied` is the least that any member has
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kourou.replication.lag import Lag
+
+
+@dataclass(slots=True)
+class _Copy:
+    """What it has, and since when it lacks something, since it attached."""
+
+    has: int = 0
+    lag: Lag = field(default_factory=Lag)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The set is another one now: brokerIds, ascending."""
+
+    members: tuple[int, ...]
+    before: tuple[int, ...]
+    reason: str
+
+
+class InSync:
+    """The set of one leader. Positions in bytes, times monotonic ms, members by brokerId."""
+
+    def __init__(self, fallbehind_max: int, timeout_ms: int) -> None:
+        self.fallbehind_max = fallbehind_max
+        self.timeout_ms = timeout_ms
+        self.members: tuple[int, ...] = ()
+        self._copies: dict[int, _Copy] = {}
+
+    @property
+    def copied(self) -> int:
+        """Every member has what lies below; 0 without members."""
+        return min((self._copies[member].has for member in self.members), default=0)
+
+    def attached(self, member: int) -> None:
+        """It follows from now on; what it has it will say."""
+        self._copies[member] = _Copy()
+
+    def detached(self, member: int) -> None:
+        """It is gone; the next `judge` takes it out."""
+        self._copies.pop(member, None)
+
+    def heard(self, now_ms: int, member: int, has: int, end: int) -> None:
+        """An attached follower has all below `has`; the leader's log ends at `end`."""
+        copy = self._copies[member]
+        copy.has = max(copy.has, has)
+        copy.lag.noted(now_ms, has, end)
+
+    def lag_ms(self, now_ms: int, member: int, end: int) -> int | None:
+        """So long ago an attached member had all that there was; None if never."""
+        copy = self._copies.get(member)
+        if copy is None or copy.lag.kept_up_ms is None:
+            return None
+        return 0 if copy.has >= end else copy.lag.ms(now_ms)
+
+    def judge(self, now_ms: int, end: int) -> Change | None:
+        """Who belongs to the set now; None if nothing changes."""
+        before, told = self.members, []
+        kept: list[int] = []
+        for member in before:
+            reason = self._why_not(now_ms, member, end)
+            if reason:
+                told.append(f"{member} {reason}")
+            else:
+                kept.append(member)
+        for member in self._copies:
+            if member not in before and not self._why_not(now_ms, member, end):
+                kept.append(member)
+                told.append(f"{member} has caught up")
+        self.members = tuple(sorted(kept))
+        if self.members == before and not told:
+            return None
+        return Change(self.members, before, "; ".join(told))
+
+    def _why_not(self, now_ms: int, member: int, end: int) -> str:
+        copy = self._copies.get(member)
+        if copy is None:
+            return "is not attached any more"
+        behind_ms = copy.lag.ms(now_ms)
+        if behind_ms is None:
+            return "has not caught up"
+        if end - copy.has > self.fallbehind_max:
+            return f"lacks {end - copy.has} bytes"
+        if behind_ms > self.timeout_ms:
+            return f"did not keep up for {behind_ms} ms"
+        return ""
+
+
+def named(members: Sequence[int]) -> str:
+    """For people."""
+    return ", ".join(map(str, members)) or "nobody"

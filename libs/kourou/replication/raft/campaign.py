@@ -1,0 +1,143 @@
+"""A member that wants to lead: it asks whether it would win, then asks for votes.
+
+A question or an answer may be lost, so who has not answered is asked again at each heartbeat's
+time, until the campaign is over. Then no late answer counts: who voted may have lost its disk, and
+have another vote since (joining.py).
+
+A pre-candidate changes nothing anywhere. Answers to it are votes of another kind and never count as
+votes. A candidate enters a new epoch and votes for itself; that vote counts, and the question goes
+out, when the ballot is on disk.
+
+Lives here: asking and counting. May not live here: how others judge (voting.py).
+State: soft; the vote itself is the ballot's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kourou.protocol.messages.replication import AskVote, Vote
+from kourou.replication.raft.effects import Role
+from kourou.replication.raft.part import Cause, Part
+
+if TYPE_CHECKING:
+    from kourou.replication.raft.member import Member
+
+
+class _Campaign(Part):
+    """What both have in common."""
+
+    __slots__ = ("_answered", "_over_ms", "_voters")
+
+    pre: ClassVar[bool]
+
+    def __init__(self, member: Member) -> None:
+        super().__init__(member)
+        self._voters: set[str] = set()
+        self._answered: set[str] = set()
+        self._over_ms = 0
+
+    def begin(self) -> None:
+        self._over_ms = self.member.now + self.member.election_timeout_ms()
+
+    def tick(self) -> None:
+        """Ask again; without a majority in time, whether one would be there."""
+        if self._is_over():
+            self.member.become(Cause.TIMEOUT)
+        else:
+            self._ask()
+
+    def vote(self, vote: Vote) -> None:
+        """Count those who say yes to the epoch that was asked for."""
+        if vote.pre != self.pre or self._is_over():
+            return
+        if not vote.granted:
+            self._answered.add(vote.member)
+        elif vote.epoch == self._epoch() and self._count(vote.member):
+            self._won()
+
+    def _is_over(self) -> bool:
+        return self.member.now >= self._over_ms and len(self.member.settings.members) > 1
+
+    def _epoch(self) -> int:
+        """The one that it wants to lead."""
+        raise AssertionError(self)
+
+    def _won(self) -> None:
+        raise AssertionError(self)
+
+    def _ask(self) -> None:
+        member = self.member
+        self.deadline_ms = min(self._over_ms, member.now + member.settings.heartbeat_ms)
+        for peer in member.settings.peers:
+            if peer in self._answered:
+                continue
+            member.send(
+                peer,
+                AskVote(
+                    group=member.settings.group,
+                    epoch=self._epoch(),
+                    candidate=member.settings.member,
+                    last_epoch=member.log.epochs.last,
+                    end=member.log.end,
+                    pre=self.pre,
+                    transfer=member.transfer,
+                ),
+            )
+
+    def _count(self, name: str) -> bool:
+        """Add a vote; True for a majority."""
+        self._answered.add(name)
+        self._voters.add(name)
+        return len(self._voters) >= self.member.settings.majority
+
+
+class PreCandidate(_Campaign):
+    """Asks whether it would win."""
+
+    role = Role.PRE_CANDIDATE
+    pre = True
+    __slots__ = ()
+
+    def begin(self) -> None:
+        """Ask; nothing of this member changes."""
+        super().begin()
+        self.member.leader = ""
+        self.member.transfer = 0
+        self._ask()
+        if self._count(self.member.settings.member):
+            self._won()
+
+    def _epoch(self) -> int:
+        return self.member.epoch + 1
+
+    def _won(self) -> None:
+        self.member.become(Cause.WOULD_WIN)
+
+
+class Candidate(_Campaign):
+    """Asks for votes."""
+
+    role = Role.CANDIDATE
+    pre = False
+    __slots__ = ()
+
+    def begin(self) -> None:
+        """A new epoch, with a vote for itself."""
+        super().begin()
+        member = self.member
+        transfer = member.transfer
+        member.enter(member.epoch + 1, member.settings.member)
+        member.transfer = transfer
+        self._ask()
+
+    def vote_saved(self) -> None:
+        """The own vote counts now."""
+        if not self._is_over() and self._count(self.member.settings.member):
+            self._won()
+
+    def _epoch(self) -> int:
+        return self.member.epoch
+
+    def _won(self) -> None:
+        self.member.become(Cause.WON)

@@ -1,0 +1,87 @@
+"""A leader that lets another member lead.
+
+    asked     new writes are refused; the target gets what it lacks
+    sent      the target has all: StandNow goes out, and nothing is acknowledged any more
+    over      the target leads, which this member hears as a higher epoch; or one election timeout
+              is over, and this member goes on leading, in a new round (lease.py says why)
+
+Lives here: these steps. May not live here: the lease.
+State: soft.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kourou.protocol.messages.replication import StandNow
+from kourou.replication.progress import State
+from kourou.replication.raft.effects import HandOverFailed
+
+if TYPE_CHECKING:
+    from kourou.replication.raft.leader import Leader
+
+
+class HandingOver:
+    """What a leader knows of a hand-over; `target` is "" while there is none."""
+
+    __slots__ = ("_leader", "_until_ms", "target")
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._until_ms = 0
+        self.target = ""
+
+    def start(self, target: str) -> None:
+        """An operator asks."""
+        leader = self._leader
+        target = target or max(
+            (each.member for each in leader.voters()),
+            key=lambda name: leader.peers[name].flushed,
+            default="",
+        )
+        if target not in leader.peers:
+            self._fail(target, "is no other member of this group")
+        elif target in leader.admission:
+            self._fail(target, "has no vote yet: it catches up first")
+        elif self.target:
+            self._fail(target, f"has to wait: {self.target} is to lead")
+        else:
+            self.target = target
+            self._until_ms = leader.member.now + leader.member.settings.election_timeout_ms_max
+
+    def go_on(self) -> None:
+        """Tell the target to stand, once it has everything."""
+        leader = self._leader
+        if not self.target or leader.lease.suspended:
+            return
+        progress = leader.peers[self.target]
+        if progress.state is State.REPLICATE and progress.flushed == leader.member.log.end:
+            leader.lease.suspend()
+            self.remind()
+
+    def remind(self) -> None:
+        """Tell it, or tell it again."""
+        leader = self._leader
+        if self.target and leader.lease.suspended:
+            member = leader.member
+            member.send(
+                self.target,
+                StandNow(
+                    group=member.settings.group,
+                    epoch=member.epoch,
+                    leader=member.leader,
+                    round=leader.lease.round,
+                ),
+            )
+
+    def check_time(self) -> None:
+        """Go on leading, if nobody else does."""
+        leader = self._leader
+        if self.target and leader.member.now >= self._until_ms:
+            if leader.lease.suspended:
+                leader.lease.resume(leader.member.now)
+            self._fail(self.target, "did not take over in time")
+            self.target = ""
+
+    def _fail(self, target: str, reason: str) -> None:
+        self._leader.member.out.append(HandOverFailed(target, reason))

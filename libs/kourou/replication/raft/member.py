@@ -1,0 +1,422 @@
+"""One member of a Raft group, without hands: what happened goes in, what to do comes out.
+
+    effects = member.handle(now_ms, inputs)      monotonic time; call it at `wake_at_ms` at least
+    member.may_acknowledge(now_ms)               asked again right before every answer
+
+The log is the commit log: its index is the byte position, its term the epoch. Each epoch opens
+with a control record of its leader, which is Raft's no-op. Positions below `confirmed` are held,
+flushed, by a majority, and the leader that counted them had a record of its own epoch among them.
+
+    role           cause                                      role
+    follower       heard no leader for a while                pre-candidate
+    follower       the leader asks it to stand                candidate
+    pre-candidate  a majority would vote                      candidate
+    pre-candidate  heard no majority for a while              pre-candidate
+    candidate      a majority voted                           leader
+    candidate      heard no majority for a while              pre-candidate
+    leader         heard no majority for a while              follower
+    all these      a higher epoch                             follower
+    candidates     a leader of their epoch                    follower
+    any            the disk failed, or confirmed would be cut stopped
+
+`TRANSITIONS` is this table; the role changes in `become` and nowhere else.
+
+Lives here: the switch by input and message, epochs, roles. May not live here: what a role does
+(follower.py, campaign.py, leader.py), who gets a vote (voting.py).
+State: soft but for the ballot and the log, which are given at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kourou.protocol.messages.replication import AskVote, ChunkAck, LogChunk, StandNow, Vote
+from kourou.replication.epochs import Epochs
+from kourou.replication.raft import inputs as happened
+from kourou.replication.raft.ballot import Ballot
+from kourou.replication.raft.campaign import Candidate, PreCandidate
+from kourou.replication.raft.effects import Effect, FlushLog, Halt, Role, RoleChanged, Send
+from kourou.replication.raft.follower import Follower
+from kourou.replication.raft.inputs import Buffer, Input
+from kourou.replication.raft.joining import Joining
+from kourou.replication.raft.leader import Leader
+from kourou.replication.raft.own_log import OwnLog
+from kourou.replication.raft.part import Cause, Part, Stopped
+from kourou.replication.raft.ports import Chance, PieceSource
+from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.voting import may_judge, may_vote
+
+TRANSITIONS: dict[tuple[Role, Cause], type[Part]] = {
+    (Role.FOLLOWER, Cause.TIMEOUT): PreCandidate,
+    (Role.FOLLOWER, Cause.STAND_NOW): Candidate,
+    (Role.PRE_CANDIDATE, Cause.WOULD_WIN): Candidate,
+    (Role.PRE_CANDIDATE, Cause.TIMEOUT): PreCandidate,
+    (Role.CANDIDATE, Cause.WON): Leader,
+    (Role.CANDIDATE, Cause.TIMEOUT): PreCandidate,
+    (Role.LEADER, Cause.TIMEOUT): Follower,
+    **{(role, Cause.HIGHER_EPOCH): Follower for role in Role if role is not Role.STOPPED},
+    (Role.PRE_CANDIDATE, Cause.LEADER_HEARD): Follower,
+    (Role.CANDIDATE, Cause.LEADER_HEARD): Follower,
+    **{(role, Cause.FAULT): Stopped for role in Role},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What the disk says at a start.
+
+    `epoch` and `voted_for` are the vote file's (0 and "" without one), `confirmed` what is known to
+    be confirmed for sure (0 if nothing), `flushed` what was flushed since the store was opened:
+    what is found in files need not be on disk. `joining`: it has no vote, by `must_join`; `lived`
+    stands in the vote file, and is False without one.
+    """
+
+    epochs: Epochs
+    epoch: int = 0
+    voted_for: str = ""
+    first_position: int = 0
+    confirmed: int = 0
+    flushed: int = 0
+    joining: bool = False
+    lived: bool = True
+
+
+class Member:
+    """One member. Whoever owns it feeds `handle` and performs what it returns, in order."""
+
+    def __init__(
+        self,
+        settings: RaftSettings,
+        boot: Boot,
+        *,
+        chance: Chance,
+        source: PieceSource,
+        now_ms: int,
+    ) -> None:
+        self.settings = settings
+        self.chance = chance
+        self.source = source
+        self.now = now_ms
+        newer = boot.epochs.newest > boot.epoch
+        self.ballot = Ballot(
+            boot.epochs.newest if newer else boot.epoch,
+            "" if newer else boot.voted_for,
+            joining=boot.joining and len(settings.members) > 1,
+            lived=boot.lived,
+        )
+        #: What makes this member a voter, while it is none.
+        self.joining = Joining(self) if self.ballot.joining else None
+        self.log = OwnLog(
+            boot.epochs.copy(),
+            first_position=boot.first_position,
+            flushed=boot.flushed,
+            confirmed=boot.confirmed,
+        )
+        #: The leader of this epoch, "" while none is known.
+        self.leader = ""
+        #: When a leader was heard; the start counts, for what was heard before it is forgotten.
+        self.heard_ms = now_ms
+        #: The highest round heard from the leader of this epoch.
+        self.round_heard = 0
+        #: The round of the StandNow that makes this member stand, 0 for none.
+        self.transfer = 0
+        self.out: list[Effect] = []
+        self.part: Part = Follower(self)
+        self._told = RoleChanged(Role.FOLLOWER, self.ballot.epoch, "")
+        self.part.begin()
+        if len(settings.members) == 1:
+            self.part.deadline_ms = now_ms
+        self._peers = frozenset(settings.peers)
+        self._serial = 0
+        self._unflushed = self.log.flushed < self.log.end
+        self._unmarked = self.joining is not None
+
+    # -- the contract ----------------------------------------------------------------------------
+
+    def handle(self, now_ms: int, inputs: Sequence[Input] = ()) -> list[Effect]:
+        """Take what happened, in order; return what to do, in order."""
+        self.now = max(self.now, now_ms)
+        self.out = []
+        if self._unflushed:
+            self._unflushed = False
+            self.out.append(FlushLog())
+        if self._unmarked:
+            self._unmarked = False
+            self.out.append(self.ballot.write(self.epoch, self.ballot.voted_for))
+        for item in inputs:
+            self._take(item)
+        if self.now >= self.part.deadline_ms:
+            self.part.tick()
+        self.part.settle()
+        self._tell()
+        return self.out
+
+    @property
+    def wake_at_ms(self) -> int:
+        """When `handle` is to be called although nothing came."""
+        return self.part.deadline_ms
+
+    def may_acknowledge(self, now_ms: int) -> bool:
+        """Whether this member leads `epoch` and is sure to be the only one, at this very moment.
+
+        A process that was stopped between an append and its answer finds out here that its lease
+        is over: the outcome is unknown then, whatever was confirmed.
+        """
+        return self.part.leads(max(self.now, now_ms))
+
+    def may_begin(self, position: int, epoch: int) -> bool:
+        """Whether the log is still to begin anew, at `position`: then it does so from now on.
+
+        The byte before it is of `epoch`. What was told to begin takes nothing until LogBegun.
+        """
+        part = self.part
+        if self.log.cutting or not isinstance(part, Follower) or not part.wants_to_begin(position):
+            return False
+        self.log.begin(position, epoch)
+        self.log.cutting = True
+        return True
+
+    @property
+    def wants_to_begin(self) -> bool:
+        """Whether it waits for somebody to tell what came before its leader's log."""
+        return isinstance(self.part, Follower) and self.part.wants_to_begin()
+
+    @property
+    def role(self) -> Role:
+        """What this member is."""
+        return self.part.role
+
+    @property
+    def epoch(self) -> int:
+        """The epoch this member is in."""
+        return self.ballot.epoch
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def _take(self, item: Input) -> None:
+        match item:
+            case happened.Received(message, body):
+                self._received(message, body)
+            case happened.Flushed(end):
+                if not self.log.cutting and self.log.flush(end):
+                    self.part.flushed()
+            case happened.Appended(epoch, end):
+                self._appended(epoch, end)
+            case happened.VoteSaved():
+                if self.ballot.vote_saved(self.out):
+                    self.part.vote_saved()
+            case happened.LogCut() | happened.LogBegun():
+                if isinstance(item, happened.LogBegun) and item.position > self.log.end:
+                    self.log.begin(item.position, item.epoch)
+                self.log.cutting = False
+                self.part.log_changed()
+            case happened.WriteFailed(position):
+                if position < self.log.end:
+                    self.log.epochs.cut(position)
+                    self.log.flushed = min(self.log.flushed, position)
+                self.part.write_failed()
+            case happened.Fetched():
+                self.part.fetched(item)
+            case happened.FetchFailed(serial):
+                self.part.fetch_failed(serial)
+            case happened.Discarded(first_position):
+                self.log.first_position = max(self.log.first_position, first_position)
+            case happened.HandOver(target):
+                self.part.hand_over(target)
+            case happened.StoreFailed():
+                self.become(Cause.FAULT)
+
+    def _appended(self, epoch: int, end: int) -> None:
+        assert epoch == self.log.epochs.newest, f"appended in epoch {epoch} to {self.log.epochs!r}"
+        self.log.epochs.extend(end)
+        if epoch == self.ballot.epoch:
+            self.part.appended(end)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _received(self, message: happened.Message, body: Buffer) -> None:
+        """Messages of other groups and of strangers are dropped: somebody mixed up addresses."""
+        if message.group != self.settings.group or self.role is Role.STOPPED:
+            return
+        match message:
+            case LogChunk():
+                if message.leader in self._peers:
+                    self._chunk(message, body)
+            case ChunkAck():
+                if message.member in self._peers and self._is_current(message.epoch):
+                    self.part.ack(message)
+            case AskVote():
+                if message.candidate in self._peers:
+                    self._asked(message)
+            case Vote(joining=joining) if joining:
+                if message.member in self._peers and self.joining is not None:
+                    self.joining.told(message)
+            case Vote():
+                if message.member in self._peers and (
+                    message.granted or self._is_current(message.epoch)
+                ):
+                    self.part.vote(message)
+            case StandNow():
+                if message.epoch == self.epoch and message.leader == self.leader:
+                    self.part.stand_now(message)
+
+    def _is_current(self, epoch: int) -> bool:
+        """Whether an answer is of this member's epoch; a higher one becomes it."""
+        if epoch > self.epoch:
+            self.enter(epoch)
+            return False
+        return epoch == self.epoch or self.role is Role.PRE_CANDIDATE
+
+    def _chunk(self, chunk: LogChunk, body: Buffer) -> None:
+        if (
+            not chunk.previous_epoch <= chunk.data_epoch <= chunk.epoch
+            or chunk.end < chunk.position
+        ):
+            return  # nobody of ours says such things
+        if chunk.epoch < self.epoch:
+            # Rounds count anew in each epoch, and whoever led that one may lead this one, too.
+            self.send(chunk.leader, self.refusal(0, chunk.position))
+            return
+        if chunk.epoch > self.epoch:
+            self.enter(chunk.epoch)
+        if self.role is Role.LEADER or self.leader not in {"", chunk.leader}:
+            self.halt(f"{chunk.leader} leads epoch {chunk.epoch} as {self.leader} does")
+            return
+        self.leader = chunk.leader
+        self.heard_ms = self.now
+        self.round_heard = max(self.round_heard, chunk.round)
+        if self.role is not Role.FOLLOWER:
+            self.become(Cause.LEADER_HEARD)
+        self.part.chunk(chunk, body)
+
+    def _asked(self, ask: AskVote) -> None:
+        """Answer who wants to lead; voting.py has the rules."""
+        granted = False
+        if not ask.joining and may_judge(self, ask):
+            if ask.epoch > self.epoch and not ask.pre:
+                self.enter(ask.epoch)
+            granted = may_vote(self, ask)
+            if granted and not ask.pre:
+                self._give_vote(ask.candidate)
+        self.send(
+            ask.candidate,
+            Vote(
+                group=self.settings.group,
+                epoch=ask.epoch if granted else self.epoch,
+                member=self.settings.member,
+                granted=granted,
+                pre=ask.pre,
+                joining=ask.joining,
+                lived=ask.joining != 0 and self.ballot.lived,
+            ),
+        )
+
+    def _give_vote(self, candidate: str) -> None:
+        if not self.ballot.voted_for:
+            self.out.append(self.ballot.write(self.epoch, candidate))
+        self.part.deadline_ms = self.now + self.election_timeout_ms()
+
+    # -- what the roles use ----------------------------------------------------------------------
+
+    @property
+    def hears_a_leader(self) -> bool:
+        """Whether a leader lives, as far as this member knows: its own lease or a fresh chunk."""
+        if self.role is Role.LEADER:
+            return self.part.leads(self.now)
+        if len(self.settings.members) == 1:
+            return False
+        return self.now - self.heard_ms < self.settings.election_timeout_ms_min
+
+    def enter(self, epoch: int, voted_for: str = "") -> None:
+        """A higher epoch begins for this member, without a leader that it knows."""
+        self.out.append(self.ballot.write(epoch, voted_for))
+        self.leader = ""
+        self.round_heard = 0
+        self.transfer = 0
+        if not voted_for:
+            self.become(Cause.HIGHER_EPOCH)
+
+    def joined(self, epoch: int) -> None:
+        """This member has a vote from now on, in epochs above `epoch` and its own."""
+        self.joining = None
+        if epoch > self.epoch:
+            self.enter(epoch)
+        mine = self.ballot.voted_for or self.leader or self.settings.member
+        self.out.append(self.ballot.joins(self.epoch, mine))
+        self.part.deadline_ms = self.now + self.election_timeout_ms()
+
+    def lives(self) -> None:
+        """Others are about to count on bytes that this member has."""
+        if not self.ballot.lived:
+            self.out.append(self.ballot.lives())
+
+    def become(self, cause: Cause) -> None:
+        """Change the role, as the table says."""
+        if self.role is Role.LEADER:
+            self._leave_epoch()
+        self.part = TRANSITIONS[self.role, cause](self)
+        self.part.begin()
+
+    def _leave_epoch(self) -> None:
+        """A leader that has not appended anything leaves no trace of its epoch."""
+        self.leader = ""
+        if self.log.epochs.start_of(self.log.epochs.newest) == self.log.end:
+            self.log.epochs.cut(self.log.end)
+
+    def halt(self, reason: str) -> None:
+        """Stop and alarm."""
+        self.out.append(Halt(reason))
+        self.become(Cause.FAULT)
+
+    def send(self, to: str, message: happened.Message, body: Buffer = b"") -> None:
+        """Send it, once the ballot is on disk."""
+        self.ballot.send(Send(to, message, body), self.out)
+
+    def refusal(self, answered: int, position: int) -> ChunkAck:
+        """No to a chunk, with what the leader needs to find out where both logs part."""
+        below = min(position, self.log.end)
+        return ChunkAck(
+            group=self.settings.group,
+            epoch=self.epoch,
+            member=self.settings.member,
+            accepted=False,
+            round=answered,
+            epochs=self.log.epochs.told(below),
+            end=below,
+            joining=self.joining_start,
+        )
+
+    @property
+    def joining_start(self) -> int:
+        """What its answers say of a member that is joining; 0 for one that votes."""
+        return 0 if self.joining is None else self.joining.start
+
+    def next_serial(self) -> int:
+        """A number that no question of this member had before."""
+        self._serial += 1
+        return self._serial
+
+    def election_timeout_ms(self) -> int:
+        """A random time, so that two members seldom stand at once."""
+        settings = self.settings
+        return self.chance.randint(
+            settings.election_timeout_ms_min, settings.election_timeout_ms_max
+        )
+
+    def _tell(self) -> None:
+        """Tell a change: before what a former leader does, after what a new one did before."""
+        leads = self.role is Role.LEADER
+        now = RoleChanged(
+            self.role,
+            self.epoch,
+            self.leader,
+            self.part.start if isinstance(self.part, Leader) else -1,
+        )
+        if now == self._told:
+            return
+        if leads:
+            self.out.append(now)
+        else:
+            self.out.insert(0, now)
+        self._told = now

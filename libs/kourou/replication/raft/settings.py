@@ -1,0 +1,62 @@
+"""What a member of a Raft group is told at its start.
+
+Lives here: figures and their relations. May not live here: where they are read from.
+State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kourou.model.limits import (
+    CATCH_UP_BYTES_MIN,
+    CHUNK_BYTES_MAX,
+    CHUNK_WINDOW_BYTES_MAX,
+    FETCH_BYTES_MAX,
+    MEMBERS_MAX,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSettings:
+    """Times in monotonic milliseconds, sizes in bytes.
+
+    A member that hears no leader stands for election after a random time between
+    `election_timeout_ms_min` and `_max`; heartbeats are sent several times within the least of
+    those. `lease_ms` is how long a leader trusts a majority's last answer, counted from when it
+    asked: less than the least election timeout by as much as two clocks may drift apart in it.
+    `address` is where clients find this member, which it tells while it leads.
+    `round_ms` is how finely times of asking are told apart.
+    """
+
+    group: str
+    member: str
+    members: tuple[str, ...]
+    address: str = ""
+    heartbeat_ms: int = 150
+    election_timeout_ms_min: int = 750
+    election_timeout_ms_max: int = 1_500
+    lease_ms: int = 675
+    round_ms: int = 15
+    spread_ms: int = 10
+    chunk_bytes: int = CHUNK_BYTES_MAX
+    window_bytes: int = CHUNK_WINDOW_BYTES_MAX
+    catch_up_bytes: int = CATCH_UP_BYTES_MIN
+    fetch_bytes: int = FETCH_BYTES_MAX
+    fetch_timeout_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        assert self.member in self.members, f"{self.member} is not of {self.members}"
+        assert len(set(self.members)) == len(self.members) <= MEMBERS_MAX
+        assert self.lease_ms < self.election_timeout_ms_min <= self.election_timeout_ms_max
+        assert self.round_ms <= self.heartbeat_ms < self.lease_ms
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """All members but this one."""
+        return tuple(name for name in self.members if name != self.member)
+
+    @property
+    def majority(self) -> int:
+        """So many members decide: any two majorities share one."""
+        return len(self.members) // 2 + 1

@@ -1,0 +1,90 @@
+"""Where the name servers are, asked of an HTTP server again and again (F334).
+
+Lives here: its address, made as RocketMQ makes it; when it is asked, and who is told.
+May not live here: reading a list (kourou.client.name_server_list), registering
+(kourou.serving.registration).
+
+    http://rmqAddressServerDomain:8080/rocketmq/rmqAddressServerSubGroup
+    http://rmqAddressServerDomain/rocketmq/rmqAddressServerSubGroup         if it names a port
+
+The answer is `host:port;host:port`. A broker whose address server is away serves all the same, with
+the name servers that it knew last.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from kourou.client.discovery import LIST_REFRESH_MS, zmq_endpoint
+from kourou.client.name_server_list import NameServerList
+
+_log = logging.getLogger("kourou.broker")
+
+PORT = 8080
+REFRESH_S = LIST_REFRESH_MS / 1_000
+RETRY_S = 10.0
+"""While no list was ever had, and nobody can find this broker."""
+
+
+def list_url(domain: str, sub_group: str) -> str:
+    """The address of the list on the address server `domain`, which may name its port."""
+    port = "" if ":" in domain.rpartition("]")[2] else f":{PORT}"
+    return f"http://{domain}{port}/rocketmq/{sub_group}"
+
+
+class AddressServer:
+    """Asks for the list at `url`; `follow` is told each list that could be read.
+
+    It gets `host:port` of the name servers' ZeroMQ listeners. `fetch` and `sleep` are for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        follow: Callable[[Sequence[str]], None],
+        *,
+        fetch: Callable[[str], str] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._list = NameServerList(url, _log, fetch=fetch)
+        self._follow = follow
+        self._sleep = sleep
+        self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to ask, on the running loop."""
+        self._task = asyncio.create_task(self._keep_asking())
+
+    async def first(self, timeout_s: float) -> None:
+        """Wait until it was asked once, or the time is up."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._asked.wait()
+        except TimeoutError:
+            _log.warning("the name server list %s has not come yet", self._list.url)
+        if not self._list.addresses:
+            _log.warning("clients find this broker through no name server until it can be read")
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _keep_asking(self) -> None:
+        while True:
+            if await self._list.refresh():
+                self._follow(_endpoints(self._list.addresses))
+            self._asked.set()
+            await self._sleep(REFRESH_S if self._list.addresses else RETRY_S)
+
+
+def _endpoints(addresses: Sequence[str]) -> list[str]:
+    """Without repetitions: a RocketMQ port and the ZeroMQ port beside it are one name server."""
+    return list(dict.fromkeys(zmq_endpoint(one).removeprefix("tcp://") for one in addresses))

@@ -1,0 +1,58 @@
+"""Is the event store's stream this log's, and not ahead of it?
+
+Lives here: the comparison at first contact, at a start and whenever the database comes back.
+May not live here: bringing it along (boot, projector), what a stream is (kourou.eventstore).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kourou.engine.events import EventLost, Recorded
+from kourou.engine.ports import StoreView
+from kourou.eventstore.event_store import EventStore
+from kourou.model.names import CONTROL_TOPIC
+from kourou.serving.control_log import read_control_events
+
+_log = logging.getLogger("kourou.broker")
+
+
+def last_of_both(view: StoreView, next_offset: int, below: int) -> Recorded | None:
+    """The log's newest event that a stream up to `next_offset` has, too; None if there is none."""
+    low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
+    last = min(next_offset, high) - 1
+    if last < low:
+        return None
+    logged = read_control_events(view, last, below)[:1]
+    if not logged or isinstance(logged[0].event, EventLost):
+        return None
+    return logged[0]
+
+
+def agree(events: EventStore, next_offset: int, high: int, last: Recorded | None) -> int:
+    """Take back what the log (up to offset `high`) lacks; returns how far the stream reaches now.
+
+    Raises Corrupt when the event that both have is not the same one.
+    """
+    if next_offset > 0 == high:
+        # Nothing to compare with: a power loss cuts a tail off, it does not make a log new.
+        _log.warning("the log is new; the event store had another's history: %s", aside(events))
+        return 0
+    if last is not None:
+        events.append([last])  # known already, so this compares and writes nothing
+    if next_offset > high:
+        # The log was cut back (a power loss under ASYNC_FLUSH): what it lacks did not happen.
+        _log.warning(
+            "the event store is %d control events ahead of the log: taking them back",
+            next_offset - high,
+        )
+        events.truncate(high)
+    return min(next_offset, high)
+
+
+def aside(events: EventStore) -> str:
+    """Set the stream aside, and say where it is now."""
+    name = events.set_aside()
+    return f"it is kept as {name}" if name else "there was none"

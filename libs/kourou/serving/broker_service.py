@@ -1,0 +1,483 @@
+"""A broker as a process, in whatever role: what outlives a tenure of its core.
+
+Lives here: listeners, pages, name servers and the link to a leader; which role comes next, and the
+order of a start, a change of role and a stop.
+May not live here: what is made anew with a role (kourou.serving.tenure), decisions (kourou.engine),
+bytes on disk (kourou.store), sockets (kourou.transport).
+
+State: soft (who is the leader, as far as name servers tell).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kourou.clock import Clock, SystemClock
+from kourou.engine.control import ControlState
+from kourou.engine.desks import Desks, Role
+from kourou.engine.effects import ChangeRole, CutLog, Effect, Reply
+from kourou.engine.following import Following
+from kourou.engine.inputs import (
+    Announced,
+    Disconnected,
+    Fenced,
+    Input,
+    LeaderConnected,
+    Received,
+    ReplyTo,
+)
+from kourou.engine.peer import Peer
+from kourou.errors import Code
+from kourou.protocol.messages.namesrv import RegisterBrokerResponse
+from kourou.replication.copying import Step
+from kourou.service.admin_http import AdminHttp, AdminPages
+from kourou.service.carrier import Ears
+from kourou.service.loop import SingleWriterLoop
+from kourou.serving.address_server import AddressServer
+from kourou.serving.config import BrokerSettings
+from kourou.serving.exporter_page import ExporterPage, PageQuestions
+from kourou.serving.late_beginning import BeginAnew, LateBeginning, Wanted
+from kourou.serving.leader_link import LeaderLink
+from kourou.serving.listening import Listening
+from kourou.serving.measures import Measures
+from kourou.serving.opening import open_store
+from kourou.serving.registration import Identity, Registration, told_topics
+from kourou.serving.tenure import Surroundings, Tenure
+from kourou.serving.tracing import broker_spans
+from kourou.serving.upkeep import Told, Upkeep
+from kourou.serving.wiring import role_of
+from kourou.store.disk import Disk
+from kourou.store.store import Store
+from kourou.transport.zmq_server import ZmqServer
+
+if TYPE_CHECKING:
+    from kourou.serving.spans import BrokerSpans
+
+_log = logging.getLogger("kourou.broker")
+
+REGISTER_WAIT_S = 3.0
+BUSY = "[REJECTREQUEST] too many requests wait at this broker; nothing was stored"
+STOPPING = "the broker is stopping; nothing was done"
+STARTING = "the broker is starting: it recovers its store; nothing was stored"
+CHANGING = "the broker changes its role; nothing was done"
+LEADER = 0
+"""The brokerId under which whoever leads is registered."""
+
+
+class BrokerService:
+    """Implements kourou.service.lifecycle.Service."""
+
+    name = "broker"
+    server_type: type[ZmqServer] = ZmqServer
+
+    def __init__(
+        self, settings: BrokerSettings, clock: Clock | None = None, disk: Disk | None = None
+    ) -> None:
+        self.settings = settings
+        self._clock: Clock = clock or SystemClock()
+        self._disk = disk
+        self._upkeep: Upkeep | None = None
+        self._tenure: Tenure | None = None
+        self._registration: Registration | None = None
+        self._address_server: AddressServer | None = None
+        self._admin: AdminHttp | None = None
+        self._spans: BrokerSpans | None = None
+        self._measures = Measures()
+        ears = Ears(self._arrived, self._lost, self._post, self._measures.rpc)
+        self._curve = settings.client_curve
+        self._link = LeaderLink(ears, self._found_leader, self._clock, self._curve)
+        questions = PageQuestions(self._post, self._clock)
+        self._exporter = ExporterPage(questions, self._measures, self._clock)
+        self._listening = Listening(
+            settings, ears, self._clock, self.server_type, self._link, questions
+        )
+        self._late = LateBeginning(
+            settings.broker_name,
+            self._clock,
+            self._leaders,
+            self._begin_anew,
+            still=self._is_late,
+            curve=self._curve,
+        )
+        self._fail: Callable[[BaseException], None] = _nobody
+        self._renewing: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._served = False
+        self._ready = False
+
+    # -- the steps of its life ----------------------------------------------------------------
+
+    async def recover(self, fail: Callable[[BaseException], None]) -> None:
+        """Listen, open the store, rebuild the control state, connect core and hands.
+
+        Everything is bound first: a taken port leaves the store as it was. Who asks meanwhile is
+        told that the broker is starting.
+        """
+        self._fail = fail
+        self._spans = broker_spans(self.settings, os.environ, f"kourou-{self.name}")
+        await self._listen()
+        await self._open()
+
+    async def _listen(self) -> None:
+        settings = self.settings
+        self._listening.listen()
+        if settings.admin_port is not None:
+            admin = AdminHttp(settings.admin_host, settings.admin_port, self._pages())
+            await admin.start()
+            self._admin = admin
+
+    async def _open(self) -> None:
+        """Open the store and connect what works on it."""
+        found = await asyncio.to_thread(open_store, self.settings, self._disk)
+        carriers, told = self._listening.carriers, self._told()
+        try:
+            self._upkeep = Upkeep(
+                self.settings, found, self._clock, carriers, told, self._spans, self._measures
+            )
+            self._opened(self._upkeep)
+            self._tenure = self._connected(found.booted.control, None)
+        except BaseException:
+            found.close()
+            raise
+
+    def _told(self) -> Told:
+        """Whom the hands tell."""
+        return Told(self._post, self._announce, self._fail)
+
+    def _opened(self, upkeep: Upkeep) -> None:
+        """The store is open; no core works on it yet."""
+
+    def _connected(self, control: ControlState, change: ChangeRole | None) -> Tenure:
+        """A core on the open store; `change` is its role, if it is another one than at a start."""
+        assert self._upkeep is not None
+        around = Surroundings(
+            clock=self._clock,
+            listening=self._listening,
+            measures=self._measures,
+            refuse=self._refuse,
+            failed=self._fail,
+            renew=self._renew,
+            begin=lambda effect: self._late.want(Wanted(effect.position, effect.common)),
+            performers=self._performers(),
+        )
+        role = self._role(self._upkeep.store, control, change)
+        return Tenure(self.settings, self._upkeep, control, around, role)
+
+    def _performers(self) -> Mapping[type[Effect], Callable[[Any], None]]:
+        """Hands for effects that only some roles have."""
+        return {}
+
+    def _role(self, store: Store, control: ControlState, change: ChangeRole | None) -> Role | None:
+        return role_of(self.settings, store, control.replicas, change)
+
+    async def serve(self) -> Mapping[str, str]:
+        """Record what a start records, begin to answer, register."""
+        assert self._tenure is not None
+        await self._tenure.begin()
+        self._served = self._ready = True
+        self._follow()
+        await self._find_name_servers()
+        listening = self._listening.told
+        if self._admin is not None:
+            listening["admin"] = f"http://{self._admin.address}"
+        return listening
+
+    async def drain(self) -> None:
+        """Leave the name servers, finish what is under way, take nothing new."""
+        self._ready, self._stopping = False, True
+        await self._late.stop()
+        await self._renewed()
+        await self._leave_name_servers()
+        self._listening.pause_clients()
+        tenure = self._tenure
+        if tenure is not None and not tenure.over:
+            deadline_ms = self._clock.monotonic_ms() + self.settings.sync_flush_timeout_ms
+            await tenure.drain(deadline_ms)
+        self._listening.carriers.pause()
+
+    async def stop(self) -> None:
+        """Record progress, flush and close everything."""
+        self._stopping = True
+        await self._late.stop()
+        await self._renewed()
+        if self._admin is not None:
+            await self._admin.stop()
+        await self._leave_name_servers()
+        tenure, upkeep = self._tenure, self._upkeep
+        if tenure is not None and upkeep is not None and not upkeep.closed:
+            tenure.cease()
+            for to in tenure.history.stop():
+                self._answer(to, Code.SERVICE_NOT_AVAILABLE, STOPPING)
+            tenure.last_records()
+            await upkeep.close()
+        self._listening.carriers.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+
+    # -- another tenure -----------------------------------------------------------------------
+
+    def _begin_anew(self, known: BeginAnew) -> None:
+        """The leader has told what came before its log: this one begins there."""
+        tenure = self._tenure
+        if tenure is not None and not tenure.over and not tenure.leads:
+            tenure.cease()
+            self._renew(known)
+
+    def _is_late(self) -> bool:
+        """Must the log begin anew still? A leader that is followed has what it lacks."""
+        return not self._follows_somebody
+
+    def _leaders(self) -> Sequence[str]:
+        return [self._link.address] if self._link.address else []
+
+    def _renew(self, why: CutLog | ChangeRole | BeginAnew) -> None:
+        """The core asks for its end, and is at rest: another one takes over on the same store."""
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().create_task(self._take_over(why))
+
+    async def _take_over(self, why: CutLog | ChangeRole | BeginAnew) -> None:
+        """End one tenure and begin another. Listeners and their connections stay.
+
+        The store stays open, but where the log is cut or begins anew. What cannot be done ends the
+        process: it changes nothing that a start would not find.
+        """
+        tenure, upkeep = self._tenure, self._upkeep
+        assert tenure is not None
+        assert upkeep is not None
+        self._ready = False
+        self._link.part()
+        try:
+            for to in tenure.release():
+                self._answer(to, Code.SERVICE_NOT_AVAILABLE, CHANGING)
+            tenure.last_records()
+            if isinstance(why, CutLog):
+                await upkeep.close(_cut(why))
+            elif isinstance(why, BeginAnew):
+                await upkeep.close(why.leave, settle=False)
+            if self._stopping:
+                return
+            if isinstance(why, ChangeRole):
+                self._tenure = self._connected(tenure.desks.control, why)
+            else:
+                await self._open()
+            await self._tenure_begins(led=tenure.leads)
+        except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
+            _log.critical("the broker cannot go on in its new role: %s", error)
+            self._fail(error)
+        finally:
+            self._renewing = None
+
+    async def _tenure_begins(self, *, led: bool) -> None:
+        tenure = self._tenure
+        assert tenure is not None
+        await tenure.begin()
+        if tenure.leads != led:
+            _log.warning("this broker %s now", "leads" if tenure.leads else "follows")
+        self._ready = not self._stopping
+        if self._stopping:
+            return
+        self._follow()
+        if tenure.leads != led:
+            # It is told anew who this is; what it knew of the former role is taken back first.
+            await self._leave_name_servers()
+            await self._find_name_servers()
+        elif self._registration is not None:
+            self._registration.announce(0)  # another epoch, perhaps other topics
+
+    async def _renewed(self) -> None:
+        """Wait for a change that is under way: it holds the store."""
+        if self._renewing is not None:
+            await asyncio.gather(self._renewing, return_exceptions=True)
+
+    # -- the leader ---------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """A follower connects to its leader, as soon as it is known where that is."""
+        if not self._tenure_leads:
+            self._link.follow(self.settings.leader_endpoint or self._link.address)
+
+    @property
+    def _tenure_leads(self) -> bool:
+        return self._tenure is None or self._tenure.leads
+
+    @property
+    def _follows_somebody(self) -> bool:
+        """Is nothing to be asked about the leader?"""
+        if self._tenure_leads:
+            return True
+        following = self._desks().following
+        return (
+            self._link.connected
+            and isinstance(following, Following)
+            and following.copying.step is Step.FOLLOWING
+        )
+
+    def _registered(self, answer: RegisterBrokerResponse) -> None:
+        """A name server says who leads. Whoever is followed is followed on; it may know better."""
+        if self._tenure_leads or self._tenure_is_over:
+            return
+        self._link.leader = answer.master_addr or self._link.leader
+        if self.settings.leader_endpoint or not answer.ha_server_addr:
+            return
+        if not self._follows_somebody:
+            self._link.follow(answer.ha_server_addr)
+
+    def _found_leader(self, peer: Peer, address: str) -> None:
+        self._post(LeaderConnected(peer, address))
+
+    # -- name servers -------------------------------------------------------------------------
+
+    async def _find_name_servers(self) -> None:
+        addresses, url = self.settings.name_server_endpoints, self.settings.name_server_list_url
+        if not addresses and not url:
+            _log.warning("namesrvAddr is not set: clients find this broker through no name server")
+            return
+        self._registration = self._register_with(addresses)
+        self._registration.start()
+        if url:
+            self._address_server = AddressServer(url, self._registration.follow)
+            self._address_server.start()
+            await self._address_server.first(REGISTER_WAIT_S)
+        await self._registration.first(REGISTER_WAIT_S)
+
+    async def _leave_name_servers(self) -> None:
+        if self._address_server is not None:
+            await self._address_server.stop()
+        if self._registration is not None:
+            await self._registration.stop()
+        self._address_server = self._registration = None
+
+    def _identity(self) -> Identity:
+        settings = self.settings
+        listeners = settings.listeners(self._listening.dial)
+        return Identity(
+            settings.broker_cluster_name,
+            settings.broker_name,
+            LEADER if self._tenure_leads else settings.broker_id,
+            listeners.get("tcp:internal") or listeners["zmq:internal"],
+            self._listening.members_address,
+            dict(listeners),
+        )
+
+    def _register_with(self, addresses: Sequence[str]) -> Registration:
+        settings = self.settings
+        return Registration(
+            addresses,
+            self._identity(),
+            lambda: told_topics(self._desks().control, self._desks().policy.permission),
+            period_ms=settings.register_period_ms,
+            timeout_ms=settings.register_timeout_ms,
+            announced=self._announced,
+            filter_listeners=lambda: self._desks().filter_servers.told(),
+            epoch=lambda: self._desks().control.replicas.epoch,
+            fenced=lambda epoch: self._post(Fenced(epoch)),
+            answered=self._registered,
+            hurry=lambda: not self._follows_somebody,
+            curve=self._curve,
+        )
+
+    def _desks(self) -> Desks:
+        """Those of this tenure, or of the last one while there is none."""
+        assert self._tenure is not None
+        return self._tenure.desks
+
+    def _announce(self, number: int) -> None:
+        if self._registration is not None:
+            self._registration.announce(number)
+        else:
+            self._announced(number)
+
+    def _announced(self, number: int) -> None:
+        self._post(Announced(number))
+
+    # -- requests -----------------------------------------------------------------------------
+
+    @property
+    def _tenure_is_over(self) -> bool:
+        return self._tenure is None or self._tenure.over
+
+    def _arrived(self, received: list[Received]) -> None:
+        if self._tenure is None or self._tenure.over:
+            why = STARTING if self._tenure is None else CHANGING
+            for early in received:
+                self._answer(early.to, Code.SERVICE_NOT_AVAILABLE, why)
+        else:
+            self._admit(self._tenure.loop, received)
+
+    def _admit(self, loop: SingleWriterLoop[Input, Any], received: list[Received]) -> None:
+        if self._spans is None:
+            loop.offer_all(received)
+        else:
+            self._spans.handle(received, loop.offer_all)
+
+    def _lost(self, peer: Peer) -> None:
+        if self._spans is not None:
+            self._spans.disconnected(peer)
+        self._post(Disconnected(peer))
+        if peer.carrier == LeaderLink.name and self._registration is not None:
+            self._registration.announce(0)  # name servers may know another leader by now
+
+    def _refuse(self, item: Input) -> None:
+        if isinstance(item, Received):
+            self._answer(item.to, Code.SYSTEM_BUSY, BUSY)
+            if self._spans is not None:
+                self._spans.refused(item.to, Code.SYSTEM_BUSY, BUSY)
+
+    def _answer(self, to: ReplyTo, code: int, remark: str) -> None:
+        self._listening.carriers.reply(Reply(to, code, remark))
+        self._measures.rpc.answered(to, code)
+
+    def _post(self, item: Input) -> None:
+        if self._tenure is not None and not self._tenure.over:
+            self._tenure.loop.post(item)
+
+    # -- pages --------------------------------------------------------------------------------
+
+    def _pages(self) -> AdminPages:
+        return AdminPages(
+            healthy=lambda: "" if self._is_healthy() else "stopped",
+            ready=self._unready,
+            metrics=lambda: b"" if self._upkeep is None else self._upkeep.figures.metrics(),
+            config=self.settings.render,
+            statistics=self._statistics,
+            exporter=self._exporter_page,
+        )
+
+    async def _exporter_page(self) -> bytes:
+        tenure, upkeep = self._tenure, self._upkeep
+        if tenure is None or upkeep is None or tenure.over:
+            return b""
+        address = f"{self.settings.broker_ip}:{self._listening.store_port}"
+        asked = await self._exporter.asked(tenure.desks)
+        return upkeep.figures.exporter_metrics(asked, address)
+
+    def _is_healthy(self) -> bool:
+        if not self._served or self._renewing is not None:
+            return True
+        return self._tenure is not None and self._tenure.loop.running
+
+    def _unready(self) -> str:
+        if self._ready:
+            return ""
+        return "not serving" if self._served else "starting"
+
+    def _statistics(self) -> Mapping[str, Any]:
+        if self._tenure is None:
+            return {"starting": True}
+        registration = self._registration
+        return {
+            **self._tenure.statistics(),
+            "name_servers": {} if registration is None else registration.registered,
+        }
+
+
+def _cut(why: CutLog) -> Callable[[Store], object]:
+    return lambda store: store.cut(why.position, why.confirmed)
+
+
+def _nobody(error: BaseException) -> None:
+    raise error

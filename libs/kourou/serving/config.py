@@ -1,0 +1,79 @@
+"""The settings of a broker, under RocketMQ's names.
+
+Lives here: all keys of `broker.conf` as one class, and loading them. The keys themselves stand in
+kourou.serving.network_keys, .raft_keys, .traffic_keys and .store_keys and in
+kourou.service.replication_keys, each with its default, unit, range and
+sentence; `seed` is the default that the design documents state, `rocketmq` that of RocketMQ 4.9,
+and a reference page shows the three side by side.
+May not live here: where values come from and how they are printed (kourou.service.settings), what
+they do (each goes to the part it belongs to, in kourou.serving.wiring).
+
+RocketMQ's keys that do nothing here stand in kourou.service.rocketmq_keys.
+
+State: none; settings are read once. Keys marked dynamic may be changed while the broker runs, by
+events (kourou.engine.settings).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kourou.model.limits import PORT_MAX
+from kourou.service.command_line import Arguments
+from kourou.service.replication_keys import FLUSHED, REPLICATION_PORT_SHIFT
+from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.service.settings import Loaded, load_settings, render
+from kourou.serving.raft_keys import RaftKeys
+from kourou.serving.store_keys import StoreKeys
+from kourou.serving.traffic_keys import TrafficKeys
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
+    """All keys of `broker.conf`. Making one checks them; ConfigError says what is wrong."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no single key can tell is wrong."""
+        self.check_process()
+        self.settle_raft()
+        self.check_network()
+        self.check_raft()
+        self.check_store()
+        self.delay_levels_ms  # noqa: B018 - raises if malformed
+
+    @property
+    def members_bind_address(self) -> str:
+        """`host:port` to bind for members of the log; port 0 takes any."""
+        port = self.raft_port if self.raft_enabled else self.replication_port
+        if port is None:
+            after = self.listen_port + REPLICATION_PORT_SHIFT
+            port = after if self.listen_port and after <= PORT_MAX else 0
+        return self.zmq_address(port)
+
+    @property
+    def ack_on_flush(self) -> bool:
+        """Does a copy count only when it is on the follower's disk?"""
+        return self.sync_flush if self.ack_on is None else self.ack_on == FLUSHED
+
+    def render(self) -> str:
+        """`key=value` lines of every key."""
+        return render(self, explained=False)
+
+    def print_to_stdout(self, *, explained: bool) -> None:
+        """What `-m` (explained) and `-p` print."""
+        sys.stdout.write(render(self, explained=explained))
+
+
+def load_broker_settings(
+    arguments: Arguments, environment: Mapping[str, str]
+) -> Loaded[BrokerSettings]:
+    """Settings from the command line, the environment, the file and the defaults."""
+    return load_settings(
+        BrokerSettings,
+        arguments=arguments.settings,
+        environment=environment,
+        file=arguments.file,
+        inert=BROKER_KEYS,
+    )

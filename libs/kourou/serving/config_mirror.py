@@ -1,0 +1,216 @@
+"""`config/*.json` follow the control state, so that RocketMQ finds its tables in our store.
+
+So does `kourou/filters.json`, which RocketMQ has no table for.
+
+Lives here: when they are written, and what somebody else wrote into them.
+May not live here: their bytes (kourou.store.config_json), atomic writing
+(kourou.store.config_files).
+
+State: projection. All files can be deleted; they come back with the next start or change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from kourou.engine.control import ControlState
+from kourou.engine.delays import Delays
+from kourou.engine.filters import FiltersTaken, taken
+from kourou.engine.progress import Commits
+from kourou.errors import KourouError
+from kourou.model.group import GroupConfig
+from kourou.model.topic import TopicConfig
+from kourou.store.config_files import GROUPS, OFFSETS, TOPICS, ConfigFiles
+from kourou.store.config_json import GroupTable, TopicTable, progress_key, split_progress_key
+from kourou.store.disk import Disk
+from kourou.store.filter_file import read_filters, write_filters
+from kourou.store.paths import StorePaths
+
+_log = logging.getLogger("kourou.broker")
+
+SETTLE_S = 0.1
+"""Changes of one burst are written once."""
+
+RETRY_S = 1.0
+"""Between attempts while the disk does not take them."""
+
+Progress = dict[str, dict[str, dict[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Tables read from files; None stands for one that is missing or that nobody else has touched.
+
+    `offsets` is group -> topic -> queue id -> offset. `filters` are ours alone.
+    """
+
+    topics: Mapping[str, TopicConfig] | None
+    groups: Mapping[str, GroupConfig] | None
+    offsets: Progress | None
+    filters: FiltersTaken | None = None
+
+
+class ConfigMirror:
+    """Writes the tables behind the data path's back."""
+
+    def __init__(self, disk: Disk, paths: StorePaths, *, retry_s: float = RETRY_S) -> None:
+        self._retry_s = retry_s
+        self._troubled = False
+        self._disk = disk
+        self._paths = paths
+        self._files = ConfigFiles(disk, paths)
+        self._foreign = self._files.foreign_changes()
+        self._foreign_delays = self._files.delays_are_foreign()
+        self._control: ControlState | None = None
+        self._commits: Commits | None = None
+        self._delays: Delays | None = None
+        self._dirty: dict[str, None] = {}
+        self._wanted = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- what stands there --------------------------------------------------------------------
+
+    def foreign(self) -> Tables:
+        """What another broker wrote since we last did. Raises Corrupt for unreadable files."""
+        return self._read(self._foreign)
+
+    def everything(self) -> Tables:
+        """Whatever stands there. Raises Corrupt for unreadable files."""
+        tables = self._read([TOPICS, GROUPS, OFFSETS])
+        return replace(tables, filters=read_filters(self._disk, self._paths))
+
+    def delays(self, *, known: bool) -> Mapping[int, int]:
+        """What delayOffset.json adds to the log: another broker's progress, else nothing.
+
+        If the log has none (`known` False), the file is believed whoever wrote it: ours is never
+        ahead of the log. Raises Corrupt for an unreadable file.
+        """
+        if known and not self._foreign_delays:
+            return {}
+        loaded = self._files.load_delays()
+        if loaded is not None and loaded.note:
+            _log.warning("%s", loaded.note)
+        return {} if loaded is None else loaded.value
+
+    def _read(self, names: list[str]) -> Tables:
+        topics = self._files.load_topics() if TOPICS in names else None
+        groups = self._files.load_groups() if GROUPS in names else None
+        offsets = self._files.load_offsets() if OFFSETS in names else None
+        for loaded in (topics, groups, offsets):
+            if loaded is not None and loaded.note:
+                _log.warning("%s", loaded.note)
+        return Tables(
+            None if topics is None else topics.value.topics,
+            None if groups is None else groups.value.groups,
+            None if offsets is None else _by_group(offsets.value),
+        )
+
+    # -- following ----------------------------------------------------------------------------
+
+    def attach(self, control: ControlState, commits: Commits, delays: Delays) -> None:
+        """The state to mirror."""
+        self._control = control
+        self._commits = commits
+        self._delays = delays
+
+    def start(self) -> None:
+        """Write all tables once, then follow, on the running loop."""
+        self.renew()
+        self._task = asyncio.create_task(self._follow())
+
+    def renew(self) -> None:
+        """Another state was attached: all tables are written soon."""
+        self._dirty = dict.fromkeys(("topics", "groups", "offsets", "delays", "filters"))
+        self._wanted.set()
+
+    def changed(self, table: str) -> None:
+        """A table has changed; it is written soon."""
+        self._dirty[table] = None
+        self._wanted.set()
+
+    async def stop(self) -> None:
+        """Write what is due, all of the offsets too, and end."""
+        if self._task is None:
+            return
+        self._ending.set()
+        self._wanted.set()
+        await self._task  # not cancelled: a thread may be writing older tables
+        self._dirty["offsets"] = None  # commits move without a word
+        self._dirty["delays"] = None
+        await self._write()
+
+    async def _follow(self) -> None:
+        while not self._ending.is_set():
+            await self._wanted.wait()
+            self._wanted.clear()
+            written = await self._write()
+            if not written:
+                self._wanted.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_S if written else self._retry_s):
+                    await self._ending.wait()
+
+    async def _write(self) -> bool:
+        """Take the tables here, where nothing changes meanwhile; write them in a thread.
+
+        False if one could not be written: it is dirty still.
+        """
+        writes = [(table, self._writer(table)) for table in self._dirty]
+        self._dirty = {}
+        for table, write in writes:
+            if write is None:
+                continue
+            try:
+                await asyncio.to_thread(write)
+            except (OSError, KourouError) as error:
+                self._dirty[table] = None
+                if not self._troubled:
+                    _log.warning("config/*.json cannot be written now: %s", error)
+        self._troubled = bool(self._dirty.keys() & {table for table, _ in writes})
+        return not self._troubled
+
+    def _writer(self, table: str) -> Callable[[], object] | None:
+        assert self._control is not None
+        assert self._commits is not None
+        control, files = self._control, self._files
+        match table:
+            case "topics":
+                topics = TopicTable(dict(control.topics.table), control.topics.version)
+                return lambda: files.save_topics(topics)
+            case "groups":
+                groups = GroupTable(dict(control.groups.table), control.groups.version)
+                return lambda: files.save_groups(groups)
+            case "offsets":
+                offsets = {
+                    progress_key(topic, group): queues
+                    for group, topic, queues in self._commits.entries()
+                }
+                return lambda: files.save_offsets(offsets)
+            case "delays":
+                assert self._delays is not None
+                delayed = self._delays.safe_offsets()
+                return lambda: files.save_delays(delayed)
+            case "filters":
+                filters = taken(control.filters)
+                if not filters.next_offset:
+                    return None  # there never was one
+                return lambda: write_filters(self._disk, self._paths, filters)
+            case _:
+                return None  # settings: RocketMQ has no such file, ours are in the log
+
+
+def _by_group(offsets: Mapping[str, Mapping[int, int]]) -> Progress:
+    table: Progress = {}
+    for key, queues in offsets.items():
+        names = split_progress_key(key)
+        if names is None:
+            _log.warning("consumerOffset.json has an entry %r that names no topic and group", key)
+            continue
+        topic, group = names
+        table.setdefault(group, {})[topic] = dict(queues)
+    return table

@@ -1,0 +1,26 @@
+"""Reading control events back from the log, with lost ones told in this process's log.
+
+Lives here: that. May not live here: how they are read (kourou.engine.control_log), what becomes of
+them (boot replays, the projector copies).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kourou.engine import control_log
+from kourou.engine.events import Recorded
+from kourou.engine.ports import StoreView
+
+_log = logging.getLogger("kourou.broker")
+
+
+def read_control_events(view: StoreView, offset: int, below: int) -> list[Recorded]:
+    """See kourou.engine.control_log."""
+    return control_log.read_control_events(view, offset, below, _tell)
+
+
+def _tell(text: str) -> None:
+    _log.error("%s", text)

@@ -1,0 +1,146 @@
+"""What becomes of a traced send at the members that copy it, as spans below its `store`.
+
+Lives here: which sends are watched, and when a member's part begins and ends. May not live here:
+shipping and confirming (kourou.replication), the broker's other spans (kourou.serving.spans).
+
+    ship       from the append until its bytes left for a member
+    copy       from then until that member says that it has written them
+    confirm    from the append until a majority of a Raft group has them on disk
+    replicate  at such a member itself: a chunk of the leader's with a traced message, until it is
+               in this log; below the message's own span, which stands in the message
+
+An answer tells how many had it by then (`kourou.replication.copies`, this broker included), so a
+trace says what a promise rested on. Nothing is watched before a member was ever sent anything, and
+nothing at all while no traced send is under way.
+
+State: soft, bounded: the newest traced sends that not all members have.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from kourou.model.limits import COPIED_SPANS_MAX, REPLICATED_SPANS_MAX
+from kourou.protocol.messages.replication import ChunkAck, LogChunk
+from kourou.telemetry import span_names as names
+from kourou.telemetry.tracing import Tracing
+from kourou.telemetry.tracing_context import contexts_among
+
+Value = str | int | bool
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(slots=True)
+class Watched:
+    """One traced append that ends at `end`. `shipped`: to whom, and when; `had`: who has it."""
+
+    end: int
+    context: bytes
+    since_ns: int
+    shipped: dict[Hashable, int] = field(default_factory=dict)
+    had: set[Hashable] = field(default_factory=set)
+    confirmed: bool = False
+    answered: bool = False
+
+    @property
+    def copies(self) -> int:
+        """How many have it, the one who wrote it included."""
+        return 1 + len(self.had)
+
+
+class CopySpans:
+    """Those of one broker; used on its loop. A member is told apart by whatever it is sent to."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+        self._watched: deque[Watched] = deque()
+        self._copied = False
+
+    def now_ns(self) -> int:
+        """Wall time, as spans have it."""
+        return self._tracing.now_ns()
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def appended(self, end: int, context: bytes) -> Watched | None:
+        """A traced request's records were written, up to `end`; None while nobody copies them."""
+        if not self._copied:
+            return None
+        self._forget()
+        if len(self._watched) >= COPIED_SPANS_MAX:
+            self._watched.popleft()
+        one = Watched(end, context, self._tracing.now_ns())
+        self._watched.append(one)
+        return one
+
+    def shipped(self, to: Hashable, chunk: LogChunk) -> None:
+        """A chunk, perhaps an empty one, leaves for a member."""
+        self._copied = True
+        if not self._watched or chunk.end == chunk.position:
+            return
+        now_ns = self._tracing.now_ns()
+        for one in self._watched:
+            if one.end > chunk.end:
+                break
+            if one.end > chunk.position and to not in one.shipped:
+                one.shipped[to] = now_ns
+                self._tell(names.SHIP, one, one.since_ns, now_ns, {names.MEMBER: str(to)})
+
+    def acknowledged(self, by: Hashable, ack: ChunkAck) -> None:
+        """A member says what it has."""
+        if not self._watched or not ack.accepted:
+            return
+        now_ns = self._tracing.now_ns()
+        for one in self._watched:
+            if one.end > ack.written:
+                break
+            if by in one.shipped and by not in one.had:
+                one.had.add(by)
+                on_disk = ack.flushed >= one.end
+                about: dict[str, Value] = {names.MEMBER: ack.member, names.ON_DISK: on_disk}
+                self._tell(names.COPY, one, one.shipped[by], now_ns, about)
+        self._forget()
+
+    def confirmed(self, position: int) -> None:
+        """A majority has everything below `position` on disk."""
+        if not self._watched:
+            return
+        now_ns = self._tracing.now_ns()
+        for one in self._watched:
+            if one.end > position:
+                break
+            if not one.confirmed:
+                one.confirmed = True
+                self._tell(names.CONFIRM, one, one.since_ns, now_ns, {names.COPIES: one.copies})
+
+    def replicated(self, data: Buffer, end: int, began_ns: int) -> None:
+        """A leader's bytes were written, up to `end`; what is traced among them is looked for."""
+        contexts = contexts_among(data, REPLICATED_SPANS_MAX)
+        if not contexts:
+            return
+        about: dict[str, Value] = {names.POSITION: end, names.SIZE_BYTES: len(data)}
+        now_ns = self._tracing.now_ns()
+        for context in contexts:
+            self._tracing.finished(names.REPLICATE, context, began_ns, now_ns, about)
+
+    def _tell(
+        self,
+        name: str,
+        one: Watched,
+        start_ns: int,
+        end_ns: int,
+        about: Mapping[str, Value],
+    ) -> None:
+        where = {names.POSITION: one.end, **about}
+        self._tracing.finished(name, one.context, start_ns, end_ns, where)
+
+    def _forget(self) -> None:
+        """The oldest, as far as all to whom they were sent have them."""
+        watched = self._watched
+        while watched and watched[0].answered and watched[0].shipped:
+            if not watched[0].shipped.keys() <= watched[0].had:
+                return
+            watched.popleft()

@@ -1,0 +1,254 @@
+"""A broker's figures under the names of rocketmq-exporter, RocketMQ 4's page for Prometheus.
+
+Lives here: where each figure of kourou.telemetry.exporter_table is read. May not live here: asking
+clients and the time of a turn (kourou.serving.exporter_page), counting.
+
+Nothing is computed unless somebody asks for the page; then it costs a look at each queue of each
+group.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from kourou.engine.desks import Desks
+from kourou.engine.ports import StoreView
+from kourou.engine.statistics import Statistics
+from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
+from kourou.model.subscription import MessageModel
+from kourou.protocol.bodies import ConsumerRunningInfo
+from kourou.serving.metrics import first_ms
+from kourou.store.store import Store
+from kourou.telemetry.exporter_table import POOLS, PUT_TIMES, RATES, SPANS, TOTALS
+from kourou.telemetry.metrics import Family, Labels
+
+CLUSTERING = "1"
+"""The number of RocketMQ's message model in which a group has progress at the broker."""
+
+Sample = tuple[Labels, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer that told how it runs."""
+
+    group: str
+    client_id: str
+    address: str
+    info: ConsumerRunningInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What had to be asked for: members, and how long a request that comes now waits.
+
+    `sends` of the last minute by how long they took, as `RpcLatency.stored` counts; None: not known
+    yet.
+    """
+
+    members: Sequence[Member]
+    wait_ms: float
+    sends: Sequence[int] | None
+
+
+def exporter_families(
+    desks: Desks,
+    store: Store,
+    table: Mapping[str, str],
+    asked: Asked,
+    *,
+    address: str,
+    wall_ms: int,
+) -> Iterator[Family]:
+    """The page of one broker; `table` is its runtime table, `address` where clients find it."""
+    policy = desks.policy
+    here = {"cluster": policy.cluster_name, "broker": policy.broker_name}
+    yield from _broker(here, desks.statistics, policy.cluster_name, address)
+    yield from _topics(here, desks)
+    yield from _groups(here, desks, wall_ms)
+    yield from _members(asked.members)
+    runtime = {
+        "cluster": policy.cluster_name,
+        "brokerIP": address,
+        "brokerHost": address.rpartition(":")[0],
+        "des": table["brokerVersionDesc"],
+        "boottime": table["bootTimestamp"],
+        "broker_version": table["brokerVersion"],
+    }
+    yield from _runtime(runtime, desks.view, store, table, asked)
+
+
+def _broker(here: Labels, statistics: Statistics, cluster: str, address: str) -> Iterator[Family]:
+    labels = {"cluster": here["cluster"], "brokerIP": address, "broker": here["broker"]}
+    for name, item in (
+        ("rocketmq_broker_tps", "BROKER_PUT_NUMS"),
+        ("rocketmq_broker_qps", "BROKER_GET_NUMS"),
+    ):
+        yield Family.gauge(name, "", [(labels, _tps(statistics, item, cluster))])
+
+
+def _tps(statistics: Statistics, item: str, key: str) -> float:
+    """A second in the last minute. The broker counts under this key, or did and will again."""
+    stats = statistics.item(item, key)
+    return 0.0 if stats is None else stats.stats_minute.tps
+
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+def _topics(here: Labels, desks: Desks) -> Iterator[Family]:
+    counted = [topic for topic in desks.traffic.messages_in if not topic.startswith(_OF_GROUPS)]
+    for name, item in (
+        ("rocketmq_producer_tps", "TOPIC_PUT_NUMS"),
+        ("rocketmq_producer_message_size", "TOPIC_PUT_SIZE"),
+    ):
+        samples = [({**here, "topic": t}, _tps(desks.statistics, item, t)) for t in counted]
+        yield Family.gauge(name, "", samples)
+    plain: list[Sample] = []
+    retries: list[Sample] = []
+    dead: list[Sample] = []
+    for topic in desks.view.topics():
+        end = sum(high for _, high in _ranges(desks.view, topic))
+        if topic.startswith(DLQ_PREFIX):
+            dead.append(({**here, "group": topic.removeprefix(DLQ_PREFIX)}, end))
+        else:
+            found = retries if topic.startswith(RETRY_PREFIX) else plain
+            found.append(({**here, "topic": topic}, end))
+    yield Family.gauge("rocketmq_producer_offset", "", plain)
+    yield Family.gauge("rocketmq_topic_retry_offset", "", retries)
+    yield Family.gauge("rocketmq_topic_dlq_offset", "", dead)
+
+
+_OF_GROUPS = (RETRY_PREFIX, DLQ_PREFIX)
+
+
+def _ranges(view: StoreView, topic: str) -> Iterator[tuple[int, int]]:
+    for queue_id in view.queue_ids(topic):
+        span = view.queue_range(topic, queue_id)
+        if span is not None:
+            yield span
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+def _groups(here: Labels, desks: Desks, wall_ms: int) -> Iterator[Family]:
+    for name, item, counts in (
+        ("rocketmq_consumer_tps", "GROUP_GET_NUMS", desks.traffic.messages_out),
+        ("rocketmq_consumer_message_size", "GROUP_GET_SIZE", desks.traffic.bytes_out),
+        ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", desks.traffic.sent_back),
+    ):
+        samples = [
+            (
+                {**here, "topic": topic, "group": group},
+                _tps(desks.statistics, item, f"{topic}@{group}"),
+            )
+            for topic, group in counts
+        ]
+        yield Family.gauge(name, "", samples)
+    offsets: list[Sample] = []
+    ages: list[Sample] = []
+    behind: dict[str, list[Sample]] = {"diff": [], "retrydiff": [], "dlqdiff": []}
+    for group, topic, queues in desks.commits.entries():
+        place = {**here, "topic": topic, "group": group}
+        offsets.append((place, sum(queues.values())))
+        lag, age_ms = _behind(desks.view, topic, queues, wall_ms)
+        ages.append((place, age_ms))
+        known = desks.membership.consumer_group(group)
+        if known is None or known.message_model is MessageModel.CLUSTERING:
+            labels = {
+                "group": group,
+                "topic": topic,
+                "countOfOnlineConsumers": str(0 if known is None else len(known.members)),
+                "msgModel": CLUSTERING,
+            }
+            behind[_kind(topic)].append((labels, lag))
+    yield Family.gauge("rocketmq_consumer_offset", "", offsets)
+    yield Family.gauge("rocketmq_group_get_latency_by_storetime", "", ages)
+    for kind, lags in behind.items():
+        yield Family.gauge(f"rocketmq_group_{kind}", "", lags)
+
+
+def _kind(topic: str) -> str:
+    if topic.startswith(RETRY_PREFIX):
+        return "retrydiff"
+    return "dlqdiff" if topic.startswith(DLQ_PREFIX) else "diff"
+
+
+def _behind(
+    view: StoreView, topic: str, queues: Mapping[int, int], wall_ms: int
+) -> tuple[int, int]:
+    """Messages that a group has not consumed, and the age of the oldest of them in ms."""
+    lag = age_ms = 0
+    for queue_id, offset in queues.items():
+        span = view.queue_range(topic, queue_id)
+        if span is None:
+            continue
+        first = max(offset, span[0])
+        if first < span[1]:
+            lag += span[1] - first
+            stored_ms = view.store_time(topic, queue_id, first)
+            if stored_ms >= 0:
+                age_ms = max(age_ms, wall_ms - stored_ms)
+    return lag, age_ms
+
+
+# -- members --------------------------------------------------------------------------------------
+
+
+def _members(members: Sequence[Member]) -> Iterator[Family]:
+    told = [
+        (
+            {
+                "clientAddr": member.address,
+                "clientId": member.client_id,
+                "group": member.group,
+                "topic": topic,
+            },
+            rates,
+        )
+        for member in members
+        for topic, rates in sorted(member.info.rates.items(), key=itemgetter(0))
+    ]
+    for name, field in (
+        ("consume_fail_msg_count", "consume_failed_msgs"),
+        ("consume_fail_msg_tps", "consume_failed_tps"),
+        ("consume_ok_msg_tps", "consume_ok_tps"),
+        ("consume_rt", "consume_rt"),
+        ("consumer_pull_rt", "pull_rt"),
+        ("consumer_pull_tps", "pull_tps"),
+    ):
+        told_so = [(labels, getattr(rates, field)) for labels, rates in told]
+        yield Family.gauge(f"rocketmq_client_{name}", "", told_so)
+
+
+# -- the broker's runtime table -------------------------------------------------------------------
+
+
+def _runtime(
+    labels: Labels, view: StoreView, store: Store, table: Mapping[str, str], asked: Asked
+) -> Iterator[Family]:
+    def gauge(name: str, value: float | None) -> Family:
+        samples = [] if value is None else [(labels, value)]
+        return Family.gauge(f"rocketmq_brokeruntime_{name}", "", samples)
+
+    for place, span in enumerate(PUT_TIMES):
+        yield gauge(f"pmdt_{span}", None if asked.sends is None else asked.sends[place])
+    for name, (key, _) in RATES.items():
+        for span, rate in zip(SPANS, table[key].split(), strict=True):
+            yield gauge(f"{name}{span}", float(rate))
+    for name, (key, _) in TOTALS.items():
+        yield gauge(name, float(table[key]))
+    for pool in POOLS:
+        yield gauge(f"{pool}_threadpoolqueue_headwait_timemills", asked.wait_ms)
+    total, free = store.usage()
+    low, high = store.log_range()
+    yield gauge("commitlogdir_capacity_total", total)
+    yield gauge("commitlogdir_capacity_free", free)
+    yield gauge("commitlog_minoffset", low)
+    yield gauge("commitlog_maxoffset", high)
+    yield gauge("earliest_message_timestamp", first_ms(view, low))

@@ -1,0 +1,176 @@
+"""The page of RocketMQ 4's exporter: what has to be asked and waited for before it can be made.
+
+Lives here: asking members how they run, how long a request waits, the sends of the last minute.
+May not live here: what is read of the broker (kourou.serving.exporter_metrics).
+
+The exporter is a client that asks each member of each group through its broker. Here the broker
+asks by itself, with the same request (307), and only when somebody wants this page.
+
+State: soft: questions under way, and what was counted when the page was asked for lately.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count, islice
+from operator import sub
+from typing import Any
+
+from kourou.clock import Clock
+from kourou.engine.desks import Desks
+from kourou.engine.effects import AskClient, Notify, Reply
+from kourou.engine.inputs import Input, Received, ReplyTo
+from kourou.engine.peer import Peer
+from kourou.errors import Code, KourouError
+from kourou.model.limits import EXPORTER_MEMBERS_MAX, EXPORTER_MEMBERS_MS_MAX
+from kourou.protocol.bodies import decode_consumer_running_info
+from kourou.protocol.messages.membership import GetConsumerRunningInfo
+from kourou.protocol.request import Request
+from kourou.serving.exporter_metrics import Asked, Member
+from kourou.serving.measures import Measures
+from kourou.telemetry.metrics import NS_PER_MS, Family
+from kourou.transport.peer_ids import next_peer_id
+
+MINUTE_MS = 60_000
+SNAPSHOT_MS = 1_000
+"""Whoever asks more often than that shares a snapshot."""
+
+
+class PageQuestions:
+    """A carrier whose only peer is the page: what it asks goes through the core as all else does.
+
+    `post` gives an input to the loop. Used on the running loop.
+    """
+
+    name = "page"
+
+    def __init__(self, post: Callable[[Input], None], clock: Clock) -> None:
+        self._post = post
+        self._clock = clock
+        self._peer = Peer(next_peer_id(), self.name, ("127.0.0.1", 0), self.name)
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+
+    async def question(self, request: Request, timeout_ms: int) -> Reply:
+        """The core's answer. TimeoutError if there is none in time."""
+        number = next(self._numbers)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        to = ReplyTo(self._peer, number)
+        self._post(Received(to, request, (), self._clock.now_ms(), deadline_ms))
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                return await future
+        finally:
+            del self._waiting[number]
+
+    def reply(self, reply: Reply) -> None:
+        """An answer for the page, if it still waits for that."""
+        future = self._waiting.get(reply.to.correlation)
+        if future is not None and not future.done():
+            future.set_result(reply)
+
+    def notify(self, notice: Notify) -> None:
+        """Nobody tells the page what it did not ask for."""
+
+    def ask(self, question: AskClient) -> None:
+        """Nobody asks the page."""
+
+    def pause(self) -> None:
+        """Questions still get their answers."""
+
+    def close(self) -> None:
+        """There is no listener."""
+
+    def statistics(self) -> Mapping[str, Any]:
+        """There are no connections."""
+        return {}
+
+    def families(self, base: Mapping[str, str]) -> list[Family]:
+        """The same."""
+        del base
+        return []
+
+
+class LastMinute:
+    """What counters grew by in the last minute, or a little more, by looks at them.
+
+    The counters were 0 at `began_ms` (monotonic).
+    """
+
+    def __init__(self, began_ms: int) -> None:
+        self._looks: deque[tuple[int, Sequence[int]]] = deque([(began_ms, ())])
+
+    def look(self, now_ms: int, counts: Sequence[int]) -> list[int] | None:
+        """None: nobody has looked between one and two minutes ago, so it is not known."""
+        looks = self._looks
+        while len(looks) > 1 and looks[1][0] <= now_ms - MINUTE_MS:
+            looks.popleft()
+        at_ms, before = looks[0]
+        if now_ms - looks[-1][0] >= SNAPSHOT_MS:
+            looks.append((now_ms, list(counts)))
+        if now_ms - at_ms > 2 * MINUTE_MS:
+            return None
+        return list(map(sub, counts, before or [0] * len(counts)))
+
+
+class ExporterPage:
+    """Gathers what the page of one broker needs, each time that it is asked for."""
+
+    def __init__(
+        self,
+        questions: PageQuestions,
+        measures: Measures,
+        clock: Clock,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._questions = questions
+        self._measures = measures
+        self._clock = clock
+        self._now_ns = now_ns
+        self._sends = LastMinute(clock.monotonic_ms())
+
+    async def asked(self, desks: Desks) -> Asked:
+        """Waits two seconds at most, for members that do not answer."""
+        wait_ms = await self._wait_ms()
+        members = await self._members(desks)
+        sends = self._sends.look(self._clock.monotonic_ms(), self._measures.rpc.stored())
+        return Asked(members, wait_ms, sends)
+
+    async def _wait_ms(self) -> float:
+        """How long a request that comes now waits: until the loop has read its sockets once."""
+        began_ns = self._now_ns()
+        for _ in range(2):
+            await asyncio.sleep(0)
+        return (self._now_ns() - began_ns) / NS_PER_MS
+
+    async def _members(self, desks: Desks) -> list[Member]:
+        membership = desks.membership
+        everybody = (
+            (group, client_id)
+            for group in membership.consumer_groups()
+            for client_id in membership.consumer_ids(group)
+        )
+        chosen = list(islice(everybody, EXPORTER_MEMBERS_MAX))
+        found = await asyncio.gather(*(self._member(desks, *one) for one in chosen))
+        return [member for member in found if member is not None]
+
+    async def _member(self, desks: Desks, group: str, client_id: str) -> Member | None:
+        """How it runs, by its own account; None from one that does not say."""
+        peer = desks.membership.consumer_peer(group, client_id)
+        if peer is None:
+            return None
+        request = GetConsumerRunningInfo(consumer_group=group, client_id=client_id)
+        try:
+            reply = await self._questions.question(request, EXPORTER_MEMBERS_MS_MAX)
+            if reply.code != Code.SUCCESS:
+                return None
+            info = decode_consumer_running_info(b"".join(reply.body) or b"{}")
+        except (TimeoutError, KourouError):
+            return None  # it is gone, slow, or says what nobody understands: it has no samples
+        host, port = peer.address
+        return Member(group, client_id, f"{host}:{port}", info)

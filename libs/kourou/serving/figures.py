@@ -1,0 +1,187 @@
+"""What a broker tells of itself: runtime table, statistics, metrics.
+
+Lives here: which figures there are and where each is read. May not live here: counting
+(engine.traffic counts), how metrics are written down (kourou.telemetry).
+
+State: none beyond the time of start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from kourou import __version__
+from kourou.clock import Clock
+from kourou.engine.desks import Desks
+from kourou.service.carrier import Carriers
+from kourou.serving.measures import Measures
+from kourou.serving.metrics import broker_metrics
+from kourou.serving.rpc_latency import PULLS, SENDS
+from kourou.store.store import Store
+from kourou.telemetry.metric_table import RPC_BOUNDS_MS
+from kourou.telemetry.metrics import expose
+
+if TYPE_CHECKING:
+    from kourou.serving.exporter_metrics import Asked
+    from kourou.serving.spans import BrokerSpans
+
+NO_POOLS = {
+    f"{pool}ThreadPoolQueue{figure}": "0"
+    for pool in ("send", "pull", "query")
+    for figure in ("Size", "HeadWaitTimeMills")
+}
+"""RocketMQ's tools read them and fail without; here nothing waits for a thread of a pool."""
+
+
+class Figures:
+    """Reads figures where they are kept."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._boot_wall_ms = clock.now_ms()
+        self._boot_ms = clock.monotonic_ms()
+        self._desks: Desks | None = None
+        self._carriers = Carriers()
+        self._spans: BrokerSpans | None = None
+        self._measures = Measures()
+
+    def attach(
+        self,
+        desks: Desks,
+        carriers: Carriers,
+        spans: BrokerSpans | None = None,
+        measures: Measures | None = None,
+    ) -> None:
+        """The parts that were made after this."""
+        self._spans = spans
+        self._measures = measures or self._measures
+        self._desks = desks
+        self._carriers = carriers
+
+    def table(self) -> Mapping[str, str]:
+        """The texts of GET_BROKER_RUNTIME_INFO under RocketMQ's names."""
+        assert self._desks is not None
+        traffic = self._desks.traffic
+        total, free = self._store.usage()
+        ratio = f"{(total - free) / total if total else 0.0:.4f}"
+        seconds = (self._clock.monotonic_ms() - self._boot_ms) // 1_000
+        minutes, second = divmod(seconds, 60)
+        hours, minute = divmod(minutes, 60)
+        days, hour = divmod(hours, 24)
+        return {
+            "brokerVersionDesc": f"Kourou {__version__}",
+            "brokerVersion": "409",
+            "bootTimestamp": str(self._boot_wall_ms),
+            "runtime": f"[ {days} days, {hour} hours, {minute} minutes, {second} seconds ]",
+            **self._desks.statistics.broker_rates(),
+            **self._desks.statistics.broker_totals(),
+            **{
+                f"scheduleMessageOffset_{level}": f"{offset},{end}"
+                for level, (offset, end) in self._desks.delays.bounds().items()
+            },
+            **NO_POOLS,
+            "pageCacheLockTimeMills": "0",  # likewise: there is no such lock
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,  # they lie on one disk
+            "commitLogDirCapacity": _capacity(total, free),
+            "remainHowManyDataToCommit": str(self._store.unwritten_bytes),
+            "dispatchBehindBytes": str(self._store.dispatch_behind_bytes),
+            "pollingHolds": str(self._desks.pulls.held),
+            "repeatsRemoved": str(traffic.repeats_removed),
+            "diskLevel": self._desks.pressure.level.name,
+            "sendLatencyCounts": _counts(self._measures.rpc.counts(SENDS)),
+            "pullLatencyCounts": _counts(self._measures.rpc.counts(PULLS)),
+            "commitLogDiskTotal": str(total),
+            "commitLogDiskFree": str(free),
+            **self._replication(),
+        }
+
+    def _replication(self) -> dict[str, str]:
+        """Ours: a broker that never had a follower has nothing to say of it."""
+        assert self._desks is not None
+        told = self._desks.replica_desk.told(self._clock.monotonic_ms())
+        if told.leads and not told.epoch:
+            return {}
+        role = "fenced" if told.fenced else "leader" if told.leads else "follower"
+        return {
+            "replicationRole": role,
+            "replicationEpoch": str(told.epoch),
+            "replicationLeader": told.leader,
+            "replicationInSync": " ".join(map(str, told.in_sync)),
+            **{
+                f"replicationLagBytes_{one.broker_id}": str(one.lag_bytes) for one in told.followers
+            },
+            **(
+                {} if told.leads else {f"replicationLagBytes_{told.broker_id}": str(told.lag_bytes)}
+            ),
+        }
+
+    def statistics(self) -> dict[str, Any]:
+        """Everything, for people."""
+        assert self._desks is not None
+        return {
+            "store": self._store.statistics(),
+            "holds": self._desks.pulls.held,
+            "replies_owed": self._desks.confirmations.owed,
+            "members": self._desks.membership.statistics(),
+            "queue_locks": self._desks.locks.counts(),
+            "disk": {
+                "level": self._desks.pressure.level.name,
+                "used_percent": self._desks.pressure.used_percent,
+                "refusing": self._desks.pressure.refusing,
+                "low": self._desks.pressure.low,
+            },
+            "segments_deleted": dict(self._desks.retention.deleted),
+            "topics": len(self._desks.control.topics),
+            "groups": len(self._desks.control.groups),
+            "filters": self._desks.filter_desk.statistics(),
+            "replication": to_builtins(self._desks.replica_desk.told(self._clock.monotonic_ms())),
+            **self._carriers.statistics(),
+        }
+
+    def metrics(self) -> bytes:
+        """The Prometheus page."""
+        assert self._desks is not None
+        return broker_metrics(
+            self._desks,
+            self._store,
+            self._carriers,
+            self._measures,
+            self._spans,
+            wall_ms=self._clock.now_ms(),
+            now_ms=self._clock.monotonic_ms(),
+        )
+
+    def exporter_metrics(self, asked: Asked, address: str) -> bytes:
+        """The same under the names of RocketMQ 4's exporter; `address`: where clients find it."""
+        # Imported here: a broker whose page nobody asks for does not pay for it.
+        from kourou.serving.exporter_metrics import exporter_families
+        from kourou.telemetry.exporter_table import EXPORTER_METRICS
+
+        assert self._desks is not None
+        return expose(
+            exporter_families(
+                self._desks,
+                self._store,
+                self.table(),
+                asked,
+                address=address,
+                wall_ms=self._clock.now_ms(),
+            ),
+            EXPORTER_METRICS,
+        )
+
+
+def _counts(counts: Sequence[int]) -> str:
+    """`bound in ms:answers` of each bucket since the start; the last has no bound."""
+    bounds = [*map(str, RPC_BOUNDS_MS), "more"]
+    return " ".join(f"{bound}:{count}" for bound, count in zip(bounds, counts, strict=True))
+
+
+def _capacity(total: int, free: int) -> str:
+    gibi = 1 << 30
+    return f"Total : {total / gibi:.1f} GiB, Free : {free / gibi:.1f} GiB."

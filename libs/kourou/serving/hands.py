@@ -1,0 +1,365 @@
+"""The broker's hands: doing what its core decided.
+
+Lives here: one method an effect, the flush thread, log space, and what is told back to the core.
+May not live here: any decision.
+
+State: soft (which flush is under way, what is to be projected).
+
+Appends are written at once, answers leave right behind them, and the projections follow when the
+turn is over: a sender never waits for the key index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from kourou.clock import Clock
+from kourou.engine.effects import (
+    Announce,
+    Append,
+    ConfigChanged,
+    DropTopic,
+    Effect,
+    Flush,
+    LogWarning,
+    SaveEpochs,
+    Wake,
+)
+from kourou.engine.inputs import Dispatched, Flushed, Input, SpaceChanged, StoreFailed, Tick
+from kourou.errors import DiskFull
+from kourou.model.limits import QUEUE_UNIT_BYTES
+from kourou.service.carrier import Carriers
+from kourou.serving.copy_hands import CopyHands
+from kourou.serving.measures import Measures
+from kourou.serving.retention_hands import RetentionHands
+from kourou.serving.write_out_hands import WriteOutHands
+from kourou.store.flush_schedule import WRITE_OUT, FlushPolicy, FlushSchedule
+from kourou.store.store import Store
+
+_log = logging.getLogger("kourou.broker")
+
+CHECKPOINT_RESTS = 9
+"""A checkpoint rests so many times as long as it took: with 10,000 queues it takes seconds, and it
+shall not have more than a tenth of the disk ..."""
+CHECKPOINT_REST_MS_MAX = 20_000
+"""... but a restart reads again what came since the last one."""
+
+SPACE_RETRY_MS = 1_000
+INDEX_RETRY_MS = 1_000
+TICK_MS_MAX = 100
+TICK_MS_MIN = 10
+
+
+class Hands:
+    """Performs effects; everything but the two worker threads runs on the service's loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        log_flush: FlushPolicy,
+        queue_flush: FlushPolicy,
+        write_out: FlushPolicy = WRITE_OUT,
+        carriers: Carriers,
+        post: Callable[[Input], None],
+        config_changed: Callable[[str], None],
+        announce: Callable[[int], None],
+        failed: Callable[[BaseException], None],
+        events_projected: Callable[[], int | None] = lambda: None,
+        measures: Measures | None = None,
+        appended: Callable[[int], None] = lambda _end: None,
+        flushed: Callable[[int], None] = lambda _position: None,
+    ) -> None:
+        self._measures = measures or Measures()
+        self._tell_appended, self._tell_flushed = appended, flushed
+        self._store = store
+        self._clock = clock
+        self._reply = carriers.reply
+        self._carriers = carriers
+        self._post = post
+        self._config_changed = config_changed
+        self._announce = announce
+        self._failed = failed
+        self._flusher = ThreadPoolExecutor(1, "kourou-flush")
+        self._allocator = ThreadPoolExecutor(1, "kourou-allocate")
+        now_ms = clock.monotonic_ms()
+        self._schedule = FlushSchedule(log_flush, now_ms)
+        self._checkpoints = FlushSchedule(queue_flush, now_ms)
+        self._units_dirty_bytes = 0
+        self._checkpointing = False
+        self._flushing = False
+        self._flush_again = False
+        self._allocating = False
+        self._space_retry_ms = 0
+        self._index_retry_ms = 0
+        self._dispatch_due = False
+        self._dispatch_retry = False
+        self._faulted = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waking: asyncio.TimerHandle | None = None
+        self._write_out: WriteOutHands | None = None
+        policies = [log_flush, queue_flush]
+        if store.staged:
+            policies.append(write_out)
+            self._write_out = WriteOutHands(
+                store,
+                clock,
+                write_out,
+                post=post,
+                start=self._start,
+                written=self._written,
+                failed=self._fail,
+            )
+        self.tick_ms = tick_ms_of(policies)
+        self._copies = CopyHands(store, post=post, copied=self.copied)
+        self._retention = RetentionHands(
+            store,
+            clock,
+            post=post,
+            start=self._start,
+            checkpoint=self._checkpoint_now,
+            freed=self._space_freed,
+            failed=self._fail,
+            events_projected=events_projected,
+        )
+
+    def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
+        """What the loop calls for each type of effect."""
+        return {
+            Append: self._append,
+            Flush: self._flush,
+            **self._carriers.performers(),
+            ConfigChanged: lambda effect: self._config_changed(effect.table),
+            DropTopic: self._drop_topic,
+            Announce: lambda effect: self._announce(effect.number),
+            LogWarning: lambda effect: _log.warning("%s", effect.text),
+            Wake: self._wake,
+            SaveEpochs: lambda effect: self._store.save_epochs(effect.pairs),
+            **self._copies.performers(),
+            **self._retention.performers(),
+        }
+
+    # -- the log ------------------------------------------------------------------------------
+
+    def _append(self, effect: Append) -> None:
+        self._store.append(effect.pieces, effect.blanks, effect.end, effect.records)
+        self._appended()
+        self._tell_appended(effect.end)
+
+    def copied(self) -> None:
+        """The log is longer by a copy of another member's bytes."""
+        self._appended()
+
+    def _appended(self) -> None:
+        """The log is longer now: by appends of this broker, or by a copy."""
+        if self._write_out is None:
+            self._written()
+        else:
+            self._write_out.appended()
+        if self._store.space_wanted and self._clock.monotonic_ms() >= self._space_retry_ms:
+            self._allocate()
+
+    def _written(self) -> None:
+        """The log's files have more: project it soon, and wake the flush."""
+        if not self._dispatch_due:
+            self._dispatch_due = True
+            asyncio.get_running_loop().call_soon(self.dispatch)
+        if not self._flushing:
+            self._flush_if_woken()
+
+    def dispatch(self) -> None:
+        """Project what was written since the last time, and wake who waits for it."""
+        self._dispatch_due = False
+        try:
+            grown = self._store.dispatch()
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+            self._fail(error)
+            return
+        if grown:
+            self._units_dirty_bytes += QUEUE_UNIT_BYTES * sum(
+                one.max_offset - one.first_offset for one in grown
+            )
+            queues = [(one.topic, one.queue_id, one.max_offset) for one in grown]
+            self._post(Dispatched(queues, self._store.indexed))
+        if self._store.dispatch_behind_bytes and self._store.fault is None:
+            # A full disk: the queues catch up with one of the next ticks.
+            self._dispatch_retry = True
+
+    def _drop_topic(self, effect: DropTopic) -> None:
+        if self._write_out is not None:
+            self._write_out.write_now()  # or the topic's queues would come back with its last words
+        self.dispatch()
+        self._store.remove_topic(effect.topic)
+
+    def _flush(self, _effect: Flush) -> None:
+        if self._flushing:
+            self._flush_again = True
+        else:
+            self._start_flush()
+
+    def _flush_if_woken(self) -> None:
+        """flushCommitLogTimed=false: what was appended need not wait for the clock."""
+        if self._schedule.woken(self._clock.monotonic_ms(), self._store.dirty_bytes):
+            self._start_flush()
+
+    def _start_flush(self) -> None:
+        if self._faulted:
+            return
+        self._flushing = True
+        self._flush_again = False
+        self._start(self._flush_in_thread())
+
+    async def _flush_in_thread(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            position = await loop.run_in_executor(self._flusher, self._flush_store)
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+            self._fail(error)
+            return
+        finally:
+            self._flushing = False
+        self._schedule.flushed(self._clock.monotonic_ms())
+        self._post(Flushed(position))
+        self._tell_flushed(position)
+        if self._flush_again:
+            self._start_flush()
+        else:
+            self._flush_if_woken()
+
+    def _flush_store(self) -> int:
+        """In the flush thread: make what was written durable; the position it reaches to."""
+        return self._measures.flush(self._store.flush)
+
+    async def _checkpoint_in_thread(self) -> None:
+        """Queues, index and recovery point to disk, so that a restart has little to walk."""
+        dirty_bytes, self._units_dirty_bytes = self._units_dirty_bytes, 0
+        began_ms = self._clock.monotonic_ms()
+        try:
+            await self._checkpoint_now()
+        except DiskFull as error:
+            self._units_dirty_bytes += dirty_bytes
+            _log.warning("no checkpoint now: %s", error)
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+            self._fail(error)
+        else:
+            now_ms = self._clock.monotonic_ms()
+            rest_ms = min((now_ms - began_ms) * CHECKPOINT_RESTS, CHECKPOINT_REST_MS_MAX)
+            self._checkpoints.flushed(now_ms, rest_ms=rest_ms)
+        finally:
+            self._checkpointing = False
+
+    async def _checkpoint_now(self) -> None:
+        """Planned here, saved in the flush thread: in the order in which they were planned."""
+        plan = self._store.plan_checkpoint()
+        await asyncio.get_running_loop().run_in_executor(
+            self._flusher, self._measures.checkpoint, partial(self._store.save_checkpoint, plan)
+        )
+
+    def tick(self) -> None:
+        """Look whether a flush, a checkpoint or log space is due; several times a second."""
+        if self._faulted:
+            return
+        if self._write_out is not None:
+            self._write_out.tick()
+        now_ms = self._clock.monotonic_ms()
+        if not self._flushing:
+            dirty_bytes = self._store.dirty_bytes
+            if self._schedule.due(now_ms, dirty_bytes) or self._schedule.woken(now_ms, dirty_bytes):
+                self._start_flush()
+        if self._dispatch_retry:
+            self._dispatch_retry = False
+            self.dispatch()
+        if self._store.indexed < self._store.dispatched and now_ms >= self._index_retry_ms:
+            self._index_retry_ms = now_ms + INDEX_RETRY_MS
+            self._catch_up_index()
+        if not self._checkpointing and self._checkpoints.due(now_ms, self._units_dirty_bytes):
+            self._checkpointing = True
+            self._start(self._checkpoint_in_thread())
+        if self._store.space_wanted and now_ms >= self._space_retry_ms:
+            self._allocate()
+        self._retention.tick()
+
+    def _catch_up_index(self) -> None:
+        try:
+            self._store.catch_up_index()
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+            self._fail(error)
+
+    def _wake(self, effect: Wake) -> None:
+        """Something is due before the next tick."""
+        if self._waking is not None:
+            self._waking.cancel()
+        self._waking = asyncio.get_running_loop().call_later(effect.after_ms / 1_000, self._woken)
+
+    def _woken(self) -> None:
+        self._waking = None
+        if not self._faulted:
+            self._post(Tick(self._clock.now_ms(), self._clock.monotonic_ms()))
+
+    def _space_freed(self) -> None:
+        """Old segments are gone: perhaps there is room for a new one now."""
+        if self._store.space_wanted:
+            self._allocate()
+
+    def _allocate(self) -> None:
+        if not self._allocating and not self._faulted:
+            self._allocating = True
+            self._start(self._allocate_in_thread())
+
+    async def _allocate_in_thread(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            space = await loop.run_in_executor(self._allocator, self._store.allocate_next)
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+            self._fail(error)
+        else:
+            if space.full:
+                if not self._space_retry_ms:
+                    _log.warning("the disk is full: no further log segment can be allocated")
+                self._space_retry_ms = self._clock.monotonic_ms() + SPACE_RETRY_MS
+                self._retention.look()
+            else:
+                self._space_retry_ms = 0
+            self._post(SpaceChanged(space.allocated_end, space.full))
+        finally:
+            self._allocating = False
+
+    def _fail(self, error: BaseException) -> None:
+        """The disk failed: nobody is promised anything any more, and the process ends."""
+        if self._faulted:
+            return
+        self._faulted = True
+        _log.critical("the store failed: %s", error)
+        self._post(StoreFailed(str(error)))
+        # The answers of that input leave first; then the life of the service ends with code 75.
+        asyncio.get_running_loop().call_later(0.2, self._failed, error)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settle(self) -> None:
+        """Wait for the threads; nothing new is started."""
+        self._faulted = True
+        if self._waking is not None:
+            self._waking.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._flusher.shutdown(wait=True)
+        self._allocator.shutdown(wait=True)
+        if self._write_out is not None:
+            self._write_out.close()
+        self._retention.close()
+
+
+def tick_ms_of(policies: Sequence[FlushPolicy]) -> int:
+    """How often to look: so that the shortest interval is kept to about a quarter of itself."""
+    shortest = min(policy.interval_ms for policy in policies)
+    return max(TICK_MS_MIN, min(TICK_MS_MAX, shortest // 4))

@@ -1,0 +1,197 @@
+"""A member whose log begins late: where its leader's log begins by now.
+
+Retention has taken from the leader what this member lacks. Bytes of the log can be fetched from
+there on; what was decided before is not among them. So another member tells it as one value
+(kourou.engine.log_beginning), which is written down durably before anything of the old log goes,
+and becomes this member's event store before its new log gets a first byte.
+
+Lives here: asking for it, again and again until somebody tells it, and carrying out what was
+written down, at a start.
+May not live here: when a log must begin anew (kourou.replication), the files
+(kourou.store.anew, where the whole order stands), whose tenure ends for it.
+
+State: soft; what must last is the intent of kourou.store.anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kourou.clock import Clock
+from kourou.engine.control import CONTROL
+from kourou.engine.log_beginning import LogBeginning, decode_beginning
+from kourou.errors import Corrupt, DecodeError, KourouError
+from kourou.eventstore.event_store import EventStore
+from kourou.eventstore.stream_rows import StreamInfo
+from kourou.serving.log_source import LogSource
+from kourou.store.anew import begin_anew, load_beginning
+from kourou.store.disk import Disk
+from kourou.store.opening import unusable
+from kourou.store.paths import StorePaths
+from kourou.store.settings import StoreSettings
+from kourou.store.store import Store
+from kourou.transport.curve import ClientCurve
+
+_log = logging.getLogger("kourou.broker")
+
+PAUSE_S = 1.0
+"""Between two rounds of asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAnew:
+    """Somebody has told what is needed: end the tenure, let `leave` do the last thing, open again.
+
+    `position` and `epoch` (that of the byte before): where the log begins then. What the old log
+    has from `common` on is kept for the operator.
+    """
+
+    position: int
+    epoch: int
+    common: int
+    body: bytes
+
+    def leave(self, store: Store) -> None:
+        """Write it down, durably; close the store behind this without settling it."""
+        store.begin_elsewhere(self.position, self.common, self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Begin anew at `position` or above; `epoch`: what that of the byte before must be, if known.
+
+    `common`: what lies below it is in the group's history.
+    """
+
+    position: int
+    common: int
+    epoch: int | None = None
+
+
+class LateBeginning:
+    """Asks members what came before their log; `told` gets the first answer that fits.
+
+    `others` are the addresses to ask, in this order: the leader's, or all other members', each that
+    of a listener for members or for clients. `still` says whether it is wanted at all: another
+    leader may have what the last one lacked. All calls belong on the running loop.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        clock: Clock,
+        others: Callable[[], Sequence[str]],
+        told: Callable[[BeginAnew], None],
+        *,
+        still: Callable[[], bool] = lambda: True,
+        pause_s: float = PAUSE_S,
+        curve: ClientCurve | None = None,
+    ) -> None:
+        self._group = group
+        self._curve = curve
+        self._clock = clock
+        self._others = others
+        self._told = told
+        self._still = still
+        self._pause_s = pause_s
+        self._wanted: Wanted | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def want(self, wanted: Wanted) -> None:
+        """Begin to ask; where that is under way, this is what is wanted from now on."""
+        self._wanted = wanted
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._until_told())
+
+    async def stop(self) -> None:
+        """Ask no more: the member is not behind any more, leads, or ends."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _until_told(self) -> None:
+        complaint = ""
+        while self._still():
+            for address in self._others():
+                try:
+                    found = await self._ask(address)
+                except KourouError as error:
+                    if str(error) != complaint:
+                        complaint = str(error)
+                        _log.warning(
+                            "this log must begin anew, and %s does not tell what came before: %s",
+                            address,
+                            error,
+                        )
+                else:
+                    if self._still():
+                        self._told(found)
+                    return
+            await asyncio.sleep(self._pause_s)
+
+    async def _ask(self, address: str) -> BeginAnew:
+        async with LogSource(address, self._group, self._clock, curve=self._curve) as source:
+            found, body = await source.beginning()
+        wanted = self._wanted
+        assert wanted is not None
+        if found.position < wanted.position:
+            raise Corrupt(f"its log begins at {found.position} still")
+        if found.position == wanted.position and wanted.epoch not in (None, found.epoch):
+            raise Corrupt(
+                f"the byte before {found.position} is of epoch {found.epoch} there, and of "
+                f"{wanted.epoch} at the leader"
+            )
+        _log.info(
+            "%s tells what came before position %d of the log: %d control events, %d bytes",
+            address,
+            found.position,
+            found.next_offset,
+            len(body),
+        )
+        return BeginAnew(found.position, found.epoch, wanted.common, body)
+
+
+# -- at a start -----------------------------------------------------------------------------------
+
+
+def pending_beginning(settings: StoreSettings, disk: Disk) -> LogBeginning | None:
+    """What a member wrote down that was to begin anew; None mostly. Changes nothing.
+
+    Raises Corrupt where it cannot be read, and what opening a store raises.
+    """
+    paths = StorePaths.under(settings.root, settings.commit_log)
+    try:
+        body = load_beginning(disk, paths) if disk.exists(paths.kourou) else None
+    except OSError as error:
+        raise unusable(disk, paths.root, error) from error
+    if body is None:
+        return None
+    try:
+        return decode_beginning(body)
+    except DecodeError as error:
+        raise Corrupt(f"{paths.beginning}: {error.message}") from error
+
+
+def clear_for(beginning: LogBeginning, settings: StoreSettings, disk: Disk) -> None:
+    """Make the store one that is empty and begins there. May be repeated."""
+    start = begin_anew(settings, disk, beginning.position, beginning.queue_ends, beginning.epochs)
+    assert start == beginning.position, (start, beginning.position)
+
+
+def record_beginning(beginning: LogBeginning, events: EventStore) -> None:
+    """Let the event store begin with that state; what it had is set aside. May be repeated.
+
+    Raises MetadataUnavailable: then the log must not go on, for nobody could say what holds.
+    """
+    offset = beginning.next_offset
+    info = events.info()
+    if offset and (info.next_offset, info.lost_before) == (offset, offset):
+        return  # begun by a start that a crash ended
+    if info != StreamInfo():
+        _log.warning("the event store's history until now: kept as %s", events.set_aside())
+    if offset:
+        events.begin(CONTROL.snapshot(beginning.control))

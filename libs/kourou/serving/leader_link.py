@@ -1,0 +1,150 @@
+"""A follower's connection to its leader, as one more carrier.
+
+Lives here: one connection, which comes back by itself; a leader's messages to inputs, and what the
+follower says to frames.
+May not live here: who leads (kourou.serving.broker_service asks), what either says
+(kourou.replication.copying).
+
+Each time a connection stands the leader is a new peer, so what was said over the last one belongs
+to nobody any more. What cannot leave at once is dropped: the leader asks again.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from kourou.clock import Clock
+from kourou.engine.effects import AskClient, Notify, Reply
+from kourou.engine.inputs import Received
+from kourou.engine.peer import Peer
+from kourou.errors import KourouError
+from kourou.protocol.frames import Frame, decode_request
+from kourou.protocol.messages.replication import Attached, LogChunk
+from kourou.service.carrier import Ears, TimedReplyTo
+from kourou.telemetry.metrics import Family
+from kourou.transport.addresses import split_address
+from kourou.transport.curve import ClientCurve
+from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.rate_limited_log import RateLimitedLog
+from kourou.transport.zmq_client import ZmqClientStatistics, ZmqConnection
+
+_log = logging.getLogger("kourou.broker")
+
+LEADERS = (Attached, LogChunk)
+"""What a leader says; whatever else comes over this connection is dropped."""
+
+
+class LeaderLink:
+    """Dials one leader. `connected` is told of each connection, and of the leader's address.
+
+    `leader` is where clients find it, as far as somebody said so. All calls belong on the running
+    loop.
+    """
+
+    name = "leader"
+
+    def __init__(
+        self,
+        ears: Ears,
+        connected: Callable[[Peer, str], None],
+        clock: Clock,
+        curve: ClientCurve | None = None,
+    ) -> None:
+        self._ears = ears
+        self._told = connected
+        self._curve = curve
+        self._clock = clock
+        self._complaints = RateLimitedLog(_log, clock)
+        self._connection: ZmqConnection | None = None
+        self._peer: Peer | None = None
+        self._paused = False
+        self.address = ""
+        self.leader = ""
+
+    @property
+    def connected(self) -> bool:
+        """Does a connection stand?"""
+        return self._peer is not None
+
+    def follow(self, address: str) -> None:
+        """Dial this leader, `host:port` of its listener for members, from now on.
+
+        "" dials nobody; the address that is dialled already changes nothing.
+        """
+        if self._connection is not None and address == self.address:
+            return
+        self.part()
+        self.address = address
+        if address and not self._paused:
+            connection = ZmqConnection(
+                address, on_notify=self._heard, clock=self._clock, curve=self._curve
+            )
+            connection.on_connected, connection.on_lost = self._connected, self._lost
+            self._connection = connection
+
+    def part(self) -> None:
+        """Close the connection; `follow` opens one again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._lost()
+
+    def _connected(self) -> None:
+        self._lost()
+        self._peer = Peer(next_peer_id(), self.name, split_address(self.address), self.name)
+        _log.info("connected to the leader at %s", self.address)
+        self._told(self._peer, self.leader)
+
+    def _lost(self) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            self._ears.disconnected(peer)
+
+    def _heard(self, frame: Frame) -> None:
+        if self._peer is None:
+            return
+        try:
+            request = decode_request(frame)
+        except KourouError as error:
+            self._complaints.warning("bad", "dropping a message of the leader: %s", error)
+            return
+        if not isinstance(request, LEADERS):
+            kind = type(request).__name__
+            self._complaints.warning("kind", "the leader says %s, which it has no say in", kind)
+            return
+        to = TimedReplyTo(self._peer, 0, oneway=True, request_code=request.code)
+        self._ears.arrived([Received(to, request, frame.body, self._clock.now_ms())])
+
+    # -- as a carrier -----------------------------------------------------------------------------
+
+    def reply(self, reply: Reply) -> None:
+        """A leader asks nothing that is answered."""
+
+    def notify(self, notice: Notify) -> None:
+        """Say something to the leader, if that connection is still there."""
+        if notice.peer == self._peer and self._connection is not None:
+            self._connection.oneway(notice.request, body=notice.body)
+
+    def ask(self, question: AskClient) -> None:
+        """Nobody asks a leader as one asks a client."""
+
+    def pause(self) -> None:
+        """Hear nothing more."""
+        self._paused = True
+        self.part()
+
+    def close(self) -> None:
+        """The same; there is no listener."""
+        self.pause()
+
+    def statistics(self) -> Mapping[str, ZmqClientStatistics]:
+        """Of the connection that there is."""
+        return {} if self._connection is None else {self.address: self._connection.statistics()}
+
+    def families(self, base: Mapping[str, str]) -> list[Family]:
+        """No metrics of connections: the listeners of the leader count this one."""
+        del base
+        return []

@@ -1,0 +1,153 @@
+"""Where a broker listens, and what it tells others of that.
+
+Lives here: the carriers of one broker, bound as its settings say, and the addresses that follow.
+May not live here: what requests mean (kourou.engine), frames (kourou.service, kourou.protocol).
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kourou.clock import Clock
+from kourou.engine.peer import MEMBERS
+from kourou.errors import ConfigError
+from kourou.model.limits import PORT_MAX
+from kourou.protocol.request import Answerer
+from kourou.service.carrier import Carrier, Carriers, Ears
+from kourou.service.remoting_carrier import VIP, RemotingCarrier
+from kourou.service.zmq_carrier import ZmqCarrier
+from kourou.serving.config import BrokerSettings
+from kourou.serving.network_keys import ZMQ_PORT_SHIFT
+from kourou.transport.zmq_server import ZmqServer
+
+MILLISECONDS = 1_000
+PAIRS_TRIED = 32
+
+
+class Listening:
+    """A broker's listeners: for Kourou's clients, for members, and RocketMQ's two."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        ears: Ears,
+        clock: Clock,
+        server_type: type[ZmqServer] = ZmqServer,
+        *others: Carrier,
+    ) -> None:
+        """`others`: carriers that listen nowhere, but have peers."""
+        self._settings = settings
+        self.zmq = ZmqCarrier(
+            Answerer.BROKER,
+            ears,
+            clock,
+            insecure_network=settings.insecure_network,
+            server_type=server_type,
+            curve=settings.server_curve,
+        )
+        self.remoting = RemotingCarrier(
+            Answerer.BROKER,
+            ears,
+            clock,
+            insecure_network=settings.insecure_network,
+            idle_ms=settings.idle_seconds * MILLISECONDS,
+        )
+        self.carriers = Carriers(self.zmq, self.remoting, *others)
+
+    def listen(self) -> None:
+        """Bind everything; ConfigError if a port is taken, and then what was bound is free again.
+
+        Belongs on the running loop.
+        """
+        settings = self._settings
+        try:
+            if settings.replication_enabled:
+                # Members of a Raft group bring what clients have asked them.
+                also = Answerer.BROKER if settings.raft_enabled else None
+                self.zmq.listen(
+                    {MEMBERS: settings.members_bind_address},
+                    Answerer.MEMBER,
+                    also,
+                    settings.members_curve,
+                )
+            if settings.listen_port or not settings.tcp_enabled:
+                self.zmq.listen({"internal": settings.zmq_bind_address})
+                self.remoting.listen(settings.tcp_listeners)
+            elif settings.zmq_port:
+                self.zmq.listen({"internal": settings.zmq_bind_address})
+                self._listen_beside(settings.zmq_port)
+            else:
+                self._listen_anywhere()
+        except BaseException:
+            self.carriers.close()
+            raise
+
+    def _listen_anywhere(self) -> None:
+        """Take free ports that lie as far from each other as named ones do.
+
+        A client of ours knows one of them and tells message ids, which hold the other.
+        """
+        address = self._settings.zmq_address
+        for _ in range(PAIRS_TRIED):
+            self.remoting.listen(self._settings.tcp_listeners)
+            port = self.remoting.port("internal") + ZMQ_PORT_SHIFT
+            if port <= PORT_MAX and self._is_bound(self.zmq, address(port)):
+                return
+            self.remoting.close()
+        self.remoting.listen(self._settings.tcp_listeners)
+        self.zmq.listen({"internal": address(0)})
+
+    def _listen_beside(self, zmq_port: int) -> None:
+        port = zmq_port - ZMQ_PORT_SHIFT
+        if port <= 0 or not self._is_bound(self.remoting, self._settings.tcp_address(port)):
+            self.remoting.listen(self._settings.tcp_listeners)
+
+    @staticmethod
+    def _is_bound(carrier: ZmqCarrier | RemotingCarrier, address: str) -> bool:
+        try:
+            carrier.listen({"internal": address})
+        except ConfigError:  # somebody else has it; another one will do
+            return False
+        return True
+
+    def pause_clients(self) -> None:
+        """Receive nothing more from clients; members are still heard."""
+        self.zmq.pause(but=MEMBERS)
+        self.remoting.pause()
+
+    @property
+    def dial(self) -> Mapping[str, str]:
+        """What clients dial, by carrier: the advertised host and the port that was bound."""
+        host = self._settings.broker_ip
+        found = {"zmq": f"{host}:{self.zmq.server().port}"}
+        if self._settings.tcp_enabled:
+            found["tcp"] = f"{host}:{self.remoting.port('internal')}"
+        return found
+
+    @property
+    def members_address(self) -> str:
+        """What members of the log dial; "" if nobody may follow."""
+        if not self._settings.replication_enabled:
+            return ""
+        return f"{self._settings.broker_ip}:{self.zmq.server(MEMBERS).port}"
+
+    @property
+    def store_port(self) -> int:
+        """The port in stored records and message ids."""
+        tcp_port = self.remoting.port("internal") if self._settings.tcp_enabled else None
+        return self._settings.store_port(self.zmq.server().port, tcp_port)
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What listens where, for people and for who started this process."""
+        dial = self.dial
+        found = {"zmq": f"tcp://{dial['zmq']}"}
+        if "tcp" in dial:
+            found["tcp"] = dial["tcp"]
+        if self.members_address:
+            found["replication"] = f"tcp://{self.members_address}"
+        if VIP in self._settings.tcp_listeners:
+            found["tcp:vip"] = f"{self._settings.broker_ip}:{self.remoting.port(VIP)}"
+        return found

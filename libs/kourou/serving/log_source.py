@@ -1,0 +1,133 @@
+"""Somebody else's log, as one asks for it over the wire.
+
+Lives here: the questions of whoever copies a log without following it: what came before it, and its
+bytes. May not live here: where the copy goes (kourou.serving.late_beginning, kourou.cli.backup),
+the chunks that a leader ships (kourou.serving.leader_link).
+
+State: none but the connection.
+"""
+
+from __future__ import annotations
+
+import zlib
+from types import TracebackType
+from typing import NamedTuple
+
+from kourou.clock import Clock, SystemClock
+from kourou.engine.log_beginning import LogBeginning, decode_beginning
+from kourou.errors import Code, Corrupt, DecodeError, KourouError, error_from_code
+from kourou.model.limits import FETCH_BYTES_MAX, LOG_BEGINNING_BYTES_MAX
+from kourou.protocol.messages.replication import (
+    FetchLog,
+    FetchLogResponse,
+    GetLogBeginning,
+    GetLogBeginningResponse,
+)
+from kourou.protocol.request import Request
+from kourou.transport.curve import ClientCurve
+from kourou.transport.zmq_client import Reply, ZmqConnection
+
+ASK_TIMEOUT_MS = 10_000
+_TRIES = 5
+"""So often the pieces of a beginning are asked for, should retention change it meanwhile."""
+
+
+class Piece(NamedTuple):
+    """Bytes of the log that begin at `header.position`; empty where it has no more."""
+
+    header: FetchLogResponse
+    data: memoryview
+
+
+class LogSource:
+    """One connection to `address`, to ask for the log of `group` (a brokerName). Close it."""
+
+    def __init__(
+        self,
+        address: str,
+        group: str,
+        clock: Clock | None = None,
+        *,
+        timeout_ms: int = ASK_TIMEOUT_MS,
+        curve: ClientCurve | None = None,
+    ) -> None:
+        """Belongs on the running loop, as does everything here. Raises ConfigError."""
+        self.address = address
+        self.group = group
+        self._timeout_ms = timeout_ms
+        self._connection = ZmqConnection(address, clock=clock or SystemClock(), curve=curve)
+
+    async def __aenter__(self) -> LogSource:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+    async def beginning(self) -> tuple[LogBeginning, bytes]:
+        """What came before the first position of that log, and the same as bytes.
+
+        Raises what the broker answers, and Corrupt for an answer that cannot be what was asked for.
+        """
+        for _ in range(_TRIES):
+            body = await self._whole()
+            if body is not None:
+                break
+        else:
+            raise Corrupt(f"{self.address} begins its log at another place each time it is asked")
+        try:
+            found = decode_beginning(body)
+        except DecodeError as error:
+            raise Corrupt(f"{self.address}: {error.message}") from error
+        if found.broker_name != self.group:
+            raise Corrupt(f"{self.address} tells of {found.broker_name}, and not of {self.group}")
+        return found, body
+
+    async def _whole(self) -> bytes | None:
+        """All pieces of one beginning; None if it became another one meanwhile."""
+        pieces = bytearray()
+        first: GetLogBeginningResponse | None = None
+        while first is None or len(pieces) < first.size:
+            reply = await self._ask(GetLogBeginning(group=self.group, from_byte=len(pieces)))
+            header = reply.header
+            assert isinstance(header, GetLogBeginningResponse), header
+            if first is not None and header != first:
+                return None
+            first = header
+            if not 0 < header.size <= LOG_BEGINNING_BYTES_MAX or not any(map(len, reply.body)):
+                raise Corrupt(f"{self.address} tells nothing of how its log begins")
+            for part in reply.body:
+                pieces += part
+        if len(pieces) != first.size or zlib.crc32(pieces) != first.crc:
+            raise Corrupt(f"what {self.address} tells of how its log begins is damaged")
+        return bytes(pieces)
+
+    async def fetch(self, position: int, max_bytes: int = FETCH_BYTES_MAX) -> Piece:
+        """The log from `position` on, damaged regions as what they are; see FETCH_LOG."""
+        reply = await self._ask(
+            FetchLog(group=self.group, position=position, max_bytes=max_bytes, damaged=True)
+        )
+        assert isinstance(reply.header, FetchLogResponse), reply.header
+        body = reply.body
+        return Piece(reply.header, memoryview(body[0] if len(body) == 1 else b"".join(body)))
+
+    async def _ask(self, request: Request) -> Reply:
+        reply = await self._connection.request(request, timeout_ms=self._timeout_ms)
+        if reply.code != Code.SUCCESS:
+            raise _told(self.address, error_from_code(reply.code, reply.remark))
+        return reply
+
+
+def _told(address: str, error: KourouError) -> KourouError:
+    """Who said so belongs to it."""
+    error.message = f"{address}: {error.message}"
+    error.args = (error.message,)
+    return error

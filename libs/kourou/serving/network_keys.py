@@ -1,0 +1,401 @@
+"""Who a broker is, who finds it, and where it listens.
+
+Lives here: those keys, and the addresses that follow from them.
+May not live here: other keys (kourou.serving.traffic_keys, kourou.serving.store_keys).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kourou.client.discovery import zmq_endpoint
+from kourou.errors import ConfigError
+from kourou.service.advertised import advertised
+from kourou.service.remoting_carrier import VIP
+from kourou.service.remoting_keys import RemotingKeys
+from kourou.service.setting import SAME, setting
+from kourou.serving.address_server import list_url
+from kourou.serving.registration import REMOTING
+from kourou.transport.addresses import split_address
+from kourou.transport.curve import ServerCurve
+
+ZMQ_PORT_SHIFT = 10_000
+FIRST_PORT = 10_911
+VIP_PORT_SHIFT = -2
+PORT_STEP = 20
+FIRST_ADMIN_PORT = 18_081
+
+_DOMAIN = r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
+
+
+class BrokerRole(StrEnum):
+    """Who copies whom. SLAVE is served by another service."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+def _host_name() -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())
+    return name[:127] or "DEFAULT_BROKER"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkKeys(RemotingKeys):
+    """Identity and addresses."""
+
+    broker_cluster_name: str = setting(
+        "DefaultCluster",
+        "brokerClusterName",
+        "The cluster this broker belongs to",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    broker_name: str = setting(
+        _host_name,
+        "brokerName",
+        "A leader and its followers share this name",
+        seed=SAME,
+        rocketmq=SAME,
+        default_text="the host's name",
+    )
+    broker_id: int = setting(
+        0,
+        "brokerId",
+        "0 is the leader, anything above a follower",
+        low=0,
+        high=2**63 - 1,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    broker_role: BrokerRole = setting(
+        BrokerRole.ASYNC_MASTER,
+        "brokerRole",
+        "Whether a send waits for a follower (SYNC_MASTER) or not (ASYNC_MASTER)",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    broker_permission: int = setting(
+        6,
+        "brokerPermission",
+        "4 readable, 2 writable, 6 both: for all topics of this broker",
+        low=0,
+        high=7,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    region_id: str = setting(
+        "DefaultRegion",
+        "regionId",
+        "Sent back with each message, for message traces",
+        rocketmq=SAME,
+    )
+
+    namesrv_addr: str | None = setting(
+        None,
+        "namesrvAddr",
+        "Name servers, host:port;host:port; port 9876 means ZeroMQ on 19876; "
+        "remoting://host:9876 is a name server of RocketMQ's own",
+        seed=SAME,
+        rocketmq=SAME,
+        environment="NAMESRV_ADDR",
+    )
+    fetch_namesrv_addr: bool = setting(
+        False,
+        "fetchNamesrvAddrByAddressServer",
+        "If namesrvAddr is empty: ask rmqAddressServerDomain for the name servers, every 2 minutes",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    address_server: str | None = setting(
+        None,
+        "rmqAddressServerDomain",
+        "That HTTP server, host or host:port; the port is 8080 unless it says so",
+        rocketmq="jmenv.tbsite.net",
+        pattern=_DOMAIN,
+    )
+    address_server_group: str = setting(
+        "nsaddr",
+        "rmqAddressServerSubGroup",
+        "The name of the list there: GET /rocketmq/nsaddr",
+        rocketmq=SAME,
+        pattern="[A-Za-z0-9._-]{1,255}",
+    )
+    register_period_ms: int = setting(
+        30_000,
+        "registerNameServerPeriod",
+        "How often it registers with every name server",
+        unit="ms",
+        low=10_000,
+        high=60_000,
+        rocketmq=SAME,
+    )
+    register_timeout_ms: int = setting(
+        6_000,
+        "registerBrokerTimeoutMills",
+        "How long a registration may take",
+        unit="ms",
+        low=100,
+        high=60_000,
+        rocketmq=SAME,
+    )
+    listen_port: int = setting(
+        FIRST_PORT,
+        "listenPort",
+        "RocketMQ's TCP port P; the others derive from it; 0 takes any",
+        low=0,
+        high=65_535,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    zmq_port: int | None = setting(
+        None,
+        "zmqPort",
+        "Kourou's clients; empty is P + 10000",
+        low=0,
+        high=65_535,
+    )
+    broker_ip1: str | None = setting(
+        None,
+        "brokerIP1",
+        "The IP address that clients dial; empty is the one listened on",
+        seed="the local address",
+        rocketmq="the local address",
+    )
+    advertised_listeners: str | None = setting(
+        None,
+        "advertisedListeners",
+        "What name servers answer by listener: name=host:port for Kourou's clients, "
+        "tcp:name=host:port for RocketMQ's; empty is brokerIP1 and the port for both",
+    )
+    trace_otlp_endpoint: str | None = setting(
+        None,
+        "traceOtlpEndpoint",
+        "Where spans of traced requests go, as http://host:4318; OTEL_… variables win",
+    )
+    ha_master_address: str | None = setting(
+        None,
+        "haMasterAddress",
+        "For a follower: where its leader meets followers, host:port; a port below 20000 is taken "
+        "for RocketMQ's, ours is 10000 higher; empty asks the name server",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+
+    curve_members: str | None = setting(
+        None,
+        "curveMembers",
+        "With curveKeyFile, who may copy the log or be a member of its group: a folder or a file "
+        "of public keys, or any; empty is curveClients",
+    )
+
+    def check_network(self) -> None:
+        """Refuse what no single key can tell is wrong."""
+        for key, name in (
+            ("brokerName", self.broker_name),
+            ("brokerClusterName", self.broker_cluster_name),
+        ):
+            if not _NAME.fullmatch(name):
+                raise ConfigError(
+                    f"{key}={name!r} is refused", hint="wanted: 1 to 127 letters, digits, . _ -"
+                )
+        self.check_role()
+        self.leader_endpoint  # noqa: B018 - raises for what is no address
+        if self.broker_ip1 is not None and not _is_ip(self.broker_ip1):
+            raise ConfigError(
+                f"brokerIP1={self.broker_ip1!r} is no IP address",
+                hint="names go into advertisedListeners",
+            )
+        stands_in_records = self.broker_ip1 or self.bind_address
+        if _is_ip(stands_in_records) and not _fits_records(stands_in_records):
+            raise ConfigError(
+                f"{stands_in_records} cannot be this broker's address: records have room for IPv4",
+                hint="set brokerIP1 to an IPv4 address; clients may dial another one, which goes "
+                "into advertisedListeners",
+            )
+        self.check_remoting()
+        self._check_curve()
+        self.listeners({"zmq": "", "tcp": ""})
+        self.zmq_bind_address  # noqa: B018 - raises if a port does not fit
+        endpoints = self.name_server_endpoints
+        if not self.tcp_enabled and any(each.startswith(REMOTING) for each in endpoints):
+            raise ConfigError(
+                "a name server of RocketMQ's own tells RocketMQ's clients of this broker, and "
+                "tcpEnable=false",
+                hint="take tcpEnable=false away, or that name server",
+            )
+        if self.fetch_namesrv_addr and not self.name_server_addresses and not self.address_server:
+            raise ConfigError(
+                "fetchNamesrvAddrByAddressServer=true, and nothing says which server that is",
+                hint="set rmqAddressServerDomain; RocketMQ's default, jmenv.tbsite.net, is a host "
+                "of strangers unless your /etc/hosts says otherwise",
+            )
+
+    def _check_curve(self) -> None:
+        if self.curve_key_file is None:
+            if self.curve_members is not None:
+                raise ConfigError(
+                    "curveMembers is set and curveKeyFile is not",
+                    hint="`kourou keys make FOLDER` makes a pair",
+                )
+            return
+        dialled = [one for one in self.name_server_endpoints if not one.startswith(REMOTING)]
+        if self.curve_server_key is None and (dialled or self.is_replica):
+            raise ConfigError(
+                "curveKeyFile is set and curveServerKey is not",
+                hint="name the file or folder with the public keys of the servers that it dials",
+            )
+
+    @property
+    def members_curve(self) -> ServerCurve | None:
+        """How followers and members are listened for; None is in clear text."""
+        return self.curve_for(self.curve_members or self.curve_clients)
+
+    def check_role(self) -> None:
+        """Refuse what is another service's to serve."""
+        if self.is_replica or self.broker_id != 0:
+            raise ConfigError(
+                f"brokerRole={self.broker_role} with brokerId={self.broker_id} is a follower's, "
+                "and this service leads",
+                hint="use ASYNC_MASTER or SYNC_MASTER, and brokerId=0; a follower is served by "
+                "`kourou ha-replica`",
+            )
+
+    @property
+    def is_replica(self) -> bool:
+        """Does this broker follow, unless it was promoted?"""
+        return self.broker_role is BrokerRole.SLAVE
+
+    @property
+    def leader_endpoint(self) -> str:
+        """`host:port` where the leader meets followers; "" asks the name server."""
+        if self.ha_master_address is None:
+            return ""
+        host, port = split_address(self.ha_master_address)
+        if port < 2 * ZMQ_PORT_SHIFT:
+            port += ZMQ_PORT_SHIFT
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def name_server_list_url(self) -> str:
+        """Where the address server has its list; "" if it is not to be asked."""
+        if not self.fetch_namesrv_addr or self.name_server_addresses or not self.address_server:
+            return ""
+        return list_url(self.address_server, self.address_server_group)
+
+    @property
+    def name_server_addresses(self) -> tuple[str, ...]:
+        """Name servers as they were written, one by one."""
+        return tuple(part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip())
+
+    @property
+    def name_server_endpoints(self) -> tuple[str, ...]:
+        """What to dial of each name server; ConfigError for what is no address.
+
+        `host:port` of its ZeroMQ listener, or `remoting://host:port` as it was written.
+        """
+        return tuple(
+            _remoting_endpoint(address)
+            if address.startswith(REMOTING)
+            else zmq_endpoint(address).removeprefix("tcp://")
+            for address in self.name_server_addresses
+        )
+
+    @property
+    def zmq_bind_address(self) -> str:
+        """`host:port` to bind for Kourou's clients; port 0 takes any."""
+        port = self.zmq_port
+        if port is None:
+            port = self.listen_port + ZMQ_PORT_SHIFT if self.listen_port else 0
+        if port > 65_535:
+            raise ConfigError(f"listenPort={self.listen_port} is too high for zmqPort to follow it")
+        return self.zmq_address(port)
+
+    def zmq_address(self, port: int) -> str:
+        """`host:port` to bind for Kourou's clients, on that port."""
+        host = self.bind_address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def broker_ip(self) -> str:
+        """The IP address that clients dial and that stands in stored records."""
+        if self.broker_ip1 is not None:
+            return self.broker_ip1
+        if _is_ip(self.bind_address) and not ipaddress.ip_address(self.bind_address).is_unspecified:
+            return self.bind_address
+        return _local_address()
+
+    def store_port(self, zmq_port: int, tcp_port: int | None) -> int:
+        """The port in stored records and message ids, which RocketMQ's tools dial: P.
+
+        With `listenPort=0` it is the TCP port that was bound; without TCP nobody dials it.
+        """
+        return (
+            self.listen_port
+            or tcp_port
+            or (zmq_port - ZMQ_PORT_SHIFT if zmq_port > ZMQ_PORT_SHIFT else zmq_port)
+        )
+
+    @property
+    def tcp_listeners(self) -> Mapping[str, str]:
+        """Listener name -> `host:port` to bind for RocketMQ's clients; empty if they are off."""
+        if not self.tcp_enabled:
+            return {}
+        found = {"internal": self.tcp_address(self.listen_port)}
+        if self.listen_port > -VIP_PORT_SHIFT:
+            found[VIP] = self.tcp_address(self.listen_port + VIP_PORT_SHIFT)
+        return found
+
+    def listeners(self, dial: Mapping[str, str]) -> Mapping[str, str]:
+        """What the name server is told: `carrier:listener` -> the address to dial.
+
+        `dial` has the address of each carrier that listens.
+        """
+        return advertised(dial, self.advertised_listeners or "")
+
+    @property
+    def admin_port(self) -> int | None:
+        """Where the admin pages are served; None if they are not."""
+        if not self.admin_enabled:
+            return None
+        if self.admin_port_wanted is not None:
+            return self.admin_port_wanted
+        place, odd = divmod(self.listen_port - FIRST_PORT, PORT_STEP)
+        return FIRST_ADMIN_PORT + place if not odd and 0 <= place < 100 else 0
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fits_records(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    return address.version == 4 or address.is_unspecified  # then it is that of the route
+
+
+def _remoting_endpoint(address: str) -> str:
+    split_address(address.removeprefix(REMOTING))
+    return address
+
+
+def _local_address() -> str:
+    """The address this machine is reached at: that of the route to elsewhere; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:  # no route: this machine is alone
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -1,0 +1,500 @@
+"""A broker's membership of its Raft group: the member's core, and who performs what it wants.
+
+Lives here: feeding the member what happens to log, peers and clock, and doing what it asks for.
+May not live here: any decision of the member (kourou.replication.raft), sockets
+(kourou.serving.peer_links), the engine's core, which comes and goes with the member's role
+(kourou.serving.raft_service).
+
+The member lives as long as the process; heartbeats, votes and shipping go on while the engine's
+core is made anew. While the log is cut or begins anew no store is attached: the member asks for no
+write, no read and no flush then.
+
+All that the member is told happens between turns of the engine, never within one: an engine that
+is told to cease has appended nothing after that word.
+
+State: log (votes, and the bytes of leaders, by their hands); soft: roles, what is confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kourou.clock import Clock
+from kourou.engine import inputs as engine
+from kourou.engine.ports import QuorumMember
+from kourou.errors import Corrupt, DiskFull, KourouError, Rejected
+from kourou.protocol.messages.replication import ChunkAck, FetchLog, FetchLogResponse, LogChunk
+from kourou.replication.epochs import Epochs
+from kourou.replication.raft import effects as wants
+from kourou.replication.raft import inputs as happened
+from kourou.replication.raft.effects import Effect, Role, RoleChanged
+from kourou.replication.raft.inputs import Buffer, Input
+from kourou.replication.raft.leader import Leader
+from kourou.replication.raft.member import Member
+from kourou.replication.raft.ports import Chance
+from kourou.replication.raft.settings import RaftSettings
+from kourou.serving.peer_links import PeerLinks
+from kourou.serving.repairs import Damaged, Repairs
+from kourou.serving.standing import JOINING, StandingLines, boot_of
+from kourou.serving.upkeep import Upkeep
+from kourou.serving.vote_hand import VoteHand
+from kourou.store.chunks import Chunk
+from kourou.store.vote_file import Vote
+
+if TYPE_CHECKING:
+    from kourou.serving.copy_spans import CopySpans
+
+_log = logging.getLogger("kourou.raft")
+
+WAIT_MS_MAX = 60_000
+PREFER_PAUSE_MS = 10_000
+"""Between two attempts to let the preferred member lead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Whom the group tells: `role` of the member's role, `cut` and `begin` of what the log needs.
+
+    They are called between turns of the engine. `post` hands an input to the engine's core that is;
+    `failed` ends the process.
+    """
+
+    role: Callable[[RoleChanged], None]
+    cut: Callable[[wants.CutLog], None]
+    begin: Callable[[wants.BeginLog], None]
+    post: Callable[[engine.Input], None]
+    failed: Callable[[BaseException], None]
+
+
+class RaftGroup:
+    """One member among its peers; implements kourou.engine.ports.Quorum.
+
+    All calls belong on the running loop.
+    """
+
+    def __init__(
+        self,
+        settings: RaftSettings,
+        clock: Clock,
+        links: PeerLinks,
+        chance: Chance,
+        word: Word,
+        preferred: str | None = None,
+        *,
+        born_anyway: bool = False,
+    ) -> None:
+        """`preferred` leads whenever it can; `born_anyway`: vote, whatever this disk has lost."""
+        self._born_anyway = born_anyway
+        self.settings = settings
+        self._preferred = preferred
+        self._prefer_at_ms = 0
+        self._standing = StandingLines(clock.monotonic_ms())
+        self._clock = clock
+        self._links = links
+        self._chance = chance
+        self._word = word
+        self._vote: VoteHand | None = None
+        self._upkeep: Upkeep | None = None
+        self._core: Member | None = None
+        self._inbox: deque[Input] = deque()
+        self._takes_part = self._in_turn = self._soon = False
+        self._appended: happened.Appended | None = None
+        self._waking: asyncio.TimerHandle | None = None
+        self._waking_at = 0
+        self._leader_end = 0
+        self._copies: CopySpans | None = None
+        self._repairs = Repairs(
+            settings.group,
+            settings.peers,
+            log=self._damaged,
+            fetch=links.fetch,
+            mended=self._turn_soon,
+            failed=word.failed,
+        )
+        self.leader_address = ""
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        upkeep: Upkeep,
+        epochs: Sequence[tuple[int, int]],
+        vote: VoteHand,
+        address: str,
+        copies: CopySpans | None = None,
+    ) -> None:
+        """Be a member that has this log and this vote; reads files. Raises what `read` raises.
+
+        `address`: where clients find it. `copies`: who is told what is shipped, acknowledged and
+        confirmed, for traced requests.
+        """
+        self._copies = copies
+        self._upkeep, self._vote = upkeep, vote
+        boot = boot_of(upkeep.store, epochs, vote.read(), born_anyway=self._born_anyway)
+        self._core = Member(
+            replace(self.settings, address=address),
+            boot,
+            chance=self._chance,
+            source=self,
+            now_ms=self._clock.monotonic_ms(),
+        )
+
+    def open(self) -> None:
+        """Take part from now on."""
+        self._links.open()
+        self._takes_part = True
+        self._turn()
+
+    def detach(self) -> None:
+        """The store is about to be closed, because the log is cut or begins anew."""
+        self._upkeep = None
+
+    def attach(self, upkeep: Upkeep, done: happened.LogCut | happened.LogBegun) -> None:
+        """It is open again, and what was asked for is done. Raises Corrupt if it is not."""
+        found = upkeep.found.booted.control.replicas.epochs
+        if isinstance(done, happened.LogCut):
+            wanted, end = self._member.log.epochs, upkeep.store.end
+            pairs = [pair for pair in wanted.opened() if pair[1] < end]
+            if end != wanted.end or found != pairs:
+                raise Corrupt(f"the log was to be cut to {wanted!r}, and is {Epochs(found, end)!r}")
+        self._upkeep = upkeep
+        self._tell(done)
+
+    async def stop(self) -> None:
+        """Take no more part: nothing is heard, said, or written."""
+        self._takes_part = False
+        if self._waking is not None:
+            self._waking.cancel()
+        self._repairs.stop()
+        self._links.close()
+        if self._vote is not None:
+            await self._vote.stop()
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def received(self, messages: Sequence[happened.Received]) -> None:
+        """Messages of other members; what comes before it takes part is lost, as on a wire."""
+        if not self._takes_part:
+            return
+        self._inbox += messages
+        chunk: LogChunk | None = None
+        for each in messages:
+            match each.message:
+                case LogChunk():
+                    chunk = each.message
+                case ChunkAck() if self._copies:
+                    self._copies.acknowledged(each.message.member, each.message)
+        self._turn()
+        if chunk is not None and chunk.leader == self.leader:
+            self._leader_end, self.leader_address = chunk.leader_end, chunk.address
+        self._repairs.look()
+
+    def appended(self, end: int) -> None:
+        """The engine that leads has appended; told behind its turn, once for all of it."""
+        self._appended = happened.Appended(self._member.log.epochs.newest, end)
+        self._turn_soon()
+
+    def flushed(self, position: int) -> None:
+        """The log is on disk below `position`; a flush that a cut has overtaken is not told."""
+        if self._upkeep is not None:
+            self._tell(happened.Flushed(position))
+
+    def vote_saved(self) -> None:
+        """The oldest vote that was to be written is on disk."""
+        self._tell(happened.VoteSaved())
+
+    def hand_over(self, target: str) -> None:
+        """An operator wants `target` to lead; "" is the member furthest ahead."""
+        self._tell(happened.HandOver(target))
+
+    def store_failed(self, reason: str) -> None:
+        """The disk failed: the process ends, and promises nothing until then."""
+        self._tell(happened.StoreFailed(reason))
+
+    def _tell(self, item: Input) -> None:
+        self._inbox.append(item)
+        self._turn_soon()
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def _turn_soon(self) -> None:
+        if not self._soon and not self._in_turn:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Tell the member what happened and do what it wants, until nothing follows any more."""
+        self._soon = False
+        if self._in_turn or not self._takes_part:
+            return
+        self._in_turn = True
+        try:
+            self._handle(self._member)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the state is not to be trusted
+            _log.critical("the member of the Raft group failed", exc_info=error)
+            self._takes_part = False
+            self._word.failed(error)
+        finally:
+            self._in_turn = False
+
+    def _handle(self, core: Member) -> None:
+        while self._takes_part:
+            inputs = self._taken(core)
+            for effect in core.handle(self._clock.monotonic_ms(), inputs):
+                self._perform(effect)
+            if not self._inbox and self._appended is None:
+                break
+        if self._takes_part:
+            self._wake_at(core.wake_at_ms)
+
+    def _taken(self, core: Member) -> list[Input]:
+        """What was appended comes before any message that came later."""
+        inputs: list[Input] = []
+        if self._appended is not None:
+            inputs.append(self._appended)
+            self._appended = None
+            self._flush()
+        if self._upkeep is not None:
+            first, _ = self._upkeep.store.log_range()
+            if first > core.log.first_position:
+                inputs.append(happened.Discarded(first))
+        inputs += self._inbox
+        self._inbox.clear()
+        return inputs
+
+    def _wake_at(self, at_ms: int) -> None:
+        """One timer: moved when the member wants to be woken sooner, asked again when it rings."""
+        if self._waking is not None:
+            if self._waking_at <= at_ms:
+                return
+            self._waking.cancel()
+        wait_ms = min(max(at_ms - self._clock.monotonic_ms(), 1), WAIT_MS_MAX)
+        self._waking_at = at_ms
+        self._waking = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._woken)
+
+    def _woken(self) -> None:
+        self._waking = None
+        self._turn()
+        self._repairs.look()
+        self._give_way()
+        self._standing.look(self._member, self._clock.monotonic_ms())
+
+    def _give_way(self) -> None:
+        """Let the preferred member lead, as soon as it is near the end of the log."""
+        name, now_ms = self._preferred, self._clock.monotonic_ms()
+        if name is None or name == self.member or now_ms < self._prefer_at_ms:
+            return
+        near = self._member.log.end - self.settings.chunk_bytes
+        fresh_ms = self.settings.election_timeout_ms_min
+        for each in self.followers():
+            heard = each.heard_ms_ago is not None and each.heard_ms_ago < fresh_ms
+            if each.member == name and heard and each.written >= near:
+                self._prefer_at_ms = now_ms + PREFER_PAUSE_MS
+                _log.info("%s is preferred: it is to lead", name)
+                self.hand_over(name)
+
+    # -- what the member wants ---------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case wants.Send(member, message, body):
+                self._links.send(member, message, body)
+                if self._copies is not None and isinstance(message, LogChunk):
+                    self._copies.shipped(member, message)
+            case wants.WriteChunk():
+                self._write(effect)
+            case wants.FlushLog():
+                self._flush()
+            case wants.Confirmed(position):
+                if self._copies:
+                    self._copies.confirmed(position)
+                self._word.post(engine.Confirmed(position))
+            case wants.SaveVote():
+                assert self._vote is not None
+                self._vote.save(Vote(effect.epoch, effect.voted_for, effect.joining, effect.lived))
+                self._standing.written(joining=effect.joining)
+            case wants.RoleChanged():
+                self._role_changed(effect)
+            case wants.CutLog():
+                self._word.cut(effect)
+            case wants.BeginLog():
+                self._word.begin(effect)
+            case wants.Fetch():
+                self._fetch(effect)
+            case wants.NeedsRepair():
+                self._repairs.look()
+            case wants.HandOverFailed(target, reason):
+                _log.warning("%s does not take over: %s", target or "nobody", reason)
+            case wants.Halt(reason):
+                _log.critical("this member stops: %s", reason)
+                self._word.failed(Corrupt(reason))
+
+    def _write(self, effect: wants.WriteChunk) -> None:
+        """What does not fit, and what there is no room for, is sent once more.
+
+        Chunks behind one that was not written do not fit either. StoreFaulted ends the process.
+        """
+        assert self._upkeep is not None
+        copies = self._copies
+        began_ns = 0 if copies is None else copies.now_ns()
+        try:
+            end = self._upkeep.store.append_chunk(effect.position, effect.body)
+        except (Corrupt, Rejected, DiskFull) as error:
+            _log.warning("bytes of the leader were not stored: %s", error)
+            self._inbox.append(happened.WriteFailed(effect.position))
+            return
+        if copies is not None:
+            copies.replicated(effect.body, end, began_ns)
+        self._word.post(engine.Copied(end))
+        self._upkeep.hands.copied()
+
+    def _flush(self) -> None:
+        if self._upkeep is not None:
+            self._upkeep.flush()
+
+    def _role_changed(self, effect: RoleChanged) -> None:
+        _log.info(
+            "epoch %d: this member is %s%s",
+            effect.epoch,
+            effect.role.value,
+            f", {effect.leader} leads" if effect.leader else "",
+        )
+        if not effect.leader:
+            self.leader_address = ""
+        self._word.role(effect)
+
+    # -- questions to other members ----------------------------------------------------------------
+
+    def _fetch(self, effect: wants.Fetch) -> None:
+        def done(answer: FetchLogResponse | KourouError, body: Buffer) -> None:
+            if isinstance(answer, KourouError):
+                self._tell(happened.FetchFailed(effect.serial))
+            else:
+                self._tell(happened.Fetched(effect.serial, answer, body))
+
+        request = FetchLog(
+            group=self.settings.group, position=effect.position, max_bytes=effect.max_bytes
+        )
+        self._links.fetch(effect.member, request, done, self.settings.fetch_timeout_ms)
+
+    def _damaged(self) -> Damaged | None:
+        log = self._member.log
+        if self._upkeep is None or log.cutting:
+            return None
+        return Damaged(self._upkeep.store, log.epochs, log.confirmed)
+
+    # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
+
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+        """Whole records of the log; see kourou.store.copies."""
+        assert self._upkeep is not None
+        return self._upkeep.store.read_chunk(position, limit, max_bytes)
+
+    # -- kourou.engine.ports.Quorum ----------------------------------------------------------------
+
+    @property
+    def _member(self) -> Member:
+        assert self._core is not None
+        return self._core
+
+    @property
+    def group(self) -> str:
+        """Its name."""
+        return self.settings.group
+
+    @property
+    def member(self) -> str:
+        """Which member this broker is."""
+        return self.settings.member
+
+    @property
+    def state(self) -> str:
+        """Its role; "joining" for a follower that has no vote yet."""
+        core = self._member
+        waits = core.joining is not None and core.role is Role.FOLLOWER
+        return JOINING if waits else core.role.value
+
+    @property
+    def epoch(self) -> int:
+        """The epoch it is in."""
+        return self._member.epoch
+
+    @property
+    def epochs(self) -> Epochs:
+        """The history of its log."""
+        return self._member.log.epochs
+
+    @property
+    def leader(self) -> str:
+        """Who leads the epoch; "" if nobody is known to."""
+        return self._member.leader
+
+    @property
+    def leader_end(self) -> int:
+        """Where the leader's log ended when it was last heard."""
+        return self._leader_end
+
+    @property
+    def leader_heard_ms_ago(self) -> int | None:
+        """How long ago a leader was heard; None for the leader itself, and if none was."""
+        core = self._member
+        if not core.leader or core.role is Role.LEADER:
+            return None
+        return self._clock.monotonic_ms() - core.heard_ms
+
+    @property
+    def wants_to_begin(self) -> bool:
+        """Whether it waits for somebody to tell what came before its leader's log."""
+        return self._member.wants_to_begin
+
+    def may_begin(self, position: int, epoch: int) -> bool:
+        """Whether the log is to begin anew there, still; then it takes nothing until it has."""
+        return self._member.may_begin(position, epoch)
+
+    @property
+    def confirmed(self) -> int:
+        """What lies below is held by a majority for good."""
+        return self._member.log.confirmed
+
+    def may_acknowledge(self) -> bool:
+        """Whether this member leads and is sure to be the only one, at this very moment."""
+        return self._takes_part and self._member.may_acknowledge(self._clock.monotonic_ms())
+
+    def may_append(self) -> bool:
+        """Whether it leads, and lets nobody else lead: whoever takes over needs all there is."""
+        part = self._member.part
+        return isinstance(part, Leader) and not part.handing_over.target
+
+    def leads(self, epoch: int) -> bool:
+        """Whether it leads that very epoch."""
+        return self.leading_epoch == epoch
+
+    @property
+    def leading_epoch(self) -> int:
+        """The epoch that it leads; 0 if it leads none."""
+        core = self._member
+        return core.epoch if core.role is Role.LEADER else 0
+
+    def followers(self) -> Sequence[QuorumMember]:
+        """The other members, as this one sees them while it leads."""
+        part = self._member.part
+        if not isinstance(part, Leader):
+            return ()
+        now_ms = self._clock.monotonic_ms()
+        places = {name: number for number, name in enumerate(sorted(self.settings.members), 1)}
+        return [
+            QuorumMember(
+                name,
+                places[name],
+                JOINING.upper() if name in part.admission else each.state.name,
+                each.written,
+                each.flushed,
+                now_ms - each.heard_ms if each.round else None,
+            )
+            for name, each in part.peers.items()
+        ]

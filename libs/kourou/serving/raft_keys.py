@@ -1,0 +1,253 @@
+"""The settings of a member of a Raft group, under the names that RocketMQ's DLedger has for them.
+
+Lives here: those keys, who the members are and where they meet.
+May not live here: what the figures are for (kourou.replication.raft), which service serves a member
+(its own check_role).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kourou.errors import ConfigError
+from kourou.model.limits import MEMBER_NAME_LENGTH_MAX, MEMBERS_MAX, PORT_MAX
+from kourou.service.replication_keys import REPLICATION_PORT_SHIFT, ReplicationKeys
+from kourou.service.setting import SAME, setting
+from kourou.serving.network_keys import BrokerRole, NetworkKeys
+from kourou.transport.addresses import split_address
+
+_MEMBER = re.compile(rf"[A-Za-z0-9._]{{1,{MEMBER_NAME_LENGTH_MAX}}}")
+_PEERS_HINT = "wanted: n0-host:port;n1-host:port;n2-host:port, the same at every member"
+HEARTBEATS_PER_TIMEOUT = 3
+"""One that is lost, and one that is late, make no election."""
+
+LEASE_PERCENT = 95
+"""Of raftElectionTimeout: what is left is for clocks that run differently fast."""
+
+HEARTBEAT_MS_MIN = 15
+"""The core tells times apart that lie so far from each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaftKeys(ReplicationKeys, NetworkKeys):
+    """Whether this broker is a member of a group that elects its leader, and of which."""
+
+    raft_enabled: bool = setting(
+        False,
+        "enableDLegerCommitLog",
+        "Be a member of a group that elects its leader (Raft); served by `kourou ha-replica`",
+        rocketmq=SAME,
+    )
+    raft_group_name: str | None = setting(
+        None,
+        "dLegerGroup",
+        "The name of that group; empty is brokerName",
+        rocketmq=SAME,
+        pattern="[A-Za-z0-9._-]{1,127}",
+    )
+    raft_peers_text: str | None = setting(
+        None,
+        "dLegerPeers",
+        "Every member and where members reach it: n0-host:port;n1-host:port;n2-host:port",
+        rocketmq=SAME,
+    )
+    raft_self: str | None = setting(
+        None,
+        "dLegerSelfId",
+        "Which of dLegerPeers this one is",
+        rocketmq=SAME,
+        pattern=_MEMBER.pattern,
+    )
+    preferred_leader_id: str | None = setting(
+        None,
+        "preferredLeaderId",
+        "The member to which whoever leads hands over, once it has the whole log",
+        rocketmq=SAME,
+        pattern=_MEMBER.pattern,
+    )
+    raft_heartbeat_ms: int = setting(
+        150,
+        "raftHeartbeatInterval",
+        "How often a leader is heard at least",
+        unit="ms",
+        low=HEARTBEAT_MS_MIN,
+        high=10_000,
+    )
+    raft_election_ms: int = setting(
+        750,
+        "raftElectionTimeout",
+        "A member that has heard no leader for this long, up to twice as long, stands for election",
+        unit="ms",
+        low=100,
+        high=60_000,
+    )
+    raft_lease_ms: int = setting(
+        675,
+        "raftLease",
+        "How long a leader acknowledges upon the word of a majority; below raftElectionTimeout",
+        unit="ms",
+        low=50,
+        high=60_000,
+    )
+
+    raft_new_group: bool = setting(
+        False,
+        "raftNewGroup",
+        "Vote although this store is new or was lost, and not all members say that the group is "
+        "new; only to begin again after most of them have lost their disks",
+    )
+
+    # -- what follows from them -------------------------------------------------------------------
+
+    @property
+    def raft_group(self) -> str:
+        """The group's name, the same at all members."""
+        return self.raft_group_name or self.broker_name
+
+    @property
+    def raft_peers(self) -> Mapping[str, str]:
+        """Every member, this one too, and its `host:port`, in the order of their names.
+
+        Raises ConfigError for what is no list of members; empty if there is no group.
+        """
+        if not self.raft_enabled:
+            return {}
+        found: dict[str, str] = {}
+        for entry in (part.strip() for part in (self.raft_peers_text or "").split(";")):
+            if not entry:
+                continue
+            member, _, address = entry.partition("-")
+            if not _MEMBER.fullmatch(member) or not address:
+                raise _refused(f"dLegerPeers has {entry!r}, which names no member and its address")
+            if member in found:
+                raise _refused(f"dLegerPeers names {member} twice")
+            try:
+                split_address(address)
+            except ConfigError as error:
+                raise _refused(f"dLegerPeers, {member}: {error.message}") from error
+            if address in found.values():
+                raise _refused(f"dLegerPeers has two members at {address}")
+            found[member] = address
+        return dict(sorted(found.items()))
+
+    @property
+    def raft_broker_id(self) -> int:
+        """The brokerId of this member while it follows: its place among all, from 1."""
+        return list(self.raft_peers).index(self.raft_self or "") + 1
+
+    @property
+    def raft_port(self) -> int | None:
+        """The port of this member's entry in dLegerPeers; None if there is no group."""
+        if not self.raft_enabled:
+            return None
+        return split_address(self.raft_peers[self.raft_self or ""])[1]
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def check_raft(self) -> None:
+        """Refuse a group that could not work, before anything is opened."""
+        if not self.raft_enabled:
+            return
+        peers = self.raft_peers
+        if not peers or len(peers) > MEMBERS_MAX:
+            raise _refused(f"a group has 1 to {MEMBERS_MAX} members; dLegerPeers has {len(peers)}")
+        member = self.raft_self
+        if member is None or member not in peers:
+            raise ConfigError(
+                f"dLegerSelfId={member or ''!r} is none of dLegerPeers",
+                hint=f"it is one of {', '.join(peers)}",
+            )
+        if self.preferred_leader_id is not None and self.preferred_leader_id not in peers:
+            raise ConfigError(
+                f"preferredLeaderId={self.preferred_leader_id!r} is none of dLegerPeers",
+                hint=f"it is one of {', '.join(peers)}, or empty",
+            )
+        if not self.replication_enabled:
+            raise ConfigError(
+                "replicationEnable=false shuts the listener where members meet",
+                hint="take it away, or enableDLegerCommitLog=true",
+            )
+        self._check_address_of_its_own(peers[member])
+        self._check_times()
+
+    def _check_address_of_its_own(self, entry: str) -> None:
+        """What others dial must be what this member listens on."""
+        host, port = split_address(entry)
+        if self.replication_port is not None and self.replication_port != port:
+            raise ConfigError(
+                f"dLegerPeers has {self.raft_self} at port {port}, and replicationPort="
+                f"{self.replication_port}",
+                hint="both name the listener where members meet: leave replicationPort empty",
+            )
+        if _differs(host, self.bind_address):
+            raise ConfigError(
+                f"dLegerPeers has {self.raft_self} at {host}, and bindAddress={self.bind_address}",
+                hint="members could not reach it: listen on that address, or on 0.0.0.0",
+            )
+        clients = split_address(self.zmq_bind_address)[1]
+        if clients == port:
+            raise ConfigError(
+                f"dLegerPeers has {self.raft_self} at port {port}, where clients are served "
+                f"(listenPort={self.listen_port}, zmqPort)",
+                hint=_other_port(self.listen_port),
+            )
+
+    def _check_times(self) -> None:
+        """A heartbeat may be lost without an election; a lease ends before another may lead."""
+        heartbeat, election = self.raft_heartbeat_ms, self.raft_election_ms
+        if heartbeat * HEARTBEATS_PER_TIMEOUT > election:
+            raise ConfigError(
+                f"raftHeartbeatInterval={heartbeat} is too long for raftElectionTimeout={election}",
+                hint=f"at most {election // HEARTBEATS_PER_TIMEOUT}: a heartbeat may be lost",
+            )
+        lease, most = self.raft_lease_ms, election * LEASE_PERCENT // 100
+        if not heartbeat < lease <= most:
+            raise ConfigError(
+                f"raftLease={lease} does not fit raftHeartbeatInterval={heartbeat} and "
+                f"raftElectionTimeout={election}",
+                hint=f"above {heartbeat} and at most {most}: no two may acknowledge at a time",
+            )
+
+    def check_role(self) -> None:
+        """Refuse, for the service of those who lead alone, what another service serves."""
+        if self.raft_enabled:
+            raise ConfigError(
+                "enableDLegerCommitLog=true makes a member of a Raft group, and this service leads "
+                "alone",
+                hint="use `kourou ha-replica` with the same file",
+            )
+        super().check_role()
+
+    def settle_raft(self) -> None:
+        """In a group: brokerId is the member's place, and nobody is named as leader by settings.
+
+        RocketMQ's files for DLedger say neither brokerRole nor a brokerId that is right.
+        """
+        if self.raft_enabled and self.raft_self in self.raft_peers:
+            object.__setattr__(self, "broker_id", self.raft_broker_id)
+            object.__setattr__(self, "broker_role", BrokerRole.SLAVE)
+
+
+def _differs(wanted: str, bound: str) -> bool:
+    """Are both addresses of machines, and not the same one?"""
+    try:
+        one, other = ipaddress.ip_address(wanted), ipaddress.ip_address(bound)
+    except ValueError:
+        return False  # names: only a connection tells
+    return not other.is_unspecified and one != other
+
+
+def _other_port(listen_port: int) -> str:
+    usual = listen_port + REPLICATION_PORT_SHIFT
+    if listen_port and usual <= PORT_MAX:
+        return f"RocketMQ's files have P+10000 there; take {usual} (P+10001) in dLegerPeers"
+    return "take another port in dLegerPeers, or another zmqPort"
+
+
+def _refused(why: str) -> ConfigError:
+    return ConfigError(why, hint=_PEERS_HINT)

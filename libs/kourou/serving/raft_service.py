@@ -1,0 +1,322 @@
+"""A member of a Raft group as a process: a broker whose role its group decides.
+
+Lives here: which core the member's role asks for, one change after the other, and a stop that gives
+the lead away first.
+May not live here: what any broker's process does (kourou.serving.broker_service), the member
+(kourou.serving.raft_group), what a core does in its role (kourou.engine).
+
+Every start begins as a follower. A core that leads is deposed at once, in the very turn in which
+its member says so; what takes its place is made by one task, which asks the member what it is until
+the core is of that role:
+
+    leads epoch e    a core that opens e with its first record; what was copied took effect before
+    anything else    a core that follows
+    log cut, begun   the store is closed, changed and opened again under a core that follows
+
+State: soft; the log says what was decided, the vote file who was voted for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from kourou.clock import Clock
+from kourou.engine.control import ControlState
+from kourou.engine.desks import Role
+from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver, Reply
+from kourou.engine.inputs import Received
+from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
+from kourou.errors import Code, ConfigError, KourouError
+from kourou.protocol.messages.namesrv import RegisterBrokerResponse
+from kourou.replication.raft import effects as wants
+from kourou.replication.raft.inputs import LogBegun, LogCut
+from kourou.serving.broker_service import CHANGING, BrokerService
+from kourou.serving.config import BrokerSettings
+from kourou.serving.late_beginning import BeginAnew, Wanted
+from kourou.serving.peer_links import PeerLinks, raft_messages
+from kourou.serving.raft_group import RaftGroup, Word
+from kourou.serving.upkeep import Told, Upkeep
+from kourou.serving.vote_hand import VoteHand
+from kourou.serving.wiring import raft_settings_of
+from kourou.store.disk import Disk
+from kourou.store.real_disk import RealDisk
+from kourou.store.store import Store
+
+_log = logging.getLogger("kourou.raft")
+
+DEPOSED = "this member leads no more: another one may by now"
+RETRY_S = 0.05
+LEAD_RETRY_MS = 1_000
+"""Whoever could not open its epoch follows meanwhile, and lets another member lead if one can."""
+
+HAND_OVER_MS = 2_000
+POLL_S = 0.01
+
+LogChange = wants.CutLog | BeginAnew
+
+
+class RaftService(BrokerService):
+    """Implements kourou.service.lifecycle.Service."""
+
+    name = "ha-replica"
+
+    def __init__(
+        self, settings: BrokerSettings, clock: Clock | None = None, disk: Disk | None = None
+    ) -> None:
+        super().__init__(settings, clock, disk)
+        self._links = PeerLinks(
+            settings.raft_self or "",
+            settings.raft_peers,
+            reply=self._measures.rpc.watching(self._reply),
+            clock=self._clock,
+            curve=self._curve,
+        )
+        self._listening.carriers.add(self._links)
+        word = Word(
+            role=self._role_changed,
+            cut=self._change_log,
+            begin=self._begins_late,
+            post=self._post,
+            failed=self._failed,
+        )
+        self._group = RaftGroup(
+            raft_settings_of(settings),
+            self._clock,
+            self._links,
+            Random(),
+            word,
+            settings.preferred_leader_id,
+            born_anyway=settings.raft_new_group,
+        )
+        self._vote: VoteHand | None = None
+        #: The epoch that the core leads; 0 for one that follows.
+        self._led = 0
+        self._lead_at_ms = 0
+        self._log_change: LogChange | None = None
+        self._broken = False
+
+    # -- the steps of its life ---------------------------------------------------------------------
+
+    def _told(self) -> Told:
+        return Told(
+            self._post, self._announce, self._failed, self._group.appended, self._group.flushed
+        )
+
+    def _opened(self, upkeep: Upkeep) -> None:
+        """The member begins with the store as it is found at the start of the process."""
+        if self._vote is not None:
+            return
+        if len(self.settings.raft_peers) == 2:
+            _log.warning(
+                "a group of two stops whenever one of them is away: both are a majority. Three can "
+                "lose one; of two, a pair of leader and follower (brokerRole) goes on"
+            )
+        booted = upkeep.found.booted
+        if booted.imported:
+            raise ConfigError(
+                f"another broker has made {len(booted.imported)} changes to this store's "
+                "config/*.json, which only a leader can record",
+                hint="start `kourou broker` on this store once, then the group; or delete the "
+                "store's config folder to have the group's state",
+            )
+        self._vote = VoteHand(
+            self._disk or RealDisk(),
+            upkeep.store.paths,
+            saved=self._group.vote_saved,
+            failed=self._failed,
+        )
+        epochs = booted.control.replicas.epochs
+        copies = None if self._spans is None else self._spans.copies
+        self._group.prepare(upkeep, epochs, self._vote, self._identity().broker_addr, copies)
+
+    def _follow(self) -> None:
+        """A member takes part as soon as it serves; whom it follows is its group's business."""
+        self._group.open()
+
+    async def drain(self) -> None:
+        """Give the lead to another member, then do what any broker does."""
+        await self._give_lead_away()
+        await super().drain()
+
+    async def _give_lead_away(self) -> None:
+        """So that the others need not find out by silence. Nobody may be there to take it."""
+        tenure = self._tenure
+        if not self._led or tenure is None or tenure.over:
+            return
+        self._listening.pause_clients()
+        deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
+        await tenure.drain(deadline_ms)
+        tenure.last_records()
+        self._group.hand_over("")
+        while self._led and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(POLL_S)
+
+    async def stop(self) -> None:
+        """Take no more part in the group, then close everything."""
+        self._stopping = True
+        await self._group.stop()
+        await super().stop()
+
+    def _failed(self, error: BaseException) -> None:
+        """Whoever cannot trust its disk promises nothing more to its group, and ends."""
+        self._broken = True
+        self._group.store_failed(str(error))
+        self._fail(error)
+
+    def _reply(self, reply: Reply) -> None:
+        """What the leader has answered to a request that was brought to it."""
+        assert self._upkeep is not None
+        self._upkeep.performers[Reply](reply)
+
+    # -- its role ----------------------------------------------------------------------------------
+
+    def _role(self, store: Store, control: ControlState, change: ChangeRole | None) -> Role:
+        del store, control, change
+        if self._led:
+            return QuorumLeaderRole(self._led, self._group, self.settings.slave_timeout_ms)
+        return QuorumFollowerRole(self._group)
+
+    def _performers(self) -> Mapping[type[Effect], Callable[[Any], None]]:
+        return {
+            Forward: self._links.forward,
+            HandOver: lambda effect: self._group.hand_over(effect.target),
+        }
+
+    def _role_changed(self, _now: wants.RoleChanged) -> None:
+        """A core that leads is deposed before anything else happens."""
+        tenure = self._tenure
+        deposed = self._led and not self._group.leads(self._led)
+        if deposed and tenure is not None and not tenure.over:
+            tenure.depose(DEPOSED)
+        self._settle()
+
+    def _change_log(self, change: LogChange) -> None:
+        """The core ends; the log is cut or begins anew, and is opened again."""
+        self._log_change = change
+        self._group.detach()
+        if self._tenure is not None:
+            self._tenure.cease()
+        self._settle()
+
+    def _begins_late(self, effect: wants.BeginLog) -> None:
+        confirmed = self._desks().confirmations.confirmed
+        self._late.want(Wanted(effect.position, confirmed, effect.epoch))
+
+    def _begin_anew(self, known: BeginAnew) -> None:
+        """From here on the member takes nothing; another leader may have had it take much."""
+        if self._group.may_begin(known.position, known.epoch):
+            self._change_log(known)
+
+    def _is_late(self) -> bool:
+        """Whether the leader that is lacks, too, what this member lacks."""
+        return self._group.wants_to_begin
+
+    def _leaders(self) -> Sequence[str]:
+        """Whoever may tell what came before: the leader first."""
+        peers, leader = self.settings.raft_peers, self._group.leader
+        others = [name for name in peers if name != self._group.member]
+        return [peers[name] for name in sorted(others, key=lambda name: name != leader)]
+
+    def _settle(self) -> None:
+        if self._renewing is None and self._served and not (self._stopping or self._broken):
+            self._renewing = asyncio.get_running_loop().create_task(self._until_settled())
+
+    async def _until_settled(self) -> None:
+        """Make cores until there is one of the member's role. What cannot be done ends all."""
+        try:
+            while not self._stopping and await self._step():
+                pass
+        except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
+            _log.critical("the member cannot go on in its new role", exc_info=error)
+            self._failed(error)
+        finally:
+            self._renewing = None
+            self._ready = not (self._stopping or self._broken)
+
+    async def _step(self) -> bool:
+        """One change; False if none was needed."""
+        tenure = self._tenure
+        assert tenure is not None
+        if self._log_change is not None:
+            await self._open_again(self._log_change)
+        elif (epoch := self._group.leading_epoch) != self._led or tenure.over:
+            # What was copied takes effect in a core that follows, so none leads before that.
+            await self._new_core(0 if tenure.over else epoch)
+        else:
+            return False
+        return True
+
+    async def _open_again(self, change: LogChange) -> None:
+        """Cut the log, or begin it anew, and follow."""
+        tenure, upkeep = self._tenure, self._upkeep
+        assert tenure is not None
+        assert upkeep is not None
+        self._end(CHANGING)
+        if isinstance(change, wants.CutLog):
+            await upkeep.close(lambda store: store.cut(change.position, change.confirmed))
+        else:
+            await upkeep.close(change.leave, settle=False)
+        self._led = 0
+        await self._open()
+        assert self._upkeep is not None
+        self._log_change = None
+        done: LogCut | LogBegun = LogCut()
+        if isinstance(change, BeginAnew):
+            done = LogBegun(change.position, change.epoch)
+        await self._begin()
+        self._group.attach(self._upkeep, done)
+
+    async def _new_core(self, epoch: int) -> None:
+        """One that leads `epoch`, or follows (0), on the open store."""
+        old = self._tenure
+        assert old is not None
+        waits = self._clock.monotonic_ms() < self._lead_at_ms
+        if epoch and (waits or not old.catch_up()):
+            await asyncio.sleep(RETRY_S)  # a full disk keeps queues behind the log, for instance
+            return
+        self._end(CHANGING)
+        self._led = epoch
+        self._tenure = self._connected(old.desks.control, None)
+        try:
+            await self._begin()
+        except KourouError as error:
+            _log.warning("this member cannot lead epoch %d now: %s", epoch, error)
+            self._tenure.cease()
+            self._lead_at_ms = self._clock.monotonic_ms() + LEAD_RETRY_MS
+            self._group.hand_over("")
+
+    def _end(self, why: str) -> None:
+        """The core that is ends, and answers who waits for it."""
+        tenure = self._tenure
+        assert tenure is not None
+        tenure.cease()
+        for to in tenure.release():
+            self._answer(to, Code.SERVICE_NOT_AVAILABLE, why)
+
+    async def _begin(self) -> None:
+        assert self._tenure is not None
+        if await self._tenure.begin() and self._registration is not None:
+            self._registration.become(self._identity())
+
+    # -- name servers ------------------------------------------------------------------------------
+
+    @property
+    def _follows_somebody(self) -> bool:
+        """Name servers are asked nothing: the leader itself says where it is."""
+        return True
+
+    def _registered(self, answer: RegisterBrokerResponse) -> None:
+        """They know this member; what they know of others is not asked."""
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _arrived(self, received: list[Received]) -> None:
+        said, rest = raft_messages(received)
+        if said:
+            self._group.received(said)
+        if rest:
+            super()._arrived(rest)

@@ -1,0 +1,299 @@
+"""Telling every name server which topics are here, every 30 seconds and whenever they change.
+
+Lives here: one connection and one task per name server; registering, and leaving.
+May not live here: what a name server does with it, where the list of them comes from
+(kourou.serving.address_server, or a setting).
+
+State: soft. A name server that cannot be reached is tried again with the next registration; the
+broker serves all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kourou.engine.control import ControlState
+from kourou.errors import Code, KourouError
+from kourou.model.permission import Permission
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.bodies import BrokerRegistration, encode_registration
+from kourou.protocol.messages.namesrv import (
+    RegisterBroker,
+    RegisterBrokerResponse,
+    UnregisterBroker,
+)
+from kourou.protocol.remoting import Language
+from kourou.transport.curve import ClientCurve
+from kourou.transport.remoting_client import RemotingConnection
+from kourou.transport.zmq_client import ZmqConnection
+
+_log = logging.getLogger("kourou.broker")
+
+CONNECT_WAIT_MS = 3_000
+LEAVE_TIMEOUT_MS = 1_000
+REMOTING = "remoting://"
+"""What the address of a RocketMQ name server begins with, which speaks TCP frames only."""
+
+RETRY_S = 1.0
+"""After a failed registration: name server and broker are often started together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who registers. `broker_addr` is what clients of this carrier dial."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str
+    listeners: dict[str, str]
+
+
+Topics = Callable[[], tuple[Sequence[TopicConfig], DataVersion]]
+FilterListeners = Callable[[], Sequence[dict[str, str]]]
+"""The listeners of each filter server: `carrier:listener` -> `host:port`."""
+
+
+def told_topics(control: ControlState, permission: int) -> tuple[list[TopicConfig], DataVersion]:
+    """The topics as name servers are told of them: none allows more than the broker does.
+
+    Name servers look at the table when its version is another one, so that of the settings, which
+    the broker's permission is one of, counts too.
+    """
+    topics, settings = control.topics.version, control.settings.version
+    version = DataVersion(
+        max(topics.timestamp, settings.timestamp), topics.counter + settings.counter
+    )
+    allowed = permission | int(Permission.INHERIT)
+    return [
+        topic if topic.perm & allowed == topic.perm else replace(topic, perm=topic.perm & allowed)
+        for topic in control.topics
+    ], version
+
+
+def tcp_addresses(listeners: Sequence[dict[str, str]]) -> tuple[str, ...]:
+    """Where RocketMQ's clients dial filter servers; those that only speak ZeroMQ are left out."""
+    found = (one.get("tcp:internal") for one in listeners)
+    return tuple(address for address in found if address is not None)
+
+
+@dataclass(slots=True, eq=False)
+class _NameServer:
+    """One of them. `wanted` is set when it shall be told at once.
+
+    `told` is the number of the newest announcement that it knows.
+    """
+
+    address: str
+    connection: ZmqConnection | RemotingConnection
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    registered: bool = False
+    told: int = 0
+
+
+class Registration:
+    """Registers with all name servers of a list; `follow` gives it another list.
+
+    Addresses are `host:port` of ZeroMQ listeners, or `remoting://host:port` of RocketMQ's own name
+    servers; those hear of no listeners but the one in `broker_addr`. `announced` is told the number
+    of an announcement when every name server knows it that can be reached. `epoch` is asked for the
+    newest of the log; `fenced` is told a higher one, in which another broker leads: then that name
+    server refuses this one. `answered` is told what each registration is answered: to a follower,
+    where its leader is. While it wants to `hurry`, it asks every second.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        identity: Identity,
+        topics: Topics,
+        *,
+        period_ms: int,
+        timeout_ms: int,
+        announced: Callable[[int], None] = lambda number: None,
+        filter_listeners: FilterListeners = tuple,
+        epoch: Callable[[], int | None] = lambda: None,
+        fenced: Callable[[int], None] = lambda epoch: None,
+        answered: Callable[[RegisterBrokerResponse], None] = lambda answer: None,
+        hurry: Callable[[], bool] = lambda: False,
+        curve: ClientCurve | None = None,
+    ) -> None:
+        self._answered, self._hurry = answered, hurry
+        self._epoch = epoch
+        self._fenced = fenced
+        self._announced = announced
+        self._number = self._known_number = 0
+        self._first_addresses = addresses
+        self._identity = identity
+        self._topics = topics
+        self._curve = curve
+        self._filter_listeners = filter_listeners
+        self._period_s = period_ms / 1_000
+        self._timeout_ms = timeout_ms
+        self._servers: dict[str, _NameServer] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._known = asyncio.Event()
+
+    @property
+    def registered(self) -> dict[str, bool]:
+        """Each name server of the list, and whether it knows this broker."""
+        return {address: server.registered for address, server in self._servers.items()}
+
+    def start(self) -> None:
+        """Begin to register, on the running loop."""
+        self.follow(self._first_addresses)
+
+    def follow(self, addresses: Sequence[str]) -> None:
+        """Register with these: begin with new ones, leave those that are not among them."""
+        for address in [known for known in self._servers if known not in addresses]:
+            server = self._servers.pop(address)
+            task = asyncio.create_task(self._leave(server))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+        self._tell()
+        for address in addresses:
+            if address not in self._servers:
+                server = self._servers[address] = _NameServer(address, _dial(address, self._curve))
+                server.task = asyncio.create_task(self._keep_registered(server))
+
+    def become(self, identity: Identity) -> None:
+        """This broker is another one of its log from now on, at the same address.
+
+        Name servers forget what they knew of that address.
+        """
+        self._identity = identity
+        self.announce(0)
+
+    def announce(self, number: int) -> None:
+        """Topics changed: register now. Announcements of one turn travel together.
+
+        They are numbered, upwards; 0 is one of which nobody wants to hear that it is known.
+        """
+        self._number = max(self._number, number)
+        for server in self._servers.values():
+            server.wanted.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Pass on what is known everywhere by now."""
+        told = [server.told for server in self._servers.values() if server.registered]
+        number = min(told, default=self._number)
+        if number > self._known_number:
+            self._known_number = number
+            self._announced(number)
+
+    async def first(self, timeout_s: float) -> None:
+        """Wait until some name server of the list knows this broker, or the time is up."""
+        if not self._servers:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._known.wait()
+        except TimeoutError:
+            _log.warning(
+                "no name server knows this broker yet; it goes on trying %s",
+                ", ".join(self._servers),
+            )
+
+    def forget(self) -> None:
+        """No name server is to be told of the end."""
+        for server in self._servers.values():
+            server.registered = False
+
+    async def stop(self) -> None:
+        """Leave every name server that can be reached, and close."""
+        self.follow(())
+        await asyncio.gather(*self._leaving)
+
+    async def _keep_registered(self, server: _NameServer) -> None:
+        while True:
+            server.wanted.clear()
+            done = await self._register(server)
+            try:
+                rests = done and not self._hurry()
+                async with asyncio.timeout(self._period_s if rests else RETRY_S):
+                    await server.wanted.wait()
+            except TimeoutError:
+                continue
+
+    async def _register(self, server: _NameServer) -> bool:
+        """Register once; False if that should be tried again soon."""
+        me = self._identity
+        number = self._number
+        topics, version = self._topics()
+        filter_servers = self._filter_listeners()
+        request = RegisterBroker(
+            broker_name=me.broker_name,
+            broker_addr=me.broker_addr,
+            cluster_name=me.cluster_name,
+            ha_server_addr=me.ha_server_addr,
+            broker_id=me.broker_id,
+            listeners=me.listeners,
+            filter_listeners=list(filter_servers) or None,
+            epoch=self._epoch(),
+        )
+        body = encode_registration(
+            BrokerRegistration(tuple(topics), version, tcp_addresses(filter_servers))
+        )
+        try:
+            reply = await server.connection.request(
+                request, body=(body,), timeout_ms=self._timeout_ms
+            )
+        except KourouError as error:
+            self._note(server, done=False, why=str(error))
+            return False
+        done = reply.code == Code.SUCCESS
+        if done:
+            server.told = number
+        self._note(server, done=done, why=reply.remark)
+        if not isinstance(reply.header, RegisterBrokerResponse):
+            return done
+        if done:
+            self._answered(reply.header)
+        elif reply.header.epoch is not None:
+            self._fenced(reply.header.epoch)
+            return True  # asking again at once would change nothing
+        return done
+
+    def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
+        if done and not server.registered:
+            _log.info("registered with the name server %s", server.address)
+        elif not done and server.registered:
+            _log.warning("the name server %s does not answer: %s", server.address, why)
+        server.registered = done
+        if done:
+            self._known.set()
+        self._tell()
+
+    async def _leave(self, server: _NameServer) -> None:
+        """Stop registering there, and say so if it knows this broker."""
+        if server.task is not None:
+            server.task.cancel()
+            await asyncio.gather(server.task, return_exceptions=True)
+        me = self._identity
+        request = UnregisterBroker(
+            broker_name=me.broker_name,
+            broker_addr=me.broker_addr,
+            cluster_name=me.cluster_name,
+            broker_id=me.broker_id,
+        )
+        try:
+            if server.registered:
+                await server.connection.request(request, timeout_ms=LEAVE_TIMEOUT_MS)
+        except KourouError as error:
+            _log.warning("could not leave the name server %s: %s", server.address, error)
+        finally:
+            server.connection.close()
+
+
+def _dial(address: str, curve: ClientCurve | None) -> ZmqConnection | RemotingConnection:
+    if address.startswith(REMOTING):
+        return RemotingConnection(
+            address.removeprefix(REMOTING), connect_wait_ms=CONNECT_WAIT_MS, language=Language.JAVA
+        )
+    return ZmqConnection(address, connect_wait_ms=CONNECT_WAIT_MS, curve=curve)

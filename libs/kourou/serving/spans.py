@@ -1,0 +1,260 @@
+"""What a broker does for traced requests, as spans below those of its clients.
+
+Lives here: which spans are open, what belongs to them, when they end. May not live here:
+OpenTelemetry (kourou.telemetry), doing anything (kourou.serving.hands).
+
+    store {topic}    a send, from its arrival to its answer; linked to the other traced messages
+      append         the system call that wrote the batch
+      wait           from then to the answer, if that waits for the disk or for a copy
+      dispatch       the projection into queues and index; may end after the answer
+      flush          the fdatasync that covers it; may end long after the answer
+      ship, copy, confirm, replicate    where members copy it (kourou.serving.copy_spans)
+    pull {topic}     a pull, from its arrival to its answer
+      hold           from its first look to its answer, if it had to wait
+    {request}        any other request that came with a sampled context
+
+Only what a sampled context stands on is traced; a broker begins no traces. A broker without tracing
+has no object of this module.
+
+State: soft, bounded: open spans, and appends that are not dispatched or flushed yet. What does not
+fit is not traced, and counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kourou.engine.effects import Append, Reply
+from kourou.engine.inputs import Received, ReplyTo
+from kourou.engine.peer import Peer
+from kourou.errors import Code
+from kourou.model.limits import SEND_CONTEXTS_MAX
+from kourou.protocol.messages.pulling import PullMessage, PullResponse
+from kourou.protocol.messages.replication import ChunkAck
+from kourou.protocol.messages.sending import SendMessage, SendRecords, SendRecordsResponse
+from kourou.protocol.request import Request
+from kourou.serving.copy_spans import CopySpans, Watched
+from kourou.telemetry import span_names as names
+from kourou.telemetry.metrics import Family, Labels
+from kourou.telemetry.tracing import SpanKind, TracedSpan
+from kourou.telemetry.tracing_context import CONTEXT_BYTES, is_sampled
+from kourou.telemetry.tracing_setup import SpanExport
+
+OPEN_SPANS_MAX = 4_096
+PARTS_MAX = 4_096
+
+_WELL = frozenset(
+    {
+        Code.SUCCESS,
+        Code.FLUSH_DISK_TIMEOUT,
+        Code.FLUSH_SLAVE_TIMEOUT,
+        Code.SLAVE_NOT_AVAILABLE,
+        Code.PULL_NOT_FOUND,
+        Code.PULL_RETRY_IMMEDIATELY,
+        Code.PULL_OFFSET_MOVED,
+    }
+)
+"""Answers that are no errors."""
+
+Value = str | int | bool
+_Key = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request that is not answered yet; `waits_ns`: since when it waits, 0 while it does not."""
+
+    span: TracedSpan
+    waiting: str
+    waits_ns: int = 0
+    watched: Watched | None = None
+
+
+class BrokerSpans:
+    """The spans of one broker; used on its loop, but for `flushed`."""
+
+    def __init__(self, export: SpanExport) -> None:
+        self._export = export
+        self._tracing = export.tracing
+        self._now_ns = export.tracing.now_ns
+        self._open: dict[_Key, _Open] = {}
+        self._undispatched: deque[tuple[int, bytes]] = deque()
+        self._unflushed: deque[tuple[int, bytes]] = deque()
+        self._refused = 0
+        self.copies = CopySpans(export.tracing)
+
+    def now_ns(self) -> int:
+        """Wall time, as spans have it."""
+        return self._now_ns()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def handle(self, received: list[Received], handle: Callable[[list[Received]], None]) -> None:
+        """Requests have arrived; `handle` does with them what can be done at once."""
+        opened = [key for one in received if one.to.traced and (key := self._arrived(one))]
+        if self.copies:
+            for one in received:
+                if type(one.request) is ChunkAck:
+                    self.copies.acknowledged(one.to.peer, one.request)
+        handle(received)
+        for key in opened:
+            still = self._open.get(key)
+            if still is not None:
+                still.waits_ns = self._now_ns()
+
+    def _arrived(self, received: Received) -> _Key | None:
+        if len(self._open) >= OPEN_SPANS_MAX:
+            self._refused += 1
+            return None
+        request = received.request
+        name, about = _about(request)
+        about[names.SYSTEM] = names.SYSTEM_VALUE
+        span = self._tracing.start(
+            name, SpanKind.SERVER, received.trace, about, links=list(_contexts(request))
+        )
+        if span is None:
+            return None
+        key = _key(received.to)
+        waiting = names.HOLD if isinstance(request, PullMessage) else names.WAIT
+        self._open[key] = _Open(span, waiting)
+        return key
+
+    def answered(self, reply: Reply) -> None:
+        """A request got its answer."""
+        opened = self._open.pop(_key(reply.to), None)
+        if opened is None:
+            return
+        span, header = opened.span, reply.header
+        if opened.waits_ns:
+            now_ns = self._now_ns()
+            self._tracing.finished(opened.waiting, span.context, opened.waits_ns, now_ns)
+        if opened.watched is not None:
+            opened.watched.answered = True
+            span.set({names.COPIES: opened.watched.copies})
+        code = int(reply.code)
+        if isinstance(header, SendRecordsResponse):
+            code = code or next((lane for lane in header.lane_codes if lane), 0)
+        elif isinstance(header, PullResponse):
+            span.set({names.SIZE_BYTES: sum(map(len, reply.body))})
+        span.set({names.RESPONSE_CODE: code})
+        if code in _WELL:
+            span.end()
+        else:
+            span.end(error_type=_code_name(code), error=reply.remark)
+
+    def refused(self, to: ReplyTo, code: int, remark: str) -> None:
+        """A request was not admitted, and answered so."""
+        if to.traced:
+            self.answered(Reply(to, code, remark))
+
+    def disconnected(self, peer: Peer) -> None:
+        """A connection is gone; its requests have no answers any more."""
+        for key in [key for key in self._open if key[0] == peer.id]:
+            self._open.pop(key).span.end(error_type="disconnected")
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def context(self, to: ReplyTo) -> bytes:
+        """The context of an open request; empty if it is not traced."""
+        opened = self._open.get(_key(to))
+        return b"" if opened is None else opened.span.context
+
+    def appended(self, effect: Append, context: bytes, began_ns: int) -> None:
+        """A traced request's records were written."""
+        about: dict[str, Value] = {
+            names.POSITION: effect.pieces[0][0],
+            names.SIZE_BYTES: sum(len(data) for _, data in effect.pieces),
+        }
+        self._tracing.finished(names.APPEND, context, began_ns, self._now_ns(), about)
+        opened = None if effect.to is None else self._open.get(_key(effect.to))
+        if opened is not None:
+            opened.watched = self.copies.appended(effect.end, context)
+        for waiting in (self._undispatched, self._unflushed):
+            if len(waiting) < PARTS_MAX:
+                waiting.append((effect.end, context))
+            else:
+                self._refused += 1
+
+    def dispatched(self, began_ns: int, behind_bytes: int) -> None:
+        """What was appended is in the queues, but for the last `behind_bytes`."""
+        if behind_bytes or not self._undispatched:
+            return
+        now_ns = self._now_ns()
+        while self._undispatched:
+            _, context = self._undispatched.popleft()
+            self._tracing.finished(names.DISPATCH, context, began_ns, now_ns)
+
+    def flushed(self, began_ns: int, position: int) -> None:
+        """Everything below `position` is on disk. Called in the flush thread.
+
+        That thread alone takes from the queue, the loop alone adds to it.
+        """
+        waiting, now_ns = self._unflushed, self._now_ns()
+        while waiting and waiting[0][0] <= position:
+            _, context = waiting.popleft()
+            self._tracing.finished(
+                names.FLUSH, context, began_ns, now_ns, {names.POSITION: position}
+            )
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Export what is there, for a moment at most; call it in a thread."""
+        self._export.close()
+
+    def families(self, base: Labels) -> Iterator[Family]:
+        """What became of spans, as metrics."""
+        return self._export.counts.families(base, too_many_open=self._refused)
+
+
+def _key(to: ReplyTo) -> _Key:
+    return to.peer.id, to.correlation
+
+
+def _about(request: Request) -> tuple[str, dict[str, Value]]:
+    """A span's name, and what stands in it of the request."""
+    if isinstance(request, SendRecords):
+        topic = request.lanes[0].topic if request.lanes else ""
+        about: dict[str, Value] = {
+            names.OPERATION_NAME: names.STORE,
+            names.DESTINATION: topic,
+            names.BATCH_COUNT: len(request.sizes) // 4,
+        }
+        if request.attempt > 1:
+            about[names.ATTEMPT] = request.attempt
+        return names.span_name(names.STORE, topic), about
+    if isinstance(request, SendMessage):
+        return names.span_name(names.STORE, request.topic), {
+            names.OPERATION_NAME: names.STORE,
+            names.DESTINATION: request.topic,
+        }
+    if isinstance(request, PullMessage):
+        return names.span_name(names.PULL, request.topic), {
+            names.OPERATION_NAME: names.PULL,
+            names.DESTINATION: request.topic,
+            names.PARTITION: str(request.queue_id),
+            names.GROUP: request.consumer_group,
+            names.OFFSET: request.queue_offset,
+        }
+    kind = type(request).__name__
+    return kind, {names.OPERATION_NAME: kind}
+
+
+def _contexts(request: Request) -> Iterator[bytes]:
+    """Of traced messages beside the one in the frame's prefix; what is malformed counts as none."""
+    if not isinstance(request, SendRecords) or len(request.contexts) % CONTEXT_BYTES:
+        return
+    end = min(len(request.contexts), SEND_CONTEXTS_MAX * CONTEXT_BYTES)
+    for at in range(0, end, CONTEXT_BYTES):
+        context = request.contexts[at : at + CONTEXT_BYTES]
+        if is_sampled(context):
+            yield context
+
+
+def _code_name(code: int) -> str:
+    try:
+        return Code(code).name
+    except ValueError:
+        return str(code)

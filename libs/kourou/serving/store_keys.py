@@ -1,0 +1,374 @@
+"""Where a broker's store lies, when it is flushed, and how long it is kept.
+
+Lives here: those keys. May not live here: addresses (kourou.serving.network_keys), requests
+(kourou.serving.traffic_keys).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kourou.engine.retention import HOURS_PATTERN, parse_hours
+from kourou.errors import ConfigError
+from kourou.eventstore.database import check_url, with_password
+from kourou.model import limits
+from kourou.service.setting import SAME, setting
+
+INT_MAX = 2**31 - 1
+HOUR_MS = 3_600_000
+
+
+class FlushDiskType(StrEnum):
+    """When a send is acknowledged: when it is in memory, or when it is on disk."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreKeys:
+    """Files, flushes and retention."""
+
+    # Where the store lies.
+    store_root: Path = setting(
+        lambda: Path.home() / "store",
+        "storePathRootDir",
+        "The store's directory",
+        seed=SAME,
+        rocketmq=SAME,
+        default_text="$HOME/store",
+    )
+    commit_log_path: Path | None = setting(
+        None,
+        "storePathCommitLog",
+        "Empty is commitlog below the store's directory",
+        seed="$HOME/store/commitlog",
+        rocketmq="$HOME/store/commitlog",
+    )
+    consume_queue_path: Path | None = setting(
+        None,
+        "storePathConsumeQueue",
+        "Empty is consumequeue below the store's directory",
+        seed="$HOME/store/consumequeue",
+    )
+    index_path: Path | None = setting(
+        None,
+        "storePathIndex",
+        "Empty is index below the store's directory",
+        seed="$HOME/store/index",
+    )
+    checkpoint_path: Path | None = setting(
+        None,
+        "storeCheckpoint",
+        "Empty is checkpoint below the store's directory",
+        seed="$HOME/store/checkpoint",
+    )
+    abort_path: Path | None = setting(
+        None,
+        "abortFile",
+        "Empty is abort below the store's directory",
+        seed="$HOME/store/abort",
+    )
+    event_store_url: str | None = setting(
+        None,
+        "eventStoreUrl",
+        "Database of control events (SQLAlchemy URL); empty is SQLite there",
+    )
+    event_store_password_file: Path | None = setting(
+        None, "eventStorePasswordFile", "A file with that database's password alone"
+    )
+    accept_loss_at: int | None = setting(
+        None,
+        "acceptDataLoss",
+        "Open a store whose flushed messages from this log position on are gone; as refused",
+        low=0,
+    )
+    read_mode: str = setting(
+        "mmap",
+        "readMode",
+        "How records are read; pread survives a disk that fails under a mapping",
+        choices=("mmap", "pread"),
+    )
+    segment_size_bytes: int = setting(
+        limits.SEGMENT_SIZE_BYTES,
+        "mappedFileSizeCommitLog",
+        "Size of one commit log file",
+        unit="bytes",
+        low=4_096,
+        high=INT_MAX,
+        rocketmq=SAME,
+        aliases=("mapedFileSizeCommitLog",),
+    )
+    queue_file_bytes: int = setting(
+        limits.QUEUE_FILE_UNITS * limits.QUEUE_UNIT_BYTES,
+        "mappedFileSizeConsumeQueue",
+        "Size of one consume queue file, a multiple of 20",
+        unit="bytes",
+        low=20,
+        high=INT_MAX,
+        rocketmq=SAME,
+        aliases=("mapedFileSizeConsumeQueue",),
+    )
+    message_index: bool = setting(
+        True,
+        "messageIndexEnable",
+        "Index messages by their keys",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    message_index_safe: bool = setting(
+        False,
+        "messageIndexSafe",
+        "No key is lost by a crash: always so here, whatever this says",
+        seed=SAME,
+        rocketmq=SAME,
+        without_effect=True,
+    )
+    index_slots: int = setting(
+        limits.INDEX_SLOTS,
+        "maxHashSlotNum",
+        "Hash slots of one index file",
+        low=1,
+        high=INT_MAX,
+        rocketmq=SAME,
+    )
+    index_entries: int = setting(
+        limits.INDEX_ENTRIES,
+        "maxIndexNum",
+        "Entries of one index file",
+        low=2,
+        high=INT_MAX,
+        rocketmq=SAME,
+    )
+
+    # When it is flushed.
+    flush_disk_type: FlushDiskType = setting(
+        FlushDiskType.ASYNC_FLUSH,
+        "flushDiskType",
+        "A send is acknowledged when it is in memory (ASYNC_FLUSH) or on disk (SYNC_FLUSH)",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    sync_flush_timeout_ms: int = setting(
+        5_000,
+        "syncFlushTimeout",
+        "How long a send waits for the disk",
+        unit="ms",
+        low=1,
+        high=limits.DEADLINE_MS_MAX,
+        dynamic=True,
+        rocketmq=SAME,
+    )
+    flush_interval_ms: int = setting(
+        500,
+        "flushIntervalCommitLog",
+        "How often an asynchronous flush is considered",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    flush_least_pages: int = setting(
+        4,
+        "flushCommitLogLeastPages",
+        "Fewest dirty pages for which it is done",
+        unit="pages of 4 KiB",
+        low=0,
+        high=INT_MAX,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    flush_thorough_interval_ms: int = setting(
+        10_000,
+        "flushCommitLogThoroughInterval",
+        "After so long it is done for any dirty page",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    flush_timed: bool = setting(
+        False,
+        "flushCommitLogTimed",
+        "Flush by the clock only; false: also as soon as enough pages are dirty",
+        seed=SAME,
+        rocketmq="true",
+    )
+    staging: bool = setting(
+        False,
+        "transientStorePoolEnable",
+        "ASYNC_FLUSH only: messages lie in this process's memory before they are written to the"
+        " log's file; a kill loses those that are not",
+        rocketmq=SAME,
+    )
+    staging_pool_size: int = setting(
+        5,
+        "transientStorePoolSize",
+        "Buffers for that, each as large as a log file",
+        low=1,
+        high=1_024,
+        rocketmq=SAME,
+    )
+    write_out_interval_ms: int = setting(
+        200,
+        "commitIntervalCommitLog",
+        "How often it is considered to write them",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    write_out_least_pages: int = setting(
+        4,
+        "commitCommitLogLeastPages",
+        "Fewest pages for which it is done",
+        unit="pages of 4 KiB",
+        low=0,
+        high=INT_MAX,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    write_out_thorough_interval_ms: int = setting(
+        200,
+        "commitCommitLogThoroughInterval",
+        "After so long it is done for any page",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    queue_flush_interval_ms: int = setting(
+        1_000,
+        "flushIntervalConsumeQueue",
+        "How often a flush of consume queues is considered",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        rocketmq=SAME,
+    )
+    queue_flush_least_pages: int = setting(
+        2,
+        "flushConsumeQueueLeastPages",
+        "Fewest dirty pages for which it is done",
+        unit="pages of 4 KiB",
+        low=0,
+        high=INT_MAX,
+        rocketmq=SAME,
+    )
+    queue_flush_thorough_interval_ms: int = setting(
+        60_000,
+        "flushConsumeQueueThoroughInterval",
+        "After so long it is done for any dirty page",
+        unit="ms",
+        low=1,
+        high=HOUR_MS,
+        rocketmq=SAME,
+    )
+
+    # How long it is kept.
+    delete_when: str = setting(
+        "04",
+        "deleteWhen",
+        "Hours at which expired files are deleted, 0 to 23, separated by ';'",
+        pattern=HOURS_PATTERN,
+        dynamic=True,
+        seed="4",
+        rocketmq=SAME,
+    )
+    file_reserved_hours: int = setting(
+        72,
+        "fileReservedTime",
+        "How long a file is kept after its last write, consumed or not",
+        unit="hours",
+        low=1,
+        high=24 * 3_650,
+        dynamic=True,
+        seed="48",
+        rocketmq=SAME,
+    )
+    disk_used_percent_max: int = setting(
+        75,
+        "diskMaxUsedSpaceRatio",
+        "From here on expired files are deleted at any hour",
+        unit="percent",
+        low=10,
+        high=95,
+        dynamic=True,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    disk_force_percent: int = setting(
+        85,
+        "diskSpaceCleanForciblyRatio",
+        "From here on the oldest files are deleted before they expire; below it messages are taken"
+        " again",
+        unit="percent",
+        low=10,
+        high=100,
+        dynamic=True,
+    )
+    disk_refuse_percent: int = setting(
+        90,
+        "diskSpaceWarningLevelRatio",
+        "From here on messages are refused; reads go on",
+        unit="percent",
+        low=10,
+        high=100,
+        dynamic=True,
+    )
+    clean_file_forcibly: bool = setting(
+        True,
+        "cleanFileForciblyEnable",
+        "On a full disk delete files that have not expired; false: refuse messages",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    lose_unconsumed: bool = setting(
+        True,
+        "allowLoseUnconsumed",
+        "Such a deletion may take what a group has not read, and says whose it was",
+    )
+
+    def check_store(self) -> None:
+        """Refuse what no single key can tell is wrong."""
+        if self.queue_file_bytes % limits.QUEUE_UNIT_BYTES:
+            raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20")
+        self.delete_hours  # noqa: B018 - raises if malformed
+        if self.event_store_url:
+            check_url(with_password(self.event_store_url, self.event_store_password_file))
+        elif self.event_store_password_file:
+            raise ConfigError("eventStorePasswordFile is for a database given by eventStoreUrl")
+        for key, given, name in (
+            ("storePathConsumeQueue", self.consume_queue_path, "consumequeue"),
+            ("storePathIndex", self.index_path, "index"),
+            ("storeCheckpoint", self.checkpoint_path, "checkpoint"),
+            ("abortFile", self.abort_path, "abort"),
+        ):
+            if given is not None and given != self.store_root / name:
+                raise ConfigError(
+                    f"{key}={given} is refused: it lies outside the store's directory",
+                    hint=f"leave it out, or set storePathRootDir so that it is {name} below it",
+                )
+
+    @property
+    def sync_flush(self) -> bool:
+        """Does a send wait for the disk?"""
+        return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def staging_buffers(self) -> int:
+        """How many buffers messages are staged in; RocketMQ too has none under SYNC_FLUSH."""
+        return self.staging_pool_size if self.staging and not self.sync_flush else 0
+
+    @property
+    def delete_hours(self) -> tuple[int, ...]:
+        """The hours of deleteWhen."""
+        return parse_hours(self.delete_when)

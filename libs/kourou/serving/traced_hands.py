@@ -1,0 +1,79 @@
+"""A broker's hands, watched: what they do for traced requests becomes spans.
+
+Lives here: when to look at the clock. May not live here: what is done (kourou.serving.hands), spans
+(kourou.serving.spans).
+
+A broker without tracing has plain hands, so nothing here is asked on its hot path.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kourou.engine.effects import Append, CopyChunk, Effect, Notify, Reply
+from kourou.protocol.messages.replication import LogChunk
+from kourou.serving.hands import Hands
+from kourou.serving.spans import BrokerSpans
+from kourou.telemetry.tracing import current_context
+
+
+class TracedHands(Hands):
+    """Hands that tell `spans` what they did; the other arguments are those of Hands."""
+
+    def __init__(self, spans: BrokerSpans, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._spans = spans
+
+    def performers(self) -> dict[type[Effect], Callable[[Any], None]]:
+        """What the loop calls for each type of effect."""
+        plain = super().performers()
+        self._notify = plain[Notify]
+        self._copy_chunk = plain[CopyChunk]
+        return {
+            **plain,
+            Append: self._traced_append,
+            Reply: self._traced_reply,
+            Notify: self._traced_notify,
+            CopyChunk: self._traced_copy,
+        }
+
+    def _traced_append(self, effect: Append) -> None:
+        context = b"" if effect.to is None else self._spans.context(effect.to)
+        if not context:
+            self._append(effect)
+            return
+        began_ns = self._spans.now_ns()
+        with current_context(context):
+            self._append(effect)
+        self._spans.appended(effect, context, began_ns)
+
+    def _traced_reply(self, effect: Reply) -> None:
+        self._reply(effect)
+        if effect.to.traced:
+            self._spans.answered(effect)
+
+    def _traced_notify(self, effect: Notify) -> None:
+        self._notify(effect)
+        if type(effect.request) is LogChunk:
+            self._spans.copies.shipped(effect.peer, effect.request)
+
+    def _traced_copy(self, effect: CopyChunk) -> None:
+        began_ns = self._spans.now_ns()
+        self._copy_chunk(effect)
+        if self._store.end >= effect.end:
+            self._spans.copies.replicated(effect.data, effect.end, began_ns)
+
+    def dispatch(self) -> None:
+        """Project what was appended since the last time, and wake who waits for it."""
+        began_ns = self._spans.now_ns()
+        super().dispatch()
+        self._spans.dispatched(began_ns, self._store.dispatch_behind_bytes)
+
+    def _flush_store(self) -> int:
+        began_ns = self._spans.now_ns()
+        position = super()._flush_store()
+        self._spans.flushed(began_ns, position)
+        return position

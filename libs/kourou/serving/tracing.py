@@ -1,0 +1,48 @@
+"""Does this broker make spans?
+
+Lives here: that question, and what follows from it for the wiring. May not live here: spans
+(kourou.serving.spans), which are imported only if the answer is yes.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kourou.serving.config import BrokerSettings
+from kourou.serving.hands import Hands
+from kourou.telemetry.tracing_setup import start_export, tracing_options
+
+if TYPE_CHECKING:
+    from kourou.serving.spans import BrokerSpans
+
+SERVICE = "kourou-broker"
+
+
+def broker_spans(
+    settings: BrokerSettings, environment: Mapping[str, str], service: str = SERVICE
+) -> BrokerSpans | None:
+    """The spans of a broker, exported from now on; None without tracing. Raises ConfigError."""
+    options = tracing_options(
+        environment,
+        service_name=service,
+        endpoint=settings.trace_otlp_endpoint or "",
+        instance=settings.broker_name,
+    )
+    if options is None:
+        return None
+    from kourou.serving.spans import BrokerSpans
+
+    return BrokerSpans(start_export(options))
+
+
+def hands_of(spans: BrokerSpans | None) -> Callable[..., Hands]:
+    """What makes the broker's hands: plain ones without tracing."""
+    if spans is None:
+        return Hands
+    from kourou.serving.traced_hands import TracedHands
+
+    return partial(TracedHands, spans)

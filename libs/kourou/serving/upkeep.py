@@ -1,0 +1,154 @@
+"""What works on an open store whoever leads: hands, event store, configuration files.
+
+Lives here: how these are made and closed, and whose core they serve just now.
+May not live here: a core and its loop (kourou.serving.tenure), which come and go above an open
+store; decisions.
+
+A change of role leaves all of this as it is, so that it takes milliseconds. Only a cut of the log
+closes the store and opens it again.
+
+State: none of its own; its parts say what theirs is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kourou.clock import Clock
+from kourou.engine.control import ControlState
+from kourou.engine.desks import Desks
+from kourou.engine.effects import Flush
+from kourou.engine.events import Event
+from kourou.engine.inputs import Input
+from kourou.service.carrier import Carriers
+from kourou.serving.config import BrokerSettings
+from kourou.serving.figures import Figures
+from kourou.serving.measures import Measures
+from kourou.serving.opening import OpenStore
+from kourou.serving.projector import Projector
+from kourou.serving.tracing import hands_of
+from kourou.serving.wiring import log_flush_of, queue_flush_of, write_out_of
+from kourou.store.store import Store
+
+if TYPE_CHECKING:
+    from kourou.serving.spans import BrokerSpans
+
+
+def _nobody(_position: int) -> None:
+    """Nobody copies this log by votes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whom the hands tell: the core that is, and whoever counts what is in the log.
+
+    `appended` and `flushed` get where the log ends now, and below which position it is on disk.
+    """
+
+    post: Callable[[Input], None]
+    announce: Callable[[int], None]
+    failed: Callable[[BaseException], None]
+    appended: Callable[[int], None] = _nobody
+    flushed: Callable[[int], None] = _nobody
+
+
+class Upkeep:
+    """From an opened store to a closed one. All calls belong on the running loop."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        found: OpenStore,
+        clock: Clock,
+        carriers: Carriers,
+        told: Told,
+        spans: BrokerSpans | None,
+        measures: Measures,
+    ) -> None:
+        self.found = found
+        self.post = told.post
+        self._opened_at = found.booted.control.next_offset
+        self.store, self.events, self.mirror = found.store, found.events, found.mirror
+        self.figures = Figures(found.store, clock)
+        self.projector: Projector | None = None
+        self.closed = False
+        self._carriers, self._spans, self._measures = carriers, spans, measures
+        self.hands = hands_of(spans)(
+            found.store,
+            clock,
+            log_flush=log_flush_of(settings),
+            queue_flush=queue_flush_of(settings),
+            write_out=write_out_of(settings),
+            carriers=carriers,
+            post=told.post,
+            config_changed=found.mirror.changed,
+            announce=told.announce,
+            failed=told.failed,
+            events_projected=lambda: self.projector.projected if self.projector else 0,
+            measures=measures,
+            appended=told.appended,
+            flushed=told.flushed,
+        )
+        self.performers = self.hands.performers()
+
+    def flush(self) -> None:
+        """Begin to flush the log, or again behind a flush that is under way."""
+        self.performers[Flush](Flush())
+
+    def imported(self, control: ControlState) -> Sequence[Event]:
+        """What another broker changed in the files before the store was opened.
+
+        Whoever leads first records it, if nothing was decided since.
+        """
+        return self.found.booted.imported if control.next_offset == self._opened_at else ()
+
+    def attach(self, desks: Desks) -> None:
+        """A core was made: its state is what figures and files tell."""
+        self.figures.attach(desks, self._carriers, self._spans, self._measures)
+        self.mirror.attach(desks.control, desks.commits, desks.delays)
+
+    def serve(self, desks: Desks) -> None:
+        """That core begins: what it decides goes to the event store and to the files."""
+
+        def safe() -> int:
+            """History has no event that a power loss, or another leader, may still take back."""
+            known = desks.confirmations
+            return min(known.flushed, known.confirmed)
+
+        if self.projector is None:
+            self.projector = Projector(self.store, self.events, desks.control, safe)
+            self.projector.start()
+            self.mirror.start()
+        else:
+            self.projector.attach(desks.control, safe)
+            self.mirror.renew()
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """End what runs beside the loop: projections, and work in threads."""
+        if self.projector is not None:
+            await self.projector.stop()
+        else:
+            self.events.close()
+        await self.hands.settle()
+        await self.mirror.stop()
+
+    async def close(
+        self, leave: Callable[[Store], object] | None = None, *, settle: bool = True
+    ) -> None:
+        """Flush and close everything; no core is to work on it any more.
+
+        `leave` does the last thing with the store, in a thread; it is closed in any case. Without
+        `settle` it is left as by a killed process. Raises what `leave` raises.
+        """
+        try:
+            await self.settle()
+            if leave is not None:
+                await asyncio.to_thread(leave, self.store)
+        finally:
+            self.closed = True
+            await asyncio.to_thread(self.store.close, settle=settle)

@@ -1,0 +1,89 @@
+"""The commit service of transientStorePoolEnable: from memory to the log's files, by the clock.
+
+Lives here: when what is staged is written out, the thread that does it, and what is told then.
+May not live here: the staged bytes (kourou.store.staging), flushing (kourou.serving.hands).
+
+    every commitIntervalCommitLog, if at least commitCommitLogLeastPages pages wait
+    once commitCommitLogThoroughInterval has passed since the last time, whatever little waits
+    and at once, when the last free buffer of the pool is taken
+
+What was written is told to the core, projected, and wakes the flush, in this order.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from kourou.clock import Clock
+from kourou.engine.inputs import Input, Written
+from kourou.store.flush_schedule import FlushPolicy, FlushSchedule
+from kourou.store.store import Store
+
+
+class WriteOutHands:
+    """Works on the service's loop; `written` is called when more of the log is in its files."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        policy: FlushPolicy,
+        *,
+        post: Callable[[Input], None],
+        start: Callable[[Coroutine[Any, Any, None]], None],
+        written: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._post = post
+        self._start = start
+        self._written = written
+        self._failed = failed
+        self._schedule = FlushSchedule(policy, clock.monotonic_ms())
+        self._worker = ThreadPoolExecutor(1, "kourou-write")
+        self._writing = False
+
+    def appended(self) -> None:
+        """Something was staged."""
+        if self._store.staging_full and not self._writing:
+            self._begin()
+
+    def tick(self) -> None:
+        """Write out, if it is time; several times a second."""
+        if not self._writing and self._schedule.due(
+            self._clock.monotonic_ms(), self._store.unwritten_bytes
+        ):
+            self._begin()
+
+    def write_now(self) -> None:
+        """Write out here and now, for what cannot wait; errors go to the caller."""
+        self._post(Written(self._store.write_out()))
+
+    def _begin(self) -> None:
+        self._writing = True
+        self._start(self._write_in_thread())
+
+    async def _write_in_thread(self) -> None:
+        try:
+            position = await asyncio.get_running_loop().run_in_executor(
+                self._worker, self._store.write_out
+            )
+        except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
+            self._failed(error)
+            return
+        finally:
+            self._writing = False
+        self._schedule.flushed(self._clock.monotonic_ms())
+        self._post(Written(position))
+        self._written()
+        self.appended()
+
+    def close(self) -> None:
+        """Wait for the thread; what is staged still is written when the store is closed."""
+        self._worker.shutdown(wait=True)

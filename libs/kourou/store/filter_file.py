@@ -1,0 +1,59 @@
+"""`<root>/kourou/filters.json`: the filters of consumer groups, for when their events are gone.
+
+Lives here: reading and writing the file. May not live here: what a filter is
+(kourou.engine.filters), when the file is written (the service).
+
+State: projection of the control events. It is read when neither the log nor an event store has them
+any more, and says up to which event it goes, so that what the log still has is applied once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kourou.engine.filters import FiltersTaken
+from kourou.errors import Corrupt
+from kourou.model.limits import OWN_FILE_BYTES_MAX
+from kourou.store.disk import Disk, as_store_error, read_whole, write_atomically
+from kourou.store.paths import StorePaths
+
+FORMAT = 1
+
+
+class _File(msgspec.Struct):
+    format: int
+    filters: FiltersTaken
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(_File)
+
+
+def read_filters(disk: Disk, paths: StorePaths) -> FiltersTaken | None:
+    """What the file has; None if there is none. Raises Corrupt for one that cannot be read."""
+    try:
+        data = read_whole(disk, paths.filters, OWN_FILE_BYTES_MAX)
+    except OSError as error:
+        raise as_store_error(error, f"reading {paths.filters}") from error
+    if data is None:
+        return None
+    try:
+        read = _DECODER.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _unreadable(paths, str(error)) from error
+    if read.format != FORMAT:
+        raise _unreadable(paths, f"it has format {read.format}; this version reads {FORMAT}")
+    return read.filters
+
+
+def write_filters(disk: Disk, paths: StorePaths, filters: FiltersTaken) -> None:
+    """Replace the file. Raises OSError as the disk gives it."""
+    write_atomically(disk, paths.filters, _ENCODER.encode(_File(FORMAT, filters)))
+
+
+def _unreadable(paths: StorePaths, why: str) -> Corrupt:
+    return Corrupt(
+        f"{paths.filters}: {why}",
+        hint="restore the event store, or remove the file: then the filters are gone, and what "
+        "names them is held until they are uploaded again",
+    )

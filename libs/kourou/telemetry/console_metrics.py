@@ -1,0 +1,56 @@
+"""The metrics of the console, for the table of metrics.
+
+Lives here: their rows. May not live here: values (kourou_console).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from kourou.telemetry.metric_spec import MetricSpec, Service, counter, gauge, histogram
+
+_CONSOLE = (Service.CONSOLE,)
+
+CONSOLE_METRICS: tuple[MetricSpec, ...] = (
+    counter(
+        "kourou_gateway_requests_total",
+        "HTTP requests answered; the operation is page for what is no call of the API",
+        "operation",
+        "status",
+        services=_CONSOLE,
+    ),
+    histogram(
+        "kourou_gateway_request_latency",
+        "Time of a request, from its header to its answer; of a stream, as long as it lasted",
+        "operation",
+        unit="ms",
+        services=_CONSOLE,
+    ),
+    gauge(
+        "kourou_gateway_requests_open",
+        "Requests that have no answer yet, streams not counted",
+        services=_CONSOLE,
+    ),
+    gauge("kourou_gateway_streams", "Callers that follow a stream of events", services=_CONSOLE),
+    gauge("kourou_gateway_connections", "Open HTTP connections", services=_CONSOLE),
+    counter(
+        "kourou_gateway_refused_total",
+        "Requests and connections refused before an operation saw them, by why",
+        "reason",
+        services=_CONSOLE,
+    ),
+    gauge(
+        "kourou_gateway_body_bytes",
+        "Budget that bodies under way take",
+        unit="bytes",
+        services=_CONSOLE,
+    ),
+    gauge("kourou_gateway_leases", "Messages under lease by HTTP clients", services=_CONSOLE),
+    gauge("kourou_gateway_receives_waiting", "Receives that wait for a message", services=_CONSOLE),
+    gauge(
+        "kourou_gateway_lease_groups",
+        "Consumer groups of which the gateway is a member",
+        services=_CONSOLE,
+    ),
+)
+"""In the order of the reference page."""

@@ -1,0 +1,90 @@
+"""One filter server of a cluster in this process: started, stopped, started again.
+
+Lives here: its settings and its life. May not live here: the broker it belongs to
+(kourou.testing.cluster_broker), what a filter server does.
+
+The service runs on the cluster's thread; the filters run where they always run, in jailed processes
+that a zygote forks. The service is imported when the first one starts.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kourou.errors import BadRequest, Unavailable
+from kourou.service.settings import load_settings
+from kourou.testing.travel import TravelClock
+
+if TYPE_CHECKING:
+    from kourou.testing.cluster_broker import ClusterBroker
+    from kourou_filter_server.app import FilterServerService
+
+HOST = "127.0.0.1"
+
+
+class ClusterFilterServer:
+    """A filter server by its broker and index. All coroutines belong on the cluster's thread."""
+
+    def __init__(
+        self, broker: ClusterBroker, index: int, settings: Mapping[str, str], clock: TravelClock
+    ) -> None:
+        self.name = f"{broker.name}/{index}"
+        self.failure: BaseException | None = None
+        self._broker = broker
+        self._index = index
+        self._given = settings
+        self._clock = clock
+        self._service: FilterServerService | None = None
+        self._address = ""
+
+    @property
+    def is_up(self) -> bool:
+        """Does it serve?"""
+        return self._service is not None and self.failure is None
+
+    @property
+    def address(self) -> str:
+        """Where clients find it, as routes have it. Raises Unavailable while it is down."""
+        if not self.is_up:
+            why = f": {self.failure}" if self.failure else ""
+            raise Unavailable(f"the filter server {self.name} is down{why}")
+        return self._address.removeprefix("tcp://")
+
+    async def start(self) -> None:
+        """Start it. Raises ConfigError where the machine lacks a layer of the jail."""
+        from kourou_filter_server.app import FilterServerService
+        from kourou_filter_server.config import FilterServerSettings
+
+        if self._service is not None:
+            raise BadRequest(f"the filter server {self.name} is up already")
+        given = {
+            "connectWhichBroker": f"tcp://{HOST}:{self._broker.service.server.port}",
+            "filterServerIndex": str(self._index),
+            "listenPort": "0",
+            "adminEnable": "false",
+            "tcpEnable": "false",
+            **self._given,
+        }
+        settings = load_settings(FilterServerSettings, arguments=given, environment={}).settings
+        self.failure = None
+        service = FilterServerService(settings, self._clock)
+        try:
+            await service.recover(self._failed)
+            self._address = (await service.serve())["zmq"]
+        except BaseException:
+            await service.stop()
+            raise
+        self._service = service
+
+    async def stop(self) -> None:
+        """Drain and stop it, as its process would at SIGTERM."""
+        service, self._service = self._service, None
+        if service is not None:
+            await service.drain()
+            await service.stop()
+
+    def _failed(self, error: BaseException) -> None:
+        self.failure = error

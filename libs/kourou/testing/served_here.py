@@ -1,0 +1,99 @@
+"""A broker's service in the process of a test: real listeners, a real store, and one client.
+
+Lives here: starting and ending it, its inner parts by name, and plain requests.
+May not live here: faults (kourou.testing.mortal_broker), what a test compares.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from kourou.errors import Code
+from kourou.protocol.messages.pulling import PullFlag, PullMessage
+from kourou.protocol.messages.sending import SendMessage
+from kourou.protocol.request import Request
+from kourou.serving.broker_service import BrokerService
+from kourou.store.store import Store
+from kourou.transport.zmq_client import Reply, ZmqConnection
+
+ASK_MS = 30_000
+
+
+class ServedHere:
+    """One service that serves, and a client of it."""
+
+    def __init__(self, service: BrokerService, told: Mapping[str, str]) -> None:
+        self.service: Any = service
+        self._told = told
+        self.client = ZmqConnection(self.address("zmq"))
+
+    def address(self, listener: str) -> str:
+        """`host:port` of a listener, by the name under which the service told it."""
+        return self._told[listener].removeprefix("tcp://")
+
+    @property
+    def store(self) -> Store:
+        """The store that is open now."""
+        found: Store = self.service._upkeep.store
+        return found
+
+    @property
+    def desks(self) -> Any:
+        """What the core that is now knows."""
+        return self.service._desks()
+
+    async def sent(self, body: bytes, topic: str = "orders", queue_id: int = 0) -> Reply:
+        """The answer to one send, whatever it is."""
+        request = SendMessage(
+            producer_group="p", topic=topic, queue_id=queue_id, born_timestamp=1,
+            default_topic="TBW102", default_topic_queue_nums=4,
+        )  # fmt: skip
+        return await self.client.request(request, body=(body,), timeout_ms=ASK_MS)
+
+    async def pull(self, offset: int, hold_ms: int = 0) -> Reply:
+        """The answer to one pull of the first queue of `orders`."""
+        request = PullMessage(
+            consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
+            sys_flag=int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND), subscription="*",
+            suspend_timeout_millis=hold_ms,
+        )  # fmt: skip
+        return await self.client.request(request, timeout_ms=ASK_MS)
+
+    async def ask(self, request: Request, *body: bytes) -> None:
+        """Have it done; again while the next segment is being allocated."""
+        await self._done(lambda: self.client.request(request, body=body, timeout_ms=ASK_MS))
+
+    async def store_one(self, topic: str, number: int, size: int = 1_000) -> None:
+        """Have a message stored whose body begins with its number."""
+        body = f"{number}:".encode().ljust(size, b"x")
+        await self._done(lambda: self.sent(body, topic, number % 4))
+
+    async def _done(self, attempt: Callable[[], Any]) -> None:
+        reply = await attempt()
+        while reply.code == Code.SYSTEM_BUSY:
+            reply = await attempt()
+        assert reply.code == Code.SUCCESS, reply.remark
+
+
+Served = TypeVar("Served", bound=ServedHere)
+
+
+@asynccontextmanager
+async def served_here(
+    service: BrokerService,
+    failures: list[BaseException],
+    make: Callable[[BrokerService, Mapping[str, str]], Served],
+) -> AsyncIterator[Served]:
+    """Start it, and end it in peace; what fails meanwhile is in `failures`."""
+    await service.recover(failures.append)
+    one = make(service, await service.serve())
+    try:
+        yield one
+    finally:
+        one.client.close()
+        await service.drain()
+        await service.stop()

@@ -1,0 +1,344 @@
+"""Files of CURVE keys: a pair of one's own, the public keys of servers, those of clients let in.
+
+Lives here: reading and making such files, and which key belongs to whom. May not live here: sockets
+(kourou.transport.curve), who is asked at a handshake (kourou.transport.curve_gate).
+
+Files are certificates as pyzmq and CZMQ have them: NAME.key holds the public half, NAME.key_secret
+both. A public file may say under `metadata` for which servers it stands:
+
+    metadata
+        addresses = broker 127.0.0.1:20911 *:20912
+    curve
+        public-key = "…"
+
+that is `host:port`, `host` for all ports there, `*:port`, or `*`; what is more certain wins. A file
+in a folder that says nothing stands for the host that is its name, a single file for all servers.
+Several such files, one after the other, are a file as well. A *ring* is one: a client's own pair
+first and then the public keys of servers, all that the client needs.
+
+No secret is printed, logged or shown, nor does an error hold one.
+
+State: soft (what a folder held when it was last looked at; it is read anew when it has changed).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+import zmq.auth
+
+from kourou.errors import ConfigError
+from kourou.model.limits import CURVE_FILE_BYTES_MAX, CURVE_KEYS_MAX
+from kourou.transport.addresses import split_address
+
+_log = logging.getLogger("kourou.transport")
+
+PUBLIC = ".key"
+SECRET = ".key_secret"
+RING = ".ring"
+ANY = "any"
+"""What is written where every client is let in that knows the server's key."""
+
+KEY_CHARS = 40
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
+_ADDRESSES = re.compile(r'^[ \t]+addresses[ \t]*=[ \t]*"?([^"\n]*)"?[ \t]*$', re.MULTILINE)
+_SECTION = re.compile(r"^(?=metadata[ \t]*$)", re.MULTILINE)
+_PUBLIC_KEY = re.compile(r'^[ \t]+public-key[ \t]*=[ \t]*"([^"\n]*)"', re.MULTILINE)
+_SECRET_KEY = re.compile(r'^[ \t]+secret-key[ \t]*=[ \t]*"([^"\n]*)"', re.MULTILINE)
+_PATTERN = re.compile(r"\*|(\*:[0-9]{1,5})|[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:\d+)?")
+
+Signature = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """Both halves, in Z85 (40 characters each). The secret one is never shown."""
+
+    public: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """The public half of somebody, and the servers that it stands for, if the file says so."""
+
+    key: str
+    addresses: tuple[str, ...]
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+def read_pair(path: Path) -> KeyPair:
+    """The pair in a secret file; ConfigError names the file and what is wrong, never the key."""
+    text = _text(path)
+    if not _PUBLIC_KEY.search(text):
+        raise _no_keys(path)
+    pairs = [one for one in _SECTION.split(text) if _SECRET_KEY.search(one)]
+    if len(pairs) != 1:
+        raise ConfigError(
+            f"{path} holds {len(pairs) or 'no'} secret keys",
+            hint=f"one is wanted: the file that ends with {SECRET} holds it",
+        )
+    [secret], [public] = _SECRET_KEY.findall(pairs[0]), _PUBLIC_KEY.findall(pairs[0])
+    _checked(path, secret)
+    if zmq.curve_public(secret.encode()).decode() != public:
+        raise ConfigError(f"{path}: its two keys do not belong together")
+    return KeyPair(public, secret)
+
+
+def read_public(path: Path, *, ring: bool = False) -> list[PublicKey]:
+    """The public keys in a file, which may be several one after the other; else ConfigError.
+
+    Of a ring, those of others than its owner.
+    """
+    found: list[PublicKey] = []
+    for section in _SECTION.split(_text(path)):
+        if _SECRET_KEY.search(section):
+            if ring:
+                continue
+            raise ConfigError(
+                f"{path} holds a secret key, and it is read where public ones are wanted",
+                hint=f"name the file that ends with {PUBLIC}, and keep this one where its owner is",
+            )
+        told = _ADDRESSES.findall(section)
+        addresses = tuple(told[0].replace(",", " ").split()) if told else ()
+        check_addresses(addresses, str(path))
+        keys = _PUBLIC_KEY.findall(section)
+        found += [PublicKey(_checked(path, key), addresses) for key in keys]
+    if not found and not ring:
+        raise _no_keys(path)
+    return found
+
+
+def check_addresses(addresses: Iterable[str], source: str) -> None:
+    """Refuse what is no `host:port`, `host`, `*:port` or `*`."""
+    for address in addresses:
+        if not _PATTERN.fullmatch(address):
+            raise ConfigError(
+                f"{source}: {address!r} names no server", hint="host:port, host, *:port or *"
+            )
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(CURVE_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"the keys in {path} cannot be read: {error.strerror}") from error
+    if len(data) > CURVE_FILE_BYTES_MAX:
+        raise ConfigError(f"{path} has more than {CURVE_FILE_BYTES_MAX} bytes; it holds no keys")
+    return data.decode("utf-8", "replace")
+
+
+def _no_keys(path: Path) -> ConfigError:
+    return ConfigError(f"{path} holds no CURVE key", hint="`kourou keys make FOLDER` makes them")
+
+
+def _checked(path: Path, key: str) -> str:
+    try:
+        zmq.curve_public(key.encode())  # any 40 characters of Z85 will do for that
+    except (zmq.ZMQError, ValueError):
+        right = False
+    else:
+        right = len(key) == KEY_CHARS
+    if not right:
+        raise ConfigError(f"{path}: a key in it is damaged", hint="keys have 40 characters of Z85")
+    return key
+
+
+class _Watched:
+    """The public keys in a file or a folder, as they are now."""
+
+    def __init__(self, place: Path, *, ring: bool = False) -> None:
+        self.place = place
+        self._ring = ring
+        self._signature: Signature | None = None
+        self._found: Mapping[str, list[PublicKey]] = {}
+
+    def by_name(self) -> Mapping[str, list[PublicKey]]:
+        """File name without its end -> keys; ConfigError for what cannot be read."""
+        signature = self._look()
+        if signature != self._signature:
+            paths = [Path(name) for name, _, _ in signature]
+            self._found = {
+                path.name.removesuffix(PUBLIC): read_public(path, ring=self._ring) for path in paths
+            }
+            self._signature = signature
+        return self._found
+
+    def _look(self) -> Signature:
+        try:
+            if not self.place.is_dir():
+                return (_signed(self.place),)
+            names = sorted(entry.path for entry in os.scandir(self.place) if _is_public(entry.name))
+            if len(names) > CURVE_KEYS_MAX:
+                raise ConfigError(f"{self.place} holds more than {CURVE_KEYS_MAX} keys")
+            return tuple(_signed(Path(name)) for name in names)
+        except OSError as error:
+            raise ConfigError(f"{self.place} cannot be read: {error.strerror}") from error
+
+
+def _is_public(name: str) -> bool:
+    return name.endswith(PUBLIC) and not name.startswith(".")
+
+
+def _signed(path: Path) -> tuple[str, int, int]:
+    facts = path.stat()
+    return str(path), facts.st_mtime_ns, facts.st_size
+
+
+class ServerKeys:
+    """What a client knows of servers: a public key for each address that it may dial."""
+
+    def __init__(self, place: Path, *, ring: bool = False) -> None:
+        """A file or a folder; or the `ring` that the client's own pair is in."""
+        self._watched = _Watched(place, ring=ring)
+
+    @property
+    def place(self) -> Path:
+        """The file or folder."""
+        return self._watched.place
+
+    def check(self) -> None:
+        """ConfigError if there is nothing to be read there."""
+        if not any(self._watched.by_name().values()):
+            raise ConfigError(
+                f"{self.place} holds no public key of a server",
+                hint=f"files in a folder end with {PUBLIC}; a ring has them behind its own pair",
+            )
+
+    def of(self, address: str) -> str:
+        """The key of the server at `host:port`; ConfigError if none is known."""
+        host, port = split_address(address)
+        found = self._watched.by_name()
+        wanted = (f"{host}:{port}", f"[{host}]:{port}", host, f"[{host}]", f"*:{port}", "*")
+        best: tuple[int, str] | None = None
+        for name, keys in found.items():
+            for one in keys:
+                stands_for = one.addresses or ((name,) if self.place.is_dir() else ("*",))
+                for rank, pattern in enumerate(wanted):
+                    if pattern in stands_for and (best is None or rank < best[0]):
+                        best = (rank, one.key)
+        if best is None:
+            raise ConfigError(
+                f"no public key is known for {address}",
+                hint=f"put it into {self.place} as {host}{PUBLIC}, or name {address} among the "
+                "addresses of its file there",
+            )
+        return best[1]
+
+
+class AllowedKeys:
+    """Which clients a server lets in: those whose public keys a place holds, or any.
+
+    A key that is added later is let in from then on, one that is taken away not any more; who is
+    connected stays. If the place becomes unreadable, what was read last goes on.
+    """
+
+    def __init__(self, place: Path | None) -> None:
+        """`place` None lets in whoever knows the server's key. ConfigError if it has no keys."""
+        self._watched = None if place is None else _Watched(place)
+        self._keys: frozenset[str] = frozenset()
+        if self._watched is not None:
+            self._keys = _all(self._watched)
+            if not self._keys:
+                raise ConfigError(
+                    f"{place} holds no public key, so no client could connect",
+                    hint=f"put NAME{PUBLIC} files there, or say {ANY!r}",
+                )
+
+    def allows(self, key: str) -> bool:
+        """Is the client with this public key let in? Called by the thread of the gate."""
+        if self._watched is None:
+            return True
+        try:
+            self._keys = _all(self._watched)
+        except ConfigError as error:
+            _log.error("clients are let in as before: %s", error)
+        return key in self._keys
+
+    @classmethod
+    def of_setting(cls, text: str) -> AllowedKeys:
+        """As a setting says it: a file or a folder, or `any`."""
+        return cls(None if text == ANY else Path(text))
+
+
+def _all(watched: _Watched) -> frozenset[str]:
+    return frozenset(one.key for keys in watched.by_name().values() for one in keys)
+
+
+# -- making -----------------------------------------------------------------------------------
+
+
+def make_pair(
+    folder: Path, name: str, addresses: Iterable[str] = (), *, mode: int = 0o600
+) -> tuple[Path, Path]:
+    """Make NAME.key and NAME.key_secret in `folder`; the paths of both.
+
+    The secret file gets `mode` before it has its name. Raises ConfigError if there is one already,
+    which is left as it is, or if the folder cannot be written.
+    """
+    told = tuple(addresses)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name for a key", hint="letters, digits, . _ -")
+    check_addresses(told, f"the addresses of {name}")
+    public, secret = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as aside:
+            made = Path(zmq.auth.create_certificates(aside, name)[1])
+            made.chmod(mode)
+            key = read_pair(made).public
+            os.link(made, secret)  # fails where one is, whoever made it meanwhile
+        write_public(public, key, told)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{secret} is there already and stays as it is",
+            hint="another folder or name makes another pair",
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"no keys can be made in {folder}: {error.strerror}") from error
+    return public, secret
+
+
+def write_public(path: Path, key: str, addresses: Iterable[str] = ()) -> None:
+    """Write a public file, in place of an older one. Raises ConfigError."""
+    told = tuple(addresses)
+    check_addresses(told, str(path))
+    _write(path, _certificate(PublicKey(key, told)), 0o644)
+
+
+def write_ring(path: Path, own: KeyPair, servers: Iterable[PublicKey]) -> None:
+    """Write all that a client needs, for its owner alone, in place of an older ring."""
+    parts = [_certificate(PublicKey(own.public, ()), own.secret), *map(_certificate, servers)]
+    _write(path, "".join(parts), 0o600)
+
+
+def _certificate(public: PublicKey, secret: str = "") -> str:
+    lines = ["metadata"]
+    if public.addresses:
+        lines.append(f"    addresses = {' '.join(public.addresses)}")
+    lines += ["curve", f'    public-key = "{public.key}"']
+    if secret:
+        lines.append(f'    secret-key = "{secret}"')
+    return "\n".join([*lines, ""])
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
+            aside = Path(folder) / path.name  # nobody else may look into that folder
+            aside.write_text(text, encoding="ascii")
+            aside.chmod(mode)
+            aside.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,242 @@
+"""Who may ask what: bearer tokens where they are configured, and else only pages of our own.
+
+Lives here: reading the file of tokens, comparing, and the checks that keep a foreign web page in
+somebody's browser from using this gateway. May not live here: which right an operation needs.
+
+    [[token]]
+    name = "ci"                      # shown in logs and histories
+    right = "write"                  # read, write or admin; each includes those before it
+    token = "..."                    # at least 16 characters; or sha256 = "64 hex digits"
+
+Tokens are compared by their SHA-256, all of them every time, so the time tells nothing. The file is
+looked at again when it has changed, and at SIGHUP; one that cannot be read leaves the tokens that
+were known in force, and the log says so.
+
+Without tokens the listener is for this machine, where browsers run pages of strangers. Such a page
+may send requests, but not choose the headers Host and Origin: Host must be a plain address,
+localhost or a name from `consoleNames` (a foreign name that points here is DNS rebinding), and
+Origin must be the Host itself.
+
+State: soft, the tokens' digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kourou.errors import ConfigError, NoPermission
+from kourou.model.limits import GATEWAY_TOKENS_MAX
+from kourou_console.call import ANYBODY, Caller, Right
+from kourou_console.problems import Refused
+
+LOOK_MS = 1_000
+"""So often at most the file's time of change is looked at."""
+
+TOKEN_LENGTH_MIN = 16
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_log = logging.getLogger("kourou.console.access")
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    right: str
+    token: str = ""
+    sha256: str = ""
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    token: list[_Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    digest: bytes
+    caller: Caller
+
+
+class Tokens:
+    """The tokens of a file. Raises ConfigError where it is not there, or wrong, at the start."""
+
+    def __init__(self, file: Path, now_ms: Callable[[], int]) -> None:
+        self._file = file
+        self._now_ms = now_ms
+        self._looked_ms = now_ms()
+        self._seen = _stamp(file)
+        self._known = read_tokens(file)
+
+    def reread(self) -> None:
+        """Read the file again now; what cannot be read changes nothing."""
+        try:
+            self._seen = _stamp(self._file)
+            self._known = read_tokens(self._file)
+        except ConfigError as error:
+            _log.error("the tokens stay as they were: %s", error)
+        else:
+            _log.info("%d tokens from %s", len(self._known), self._file)
+
+    def caller(self, authorization: str | None) -> Caller:
+        """Whose token that is. Raises Refused (401)."""
+        now_ms = self._now_ms()
+        if now_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = now_ms
+            if self._changed():
+                self.reread()
+        scheme, _, given = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not given.strip():
+            raise Refused(
+                HTTPStatus.UNAUTHORIZED,
+                "this gateway wants a token",
+                hint="send the header Authorization: Bearer TOKEN",
+            )
+        digest = hashlib.sha256(given.strip().encode("utf-8", "surrogateescape")).digest()
+        found: Caller | None = None
+        for one in self._known:
+            if hmac.compare_digest(one.digest, digest):
+                found = one.caller
+        if found is None:
+            raise Refused(HTTPStatus.UNAUTHORIZED, "this token is not known here")
+        return found
+
+    def _changed(self) -> bool:
+        try:
+            return _stamp(self._file) != self._seen
+        except ConfigError as error:
+            _log.error("the tokens stay as they were: %s", error)
+            return False
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise ConfigError(f"tokenFile {file} cannot be read: {error.strerror}") from error
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def read_tokens(file: Path) -> list[_Known]:
+    """The tokens of a file; ConfigError names what is wrong, and never shows a token."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        entries = msgspec.convert(tomllib.loads(text), _File).token
+    except OSError as error:
+        raise ConfigError(f"tokenFile {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"tokenFile {file} is no UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"tokenFile {file} is no TOML: {_place(error)}") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"tokenFile {file}: {error}") from None
+    if not 0 < len(entries) <= GATEWAY_TOKENS_MAX:
+        raise ConfigError(
+            f"tokenFile {file} has {len(entries)} tokens; 1 to {GATEWAY_TOKENS_MAX} are read"
+        )
+    known = [_known(file, number, entry) for number, entry in enumerate(entries, 1)]
+    if len({one.digest for one in known}) < len(known):
+        raise ConfigError(f"tokenFile {file} has the same token twice")
+    return known
+
+
+def _place(error: tomllib.TOMLDecodeError) -> str:
+    """Where it is wrong; the text itself might be a token."""
+    text = str(error)
+    return text[text.rfind("(at ") :].strip("()") if "(at " in text else "it cannot be read"
+
+
+def _known(file: Path, number: int, entry: _Entry) -> _Known:
+    where = f"tokenFile {file}, token {number}"
+    if not entry.name.isprintable() or not 0 < len(entry.name) <= 64:
+        raise ConfigError(f"{where}: the name must have 1 to 64 printable characters")
+    right = Right.__members__.get(entry.right.upper())
+    if right is None:
+        raise ConfigError(
+            f"{where} ({entry.name}): right is {entry.right!r}", hint="read, write, admin"
+        )
+    if bool(entry.token) == bool(entry.sha256):
+        raise ConfigError(f"{where} ({entry.name}): give token or sha256, one of them")
+    if entry.token:
+        if len(entry.token) < TOKEN_LENGTH_MIN:
+            raise ConfigError(
+                f"{where} ({entry.name}): a token has {TOKEN_LENGTH_MIN} characters at least"
+            )
+        digest = hashlib.sha256(entry.token.encode()).digest()
+    else:
+        try:
+            digest = bytes.fromhex(entry.sha256)
+        except ValueError:
+            digest = b""
+        if len(digest) != hashlib.sha256().digest_size:
+            raise ConfigError(f"{where} ({entry.name}): sha256 must be 64 hex digits")
+    return _Known(digest, Caller(entry.name, right))
+
+
+class Access:
+    """Who a request comes from. `names` are further names by which this listener may be called."""
+
+    def __init__(self, tokens: Tokens | None, names: Collection[str] = ()) -> None:
+        self._tokens = tokens
+        self._names = {"localhost", *(name.lower() for name in names)}
+
+    def caller(self, method: str, headers: Mapping[str, str]) -> Caller:
+        """Raises Refused (401), or NoPermission for a foreign page."""
+        if self._tokens is not None:
+            return self._tokens.caller(headers.get("Authorization"))
+        self.check_page(method, headers)
+        return ANYBODY
+
+    def check_page(self, method: str, headers: Mapping[str, str]) -> None:
+        """Refuse what a foreign web page may have sent; tokens need no such check."""
+        if self._tokens is not None:
+            return
+        host = headers.get("Host", "")
+        if not self._is_ours(host):
+            raise NoPermission(
+                f"the header Host is {host[:100]!r}, and nobody is called so here",
+                hint="use the address, or add the name to consoleNames",
+            )
+        origin = headers.get("Origin")
+        if origin is not None and not _same(origin, host):
+            raise NoPermission(f"a page of {origin[:100]!r} may not use this gateway")
+        site = headers.get("Sec-Fetch-Site", "none")
+        if method not in _SAFE_METHODS and site not in ("same-origin", "none"):
+            raise NoPermission("another site's page may not change anything here")
+
+    def _is_ours(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _same(origin: str, host: str) -> bool:
+    try:
+        found = urlsplit(origin)
+    except ValueError:
+        return False
+    return found.scheme in ("http", "https") and found.netloc.lower() == host.lower()
+
+
+def require(caller: Caller, right: Right) -> None:
+    """Raise NoPermission where the caller may not do that."""
+    if caller.right < right:
+        raise NoPermission(
+            f"the token {caller.name!r} has the right {caller.right.name.lower()}; this needs "
+            f"{right.name.lower()}"
+        )

@@ -1,0 +1,105 @@
+"""What needs an operator now.
+
+Lives here: GET /v1/alarms. May not live here: the rules (kourou_console.alarm_rules).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kourou_console.alarm_book import Standing
+from kourou_console.alarm_rules import GAPS
+from kourou_console.gateway import Gateway
+from kourou_console.lists import Listing
+from kourou_console.operation import NoParameters, Operation
+from kourou_console.sampler import Sampler
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that holds now. `kind` is one of disk, lag, dead_letters, replica_behind,
+    replica_not_in_sync, broker_away, member_away, sampling_gap; `severity` warning or critical.
+    """
+
+    id: str
+    kind: str
+    severity: str
+    of_kind: str
+    of: str
+    since_ms: int
+    value: float | None
+    threshold: float | None
+    unit: str
+    title: str
+    meaning: str
+    what_to_do: str
+
+
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm is raised above these; settings of the console."""
+
+    disk_used_ratio: float
+    lag_messages: int
+    #: Within ten minutes.
+    dead_letters_grown: int
+    replica_lag_bytes: int
+    sampling_gap_ms: int
+
+
+class AlarmList(Listing[Alarm], frozen=True, kw_only=True):
+    """The alarms that hold, the worst first."""
+
+    thresholds: Thresholds
+
+
+async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
+    """As of the last sample."""
+    sampler = gateway.part(Sampler)
+    await sampler.fresh()
+    found = [told(one) for one in sampler.standing()]
+    limits = gateway.settings.thresholds
+    return AlarmList(
+        items=found,
+        total=len(found),
+        as_of_ms=gateway.clock.now_ms(),
+        thresholds=Thresholds(
+            disk_used_ratio=limits.disk_used_ratio,
+            lag_messages=limits.lag_messages,
+            dead_letters_grown=limits.dead_letters_grown,
+            replica_lag_bytes=limits.replica_lag_bytes,
+            sampling_gap_ms=GAPS * sampler.interval_ms,
+        ),
+    )
+
+
+def told(one: Standing) -> Alarm:
+    """An alarm as it is answered."""
+    raised = one.raised
+    return Alarm(
+        id=raised.id,
+        kind=raised.kind,
+        severity=raised.severity,
+        of_kind=raised.of_kind,
+        of=raised.of,
+        since_ms=one.since_ms,
+        value=raised.value,
+        threshold=raised.threshold,
+        unit=raised.unit,
+        title=raised.title,
+        meaning=raised.meaning,
+        what_to_do=raised.what_to_do,
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/alarms",
+        "alarms",
+        "Alarms that hold now: since when, what each means, what to do.",
+        "Alarms",
+        alarms,
+        AlarmList,
+    ),
+)

@@ -1,0 +1,376 @@
+"""A broker's settings, and what an operator may have it do.
+
+Lives here: settings, write permission, cleaning, counters, progress of all groups. May not live
+here: looking at brokers (kourou_console.api.cluster), leading (kourou_console.api.leaders).
+
+State: none. Changed settings are events of the broker, as is their reason.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from kourou.errors import DecodeError
+from kourou.model.limits import CONSOLE_SETTINGS_MAX
+from kourou.protocol.settings_body import SettingTold
+from kourou_console.api.cluster import BrokerPath
+from kourou_console.api.lag import QueueLag, lag_of
+from kourou_console.gateway import Gateway
+from kourou_console.lists import LIST_ITEMS, Done, Limit, Listing, Name, Reason, brokers_of, cut
+from kourou_console.operation import BodyKind, Operation
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting in force; `configured` is that of the broker's file, or the default.
+
+    What a broker of another make does not tell is null.
+    """
+
+    name: str
+    value: str
+    configured: str | None = None
+    changed: bool | None = None
+    kind: str | None = None
+    about: str | None = None
+    changeable: bool | None = None
+    why_not: str | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: list[str] = []
+
+
+class SettingChange(msgspec.Struct, frozen=True):
+    """One setting that is to change; `refused` says why it cannot."""
+
+    name: str
+    before: str | None
+    after: str
+    refused: str | None
+
+
+class SettingChanges(Done, frozen=True, kw_only=True):
+    """All of them are made, or none."""
+
+    broker: str
+    changes: list[SettingChange]
+
+
+class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """New values as texts, by the names of settings; `reason` goes into the history."""
+
+    settings: Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=CONSOLE_SETTINGS_MAX)]
+    reason: Reason = ""
+
+
+class BrokerChange(msgspec.Struct, frozen=True):
+    """Which broker; `preview`: only tell what would happen."""
+
+    broker: Name
+    preview: bool = False
+
+
+class WritePermission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """May producers send to the broker?"""
+
+    writable: bool
+
+
+class Cleaning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to be deleted now."""
+
+    what: Literal["expired_log", "expired_queues", "unused_topics"]
+
+
+class Period(msgspec.Struct, frozen=True):
+    """A counter over a while."""
+
+    sum: int
+    per_s: float
+    average: float
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """One of RocketMQ's counters."""
+
+    broker: str
+    item: str
+    key: str
+    minute: Period
+    hour: Period
+    day: Period
+    as_of_ms: int
+
+
+class CounterParameters(msgspec.Struct, frozen=True):
+    """`item` like TOPIC_PUT_NUMS, `key` a topic, topic@group, or the cluster's name."""
+
+    broker: Name
+    item: Name
+    key: Name
+
+
+class AllProgress(msgspec.Struct, frozen=True):
+    """Which broker; `ordered`: only ordered topics; `level`: only lags of so many messages."""
+
+    broker: Name
+    ordered: bool = False
+    level: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    limit: Limit = LIST_ITEMS
+
+
+class GroupQueueLag(QueueLag, frozen=True, kw_only=True):
+    """The same, and whose it is."""
+
+    group: str
+
+
+async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[Setting]:
+    """Every setting, the value in force, and whether it may be changed while the broker runs."""
+    await brokers_of(gateway, parameters.broker)
+    found = await _settings(gateway, parameters.broker)
+    return Listing(items=found, total=len(found), as_of_ms=gateway.clock.now_ms())
+
+
+async def _settings(gateway: Gateway, broker: str) -> list[Setting]:
+    try:
+        told = await gateway.admin.brokers.settings(broker)
+    except DecodeError:  # a broker of another make tells values only
+        values = await gateway.admin.brokers.config(broker)
+        return [Setting(name=name, value=value) for name, value in sorted(values.items())]
+    return [_setting(one) for one in sorted(told, key=lambda one: one.name)]
+
+
+def _setting(one: SettingTold) -> Setting:
+    return Setting(
+        name=one.name,
+        value=one.value,
+        configured=one.configured,
+        changed=one.value != one.configured,
+        kind=one.kind,
+        about=one.about or None,
+        changeable=one.changeable,
+        why_not=one.why_not or None,
+        minimum=one.minimum,
+        maximum=one.maximum,
+        choices=list(one.choices),
+    )
+
+
+async def update_config(
+    gateway: Gateway, parameters: BrokerChange, body: SettingsBody
+) -> SettingChanges:
+    """Change settings while the broker runs: all, or none if one is refused."""
+    await brokers_of(gateway, parameters.broker)
+    known = {one.name: one for one in await _settings(gateway, parameters.broker)}
+    changes = [_change(known.get(name), name, value) for name, value in body.settings.items()]
+    says = [
+        f"{one.name} {'would become' if parameters.preview else 'is now'} {one.after}"
+        if one.refused is None
+        else f"{one.name} stays as it is: {one.refused}"
+        for one in changes
+    ]
+    if not parameters.preview:
+        await gateway.admin.brokers.update_config(
+            parameters.broker, body.settings, reason=body.reason
+        )
+    return SettingChanges(
+        broker=parameters.broker,
+        preview=parameters.preview,
+        says=says,
+        changes=changes,
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+def _change(one: Setting | None, name: str, value: str) -> SettingChange:
+    if one is None:
+        return SettingChange(name, None, value, "there is no such setting")
+    if one.changeable is False:
+        return SettingChange(name, one.value, value, one.why_not)
+    refused = None
+    if one.choices and value not in one.choices:
+        refused = f"write one of {', '.join(one.choices)}"
+    elif one.kind == "boolean" and value.strip().lower() not in ("true", "false"):
+        refused = "write true or false"
+    elif one.kind == "integer":
+        refused = _number_refused(one, value.strip())
+    return SettingChange(name, one.value, value, refused)
+
+
+def _number_refused(one: Setting, text: str) -> str | None:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        return "write a whole number"
+    low, high = one.minimum, one.maximum
+    if (low is not None and int(text) < low) or (high is not None and int(text) > high):
+        return f"write {'…' if low is None else low} to {'…' if high is None else high}"
+    return None
+
+
+async def write_permission(
+    gateway: Gateway, parameters: BrokerChange, body: WritePermission
+) -> Done:
+    """Put a broker into the routes for sending, or take it out before it is stopped."""
+    name = parameters.broker
+    await brokers_of(gateway, name)
+    admin = gateway.admin.brokers
+    if not parameters.preview:
+        await (admin.add_write_perm(name) if body.writable else admin.wipe_write_perm(name))
+    will = "would be" if parameters.preview else "is"
+    if body.writable:
+        says = [f"{name} {will} written to again once clients have new routes, within 30 s."]
+    else:
+        says = [
+            f"{name} {will} written to no more once clients have new routes; give them 40 s.",
+            "Consumers go on. It holds until it is undone, or until the broker is gone.",
+        ]
+    return Done(preview=parameters.preview, says=says, as_of_ms=gateway.clock.now_ms())
+
+
+_CLEANED = {
+    "expired_log": "deletes log segments that are older than fileReservedTime, at once and "
+    "whatever the hour; their messages are gone",
+    "expired_queues": "deletes files of queues and index that name only what the log no longer has",
+    "unused_topics": "deletes the queues of topics that it does not have any more",
+}
+
+
+async def cleaning(gateway: Gateway, parameters: BrokerChange, body: Cleaning) -> Done:
+    """Have a broker delete what is expired."""
+    name = parameters.broker
+    await brokers_of(gateway, name)
+    admin = gateway.admin.brokers
+    if not parameters.preview:
+        match body.what:
+            case "expired_log":
+                await admin.delete_expired_log(name)
+            case "expired_queues":
+                await admin.clean_expired_queues(name)
+            case "unused_topics":
+                await admin.clean_unused_topics(name)
+    return Done(
+        preview=parameters.preview,
+        says=[f"{name} {_CLEANED[body.what]}."],
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def counter(gateway: Gateway, parameters: CounterParameters) -> Counted:
+    """One counter over the last minute, hour and day."""
+    await brokers_of(gateway, parameters.broker)
+    found = await gateway.admin.brokers.statistics(
+        parameters.broker, parameters.item, parameters.key
+    )
+    minute, hour, day = (
+        Period(one.sum, one.tps, one.avgpt)
+        for one in (found.stats_minute, found.stats_hour, found.stats_day)
+    )
+    return Counted(
+        parameters.broker,
+        parameters.item,
+        parameters.key,
+        minute,
+        hour,
+        day,
+        gateway.clock.now_ms(),
+    )
+
+
+async def all_progress(gateway: Gateway, parameters: AllProgress) -> Listing[GroupQueueLag]:
+    """Where every group stands in every queue of one broker, the largest lag first."""
+    await brokers_of(gateway, parameters.broker)
+    found = await gateway.admin.offsets.everywhere(
+        parameters.broker, ordered_only=parameters.ordered
+    )
+    rows = [
+        GroupQueueLag(group=group, **lag_of(queue, one))
+        for group, topics in found.groups.items()
+        for topic in topics
+        for queue, one in topic.offsets.items()
+    ]
+    rows = [row for row in rows if row.lag_messages >= parameters.level]
+    rows.sort(key=lambda row: (-row.lag_messages, row.group, row.topic, row.queue))
+    items, truncated = cut(rows, parameters.limit)
+    return Listing(
+        items=items, total=len(rows), truncated=truncated, as_of_ms=gateway.clock.now_ms()
+    )
+
+
+_CHAPTER = "Cluster and brokers"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/brokers/{broker}/config",
+        "broker_config",
+        "Every setting of a broker: its value, its range, whether it may be changed now.",
+        _CHAPTER,
+        config,
+        Listing[Setting],
+        BrokerPath,
+    ),
+    Operation(
+        "PATCH",
+        "/v1/brokers/{broker}/config",
+        "update_broker_config",
+        "Change settings while the broker runs, all or none. `preview=true` tells what is refused.",
+        _CHAPTER,
+        update_config,
+        SettingChanges,
+        BrokerChange,
+        SettingsBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "PUT",
+        "/v1/brokers/{broker}/write-permission",
+        "broker_write_permission",
+        "Take a broker out of the routes for sending before it is stopped, or put it back.",
+        _CHAPTER,
+        write_permission,
+        Done,
+        BrokerChange,
+        WritePermission,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/brokers/{broker}/cleaning",
+        "clean_broker",
+        "Have a broker delete expired log segments, expired queue files, or queues of no topic.",
+        _CHAPTER,
+        cleaning,
+        Done,
+        BrokerChange,
+        Cleaning,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "GET",
+        "/v1/brokers/{broker}/statistics",
+        "broker_counter",
+        "One of RocketMQ's counters over the last minute, hour and day.",
+        _CHAPTER,
+        counter,
+        Counted,
+        CounterParameters,
+    ),
+    Operation(
+        "GET",
+        "/v1/brokers/{broker}/groups",
+        "broker_progress",
+        "Where every group stands in every queue of one broker.",
+        _CHAPTER,
+        all_progress,
+        Listing[GroupQueueLag],
+        AllProgress,
+    ),
+)

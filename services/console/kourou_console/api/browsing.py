@@ -1,0 +1,108 @@
+"""Looking at a queue: messages from an offset on.
+
+Lives here: GET …/queues/{broker}/{queue}/messages. May not live here: following a topic
+(kourou_console.api.tail), looking messages up (kourou_console.api.messages).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from kourou.client.pull_consumer import UnreadableMessages
+from kourou.errors import TopicNotFound
+from kourou.model.limits import MESSAGES_PER_PAGE_MAX, TOPIC_QUEUES_MAX
+from kourou.model.message import PullStatus
+from kourou.model.names import check_topic
+from kourou.model.queue import MessageQueue
+from kourou_console.gateway import Gateway
+from kourou_console.lists import Missing, Name
+from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, views_of
+from kourou_console.operation import Operation
+
+READ_BYTES = 4 << 20
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, and where to look."""
+
+    topic: Name
+    broker: Name
+    queue: Annotated[int, msgspec.Meta(ge=0, le=TOPIC_QUEUES_MAX)]
+    #: Below 0 it counts from the end: -20 is the last 20.
+    offset: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = -20
+    count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 20
+    body_max: BodyMax = PREVIEW_BYTES
+
+
+class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of a queue; `next_offset` is where to go on. `total` counts what is kept."""
+
+    items: list[MessageView]
+    total: int
+    truncated: bool
+    min_offset: int
+    max_offset: int
+    next_offset: int
+    as_of_ms: int
+    missing: list[Missing] = []
+
+
+async def browse_queue(gateway: Gateway, parameters: Place) -> QueuePage:
+    """Messages from an offset on."""
+    reading = gateway.admin.reading
+    queue = MessageQueue(check_topic(parameters.topic), parameters.broker, parameters.queue)
+    if queue not in await reading.queues(queue.topic):
+        raise TopicNotFound(f"there is no queue {queue!s}", hint="look at the topic's route")
+    low, high = await reading.bounds(queue)
+    offset = parameters.offset
+    offset = max(low, high + offset) if offset < 0 else min(max(low, offset), high)
+    missing: list[Missing] = []
+    items: list[MessageView] = []
+    # Bytes, or a damaged record, may end a read before there are enough.
+    while len(items) < parameters.count and offset < high:
+        try:
+            result = await reading.read(
+                queue,
+                offset,
+                count_max=parameters.count - len(items),
+                size_bytes_max=READ_BYTES,
+            )
+        except UnreadableMessages as error:
+            missing.append(Missing(f"{queue!s}@{offset}", str(error)))
+            offset = max(offset + 1, error.next_offset)
+            continue
+        if result.status is PullStatus.NO_NEW_MESSAGE:
+            break
+        items += views_of(result.messages, parameters.body_max)
+        offset = max(result.next_offset, offset + 1)
+        if len(missing) >= MESSAGES_PER_PAGE_MAX:
+            break
+    return QueuePage(
+        items=items,
+        total=high - low,
+        truncated=offset < high,
+        min_offset=low,
+        max_offset=high,
+        next_offset=offset,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/topics/{topic}/queues/{broker}/{queue}/messages",
+        "browse_queue",
+        "Messages of one queue from an offset on, also of retry, dead-letter and system topics. "
+        "Looking leaves no trace: no group's progress changes.",
+        "Messages",
+        browse_queue,
+        QueuePage,
+        parameters=Place,
+    ),
+)

@@ -1,0 +1,344 @@
+"""Which brokers there are, who leads them, who follows, and how they are.
+
+Lives here: GET of clusters, brokers, copies and runtime figures. May not live here: changing any of
+it (kourou_console.api.brokers, replicas).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from kourou.client.admin_replicas import LogMember
+from kourou.errors import Unavailable
+from kourou.protocol.replicas_body import ReplicasTold
+from kourou_console.api.overview import BrokerFigures, broker_figures
+from kourou_console.gateway import Gateway
+from kourou_console.lists import (
+    LOOK_S,
+    Listing,
+    Missing,
+    Name,
+    asked,
+    brokers_of,
+    why,
+)
+from kourou_console.operation import NoParameters, Operation
+from kourou_console.runtime_figures import Runtime, runtime_of
+from kourou_console.sampler import Sampler
+
+CANDIDATE = "candidate"
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """From which position of the log on an epoch is in force."""
+
+    epoch: int
+    begins_at: int
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One copy of a broker's log. Positions in bytes; `why`: it did not answer, or what is amiss.
+
+    `role` is leader, follower, candidate or fenced; `member` its name in a Raft group.
+    """
+
+    broker: str
+    registered_id: int
+    address: str
+    role: str | None
+    state: str | None = None
+    member: str | None = None
+    epoch: int | None = None
+    first: int | None = None
+    end: int | None = None
+    flushed: int | None = None
+    confirmed: int | None = None
+    lag_bytes: int | None = None
+    lag_ms: int | None = None
+    in_sync: bool | None = None
+    epochs: list[Epoch] = []
+    why: str | None = None
+
+
+class Broker(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker name: a log, whoever leads it, and its copies.
+
+    `replication` is none, replicas or raft. `writable`: routes offer it to producers.
+    """
+
+    broker: str
+    cluster: str | None
+    up: bool
+    why: str | None
+    version: str | None
+    started_at_ms: int | None
+    members: list[Member]
+    replication: str | None
+    leader: str | None
+    epoch: int | None
+    writable: bool | None
+    messages_in_today: int | None
+    messages_out_today: int | None
+    figures: BrokerFigures | None
+    disk_total_bytes: int | None
+    disk_free_bytes: int | None
+    disk_level: str | None
+    as_of_ms: int
+    missing: list[Missing] = []
+
+
+class OneCluster(msgspec.Struct, frozen=True):
+    """A cluster's brokers, by name."""
+
+    cluster: str
+    brokers: list[Broker]
+
+
+class ClusterAnswer(msgspec.Struct, frozen=True):
+    """All clusters that name servers know."""
+
+    clusters: list[OneCluster]
+    as_of_ms: int
+    missing: list[Missing]
+
+
+class RuntimeAnswer(msgspec.Struct, frozen=True):
+    """What a broker tells of itself: `raw` under RocketMQ's names, `figures` as sampled."""
+
+    broker: str
+    figures: BrokerFigures | None
+    raw: dict[str, str]
+    as_of_ms: int
+    missing: list[Missing] = []
+
+
+class BrokerPath(msgspec.Struct, frozen=True):
+    """Which broker."""
+
+    broker: Name
+
+
+async def cluster(gateway: Gateway, _parameters: NoParameters) -> ClusterAnswer:
+    """Every broker of every cluster."""
+    info = await gateway.admin.cluster.info()
+    found, missing = await _brokers(gateway, sorted(info.brokers))
+    clusters = [
+        OneCluster(name, [found[one] for one in sorted(names) if one in found])
+        for name, names in sorted(info.clusters.items())
+    ]
+    return ClusterAnswer(clusters, gateway.clock.now_ms(), missing)
+
+
+async def brokers(gateway: Gateway, _parameters: NoParameters) -> Listing[Broker]:
+    """The same as one list."""
+    found, missing = await _brokers(gateway, await brokers_of(gateway))
+    items = [found[name] for name in sorted(found)]
+    return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms(), missing=missing)
+
+
+async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
+    """One of them."""
+    await brokers_of(gateway, parameters.broker)
+    found, missing = await _brokers(gateway, [parameters.broker])
+    if parameters.broker not in found:
+        raise Unavailable(f"{missing[0].what}: {missing[0].why}")
+    return found[parameters.broker]
+
+
+async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[Member]:
+    """Every copy of a broker's log, as each tells itself."""
+    await brokers_of(gateway, parameters.broker)
+    members = members_of(await gateway.admin.replicas.of(parameters.broker))
+    missing = [Missing(one.address, one.why or "") for one in members if one.role is None]
+    return Listing(
+        items=members, total=len(members), as_of_ms=gateway.clock.now_ms(), missing=missing
+    )
+
+
+async def runtime(gateway: Gateway, parameters: BrokerPath) -> RuntimeAnswer:
+    """A broker's runtime table."""
+    await brokers_of(gateway, parameters.broker)
+    raw = await gateway.admin.brokers.runtime(parameters.broker)
+    sampled = gateway.part(Sampler).brokers.get(parameters.broker)
+    figures = None if sampled is None else broker_figures(sampled)
+    return RuntimeAnswer(
+        parameters.broker, figures, dict(sorted(raw.items())), gateway.clock.now_ms()
+    )
+
+
+# -- making it ------------------------------------------------------------------------------------
+
+
+async def _brokers(gateway: Gateway, names: list[str]) -> tuple[dict[str, Broker], list[Missing]]:
+    info = await gateway.admin.cluster.info()
+    clusters = {one: name for name, every in info.clusters.items() for one in every}
+
+    async def look(name: str) -> Broker:
+        return await _broker(gateway, name, clusters)
+
+    found, missing = await asked(names, look, limit_s=2 * LOOK_S)
+    away = [Missing(one.broker, one.why or "") for one in found.values() if not one.up]
+    return found, [*missing, *away]
+
+
+async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> Broker:
+    """One broker: its copies, its leader's figures, its routes, side by side."""
+    admin = gateway.admin
+    members, table, writable = await asyncio.gather(
+        asyncio.wait_for(admin.replicas.of(name), LOOK_S),
+        asyncio.wait_for(admin.brokers.runtime(name), LOOK_S),
+        asyncio.wait_for(admin.brokers.writable(name), LOOK_S),
+        return_exceptions=True,
+    )
+    now_ms = gateway.clock.now_ms()
+    missing = []
+    told: list[LogMember] = []
+    if isinstance(members, BaseException):
+        missing.append(Missing(f"copies of {name}", why(members)))
+    else:
+        told = members
+    trouble = why(table) if isinstance(table, BaseException) else None
+    seen: Runtime | None = None if isinstance(table, BaseException) else runtime_of(table, now_ms)
+    leading = _leading(told)
+    sampled = gateway.part(Sampler).brokers.get(name)
+    return Broker(
+        broker=name,
+        cluster=clusters.get(name),
+        up=seen is not None,
+        why=trouble,
+        version=None if seen is None else seen.version,
+        started_at_ms=None if seen is None else seen.started_ms,
+        members=members_of(told),
+        replication=_replication(told),
+        leader=None if leading is None else leading.address,
+        epoch=None if leading is None or leading.told is None else leading.told.epoch,
+        writable=None if isinstance(writable, BaseException) else writable,
+        messages_in_today=None if seen is None else seen.messages_in_today,
+        messages_out_today=None if seen is None else seen.messages_out_today,
+        figures=None if sampled is None else broker_figures(sampled),
+        disk_total_bytes=None if seen is None else seen.disk_total_bytes,
+        disk_free_bytes=None if seen is None else seen.disk_free_bytes,
+        disk_level=None if seen is None else seen.disk_level,
+        as_of_ms=now_ms,
+        missing=missing,
+    )
+
+
+def _leading(members: list[LogMember]) -> LogMember | None:
+    """Who says that it leads, in the newest epoch."""
+    leaders = [one for one in members if one.told is not None and one.told.leads]
+    leaders = [one for one in leaders if one.told is not None and not one.told.fenced] or leaders
+    return max(leaders, key=lambda one: one.told.epoch if one.told else 0, default=None)
+
+
+def _replication(members: list[LogMember]) -> str | None:
+    told = [one.told for one in members if one.told is not None]
+    if not told:
+        return None
+    if any(one.member for one in told):
+        return "raft"
+    alone = len(members) == 1 and not told[0].followers and not told[0].epoch
+    return "none" if alone else "replicas"
+
+
+def members_of(members: list[LogMember]) -> list[Member]:
+    """Members as they are answered; what only the leader knows of a follower stands with that."""
+    leader = _leading(members)
+    return [_member(one, None if leader is None else leader.told) for one in members]
+
+
+def _member(one: LogMember, leader: ReplicasTold | None) -> Member:
+    told = one.told
+    if told is None:
+        text = "it does not answer" if one.error is None else str(one.error)
+        return Member(
+            broker=one.broker_name,
+            registered_id=one.registered_id,
+            address=one.address,
+            role=None,
+            why=text,
+        )
+    seen = next(
+        (f for f in (leader.followers if leader else ()) if f.broker_id == told.broker_id), None
+    )
+    role = "fenced" if told.fenced else "leader" if told.leads else "follower"
+    if told.member and told.state.lower() == CANDIDATE:
+        role = "candidate"
+    reason = told.reason or None
+    if told.fenced:
+        reason = f"another leader's epoch is {told.fenced}; it stores nothing more"
+    return Member(
+        broker=one.broker_name,
+        registered_id=one.registered_id,
+        address=one.address,
+        role=role,
+        state=told.state or (seen.state if seen and not told.leads else None) or None,
+        member=told.member or None,
+        epoch=told.epoch,
+        first=told.first,
+        end=told.end,
+        flushed=told.flushed,
+        confirmed=told.confirmed,
+        lag_bytes=seen.lag_bytes if seen and told.lag_bytes is None else told.lag_bytes,
+        lag_ms=seen.lag_ms if seen and told.lag_ms is None else told.lag_ms,
+        in_sync=None if seen is None or told.leads or told.member else seen.in_sync,
+        epochs=[Epoch(epoch, begins) for epoch, begins in told.epochs],
+        why=reason,
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/cluster",
+        "cluster",
+        "All clusters, their brokers, leaders and copies, asked now.",
+        "Cluster and brokers",
+        cluster,
+        ClusterAnswer,
+    ),
+    Operation(
+        "GET",
+        "/v1/brokers",
+        "brokers",
+        "All brokers as one list.",
+        "Cluster and brokers",
+        brokers,
+        Listing[Broker],
+    ),
+    Operation(
+        "GET",
+        "/v1/brokers/{broker}",
+        "broker",
+        "One broker: its copies, epoch, disk, rates.",
+        "Cluster and brokers",
+        broker,
+        Broker,
+        BrokerPath,
+    ),
+    Operation(
+        "GET",
+        "/v1/brokers/{broker}/replicas",
+        "broker_replicas",
+        "Leader and followers of a broker's log: roles, epochs, ends, lag, as each tells itself.",
+        "Cluster and brokers",
+        replicas,
+        Listing[Member],
+        BrokerPath,
+    ),
+    Operation(
+        "GET",
+        "/v1/brokers/{broker}/runtime",
+        "broker_runtime",
+        "A broker's runtime table under RocketMQ's names, and its last sample.",
+        "Cluster and brokers",
+        runtime,
+        RuntimeAnswer,
+        BrokerPath,
+    ),
+)

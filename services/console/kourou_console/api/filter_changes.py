@@ -1,0 +1,436 @@
+"""Filters uploaded, enabled, disabled, rolled back, tried.
+
+Lives here: decisions about filters, each with a preview, and dry runs. May not live here: what a
+filter's source may say (brokers say it at an upload).
+
+State: none. What is decided is an event at each broker, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from kourou.client.admin_filters import FilterChange as Changed
+from kourou.errors import BadRequest, Code, Rejected
+from kourou.filtering.python_rules import check_source
+from kourou.model.filter import FilterPolicy, check_filter_name
+from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, FILTER_TRIED_MESSAGES_MAX
+from kourou_console.api.filters import Filter, FilterPath, VersionNumber, one_filter
+from kourou_console.call import Call
+from kourou_console.gateway import Gateway
+from kourou_console.lists import Done, Listing, Name, Reason, brokers_of
+from kourou_console.operation import BodyKind, Operation
+
+Source = Annotated[str, msgspec.Meta(min_length=1, max_length=FILTER_SOURCE_BYTES_MAX)]
+
+
+class FilterTarget(msgspec.Struct, frozen=True):
+    """Which filter; `preview`: only tell what would happen."""
+
+    group: Name
+    name: Name
+    preview: bool = False
+
+
+class FilterDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    """Which filter, at which brokers; `preview`: only tell what would happen."""
+
+    group: Name
+    name: Name
+    preview: bool = False
+    broker: Name | None = None
+    cluster: Name | None = None
+    reason: Reason = ""
+
+
+class UploadBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A version's Python. With `enable` it runs from now on if it never ran there before."""
+
+    source: Source
+    note: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    enable: bool = True
+    broker: Name | None = None
+    cluster: Name | None = None
+
+
+class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """At one broker, at those of a cluster, or at all that have the filter."""
+
+    broker: Name | None = None
+    cluster: Name | None = None
+    reason: Reason = ""
+
+
+class EnableBody(ChangeBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The newest version, if none is named."""
+
+    version: VersionNumber | None = None
+
+
+class PolicyBody(ChangeBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What becomes of messages that the filter cannot judge."""
+
+    policy: FilterPolicy
+
+
+class FilterChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the filter at a broker: `version` was asked about, `active` runs."""
+
+    broker: str
+    version: int
+    active: int | None
+    created: bool
+    quarantined: str | None
+
+
+class FilterChanges(Done, frozen=True, kw_only=True):
+    """What a decision did at each broker; nothing yet where it is a preview."""
+
+    items: list[FilterChange]
+
+
+class TrialBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A source that is kept nowhere, or a stored version, over the topic's last messages."""
+
+    topic: Name
+    source: Source | None = None
+    version: VersionNumber | None = None
+    count: Annotated[int, msgspec.Meta(ge=1, le=FILTER_TRIED_MESSAGES_MAX)] = 100
+    broker: Name | None = None
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """One message and what the filter says of it; `passed` null: it could not judge it."""
+
+    server: str
+    queue: int
+    offset: int
+    message_id: str
+    tag: str
+    keys: str
+    passed: bool | None
+    reason: str
+    micros: int
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a trial at one filter server; `failure` is what ended it early."""
+
+    server: str
+    seen: int
+    passed: int
+    failed: int
+    micros: int
+    start_micros: int
+    failure: str | None
+    reason: str | None
+
+
+class TrialList(Listing[Tried], frozen=True, kw_only=True):
+    """The messages, oldest first at each server."""
+
+    trials: list[Trial]
+
+
+_MEANINGS = {
+    FilterPolicy.HOLD: "its group waits before it until the filter is mended",
+    FilterPolicy.SKIP: "is passed over, and that is recorded",
+    FilterPolicy.PASS: "goes to the group unfiltered",
+}
+
+
+async def put(
+    gateway: Gateway, parameters: FilterTarget, body: UploadBody, call: Call
+) -> FilterChanges:
+    """Upload a version; a source that is known keeps its version."""
+    group, name = parameters.group, check_filter_name(parameters.name)
+    check_source(body.source, name)
+    if parameters.preview:
+        brokers = await brokers_of(gateway, body.broker, body.cluster)
+        then = " and runs if it is new there" if body.enable else " and does not run yet"
+        return _told(
+            gateway,
+            [f"A version of {name} of {group} is kept at {', '.join(brokers)}{then}."],
+            {},
+            preview=True,
+        )
+    done = await gateway.admin.filters.put(
+        group,
+        name,
+        body.source,
+        note=body.note,
+        author=f"{call.caller.name}@console",
+        enable=body.enable,
+        broker=body.broker,
+        cluster=body.cluster,
+    )
+    says = [
+        f"{where}: version {one.version}{' is new' if one.created else ' was known'}"
+        + (", and runs." if one.active == one.version else ", and does not run.")
+        for where, one in sorted(done.items())
+    ]
+    return _told(gateway, says, done)
+
+
+async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -> FilterChanges:
+    """Let a version run from now on; its quarantine is over then."""
+    what = "the newest version" if body.version is None else f"version {body.version}"
+    if parameters.preview:
+        return await _preview(gateway, parameters, body, f"{what} would run from now on")
+    done = await gateway.admin.filters.enable(
+        parameters.group,
+        parameters.name,
+        body.version,
+        reason=body.reason,
+        broker=body.broker,
+        cluster=body.cluster,
+    )
+    return _told(gateway, _running(done), done)
+
+
+async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
+    """Let no version run: the group gets nothing until one is enabled again."""
+    if parameters.preview:
+        text = "no version would run: the group waits until one is enabled"
+        return await _preview(gateway, parameters, body, text)
+    done = await gateway.admin.filters.disable(
+        parameters.group,
+        parameters.name,
+        reason=body.reason,
+        broker=body.broker,
+        cluster=body.cluster,
+    )
+    return _told(gateway, _running(done), done)
+
+
+async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
+    """Let the version run that ran before this one."""
+    if parameters.preview:
+        found = await _there(gateway, parameters, body)
+        says = [
+            f"{one.broker}: version {one.before_active} would run in place of {one.active}."
+            if one.before_active is not None
+            else f"{one.broker}: no version ran before this one."
+            for one in found
+        ]
+        return _told(gateway, says, {}, preview=True)
+    done = await gateway.admin.filters.rollback(
+        parameters.group,
+        parameters.name,
+        reason=body.reason,
+        broker=body.broker,
+        cluster=body.cluster,
+    )
+    return _told(gateway, _running(done), done)
+
+
+async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -> FilterChanges:
+    """Say what becomes of messages that the filter cannot judge."""
+    text = f"a message that it cannot judge {_MEANINGS[body.policy]}"
+    if parameters.preview:
+        return await _preview(gateway, parameters, body, text)
+    done = await gateway.admin.filters.set_policy(
+        parameters.group,
+        parameters.name,
+        body.policy,
+        reason=body.reason,
+        broker=body.broker,
+        cluster=body.cluster,
+    )
+    says = [f"{where}: {text}." for where in sorted(done)]
+    says += [
+        f"{where}: version {one.version} is in quarantine all the same ({one.quarantined})."
+        for where, one in sorted(done.items())
+        if one.quarantined is not None and body.policy is not FilterPolicy.PASS
+    ]
+    return _told(gateway, says, done)
+
+
+async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
+    """Delete a filter with all its versions; the history keeps them."""
+    target = FilterTarget(parameters.group, parameters.name, parameters.preview)
+    where = ChangeBody(
+        broker=parameters.broker, cluster=parameters.cluster, reason=parameters.reason
+    )
+    if parameters.preview:
+        text = "it would be gone with all its versions; consumers that name it wait"
+        return await _preview(gateway, target, where, text)
+    done = await gateway.admin.filters.delete(
+        parameters.group,
+        parameters.name,
+        reason=parameters.reason,
+        broker=parameters.broker,
+        cluster=parameters.cluster,
+    )
+    return _told(gateway, [f"{at}: it is gone." for at in sorted(done)], done)
+
+
+async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> list[Filter]:
+    """The filter at the brokers that are meant; 404 where none of them has it."""
+    chosen = set(await brokers_of(gateway, body.broker, body.cluster))
+    found = await one_filter(gateway, FilterPath(parameters.group, parameters.name))
+    there = [one for one in found.items if one.broker in chosen]
+    if not there:
+        raise Rejected(
+            f"the group {parameters.group} has no filter {parameters.name!r} there",
+            code=Code.QUERY_NOT_FOUND,
+        )
+    return there
+
+
+async def _preview(
+    gateway: Gateway, parameters: FilterTarget, body: ChangeBody, text: str
+) -> FilterChanges:
+    found = await _there(gateway, parameters, body)
+    return _told(gateway, [f"{one.broker}: {text}." for one in found], {}, preview=True)
+
+
+def _running(done: Mapping[str, Changed]) -> list[str]:
+    return [
+        f"{where}: no version runs."
+        if one.active is None
+        else f"{where}: version {one.active} runs."
+        for where, one in sorted(done.items())
+    ]
+
+
+def _told(
+    gateway: Gateway, says: list[str], done: Mapping[str, Changed], *, preview: bool = False
+) -> FilterChanges:
+    items = [
+        FilterChange(
+            broker=where,
+            version=one.version,
+            active=one.active,
+            created=one.created,
+            quarantined=one.quarantined,
+        )
+        for where, one in sorted(done.items())
+    ]
+    return FilterChanges(preview=preview, says=says, items=items, as_of_ms=gateway.clock.now_ms())
+
+
+async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> TrialList:
+    """What a filter would say of the topic's last messages; nobody's progress is touched."""
+    if body.source is not None and body.version is not None:
+        raise BadRequest("a source or a stored version, not both")
+    found = await gateway.admin.filters.try_out(
+        parameters.group,
+        check_filter_name(parameters.name),
+        body.topic,
+        source=body.source or "",
+        version=body.version,
+        count=body.count,
+        broker=body.broker or parameters.broker,
+    )
+    rows = [
+        Tried(
+            server=server,
+            queue=one.queue_id,
+            offset=one.offset,
+            message_id=one.message_id,
+            tag=one.tag,
+            keys=one.keys,
+            passed=one.passed,
+            reason=one.reason,
+            micros=one.micros,
+        )
+        for server, every in sorted(found.items())
+        for one in every.messages
+    ]
+    trials = [
+        Trial(
+            server=server,
+            seen=one.seen,
+            passed=one.passed,
+            failed=one.failed,
+            micros=one.micros,
+            start_micros=one.start_micros,
+            failure=one.failure or None,
+            reason=one.reason or None,
+        )
+        for server, one in sorted(found.items())
+    ]
+    return TrialList(items=rows, total=len(rows), as_of_ms=gateway.clock.now_ms(), trials=trials)
+
+
+_CHAPTER = "Filters"
+
+
+def _change(verb: str, name: str, about: str, handle: object, body: type) -> Operation:
+    return Operation(
+        "POST",
+        f"/v1/filters/{{group}}/{{name}}/{verb}",
+        name,
+        about,
+        _CHAPTER,
+        handle,  # type: ignore[arg-type]  # each takes a FilterTarget and its body
+        FilterChanges,
+        FilterTarget,
+        body,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "PUT",
+        "/v1/filters/{group}/{name}",
+        "put_filter",
+        "Upload a version of a filter; what is there already keeps its version.",
+        _CHAPTER,
+        put,
+        FilterChanges,
+        FilterTarget,
+        UploadBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+        call=True,
+    ),
+    _change("enable", "enable_filter", "Let a version of a filter run.", enable, EnableBody),
+    _change(
+        "disable", "disable_filter", "Let no version run: its group waits.", disable, ChangeBody
+    ),
+    _change(
+        "rollback", "roll_back_filter", "Let the version run that ran before.", rollback, ChangeBody
+    ),
+    _change(
+        "policy",
+        "set_filter_policy",
+        "What becomes of a message that the filter cannot judge: hold, skip or pass.",
+        policy,
+        PolicyBody,
+    ),
+    Operation(
+        "DELETE",
+        "/v1/filters/{group}/{name}",
+        "delete_filter",
+        "Delete a filter with all its versions; the history keeps them.",
+        _CHAPTER,
+        delete,
+        FilterChanges,
+        FilterDeletion,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/filters/{group}/{name}/trials",
+        "try_filter",
+        "Say what a filter would say of a topic's last messages; nothing is kept.",
+        _CHAPTER,
+        trial,
+        TrialList,
+        FilterPath,
+        TrialBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+)

@@ -1,0 +1,333 @@
+"""Filters: the Python that groups uploaded, looked at.
+
+Lives here: which there are, their versions, sources and figures. May not live here: deciding about
+them (kourou_console.api.filter_changes).
+
+State: none. Every broker keeps filters itself, so everything is told by broker.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from kourou.errors import Code, Rejected
+from kourou.model.filter import FilterPolicy, FilterState
+from kourou.model.filter import FilterVersion as Kept
+from kourou.protocol.filter_bodies import FilterFigures
+from kourou_console.gateway import Gateway
+from kourou_console.lists import (
+    LIST_ITEMS,
+    Limit,
+    Listing,
+    Missing,
+    Name,
+    answers,
+    asked,
+    brokers_of,
+    cut,
+)
+from kourou_console.operation import Operation
+
+VersionNumber = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+class FilterVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """One uploaded source; `enabled_ms` is when it last began to run."""
+
+    version: int
+    sha256: str
+    author: str
+    note: str
+    uploaded_ms: int
+    size_bytes: int
+    enabled_ms: int | None
+
+
+class FilterSource(FilterVersion, frozen=True, kw_only=True):
+    """A version with its Python."""
+
+    source: str
+    as_of_ms: int
+
+
+class Quarantine(msgspec.Struct, frozen=True):
+    """A version that must not run, and why."""
+
+    version: int
+    why: str
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter at one broker. `state` is runs, disabled or quarantined; `policy` hold, skip or pass
+    is what becomes of messages that it cannot judge, `skipped` how many were passed over.
+    """
+
+    broker: str
+    group: str
+    name: str
+    state: str
+    active: int | None
+    before_active: int | None
+    newest: int | None
+    policy: FilterPolicy
+    skipped: int
+    quarantined: list[Quarantine]
+    versions: list[FilterVersion]
+
+
+class FilterServers(msgspec.Struct, frozen=True):
+    """The filter servers beside a broker; none: its groups that name a filter wait."""
+
+    broker: str
+    addresses: list[str]
+
+
+class FilterList(Listing[Filter], frozen=True, kw_only=True):
+    """Filters by broker, group and name."""
+
+    servers: list[FilterServers]
+
+
+class FiltersWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one group, at one broker; or all."""
+
+    group: Name | None = None
+    broker: Name | None = None
+    limit: Limit = LIST_ITEMS
+
+
+class FilterPath(msgspec.Struct, frozen=True):
+    """Which filter; at one broker, or at all."""
+
+    group: Name
+    name: Name
+    broker: Name | None = None
+
+
+class SourceWanted(msgspec.Struct, frozen=True):
+    """The version that runs, or else the newest, if none is named."""
+
+    group: Name
+    name: Name
+    version: VersionNumber | None = None
+    broker: Name | None = None
+
+
+class FiguresWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one group, one filter, one broker's filter servers; or all."""
+
+    group: Name | None = None
+    name: Name | None = None
+    broker: Name | None = None
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a version did in one filter server since that started. Counts of messages; bytes in
+    from the broker, out to consumers; `micros_a_message` is time used inside the filter.
+    """
+
+    server: str
+    group: str
+    name: str
+    version: int
+    seen: int
+    passed: int
+    errors: int
+    skipped: int
+    unfiltered: int
+    micros_a_message: float | None
+    bytes_in: int
+    bytes_out: int
+    starts: int
+    strikes: int
+    running: bool
+    quarantined: bool
+    last_failure: str | None
+    failed_at_ms: int | None
+
+
+async def filters(gateway: Gateway, parameters: FiltersWanted) -> FilterList:
+    """All filters at all brokers that answer."""
+    return await _filters(gateway, parameters.group or "", "", parameters.broker, parameters.limit)
+
+
+async def one_filter(gateway: Gateway, parameters: FilterPath) -> FilterList:
+    """One filter at every broker that has it. Raises 404 where none has."""
+    found = await _filters(
+        gateway, parameters.group, parameters.name, parameters.broker, LIST_ITEMS
+    )
+    if not found.items and not found.missing:
+        raise Rejected(
+            f"the group {parameters.group} has no filter {parameters.name!r}",
+            code=Code.QUERY_NOT_FOUND,
+        )
+    return found
+
+
+async def _filters(
+    gateway: Gateway, group: str, name: str, broker: str | None, limit: int
+) -> FilterList:
+    names = await brokers_of(gateway, broker)
+    admin = gateway.admin.filters
+
+    async def look(at: str) -> tuple[tuple[FilterState, ...], tuple[str, ...]]:
+        states = (await admin.list(group, name, broker=at)).get(at, ())
+        return states, (await admin.servers(broker=at)).get(at, ())
+
+    found, missing = await answers(names, look)
+    rows = [
+        _filter(at, one)
+        for at, (states, _) in sorted(found.items())
+        for one in sorted(states, key=lambda one: one.key)
+    ]
+    items, truncated = cut(rows, limit)
+    return FilterList(
+        items=items,
+        total=None if missing else len(rows),
+        truncated=truncated,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+        servers=[FilterServers(at, list(servers)) for at, (_, servers) in sorted(found.items())],
+    )
+
+
+def _filter(broker: str, one: FilterState) -> Filter:
+    return Filter(
+        broker=broker,
+        group=one.group,
+        name=one.name,
+        state=state_of(one),
+        active=one.active,
+        before_active=one.before_active,
+        newest=one.newest,
+        policy=one.policy,
+        skipped=one.skipped,
+        quarantined=[Quarantine(number, text) for number, text in sorted(one.quarantined.items())],
+        versions=[_version(each) for each in one.versions],
+    )
+
+
+def state_of(one: FilterState) -> str:
+    """`runs`, `disabled` or `quarantined`; who is quarantined does not run, active or not."""
+    if one.active is None:
+        return "disabled"
+    return "quarantined" if one.active in one.quarantined else "runs"
+
+
+def _version(one: Kept) -> FilterVersion:
+    return FilterVersion(
+        version=one.version,
+        sha256=one.sha256,
+        author=one.author,
+        note=one.note,
+        uploaded_ms=one.uploaded_ms,
+        size_bytes=one.size_bytes,
+        enabled_ms=one.enabled_ms,
+    )
+
+
+async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
+    """The Python of a version, as it was uploaded."""
+    found = await gateway.admin.filters.source(
+        parameters.group, parameters.name, parameters.version, broker=parameters.broker
+    )
+    return FilterSource(
+        **msgspec.structs.asdict(_version(found)),
+        source=found.source or "",
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def figures(gateway: Gateway, parameters: FiguresWanted) -> Listing[Figures]:
+    """What filters did, at each filter server that answers."""
+    names = await brokers_of(gateway, parameters.broker)
+    group, name = parameters.group or "", parameters.name or ""
+
+    async def look(at: str) -> dict[str, tuple[FilterFigures, ...]]:
+        return await gateway.admin.filters.statistics(group, name, broker=at)
+
+    found, missing = await asked(names, look)
+    rows = [
+        _figures(server, one)
+        for servers in found.values()
+        for server, every in servers.items()
+        for one in every
+    ]
+    rows.sort(key=lambda row: (row.group, row.name, row.version, row.server))
+    return Listing(
+        items=rows,
+        total=None if missing else len(rows),
+        as_of_ms=gateway.clock.now_ms(),
+        missing=[Missing(f"filter servers of {one.what}", one.why) for one in missing],
+    )
+
+
+def _figures(server: str, one: FilterFigures) -> Figures:
+    return Figures(
+        server=server,
+        group=one.group,
+        name=one.name,
+        version=one.version,
+        seen=one.seen,
+        passed=one.passed,
+        errors=one.errors,
+        skipped=one.skipped,
+        unfiltered=one.unfiltered,
+        micros_a_message=round(one.micros / one.seen, 2) if one.seen else None,
+        bytes_in=one.bytes_in,
+        bytes_out=one.bytes_out,
+        starts=one.starts,
+        strikes=one.strikes,
+        running=one.running,
+        quarantined=one.quarantined,
+        last_failure=f"{one.failure}: {one.reason}" if one.failure else None,
+        failed_at_ms=one.failed_at_ms,
+    )
+
+
+_CHAPTER = "Filters"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/filters",
+        "filters",
+        "The filters of all groups at all brokers: versions, what runs, policy, quarantine.",
+        _CHAPTER,
+        filters,
+        FilterList,
+        FiltersWanted,
+    ),
+    Operation(
+        "GET",
+        "/v1/filters/{group}/{name}",
+        "filter",
+        "One filter at every broker that has it.",
+        _CHAPTER,
+        one_filter,
+        FilterList,
+        FilterPath,
+    ),
+    Operation(
+        "GET",
+        "/v1/filters/{group}/{name}/source",
+        "filter_source",
+        "The Python of a version: the one that runs, unless another is named.",
+        _CHAPTER,
+        source,
+        FilterSource,
+        SourceWanted,
+    ),
+    Operation(
+        "GET",
+        "/v1/filter-statistics",
+        "filter_statistics",
+        "What filters did since their filter servers started.",
+        _CHAPTER,
+        figures,
+        Listing[Figures],
+        FiguresWanted,
+    ),
+)

@@ -1,0 +1,473 @@
+"""Consumer groups: which there are, how they are set, made, changed, deleted.
+
+Lives here: groups as brokers have them. May not live here: members (kourou_console.api.members),
+progress (kourou_console.api.offsets).
+
+State: none. What is decided is an event at each broker, with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected, Unavailable
+from kourou.model.group import GroupConfig as BrokerGroup
+from kourou.model.names import check_group, is_system_group
+from kourou_console.gateway import Gateway
+from kourou_console.lists import (
+    LIST_ITEMS,
+    Change,
+    Done,
+    Limit,
+    Listing,
+    Missing,
+    Name,
+    Reason,
+    answers,
+    asked,
+    brokers_of,
+    changes_between,
+    cut,
+    why,
+)
+from kourou_console.operation import BodyKind, Operation
+from kourou_console.sampler import Sampler
+
+_FIELDS = (
+    *("consume_enabled", "from_min_enabled", "broadcast_enabled", "retry_queues", "attempts"),
+    *("broker_id", "slow_broker_id", "notify_changes"),
+)
+_BROKERS_NAMES = {
+    "consume_enabled": "consume_enable",
+    "from_min_enabled": "consume_from_min_enable",
+    "broadcast_enabled": "consume_broadcast_enable",
+    "retry_queues": "retry_queue_nums",
+    "attempts": "retry_max_times",
+    "broker_id": "broker_id",
+    "slow_broker_id": "which_broker_when_consume_slowly",
+    "notify_changes": "notify_consumer_ids_changed_enable",
+}
+
+
+class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How one broker has a group. `attempts`: a message that fails so often is a dead letter."""
+
+    broker: str
+    consume_enabled: bool
+    from_min_enabled: bool
+    broadcast_enabled: bool
+    retry_queues: int
+    attempts: int
+    broker_id: int
+    slow_broker_id: int
+    notify_changes: bool
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """A group over all brokers. `configured`: a broker has it; else it only has progress there.
+
+    `lag_messages` and `dead_letters` are as of the last sample; `consume_enabled` and `attempts`
+    are null where brokers differ.
+    """
+
+    group: str
+    system: bool
+    configured: bool
+    brokers: list[str]
+    members: int | None
+    model: str | None
+    lag_messages: int | None
+    dead_letters: int | None
+    consume_enabled: bool | None
+    attempts: int | None
+
+
+class GroupDetail(Group, frozen=True, kw_only=True):
+    """A group, its settings at each broker, and in what these differ."""
+
+    configs: list[GroupConfig]
+    topics: list[str]
+    clashes: list[str]
+    as_of_ms: int
+    missing: list[Missing]
+
+
+class GroupsWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """`search` is a part of the name; `system`: those that every broker has, too."""
+
+    search: str = ""
+    system: bool = False
+    limit: Limit = LIST_ITEMS
+
+
+class GroupPath(msgspec.Struct, frozen=True):
+    """Which group."""
+
+    group: Name
+
+
+class GroupChange(msgspec.Struct, frozen=True):
+    """Which group; `preview`: only tell what would happen."""
+
+    group: Name
+    preview: bool = False
+
+
+class GroupBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is not named stays as it is; a new group has the usual values.
+
+    At every broker, at those of a cluster, or at one.
+    """
+
+    consume_enabled: bool | None = None
+    from_min_enabled: bool | None = None
+    broadcast_enabled: bool | None = None
+    retry_queues: Annotated[int, msgspec.Meta(ge=0, le=1_024)] | None = None
+    attempts: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
+    broker_id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    slow_broker_id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    notify_changes: bool | None = None
+    broker: Name | None = None
+    cluster: Name | None = None
+    reason: Reason = ""
+
+
+class BrokerGroupChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes at one broker; `before` null: it does not have the group yet."""
+
+    broker: str
+    before: GroupConfig | None
+    after: GroupConfig
+    changes: list[Change]
+
+
+class GroupChanges(Done, frozen=True, kw_only=True):
+    """What a change does at each broker."""
+
+    group: str
+    created: bool
+    items: list[BrokerGroupChange]
+
+
+class GroupDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    """Which group, where; with `remove_offsets` its progress goes, too."""
+
+    group: Name
+    preview: bool = False
+    remove_offsets: bool = False
+    broker: Name | None = None
+    cluster: Name | None = None
+    reason: Reason = ""
+
+
+class GroupLoss(Done, frozen=True, kw_only=True):
+    """What goes with a group."""
+
+    group: str
+    members: int | None
+    lag_messages: int | None
+    topics: list[str]
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+async def all_groups(
+    gateway: Gateway, broker: str | None = None, cluster: str | None = None
+) -> tuple[dict[str, dict[str, BrokerGroup]], list[Missing]]:
+    """Every group of every broker that answers: broker -> group -> config."""
+    names = await brokers_of(gateway, broker, cluster)
+
+    async def configs(name: str) -> dict[str, BrokerGroup]:
+        return (await gateway.admin.groups.configs(broker=name)).get(name, {})
+
+    return await answers(names, configs)
+
+
+async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
+    """Groups that brokers have, and those that only have progress."""
+    found, missing = await all_groups(gateway)
+    sampler = gateway.part(Sampler)
+    await sampler.fresh()
+    by_group: dict[str, dict[str, BrokerGroup]] = {name: {} for name in sampler.lags()}
+    for broker, configs in found.items():
+        for name, config in configs.items():
+            by_group.setdefault(name, {})[broker] = config
+    part = parameters.search.lower()
+    names = [
+        name
+        for name in sorted(by_group)
+        if part in name.lower() and (parameters.system or not is_system_group(name))
+    ]
+    shown, truncated = cut(names, parameters.limit)
+    members, unasked = await asked(shown, lambda name: connected(gateway, name))
+    items = [group_of(name, by_group[name], members.get(name), sampler) for name in shown]
+    return Listing(
+        items=items,
+        total=None if missing else len(names),
+        truncated=truncated,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=[*missing, *unasked],
+    )
+
+
+async def connected(gateway: Gateway, group: str) -> tuple[int, str | None]:
+    """How many members are connected, and how they consume; nobody is no error."""
+    try:
+        found = await gateway.admin.groups.connections(group)
+    except Rejected:
+        return 0, None
+    return len(found.connections), found.message_model.value
+
+
+def group_of(
+    name: str,
+    configs: Mapping[str, BrokerGroup],
+    members: tuple[int, str | None] | None,
+    sampler: Sampler,
+) -> Group:
+    """A group as its brokers have it, with what the last sample says of it."""
+    enabled = {one.consume_enable for one in configs.values()}
+    attempts = {one.retry_max_times for one in configs.values()}
+    return Group(
+        group=name,
+        system=is_system_group(name),
+        configured=bool(configs),
+        brokers=sorted(configs),
+        members=None if members is None else members[0],
+        model=None if members is None else members[1],
+        lag_messages=sampler.lags().get(name),
+        dead_letters=None if sampler.dead is None else sampler.dead.get(name, 0),
+        consume_enabled=enabled.pop() if len(enabled) == 1 else None,
+        attempts=attempts.pop() if len(attempts) == 1 else None,
+    )
+
+
+def config_of(broker: str, one: BrokerGroup) -> GroupConfig:
+    """A group at a broker, as it is answered."""
+    return GroupConfig(
+        broker=broker,
+        **{ours: getattr(one, theirs) for ours, theirs in _BROKERS_NAMES.items()},
+    )
+
+
+async def group(gateway: Gateway, parameters: GroupPath) -> GroupDetail:
+    """Everything about one group but its members and its progress."""
+    name = parameters.group
+    found, missing = await all_groups(gateway)
+    configs = {broker: every[name] for broker, every in found.items() if name in every}
+    sampler = gateway.part(Sampler)
+    await sampler.fresh()
+    if not configs and name not in sampler.lags() and not missing:
+        raise GroupNotFound(f"there is no group {name!r}")
+    members, topics = await asyncio.gather(
+        asked([name], lambda one: connected(gateway, one)),
+        topics_of(gateway, name),
+        return_exceptions=True,
+    )
+    consumed: list[str] = []
+    if isinstance(topics, BaseException):
+        missing = [*missing, Missing("topics", why(topics))]
+    else:
+        consumed = topics
+    seen = None if isinstance(members, BaseException) else members[0].get(name)
+    row = group_of(name, configs, seen, sampler)
+    return GroupDetail(
+        **{field: getattr(row, field) for field in row.__struct_fields__},
+        configs=[config_of(broker, one) for broker, one in sorted(configs.items())],
+        topics=consumed,
+        clashes=_clashes(configs),
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+async def topics_of(gateway: Gateway, group: str) -> list[str]:
+    """The topics in which a group has progress, or which it subscribes; none if nobody knows it."""
+    try:
+        return sorted({queue.topic for queue in await gateway.admin.offsets.of(group)})
+    except GroupNotFound:
+        return []
+
+
+def _clashes(configs: Mapping[str, BrokerGroup]) -> list[str]:
+    shown = {broker: config_of(broker, one) for broker, one in configs.items()}
+    said = []
+    for field in _FIELDS:
+        values = {broker: getattr(one, field) for broker, one in shown.items()}
+        if len(set(values.values())) > 1:
+            told = ", ".join(f"{str(values[name]).lower()} at {name}" for name in sorted(values))
+            said.append(f"{field.replace('_', ' ')}: {told}")
+    return said
+
+
+# -- changing -------------------------------------------------------------------------------------
+
+
+async def put(gateway: Gateway, parameters: GroupChange, body: GroupBody) -> GroupChanges:
+    """Create a group, or change it, broker by broker; what is not named stays."""
+    name = check_group(parameters.group)
+    if body.broker is not None and body.cluster is not None:
+        raise BadRequest("name a broker or a cluster, not both")
+    found, missing = await all_groups(gateway, body.broker, body.cluster)
+    before = {broker: every.get(name) for broker, every in sorted(found.items())}
+    items = [_item(broker, name, old, body) for broker, old in before.items()]
+    if not parameters.preview:
+        if missing:
+            raise Unavailable(
+                f"{missing[0].what} does not tell what it has now: {missing[0].why}",
+                hint="wait for it, or name the brokers that are to change",
+            )
+        for item in items:
+            if item.changes or item.before is None:
+                await gateway.admin.groups.create(
+                    _as_brokers_have_it(name, item.after), broker=item.broker, reason=body.reason
+                )
+    return GroupChanges(
+        group=name,
+        created=not any(before.values()),
+        preview=parameters.preview,
+        says=_said(name, items, preview=parameters.preview),
+        items=items,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+def _item(broker: str, name: str, old: BrokerGroup | None, body: GroupBody) -> BrokerGroupChange:
+    before = None if old is None else config_of(broker, old)
+    usual = before or config_of(broker, BrokerGroup(name))
+    named = {field: value for field in _FIELDS if (value := getattr(body, field)) is not None}
+    after = msgspec.structs.replace(usual, **named)
+    changes = changes_between(before, after, _FIELDS)
+    return BrokerGroupChange(broker=broker, before=before, after=after, changes=changes)
+
+
+def _as_brokers_have_it(name: str, config: GroupConfig) -> BrokerGroup:
+    values = {theirs: getattr(config, ours) for ours, theirs in _BROKERS_NAMES.items()}
+    return BrokerGroup(name, **values)
+
+
+def _said(name: str, items: list[BrokerGroupChange], *, preview: bool) -> list[str]:
+    says = []
+    for one in items:
+        if one.before is None:
+            says.append(f"{name} {'would be' if preview else 'is'} created at {one.broker}.")
+            continue
+        says += [
+            f"{one.broker}: {change.name.replace('_', ' ')} {str(change.before).lower()} -> "
+            f"{str(change.after).lower()}."
+            for change in one.changes
+        ]
+        if one.before.consume_enabled and not one.after.consume_enabled:
+            says.append(f"{one.broker}: its members get nothing more until that is undone.")
+    return says or ["Nothing changes."]
+
+
+async def delete(gateway: Gateway, parameters: GroupDeletion) -> GroupLoss:
+    """Delete a group, and its progress if asked. Raises GroupNotFound if nobody has it."""
+    name = parameters.group
+    found, missing = await all_groups(gateway, parameters.broker, parameters.cluster)
+    brokers = [broker for broker, every in sorted(found.items()) if name in every]
+    if not brokers and not parameters.remove_offsets and not missing:
+        raise GroupNotFound(f"there is no group {name!r}; nothing was deleted")
+    lag: int | None = None
+    topics: list[str] = []
+    members: int | None = None
+    try:
+        members = (await connected(gateway, name))[0]
+        progress = await gateway.admin.offsets.of(name)
+        topics = sorted({queue.topic for queue in progress})
+        lag = sum(max(0, one.broker_offset - one.consumer_offset) for one in progress.values())
+    except GroupNotFound:
+        lag = 0
+    except KourouError as error:
+        missing = [*missing, Missing(name, why(error))]
+    if not parameters.preview:
+        await gateway.admin.groups.delete(
+            name,
+            remove_offsets=parameters.remove_offsets,
+            broker=parameters.broker,
+            cluster=parameters.cluster,
+            reason=parameters.reason,
+        )
+    will = "would be" if parameters.preview else "is"
+    says = [f"{name} {will} deleted at {', '.join(brokers) or 'no broker'}."]
+    if parameters.remove_offsets:
+        says.append(
+            "Its progress goes with it: members that come again begin where new groups begin, and "
+            "may get old messages again or miss some."
+        )
+    else:
+        says.append("Its progress is kept, for a group of the same name.")
+    if members:
+        says.append(
+            f"{members} members are connected: the group comes to exist again with their next "
+            "heartbeat where groups make themselves."
+        )
+    return GroupLoss(
+        group=name,
+        preview=parameters.preview,
+        says=says,
+        members=members,
+        lag_messages=lag,
+        topics=topics,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+_CHAPTER = "Groups"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/groups",
+        "groups",
+        "Consumer groups over all brokers, with members, lag and dead letters.",
+        _CHAPTER,
+        groups,
+        Listing[Group],
+        GroupsWanted,
+    ),
+    Operation(
+        "GET",
+        "/v1/groups/{group}",
+        "group",
+        "One group: its settings at each broker, its topics, in what brokers differ.",
+        _CHAPTER,
+        group,
+        GroupDetail,
+        GroupPath,
+    ),
+    Operation(
+        "PUT",
+        "/v1/groups/{group}",
+        "put_group",
+        "Create a group, or change it. What is not named stays; `preview=true` tells the changes.",
+        _CHAPTER,
+        put,
+        GroupChanges,
+        GroupChange,
+        GroupBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "DELETE",
+        "/v1/groups/{group}",
+        "delete_group",
+        "Delete a group, and its progress if asked. `preview=true` tells what would be lost.",
+        _CHAPTER,
+        delete,
+        GroupLoss,
+        GroupDeletion,
+        changes=True,
+        administers=True,
+    ),
+)

@@ -1,0 +1,371 @@
+"""What was decided at brokers, what held when, and taking a decision back.
+
+Lives here: pages of history over brokers, states as of a moment, undo. May not live here: what can
+be undone (brokers decide).
+
+Every broker has a history of its own, in which events are numbered from 0. A page over several of
+them is ordered by time; its cursor says where each broker is to go on.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from kourou.client.admin_history import Decision as Decided
+from kourou.client.admin_history import HistoryPage
+from kourou.errors import BadRequest
+from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
+from kourou_console.gateway import Gateway
+from kourou_console.lists import Done, Listing, Missing, Name, Reason, answers, brokers_of
+from kourou_console.operation import BodyKind, Operation
+
+EVENTS = 100
+
+EventNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Moment = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """One event. `fields` are its own, with the value `before` it where there was one; `undoes` is
+    the number of the event that it takes back.
+    """
+
+    broker: str
+    offset: int
+    at_ms: int
+    aggregate: str
+    kind: str
+    name: str
+    type: str
+    fields: dict[str, Any]
+    actor: str
+    reason: str
+    trace_id: str
+    undoes: int | None
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """What was decided at a broker below this number is not known there; 0: it knows all."""
+
+    broker: str
+    offset: int
+
+
+class HistoryList(Listing[Decision], frozen=True, kw_only=True):
+    """Decisions, the newest first; `cursor` asks for the next page."""
+
+    cursor: str | None
+    begins_at: list[Beginning]
+
+
+class HistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """`kind` is topic, group, setting, progress, filter and others, `name` what follows it
+    (`orders`); `type` may be repeated (`TopicPut`); `until_ms` leaves out what came later.
+    """
+
+    broker: Name | None = None
+    kind: Name | None = None
+    name: Name | None = None
+    type: Annotated[list[Name], msgspec.Meta(max_length=32)] = []
+    until_ms: Moment | None = None
+    cursor: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
+    count: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_EVENTS_MAX)] = EVENTS
+
+
+class BrokerHistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The same of one broker."""
+
+    broker: Name
+    kind: Name | None = None
+    name: Name | None = None
+    type: Annotated[list[Name], msgspec.Meta(max_length=32)] = []
+    until_ms: Moment | None = None
+    cursor: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
+    count: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_EVENTS_MAX)] = EVENTS
+
+
+class StateWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """At an instant, after an event, or now. `aggregate` like topic/orders; "" is everything.
+
+    Where there is one broker only it need not be named.
+    """
+
+    broker: Name | None = None
+    aggregate: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    at_ms: Moment | None = None
+    offset: EventNumber | None = None
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What held: plain JSON, null if the thing did not exist. `at_ms` is that of the last event."""
+
+    broker: str
+    aggregate: str
+    value: Any
+    next_offset: int
+    at_ms: int
+    as_of_ms: int
+
+
+class UndoWanted(msgspec.Struct, frozen=True):
+    """`preview`: only tell what would be taken back."""
+
+    preview: bool = False
+
+
+class BrokerUndoWanted(msgspec.Struct, frozen=True):
+    """At which broker; `preview`: only tell what would be taken back."""
+
+    broker: Name
+    preview: bool = False
+
+
+class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which event; `force` even if what it changed has changed since, or messages are lost."""
+
+    offset: EventNumber
+    broker: Name | None = None
+    reason: Reason = ""
+    force: bool = False
+
+
+class Undone(Done, frozen=True, kw_only=True):
+    """The event that is taken back, and what was decided for it."""
+
+    undone: Decision | None
+    items: list[Decision]
+
+
+async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
+    """What was decided, at one broker or all of them, the newest first."""
+    brokers = await brokers_of(gateway, parameters.broker)
+    before = _before(parameters.cursor, brokers)
+    asking = [name for name in brokers if before.get(name, 1) != 0]
+
+    async def look(name: str) -> tuple[list[Decided], HistoryPage]:
+        return await _page(gateway, name, parameters, before.get(name))
+
+    pages, missing = await answers(asking, look)
+    found = [one for decisions, _ in pages.values() for one in decisions]
+    found.sort(key=lambda one: (-one.at_ms, one.broker_name, -one.offset))
+    shown = found[: parameters.count]
+    then: dict[str, int] = {name: at for name, at in before.items() if name not in pages}
+    for name, (decisions, page) in pages.items():
+        told = [one.offset for one in shown if one.broker_name == name]
+        if len(told) < len(decisions):
+            then[name] = min(told) if told else (before.get(name) or decisions[0].offset + 1)
+        else:
+            then[name] = page.before or 0
+    more = any(then.values()) and bool(pages)
+    return HistoryList(
+        items=[_told(one) for one in shown],
+        total=None,
+        truncated=more,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+        cursor=",".join(f"{name}:{then[name]}" for name in sorted(then)) if more else None,
+        begins_at=[Beginning(name, page.begins_at) for name, (_, page) in sorted(pages.items())],
+    )
+
+
+async def _page(
+    gateway: Gateway, broker: str, parameters: HistoryWanted, before: int | None
+) -> tuple[list[Decided], HistoryPage]:
+    """Up to `count` of one broker; of one kind only by reading on, for brokers know names only."""
+    aggregate = ""
+    if parameters.name is not None:
+        if parameters.kind is None:
+            raise BadRequest("a name goes with its kind", hint="kind=topic&name=orders")
+        aggregate = f"{parameters.kind}/{parameters.name}"
+    found: list[Decided] = []
+    for _ in range(CONSOLE_HISTORY_PAGES_MAX):
+        page = await gateway.admin.history.of(
+            aggregate,
+            broker=broker,
+            before=before,
+            until_ms=parameters.until_ms,
+            types=parameters.type,
+            count_max=parameters.count,
+        )
+        wanted = [
+            one
+            for one in page.decisions
+            if parameters.kind is None or one.aggregate.startswith(f"{parameters.kind}/")
+        ]
+        found += wanted[: parameters.count - len(found)]
+        if len(wanted) and len(found) == parameters.count and found[-1] is not page.decisions[-1]:
+            return found, HistoryPage(found, found[-1].offset, page.begins_at)
+        if page.before is None or len(found) == parameters.count:
+            return found, page
+        before = page.before
+    return found, page
+
+
+def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
+    """A cursor's place for each broker; 0: nothing is left there. Raises BadRequest."""
+    found: dict[str, int] = {}
+    for part in filter(None, cursor.split(",")):
+        name, _, text = part.rpartition(":")
+        if not name or not (text.isascii() and text.isdigit()) or len(text) > 18:
+            raise BadRequest("the cursor is none of ours", hint="begin without one")
+        if name in brokers:
+            found[name] = int(text)
+    return found
+
+
+def _told(one: Decided) -> Decision:
+    kind, _, name = one.aggregate.partition("/")
+    return Decision(
+        broker=one.broker_name,
+        offset=one.offset,
+        at_ms=one.at_ms,
+        aggregate=one.aggregate,
+        kind=kind,
+        name=name,
+        type=one.type,
+        fields=one.fields,
+        actor=one.actor,
+        reason=one.reason,
+        trace_id=one.trace_id,
+        undoes=one.undoes,
+    )
+
+
+async def broker_history(gateway: Gateway, parameters: BrokerHistoryWanted) -> HistoryList:
+    """The same of one broker."""
+    return await history(gateway, HistoryWanted(**msgspec.structs.asdict(parameters)))
+
+
+async def state(gateway: Gateway, parameters: StateWanted) -> State:
+    """What held at an instant, after an event, or holds now."""
+    found = await gateway.admin.history.state_at(
+        parameters.aggregate,
+        broker=parameters.broker,
+        at_ms=parameters.at_ms,
+        offset=parameters.offset,
+    )
+    return State(
+        broker=found.broker_name,
+        aggregate=found.aggregate,
+        value=found.value,
+        next_offset=found.next_offset,
+        at_ms=found.at_ms,
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undone:
+    """Decide the opposite of an event; a preview tells the event and what it was before."""
+    admin = gateway.admin.history
+    found = await admin.of(broker=body.broker, before=body.offset + 1, count_max=1)
+    event = next((one for one in found.decisions if one.offset == body.offset), None)
+    items: list[Decided] = []
+    if not parameters.preview:
+        items = await admin.undo(
+            body.offset, broker=body.broker, reason=body.reason, force=body.force
+        )
+    return Undone(
+        preview=parameters.preview,
+        says=_said(body.offset, event, items, preview=parameters.preview),
+        undone=None if event is None else _told(event),
+        items=[_told(one) for one in items],
+        as_of_ms=gateway.clock.now_ms(),
+        missing=[]
+        if event is not None
+        else [Missing(f"event {body.offset}", "it is not among those that are kept")],
+    )
+
+
+def _said(offset: int, event: Decided | None, items: list[Decided], *, preview: bool) -> list[str]:
+    will = "would be" if preview else "is"
+    if event is None:
+        return [f"Event {offset} {will} taken back."]
+    says = [f"{event.type} of {event.aggregate} (event {offset}) {will} taken back."]
+    if "before" in event.fields:
+        says.append(_effect(event))
+    says += [f"Event {one.offset}: {one.type} of {one.aggregate}." for one in items]
+    return says
+
+
+def _effect(event: Decided) -> str:
+    if event.fields["before"] is not None:
+        return "What was there before it comes back, unless it has changed since."
+    if event.aggregate.startswith("setting/"):
+        return "The setting has the value of the broker's file again, or the default."
+    return "It did not exist before, so it is deleted; a topic with its messages only by force."
+
+
+async def broker_undo(gateway: Gateway, parameters: BrokerUndoWanted, body: UndoBody) -> Undone:
+    """The same at the broker of the path."""
+    if body.broker is not None and body.broker != parameters.broker:
+        raise BadRequest("the path names another broker than the body")
+    there = msgspec.structs.replace(body, broker=parameters.broker)
+    return await undo(gateway, UndoWanted(parameters.preview), there)
+
+
+_CHAPTER = "History"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/history",
+        "history",
+        "Who decided what, when and why, over all brokers or one; newest first, page by page.",
+        _CHAPTER,
+        history,
+        HistoryList,
+        HistoryWanted,
+    ),
+    Operation(
+        "GET",
+        "/v1/history/state",
+        "state_at",
+        "What held at an instant (`at_ms`), or after an event (`offset`); now, without either.",
+        _CHAPTER,
+        state,
+        State,
+        StateWanted,
+    ),
+    Operation(
+        "POST",
+        "/v1/history/undo",
+        "undo",
+        "Take a decision back. `preview=true` tells which, and what was there before.",
+        _CHAPTER,
+        undo,
+        Undone,
+        UndoWanted,
+        UndoBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "GET",
+        "/v1/brokers/{broker}/history",
+        "broker_history",
+        "What was decided at one broker.",
+        _CHAPTER,
+        broker_history,
+        HistoryList,
+        BrokerHistoryWanted,
+    ),
+    Operation(
+        "POST",
+        "/v1/brokers/{broker}/undo",
+        "broker_undo",
+        "Take back a decision of one broker.",
+        _CHAPTER,
+        broker_undo,
+        Undone,
+        BrokerUndoWanted,
+        UndoBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+)

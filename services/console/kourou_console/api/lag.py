@@ -1,0 +1,46 @@
+"""How far a group is in a queue, as it is answered everywhere.
+
+Lives here: the shape, and what is computed for it. May not live here: asking.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kourou.model.queue import MessageQueue
+from kourou.protocol.bodies import OffsetWrapper
+
+
+class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
+    """A group's progress in one queue.
+
+    `lag_ms` is the age of the oldest message that waits, 0 if none waits, null if not asked for;
+    `member` is who has the queue now.
+    """
+
+    topic: str
+    broker: str
+    queue: int
+    end: int
+    committed: int
+    lag_messages: int
+    lag_ms: int | None = None
+    last_consumed_ms: int | None = None
+    member: str | None = None
+
+
+def lag_of(queue: MessageQueue, one: OffsetWrapper) -> dict[str, Any]:
+    """The fields that a broker's statistics give."""
+    return {
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": queue.queue_id,
+        "end": one.broker_offset,
+        "committed": one.consumer_offset,
+        "lag_messages": max(0, one.broker_offset - one.consumer_offset),
+        "last_consumed_ms": one.last_timestamp or None,
+    }

@@ -1,0 +1,176 @@
+"""Who leads a broker: handing over, promoting.
+
+Lives here: both, each with a preview. May not live here: looking at copies
+(kourou_console.api.cluster), whether one may lead (brokers decide).
+
+State: none. Leaders and epochs are records of the broker's log.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from kourou.errors import BadRequest
+from kourou_console.api.brokers import BrokerChange
+from kourou_console.api.cluster import Member, members_of
+from kourou_console.gateway import Gateway
+from kourou_console.lists import Done, Missing, Name, brokers_of
+from kourou_console.operation import BodyKind, Operation
+
+
+class Leading(Done, frozen=True, kw_only=True):
+    """Who leads, or would; the epoch it leads in, once it does."""
+
+    broker: str
+    leader: str | None
+    epoch: int | None
+    members: list[Member]
+
+
+class Handover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`to` is a member's name or brokerId; without it whoever has most of the log."""
+
+    to: Annotated[str, msgspec.Meta(max_length=255)] = ""
+
+
+class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A follower by its brokerId, or by its address; `force` against a leader that is alive."""
+
+    broker_id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    address: Name | None = None
+    force: bool = False
+
+
+async def transfer_leader(gateway: Gateway, parameters: BrokerChange, body: Handover) -> Leading:
+    """Let another member of a Raft group lead. Nothing that was acknowledged is lost."""
+    name = parameters.broker
+    await brokers_of(gateway, name)
+    members = members_of(await gateway.admin.replicas.of(name))
+    if parameters.preview:
+        if not any(one.member for one in members):
+            raise BadRequest(f"{name} is no Raft group", hint="promote a follower instead")
+        known = {one.member for one in members} | {str(one.registered_id) for one in members}
+        if body.to and body.to not in known:
+            raise BadRequest(
+                f"{name} has no member {body.to!r}",
+                hint=f"members: {', '.join(sorted(one for one in known if one))}",
+            )
+        says = [
+            f"{body.to or 'The member with most of the log'} would lead {name} in place of "
+            f"{_leader(members) or 'nobody known'}.",
+            "Senders wait for a moment; nothing that was acknowledged is lost.",
+        ]
+        return _told(gateway, name, says, members, preview=True)
+    told = await gateway.admin.replicas.transfer_leader(name, body.to)
+    members = members_of(await gateway.admin.replicas.of(name))
+    says = [f"{told.leader or told.member} leads {name} in epoch {told.epoch}."]
+    return _told(gateway, name, says, members)
+
+
+async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -> Leading:
+    """Make a follower the leader of its log, in a new epoch."""
+    name = parameters.broker
+    await brokers_of(gateway, name)
+    if (body.broker_id is None) == (body.address is None):
+        raise BadRequest("which member?", hint="its broker_id, or its address")
+    members = members_of(await gateway.admin.replicas.of(name))
+    if parameters.preview:
+        return _told(gateway, name, _promoted(name, members, body), members, preview=True)
+    told = await gateway.admin.replicas.promote(
+        name, body.broker_id, address=body.address, force=body.force
+    )
+    members = members_of(await gateway.admin.replicas.of(name))
+    return _told(gateway, name, [f"{told.leader} leads {name} in epoch {told.epoch}."], members)
+
+
+def _promoted(name: str, members: list[Member], body: Promotion) -> list[str]:
+    """What would come of it, as far as the members tell."""
+    chosen = next(
+        (
+            one
+            for one in members
+            if one.address == body.address or one.registered_id == body.broker_id
+        ),
+        None,
+    )
+    if chosen is None and body.address is None:
+        raise BadRequest(
+            f"no member of {name} is registered with brokerId {body.broker_id}",
+            hint=f"registered: {', '.join(str(one.registered_id) for one in members)}",
+        )
+    says = []
+    if any(one.member for one in members):
+        says.append("It is refused: a Raft group elects its leader; hand over instead.")
+    alive = [one for one in members if one.role == "leader" and one is not chosen]
+    if alive:
+        says.append(
+            f"The leader at {alive[0].address} is alive: "
+            + (
+                "it is outdone, and what it still acknowledges is lost."
+                if body.force
+                else "it is refused without force."
+            )
+        )
+    ends = [one.end for one in members if one.end is not None and one is not chosen]
+    if chosen is not None and chosen.end is not None and ends and max(ends) > chosen.end:
+        says.append(
+            f"{max(ends) - chosen.end:,} bytes of the log that another member has would be lost."
+        )
+    what = body.address or f"brokerId {body.broker_id}"
+    says.append(f"{what} would lead {name} in a new epoch; an old leader returns as a follower.")
+    return says
+
+
+def _leader(members: list[Member]) -> str | None:
+    return next((one.member or one.address for one in members if one.role == "leader"), None)
+
+
+def _told(
+    gateway: Gateway, name: str, says: list[str], members: list[Member], *, preview: bool = False
+) -> Leading:
+    return Leading(
+        broker=name,
+        preview=preview,
+        says=says,
+        leader=_leader(members),
+        epoch=max((one.epoch for one in members if one.epoch is not None), default=None),
+        members=members,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=[Missing(one.address, one.why or "") for one in members if one.role is None],
+    )
+
+
+_CHAPTER = "Cluster and brokers"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "POST",
+        "/v1/brokers/{broker}/transfer-leader",
+        "transfer_leader",
+        "Let another member of a Raft group lead, before its leader is stopped.",
+        _CHAPTER,
+        transfer_leader,
+        Leading,
+        BrokerChange,
+        Handover,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/brokers/{broker}/promote",
+        "promote",
+        "Make a follower the leader of its log. `preview=true` tells what would be lost.",
+        _CHAPTER,
+        promote,
+        Leading,
+        BrokerChange,
+        Promotion,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+)

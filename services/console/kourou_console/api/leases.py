@@ -1,0 +1,428 @@
+"""Consuming by leases: receive, ack, extend, retry, dead-letter.
+
+Lives here: what these calls take and answer. May not live here: leases themselves
+(kourou_console.leases).
+
+State: none; the part `Leases` has it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from kourou.errors import KourouError
+from kourou.model.limits import (
+    DELAY_LEVELS_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    LEASE_REASON_LENGTH_MAX,
+    LEASE_SETTLE_MAX,
+    LEASES_PER_RECEIVE_MAX,
+    RECEIVE_WAIT_MS_MAX,
+)
+from kourou.model.names import check_group
+from kourou.model.subscription import ConsumeFromWhere
+from kourou_console.gateway import Gateway
+from kourou_console.leases.book import End
+from kourou_console.leases.leases import Leases, wanted_of
+from kourou_console.leases.member import GroupMember
+from kourou_console.lists import Listing
+from kourou_console.message_views import MessageView, view_of
+from kourou_console.operation import BodyKind, NoParameters, Operation
+from kourou_console.problems import problem_of
+
+CHAPTER = "Consuming by leases"
+
+Invisible = Annotated[int, msgspec.Meta(ge=LEASE_MS_MIN, le=LEASE_MS_MAX)]
+ReasonText = Annotated[str, msgspec.Meta(max_length=LEASE_REASON_LENGTH_MAX)]
+
+
+class Begin(StrEnum):
+    """Where a group begins that has no progress."""
+
+    LAST = "last"
+    FIRST = "first"
+
+
+class InGroupTopic(msgspec.Struct, frozen=True):
+    """A group's topic."""
+
+    group: str
+    topic: str
+
+
+class InGroup(msgspec.Struct, frozen=True):
+    """A group."""
+
+    group: str
+
+
+class OneLease(msgspec.Struct, frozen=True):
+    """A lease, by its token."""
+
+    lease: str
+
+
+class Receive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to lease. Tags and sql are the group's subscription: the same in every receive."""
+
+    #: So many messages at most.
+    max: Annotated[int, msgspec.Meta(ge=1, le=LEASES_PER_RECEIVE_MAX)] = 1
+    #: So long nobody else gets them.
+    invisible_ms: Invisible = 30_000
+    #: So long the answer waits for a first message.
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=RECEIVE_WAIT_MS_MAX)] = 0
+    tags: tuple[str, ...] = ()
+    sql: str | None = None
+    #: One message of a queue at a time, in the order of the queue.
+    order: bool = False
+    #: Where a group without progress begins in queues that were there before it.
+    begin: Begin = Begin.LAST
+
+
+class Leased(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is nobody else's until `expires_ms`; `attempt` counts its deliveries."""
+
+    lease: str
+    expires_ms: int
+    attempt: int
+    message: MessageView
+
+
+class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lease is now: leased, acked, retried or dead_lettered."""
+
+    lease: str
+    state: str
+    expires_ms: int | None
+    as_of_ms: int
+
+
+class Extension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The lease ends so long from now."""
+
+    invisible_ms: Invisible = 30_000
+
+
+class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """0 lets the broker choose the pause by the number of attempts."""
+
+    delay_level: Annotated[int, msgspec.Meta(ge=0, le=DELAY_LEVELS_MAX)] = 0
+    reason: ReasonText = ""
+
+
+class DeadLettered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why it will never be consumed; kept with the dead letter."""
+
+    reason: ReasonText = ""
+
+
+class Acks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Leases that were consumed."""
+
+    leases: Annotated[list[str], msgspec.Meta(min_length=1, max_length=LEASE_SETTLE_MAX)]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why one of several was refused."""
+
+    status: int
+    title: str
+    detail: str
+
+
+class AckOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one of several; `error` is null if it is acked."""
+
+    lease: str
+    state: str | None
+    error: Problem | None
+
+
+class TopicUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic of a group here: its filter, messages that wait here, messages under lease."""
+
+    topic: str
+    filter: str
+    ready: int
+    leased: int
+
+
+class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of which this gateway is a member."""
+
+    group: str
+    order: bool
+    queues: int
+    #: Receives that wait now.
+    receiving: int
+    leased: int
+    topics: list[TopicUse]
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """`left` is false if the gateway was no member."""
+
+    group: str
+    left: bool
+    #: Messages that were under lease: they are delivered again.
+    leases_ended: int
+    as_of_ms: int
+
+
+async def receive_messages(
+    gateway: Gateway, parameters: InGroupTopic, wish: Receive | None = None
+) -> Listing[Leased]:
+    """Lease messages."""
+    wish = wish or Receive()
+    leases = gateway.part(Leases)
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    member, given = await leases.receive(
+        parameters.group,
+        parameters.topic,
+        wanted_of(wish.tags, wish.sql),
+        count_max=wish.max,
+        invisible_ms=wish.invisible_ms,
+        wait_ms=wish.wait_ms,
+        ordered=wish.order,
+        begin=first if wish.begin is Begin.FIRST else last,
+    )
+    now_ms = gateway.clock.now_ms()
+    items: list[Leased] = []
+    for held in given:
+        view = view_of(held.message.message)
+        if view.body_error is not None:  # nobody can ever consume it
+            reason = f"it cannot be read: {view.body_error}"
+            await member.dead_letter(held, reason[:LEASE_REASON_LENGTH_MAX])
+            continue
+        lease = leases.tokens.make(held.number)
+        expires_ms = _wall_ms(gateway, held.expires_ms)
+        items.append(Leased(lease=lease, expires_ms=expires_ms, attempt=held.attempt, message=view))
+    more = member.book.ready(parameters.topic) > 0
+    return Listing(items=items, total=None, as_of_ms=now_ms, truncated=more)
+
+
+def _wall_ms(gateway: Gateway, monotonic_ms: int) -> int:
+    clock = gateway.clock
+    return clock.now_ms() + monotonic_ms - clock.monotonic_ms()
+
+
+async def ack_lease(gateway: Gateway, parameters: OneLease) -> LeaseState:
+    """It was consumed."""
+    _ack(gateway.part(Leases), parameters.lease)
+    return _state(gateway, parameters.lease, End.ACKED)
+
+
+def _ack(leases: Leases, token: str) -> None:
+    found = leases.find(token, done=End.ACKED)
+    if found is not None:
+        member, held = found
+        member.ack(held)
+
+
+async def extend_lease(gateway: Gateway, parameters: OneLease, wish: Extension) -> LeaseState:
+    """Its consumer needs longer."""
+    found = gateway.part(Leases).find(parameters.lease)
+    assert found is not None, "no end was allowed"
+    member, held = found
+    member.extend(held, wish.invisible_ms)
+    return LeaseState(
+        lease=parameters.lease,
+        state="leased",
+        expires_ms=_wall_ms(gateway, held.expires_ms),
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def retry_lease(gateway: Gateway, parameters: OneLease, wish: Retry) -> LeaseState:
+    """It was not consumed."""
+    found = gateway.part(Leases).find(parameters.lease, done=End.RETRIED)
+    if found is not None:
+        member, held = found
+        await member.retry(held, wish.delay_level, wish.reason)
+    return _state(gateway, parameters.lease, End.RETRIED)
+
+
+async def dead_letter_lease(
+    gateway: Gateway, parameters: OneLease, wish: DeadLettered
+) -> LeaseState:
+    """It will never be consumed."""
+    found = gateway.part(Leases).find(parameters.lease, done=End.DEAD_LETTERED)
+    if found is not None:
+        member, held = found
+        await member.dead_letter(held, wish.reason)
+    return _state(gateway, parameters.lease, End.DEAD_LETTERED)
+
+
+def _state(gateway: Gateway, lease: str, end: End) -> LeaseState:
+    return LeaseState(
+        lease=lease, state=end.value, expires_ms=None, as_of_ms=gateway.clock.now_ms()
+    )
+
+
+async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listing[AckOutcome]:
+    """Several were consumed; each has an outcome of its own."""
+    check_group(parameters.group)
+    leases = gateway.part(Leases)
+    items: list[AckOutcome] = []
+    for token in body.leases:
+        try:
+            _ack(leases, token)
+        except KourouError as error:
+            told = problem_of(error)
+            problem = Problem(told.status, told.title, told.detail)
+            items.append(AckOutcome(lease=token, state=None, error=problem))
+        else:
+            items.append(AckOutcome(lease=token, state=End.ACKED.value, error=None))
+    return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
+
+
+async def list_lease_groups(gateway: Gateway, parameters: NoParameters) -> Listing[GroupUse]:
+    """Where this gateway is a member."""
+    items = [await _use(member) for member in gateway.part(Leases)]
+    return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
+
+
+async def _use(member: GroupMember) -> GroupUse:
+    topics = [
+        TopicUse(
+            topic=topic,
+            filter=use.wanted if isinstance(use.wanted, str) else use.wanted.expression,
+            ready=member.book.ready(topic),
+            leased=member.book.out_of(topic),
+        )
+        for topic, use in sorted(member.topics.items())
+    ]
+    return GroupUse(
+        group=member.group,
+        order=member.ordered,
+        queues=await member.queues(),
+        receiving=member.receiving,
+        leased=member.book.out,
+        topics=topics,
+    )
+
+
+async def leave_group(gateway: Gateway, parameters: InGroup) -> Left:
+    """Leave now, and not after three idle minutes."""
+    leases = gateway.part(Leases)
+    out = sum(one.book.out for one in leases if one.group == parameters.group)
+    left = await leases.leave(check_group(parameters.group))
+    return Left(
+        group=parameters.group, left=left, leases_ended=out, as_of_ms=gateway.clock.now_ms()
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "POST",
+        "/v1/groups/{group}/topics/{topic}/leases",
+        "receive_messages",
+        "Lease messages of a topic to you, for a group. The gateway is a member of the group, from "
+        "your first receive until nobody has received for three minutes. What you neither "
+        "acknowledge nor give back in time is handed out again, and so is what was leased when the "
+        "gateway died. The answer is empty if no message came within `wait_ms`.",
+        CHAPTER,
+        receive_messages,
+        Listing[Leased],
+        parameters=InGroupTopic,
+        body=Receive,
+        body_kind=BodyKind.JSON,
+        changes=True,
+        leaves_with_caller=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/leases/{lease}/ack",
+        "ack_lease",
+        "The message was consumed: nobody of the group gets it again. A second ack changes "
+        "nothing; one for a lease that has ended otherwise is refused (410), and its message comes "
+        "again.",
+        CHAPTER,
+        ack_lease,
+        LeaseState,
+        parameters=OneLease,
+        changes=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/leases/{lease}/extend",
+        "extend_lease",
+        "The lease ends so long from now, which may be sooner than before.",
+        CHAPTER,
+        extend_lease,
+        LeaseState,
+        parameters=OneLease,
+        body=Extension,
+        body_kind=BodyKind.JSON,
+        changes=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/leases/{lease}/retry",
+        "retry_lease",
+        "The message was not consumed: it goes back to its broker, which hands it over again after "
+        "a pause, to any member of the group, and keeps it as a dead letter when its attempts are "
+        "used up. When this answers, the broker has it. In order it keeps its place instead and "
+        "comes again after a second.",
+        CHAPTER,
+        retry_lease,
+        LeaseState,
+        parameters=OneLease,
+        body=Retry,
+        body_kind=BodyKind.JSON,
+        changes=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/leases/{lease}/dead-letter",
+        "dead_letter_lease",
+        "The message will never be consumed: it is kept aside in %DLQ% and the group's name, with "
+        "the reason. When this answers, it lies there.",
+        CHAPTER,
+        dead_letter_lease,
+        LeaseState,
+        parameters=OneLease,
+        body=DeadLettered,
+        body_kind=BodyKind.JSON,
+        changes=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/groups/{group}/acks",
+        "ack_leases",
+        "Acknowledge several leases; look at each one's outcome, for some may have ended before.",
+        CHAPTER,
+        ack_leases,
+        Listing[AckOutcome],
+        parameters=InGroup,
+        body=Acks,
+        body_kind=BodyKind.JSON,
+        changes=True,
+    ),
+    Operation(
+        "GET",
+        "/v1/leases",
+        "list_lease_groups",
+        "The groups of which this gateway is a member now, and how many messages are under lease.",
+        CHAPTER,
+        list_lease_groups,
+        Listing[GroupUse],
+    ),
+    Operation(
+        "DELETE",
+        "/v1/groups/{group}/leases",
+        "leave_group",
+        "Leave a group now: what is acknowledged is committed, what is under lease comes again, to "
+        "another member or at the next receive.",
+        CHAPTER,
+        leave_group,
+        Left,
+        parameters=InGroup,
+        changes=True,
+    ),
+)

@@ -1,0 +1,63 @@
+"""Who the caller is, what it may do, what is there.
+
+Lives here: GET /v1/me. May not live here: tokens (kourou_console.access).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+import kourou
+from kourou_console.call import Call
+from kourou_console.gateway import Gateway
+from kourou_console.operation import NoParameters, Operation
+
+
+class Me(msgspec.Struct, frozen=True):
+    """The caller as the gateway knows it, and the gateway."""
+
+    #: The token's name; "anybody" where there are no tokens.
+    name: str
+    #: Of read, write and admin, those it has.
+    rights: list[str]
+    #: Does every call need a token?
+    token_required: bool
+    version: str
+    producer_group: str
+    #: Null until the cluster has answered for the first time.
+    cluster: str | None
+    #: What is there beside brokers: spark.
+    features: dict[str, bool]
+    as_of_ms: int
+
+
+async def who_am_i(gateway: Gateway, parameters: NoParameters, call: Call) -> Me:
+    """The caller."""
+    settings = gateway.settings
+    rights = [one.name.lower() for one in type(call.caller.right) if one <= call.caller.right]
+    return Me(
+        call.caller.name,
+        rights,
+        settings.tokens,
+        kourou.__version__,
+        settings.producer_group,
+        gateway.cluster_name,
+        {"spark": bool(settings.spark_etl_address)},
+        gateway.clock.now_ms(),
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/me",
+        "who_am_i",
+        "Who you are to this gateway, what you may do, and which parts are there.",
+        "About this gateway",
+        who_am_i,
+        Me,
+        call=True,
+    ),
+)

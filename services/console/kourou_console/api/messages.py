@@ -1,0 +1,356 @@
+"""Messages by id, by key, by time; their bodies; what became of one.
+
+Lives here: what these calls take and answer. May not live here: the pages of a time range
+(kourou_console.time_pages), spans (kourou_console.message_spans).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+
+from kourou.client.admin_messages import MessageNotFound
+from kourou.client.message_tracks import MessageTrack
+from kourou.client.received import ReceivedMessage
+from kourou.errors import BadRequest, KourouError, Unavailable, UnknownOutcome
+from kourou.model.limits import (
+    MESSAGES_PER_PAGE_MAX,
+    QUERY_MESSAGES_MAX,
+    TOPICS_SEARCHED_MAX,
+)
+from kourou.model.names import check_topic, is_system_topic
+from kourou_console import places, time_pages
+from kourou_console.call import Content
+from kourou_console.gateway import Gateway
+from kourou_console.leases.leases import wanted_of
+from kourou_console.lists import Missing, Name, why
+from kourou_console.message_spans import SpanView, spans_of
+from kourou_console.message_views import (
+    PREVIEW_BYTES,
+    WHOLE_BYTES,
+    BodyMax,
+    MessageView,
+    view_of,
+    views_of,
+)
+from kourou_console.operation import Operation
+
+CHAPTER = "Messages"
+
+FOR_EVER_MS = 2**53 - 1
+
+Millis = Annotated[int, msgspec.Meta(ge=0, le=FOR_EVER_MS)]
+MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """By key, or by time."""
+
+    topic: Name
+    key: str | None = None
+    from_ms: Millis | None = None
+    until_ms: Millis | None = None
+    count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 50
+    cursor: str | None = None
+    tag: tuple[str, ...] = ()
+    sql: str | None = None
+    body_max: BodyMax = PREVIEW_BYTES
+
+
+class OneMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message's id of either kind; the topic makes finding a producer's id quick."""
+
+    id: MessageId
+    topic: Name | None = None
+
+
+class OneWithBody(OneMessage, frozen=True, kw_only=True):
+    """The same, and how much of the body is shown."""
+
+    body_max: BodyMax = WHOLE_BYTES
+
+
+class Messages(msgspec.Struct, frozen=True, kw_only=True):
+    """Some messages; `cursor` fetches more of a time range, null: there are no more."""
+
+    items: list[MessageView]
+    total: int | None
+    truncated: bool
+    cursor: str | None
+    as_of_ms: int
+    missing: list[Missing] = []
+
+
+class CopyView(msgspec.Struct, frozen=True, kw_only=True):
+    """Another stored copy of the same message."""
+
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+    offset_id: str
+    stored_ms: int
+
+
+class TrackView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group made of it; `kind` in RocketMQ's words, `consumed` null: nobody can tell."""
+
+    group: str
+    kind: str
+    consumed: bool | None
+    offset: int | None
+    reason: str
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
+    """One message, its other copies, and what groups made of it."""
+
+    message: MessageView
+    copies: list[CopyView]
+    tracks: list[TrackView]
+    as_of_ms: int
+    missing: list[Missing] = []
+
+
+class TraceView(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a message, for a waterfall; spans in the order in which they began."""
+
+    message_id: str
+    spans: list[SpanView]
+    total: int
+    truncated: bool
+    as_of_ms: int
+    missing: list[Missing] = []
+
+
+async def find_messages(gateway: Gateway, parameters: Query) -> Messages:
+    """By key, or by time."""
+    check_topic(parameters.topic)
+    timed = parameters.from_ms is not None or parameters.until_ms is not None
+    if parameters.key is not None:
+        if timed and parameters.cursor is not None:
+            raise BadRequest("a query by key has no cursor")
+        return await _by_key(gateway, parameters, parameters.key)
+    if not timed and parameters.cursor is None:
+        raise BadRequest("say which messages", hint="key=, or from_ms= and until_ms=")
+    return await _by_time(gateway, parameters)
+
+
+async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
+    if parameters.tag or parameters.sql is not None or parameters.cursor is not None:
+        raise BadRequest("a query by key takes neither filter nor cursor")
+    await gateway.admin.topics.route(parameters.topic)
+    asked = min(parameters.count, QUERY_MESSAGES_MAX)
+    found = await gateway.admin.messages.by_key(
+        parameters.topic,
+        key,
+        begin_ms=parameters.from_ms or 0,
+        end_ms=parameters.until_ms or FOR_EVER_MS,
+        count_max=asked,
+    )
+    return Messages(
+        items=views_of(found[:asked], parameters.body_max),
+        total=None,
+        truncated=len(found) >= asked,
+        cursor=None,
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
+    reading = gateway.admin.reading
+    queues = await reading.queues(parameters.topic)
+    from_ms = parameters.from_ms or 0
+    missing: list[Missing] = []
+    offsets = None
+    if parameters.cursor is not None:
+        told = places.read(parameters.cursor, queues)
+        offsets, from_ms = told.offsets, told.time_ms
+    if offsets is None:
+        offsets, missing = await time_pages.starts(reading, queues, from_ms)
+    until_ms = FOR_EVER_MS if parameters.until_ms is None else parameters.until_ms
+    page = await time_pages.page(
+        reading,
+        offsets,
+        until_ms=until_ms,
+        count=parameters.count,
+        wanted=wanted_of(parameters.tag, parameters.sql),
+    )
+    cursor = None
+    if page.offsets is not None:
+        came_to_ms = page.messages[-1].store_timestamp if page.messages else from_ms
+        cursor = places.written(page.offsets, came_to_ms)
+    return Messages(
+        items=views_of(page.messages, parameters.body_max),
+        total=None,
+        truncated=cursor is not None,
+        cursor=cursor,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing + page.missing + page.damaged,
+    )
+
+
+async def found(gateway: Gateway, asked: OneMessage) -> ReceivedMessage:
+    """The message that an id names. Raises MessageNotFound, TopicNotFound."""
+    messages = gateway.admin.messages
+    if asked.topic is not None:
+        await gateway.admin.topics.route(check_topic(asked.topic))
+        return await messages.by_id(asked.topic, asked.id)
+    away: KourouError | None = None
+    try:
+        return await messages.by_offset_id(asked.id)
+    except (BadRequest, MessageNotFound):
+        pass  # then it is a producer's id
+    except (Unavailable, UnknownOutcome) as error:
+        away = error
+    topics = [one for one in await gateway.admin.topics.list() if not is_system_topic(one)]
+    for topic in sorted(topics, key=lambda one: (one.startswith("%"), one))[:TOPICS_SEARCHED_MAX]:
+        try:
+            copies = await messages.copies(topic, asked.id)
+        except KourouError as error:  # a topic without queues, or a broker that is away
+            away = error if error.retryable else away
+            continue
+        if copies:
+            return copies[0]
+    if away is not None:
+        raise away  # the message may be there
+    cut = len(topics) > TOPICS_SEARCHED_MAX
+    raise MessageNotFound(
+        f"no message has the id {asked.id[:64]!r}"
+        + (f" in the first {TOPICS_SEARCHED_MAX} topics" if cut else ""),
+        hint="say topic= with a producer's id",
+    )
+
+
+async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
+    """One message."""
+    message = await found(gateway, parameters)
+    missing: list[Missing] = []
+    copies, tracks = await asyncio.gather(
+        gateway.admin.messages.copies(message.queue.topic, message.message_id),
+        gateway.admin.messages.tracks(message),
+        return_exceptions=True,
+    )
+    if isinstance(copies, BaseException):
+        missing.append(Missing("copies", why(copies)))
+        copies = []
+    if isinstance(tracks, BaseException):
+        missing.append(Missing("tracks", why(tracks)))
+        tracks = []
+    others = [one for one in copies if (one.queue, one.offset) != (message.queue, message.offset)]
+    return Detail(
+        message=view_of(message, parameters.body_max),
+        copies=[_copy(one) for one in others],
+        tracks=[_track(one) for one in tracks],
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+def _copy(message: ReceivedMessage) -> CopyView:
+    queue = message.queue
+    return CopyView(
+        topic=queue.topic,
+        broker=queue.broker_name,
+        queue=queue.queue_id,
+        offset=message.offset,
+        offset_id=message.offset_message_id,
+        stored_ms=message.store_timestamp,
+    )
+
+
+def _track(one: MessageTrack) -> TrackView:
+    return TrackView(
+        group=one.group,
+        kind=one.kind.value,
+        consumed=one.consumed,
+        offset=one.offset,
+        reason=one.reason,
+    )
+
+
+async def get_message_body(gateway: Gateway, parameters: OneMessage) -> Content:
+    """All bytes, as they were sent."""
+    message = await found(gateway, parameters)
+    return Content(message.raw_body, filename=f"{message.message_id}.bin")
+
+
+async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceView:
+    """What became of it."""
+    message = await found(gateway, parameters)
+    missing: list[Missing] = []
+    records, tracks = await asyncio.gather(
+        gateway.admin.messages.trace(message.message_id),
+        gateway.admin.messages.tracks(message),
+        return_exceptions=True,
+    )
+    if isinstance(records, BaseException):
+        missing.append(Missing("message traces", why(records)))
+        records = []
+    elif not records:
+        missing.append(Missing("message traces", "no client wrote any (setting message_trace)"))
+    if isinstance(tracks, BaseException):
+        missing.append(Missing("groups", why(tracks)))
+        tracks = []
+    spans = spans_of(message, records, tracks)
+    return TraceView(
+        message_id=message.message_id,
+        spans=spans,
+        total=len(spans),
+        truncated=len(records) >= QUERY_MESSAGES_MAX,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/messages",
+        "find_messages",
+        "Messages of a topic with a key, the newest first; or those stored in a time range, the "
+        "oldest first, page by page: hand `cursor` back until it is null. A page may be short. "
+        "Times are epoch milliseconds.",
+        CHAPTER,
+        find_messages,
+        Messages,
+        parameters=Query,
+    ),
+    Operation(
+        "GET",
+        "/v1/messages/{id}",
+        "get_message",
+        "A message by its producer's id or by its offset id, its other copies, and which groups "
+        "consumed it.",
+        CHAPTER,
+        get_message,
+        Detail,
+        parameters=OneWithBody,
+    ),
+    Operation(
+        "GET",
+        "/v1/messages/{id}/body",
+        "get_message_body",
+        "All bytes of a message's body, to be saved.",
+        CHAPTER,
+        get_message_body,
+        Content,
+        parameters=OneMessage,
+        media_type="application/octet-stream",
+    ),
+    Operation(
+        "GET",
+        "/v1/messages/{id}/trace",
+        "get_message_trace",
+        "What became of a message, as spans for a waterfall: sent, stored, handed to groups. Times "
+        "of handlers are there where clients write message traces.",
+        CHAPTER,
+        get_message_trace,
+        TraceView,
+        parameters=OneMessage,
+    ),
+)

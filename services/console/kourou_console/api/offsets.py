@@ -1,0 +1,361 @@
+"""How far groups are, and moving them.
+
+Lives here: lag in messages and time, resets, skips, clones, each with a preview. May not live here:
+committing, which consumers do.
+
+State: none. A reset is an event at each broker, with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from kourou.client.admin_groups import TO_THE_END_MS, OffsetMove
+from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
+from kourou.model.queue import MessageQueue
+from kourou.protocol.bodies import ConsumerRunningInfo, OffsetWrapper, QueueTimeSpan
+from kourou_console.api.groups import all_groups
+from kourou_console.api.lag import QueueLag, lag_of
+from kourou_console.gateway import Gateway
+from kourou_console.lists import (
+    LIST_ITEMS,
+    LOOK_S,
+    Done,
+    Limit,
+    Listing,
+    Missing,
+    Name,
+    Reason,
+    asked,
+    brokers_of,
+    cut,
+)
+from kourou_console.operation import BodyKind, Operation
+
+TO_THE_BEGIN_MS = 0
+
+
+class LagWanted(msgspec.Struct, frozen=True):
+    """Of one topic, or of all that the group consumes."""
+
+    group: Name
+    topic: Name | None = None
+    limit: Limit = LIST_ITEMS
+
+
+class TopicLag(msgspec.Struct, frozen=True):
+    """The sum over a topic's queues; `lag_ms` is the age of the oldest message that waits."""
+
+    topic: str
+    lag_messages: int
+    lag_ms: int | None
+
+
+class LagList(Listing[QueueLag], frozen=True, kw_only=True):
+    """Queue by queue, the largest lag first; `lag_messages` in all, null if a broker is missing."""
+
+    lag_messages: int | None
+    topics: list[TopicLag]
+
+
+class GroupTopicChange(msgspec.Struct, frozen=True):
+    """Which group, which topic; `preview`: only tell what would happen."""
+
+    group: Name
+    topic: Name
+    preview: bool = False
+
+
+class GroupClone(msgspec.Struct, frozen=True):
+    """Which group is to begin where another stands; `preview`: only tell what would happen."""
+
+    group: Name
+    preview: bool = False
+
+
+class ResetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """To what was stored at `at_ms`, to the first message kept, or to the end.
+
+    Without `force` no queue is moved forward.
+    """
+
+    to: Literal["time", "begin", "end"]
+    at_ms: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
+    force: bool = True
+    reason: Reason = ""
+
+
+class SkipBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that waits is passed over."""
+
+    reason: Reason = ""
+
+
+class CloneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin, in one topic or all."""
+
+    from_group: Name
+    topic: Name | None = None
+    reason: Reason = ""
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue; `from` null: the group has no progress there."""
+
+    topic: str
+    broker: str
+    queue: int
+    before: int | None = msgspec.field(name="from")
+    to: int
+    skipped: int
+    repeated: int
+
+
+class Moves(Done, frozen=True, kw_only=True):
+    """Where a group is moved; `skipped` messages it never gets, `repeated` it gets again."""
+
+    group: str
+    items: list[Move]
+    skipped: int
+    repeated: int
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+async def lag(gateway: Gateway, parameters: LagWanted) -> LagList:
+    """Where a group is in every queue, what lies before it, how old that is, who has the queue."""
+    group = parameters.group
+    progress, missing = await _progress(gateway, group, parameters.topic)
+    topics = sorted({queue.topic for queue in progress})
+    (spans, unspanned), owners = await asyncio.gather(
+        asked(topics, lambda topic: gateway.admin.offsets.time_spans(group, topic)),
+        _owners(gateway, group),
+    )
+    known: dict[MessageQueue, QueueTimeSpan] = {}
+    for found in spans.values():
+        known.update(found)
+    rows = [_row(queue, one, known, owners) for queue, one in progress.items()]
+    rows.sort(key=lambda row: (-row.lag_messages, row.topic, row.broker, row.queue))
+    items, truncated = cut(rows, parameters.limit)
+    return LagList(
+        items=items,
+        total=None if missing else len(rows),
+        truncated=truncated,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=[*missing, *unspanned],
+        lag_messages=None if missing else sum(row.lag_messages for row in rows),
+        topics=[_topic(topic, rows) for topic in topics],
+    )
+
+
+async def _progress(
+    gateway: Gateway, group: str, topic: str | None
+) -> tuple[dict[MessageQueue, OffsetWrapper], list[Missing]]:
+    """The group at each broker; GroupNotFound where all answered and none knows it."""
+    names = await brokers_of(gateway)
+
+    async def look(name: str) -> dict[MessageQueue, OffsetWrapper]:
+        try:
+            return await gateway.admin.offsets.at(name, group, topic)
+        except Rejected:  # this broker does not know the group, or the topic
+            return {}
+
+    found, missing = await asked(names, look)
+    progress: dict[MessageQueue, OffsetWrapper] = {}
+    for every in found.values():
+        progress.update(every)
+    if not progress and not missing:
+        known, unasked = await all_groups(gateway)
+        if not unasked and not any(group in every for every in known.values()):
+            raise GroupNotFound(f"there is no group {group!r}")
+    return progress, missing
+
+
+async def _owners(gateway: Gateway, group: str) -> dict[MessageQueue, str]:
+    """Which member has which queue, as members say; nothing where nobody says."""
+    try:
+        infos = await asyncio.wait_for(gateway.admin.members.running_infos(group), LOOK_S)
+    except (KourouError, TimeoutError):  # nobody is connected, or nobody answers in time
+        return {}
+    return {
+        queue: client
+        for client, info in infos.items()
+        if isinstance(info, ConsumerRunningInfo)
+        for queue in info.queues
+    }
+
+
+def _row(
+    queue: MessageQueue,
+    one: OffsetWrapper,
+    spans: Mapping[MessageQueue, QueueTimeSpan],
+    owners: Mapping[MessageQueue, str],
+) -> QueueLag:
+    fields = lag_of(queue, one)
+    span = spans.get(queue)
+    age_ms = None if span is None else span.delay_time
+    return QueueLag(
+        **fields,
+        lag_ms=0 if not fields["lag_messages"] else age_ms,
+        member=owners.get(queue),
+    )
+
+
+def _topic(topic: str, rows: list[QueueLag]) -> TopicLag:
+    mine = [row for row in rows if row.topic == topic]
+    ages = [row.lag_ms for row in mine if row.lag_ms is not None]
+    return TopicLag(
+        topic,
+        sum(row.lag_messages for row in mine),
+        max(ages) if len(ages) == len(mine) and ages else None,
+    )
+
+
+# -- moving ---------------------------------------------------------------------------------------
+
+
+async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody) -> Moves:
+    """Move a group to a time, to the beginning or to the end; members that run begin anew there."""
+    if (body.to == "time") != (body.at_ms is not None):
+        raise BadRequest("at_ms goes with to=time, and with nothing else")
+    at_ms = {"begin": TO_THE_BEGIN_MS, "end": TO_THE_END_MS}.get(body.to, body.at_ms or 0)
+    return await _moved(
+        gateway, parameters, at_ms, force=body.force or body.to == "end", reason=body.reason
+    )
+
+
+async def skip(gateway: Gateway, parameters: GroupTopicChange, body: SkipBody) -> Moves:
+    """Move a group to the end: what waits is not consumed."""
+    return await _moved(gateway, parameters, TO_THE_END_MS, force=True, reason=body.reason)
+
+
+async def _moved(
+    gateway: Gateway, parameters: GroupTopicChange, at_ms: int, *, force: bool, reason: str
+) -> Moves:
+    group, topic = parameters.group, parameters.topic
+    offsets = gateway.admin.offsets
+    known, missing = await all_groups(gateway)
+    if not missing and not any(group in every for every in known.values()):
+        raise GroupNotFound(f"there is no group {group!r}")
+    moves = await offsets.preview_reset(group, topic, at_ms, force=force)
+    if not parameters.preview:
+        done = await offsets.reset(group, topic, at_ms, force=force, reason=reason)
+        moves = {
+            queue: OffsetMove(moves[queue].before if queue in moves else None, after)
+            for queue, after in done.items()
+        }
+    return _told(gateway, group, moves, missing, preview=parameters.preview)
+
+
+async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Moves:
+    """Let one group begin where another stands."""
+    offsets = gateway.admin.offsets
+    moves = await offsets.preview_clone(body.from_group, parameters.group, body.topic)
+    if not parameters.preview:
+        await offsets.clone(body.from_group, parameters.group, body.topic, reason=body.reason)
+    return _told(gateway, parameters.group, moves, [], preview=parameters.preview)
+
+
+def _told(
+    gateway: Gateway,
+    group: str,
+    moves: Mapping[MessageQueue, OffsetMove],
+    missing: list[Missing],
+    *,
+    preview: bool,
+) -> Moves:
+    items = [
+        Move(
+            topic=queue.topic,
+            broker=queue.broker_name,
+            queue=queue.queue_id,
+            before=one.before,
+            to=one.after,
+            skipped=one.skipped,
+            repeated=one.repeated,
+        )
+        for queue, one in sorted(moves.items())
+    ]
+    skipped = sum(one.skipped for one in items)
+    repeated = sum(one.repeated for one in items)
+    will = "would be" if preview else "is"
+    says = [f"{group} {will} moved in {sum(one.before != one.to for one in items)} queues."]
+    if skipped:
+        says.append(f"{skipped:,} messages that it has not consumed {will} skipped.")
+    if repeated:
+        says.append(f"{repeated:,} messages that it has consumed {will} delivered once more.")
+    if not skipped and not repeated:
+        says.append("No message is skipped or repeated.")
+    return Moves(
+        group=group,
+        preview=preview,
+        says=says,
+        items=items,
+        skipped=skipped,
+        repeated=repeated,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+_CHAPTER = "Offsets"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/groups/{group}/lag",
+        "group_lag",
+        "A group's lag queue by queue: in messages, in ms, and which member has the queue.",
+        _CHAPTER,
+        lag,
+        LagList,
+        LagWanted,
+    ),
+    Operation(
+        "POST",
+        "/v1/groups/{group}/topics/{topic}/offsets/reset",
+        "reset_offsets",
+        "Move a group to a time, the beginning or the end. `preview=true` tells each queue's way.",
+        _CHAPTER,
+        reset,
+        Moves,
+        GroupTopicChange,
+        ResetBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/groups/{group}/topics/{topic}/offsets/skip",
+        "skip_accumulation",
+        "Move a group to the end of a topic: what waits is not consumed.",
+        _CHAPTER,
+        skip,
+        Moves,
+        GroupTopicChange,
+        SkipBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/groups/{group}/offsets/clone",
+        "clone_offsets",
+        "Let a group begin where another stands.",
+        _CHAPTER,
+        clone,
+        Moves,
+        GroupClone,
+        CloneBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+)

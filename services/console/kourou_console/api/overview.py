@@ -1,0 +1,187 @@
+"""The whole suite at a glance.
+
+Lives here: GET /v1/overview. May not live here: sampling (kourou_console.sampler).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from kourou.errors import KourouError
+from kourou_console.api.alarms import Alarm, told
+from kourou_console.gateway import Gateway
+from kourou_console.lists import LOOK_S, Missing, why
+from kourou_console.operation import NoParameters, Operation
+from kourou_console.sampler import ALL, BrokerNow, Sampler
+
+LAGGING = 10
+
+
+class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker at the last sample; `why` says why it is not `up`.
+
+    Latencies are the upper ends of histogram buckets, since the sample before.
+    """
+
+    broker: str
+    cluster: str | None
+    up: bool
+    why: str | None
+    sampled_at_ms: int | None
+    messages_in_per_s: float | None = None
+    messages_out_per_s: float | None = None
+    bytes_in_per_s: float | None = None
+    send_p50_ms: float | None = None
+    send_p99_ms: float | None = None
+    pull_p99_ms: float | None = None
+    disk_used_ratio: float | None = None
+    log_bytes: int | None = None
+    held_pulls: int | None = None
+    unflushed_bytes: int | None = None
+    dispatch_behind_bytes: int | None = None
+    replica_lag_bytes: int | None = None
+    lag_messages: int | None = None
+
+
+class GroupFigures(msgspec.Struct, frozen=True):
+    """A group that has messages before it."""
+
+    group: str
+    lag_messages: int
+    dead_letters: int | None
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums and worst cases over all brokers; null where a registered broker did not tell."""
+
+    as_of_ms: int
+    sampled_at_ms: int | None
+    interval_ms: int
+    messages_in_per_s: float | None
+    messages_out_per_s: float | None
+    bytes_in_per_s: float | None
+    send_p50_ms: float | None
+    send_p99_ms: float | None
+    pull_p99_ms: float | None
+    lag_messages: int | None
+    dead_letters: int | None
+    disk_used_ratio: float | None
+    replica_lag_bytes: int | None
+    brokers: list[BrokerFigures]
+    lagging: list[GroupFigures]
+    brokers_known: int
+    brokers_up: int
+    topics: int | None
+    groups: int | None
+    alarms: list[Alarm]
+    missing: list[Missing]
+
+
+async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
+    """Everything of the last sample, and how many topics and groups there are now."""
+    sampler = gateway.part(Sampler)
+    await sampler.fresh()
+    missing = [
+        Missing(one.broker, one.why or "it does not answer")
+        for one in sampler.brokers.values()
+        if not one.up
+    ]
+    if sampler.trouble is not None:
+        missing.append(Missing("name servers", sampler.trouble))
+    topics = groups = None
+    try:
+        names, configs = await asyncio.wait_for(
+            asyncio.gather(gateway.admin.topics.list(), gateway.admin.groups.list()), LOOK_S
+        )
+        topics, groups = len(names), len(configs)
+    except (KourouError, TimeoutError) as error:
+        missing.append(Missing("topics and groups", why(error)))
+
+    def latest(name: str) -> float | None:
+        return sampler.samples.latest((name, ALL), since_ms=sampler.current_since_ms())
+
+    brokers = [broker_figures(sampler.brokers[name]) for name in sorted(sampler.brokers)]
+    return Overview(
+        as_of_ms=gateway.clock.now_ms(),
+        sampled_at_ms=sampler.sampled_ms,
+        interval_ms=sampler.interval_ms,
+        messages_in_per_s=latest("messages_in_per_s"),
+        messages_out_per_s=latest("messages_out_per_s"),
+        bytes_in_per_s=latest("bytes_in_per_s"),
+        send_p50_ms=latest("send_p50_ms"),
+        send_p99_ms=latest("send_p99_ms"),
+        pull_p99_ms=latest("pull_p99_ms"),
+        lag_messages=as_int(latest("lag_messages")),
+        dead_letters=as_int(latest("dead_letters")),
+        disk_used_ratio=latest("disk_used_ratio"),
+        replica_lag_bytes=as_int(latest("replica_lag_bytes")),
+        brokers=brokers,
+        lagging=_lagging(sampler),
+        brokers_known=len(brokers),
+        brokers_up=sum(one.up for one in brokers),
+        topics=topics,
+        groups=groups,
+        alarms=[told(one) for one in sampler.standing()],
+        missing=missing,
+    )
+
+
+def as_int(value: float | None) -> int | None:
+    """A count that was kept as a double."""
+    return None if value is None else int(value)
+
+
+def broker_figures(now: BrokerNow) -> BrokerFigures:
+    """What the last sample says of a broker."""
+    runtime, rates = now.runtime, now.rates
+    if runtime is None:
+        return BrokerFigures(
+            broker=now.broker, cluster=now.cluster, up=False, why=now.why, sampled_at_ms=now.at_ms
+        )
+    return BrokerFigures(
+        broker=now.broker,
+        cluster=now.cluster,
+        up=True,
+        why=None,
+        sampled_at_ms=now.at_ms,
+        messages_in_per_s=rates.messages_in_per_s,
+        messages_out_per_s=rates.messages_out_per_s,
+        bytes_in_per_s=rates.bytes_in_per_s,
+        send_p50_ms=rates.send_p50_ms,
+        send_p99_ms=rates.send_p99_ms,
+        pull_p99_ms=rates.pull_p99_ms,
+        disk_used_ratio=runtime.disk_used_ratio,
+        log_bytes=runtime.log_bytes,
+        held_pulls=runtime.held_pulls,
+        unflushed_bytes=runtime.unflushed_bytes,
+        dispatch_behind_bytes=runtime.dispatch_behind_bytes,
+        replica_lag_bytes=runtime.replica_lag_bytes,
+        lag_messages=None if now.lags is None else sum(now.lags.values()),
+    )
+
+
+def _lagging(sampler: Sampler) -> list[GroupFigures]:
+    worst = sorted(sampler.lags().items(), key=lambda one: (-one[1], one[0]))
+    dead = sampler.dead
+    return [
+        GroupFigures(group, lag, None if dead is None else dead.get(group, 0))
+        for group, lag in worst[:LAGGING]
+        if lag
+    ]
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/overview",
+        "overview",
+        "Rates, latency, lag, disk, copies and alarms of all brokers, as of the last sample.",
+        "Overview",
+        overview,
+        Overview,
+    ),
+)

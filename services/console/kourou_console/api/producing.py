@@ -1,0 +1,194 @@
+"""Producing: one message, or a batch that is stored as a whole or not at all.
+
+Lives here: these two operations. May not live here: the forms of a message
+(kourou_console.envelopes), repeats (kourou_console.idempotence), transactions.
+
+All requests share one client, so messages that come at the same time travel to a broker in one
+frame, whoever sent them.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from kourou.errors import MessageIllegal
+from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
+from kourou.model.message import Message, SendResult
+from kourou_console.call import Call
+from kourou_console.envelopes import (
+    DELAY_HEADERS,
+    MESSAGE_HEADERS,
+    BatchedMessage,
+    Envelope,
+    ToSend,
+    body_of,
+    message_of,
+)
+from kourou_console.gateway import Gateway
+from kourou_console.idempotence import ABOUT, Idempotence, Named, named
+from kourou_console.operation import BodyKind, Operation
+
+CHAPTER = "Producing"
+
+
+class OfTopic(msgspec.Struct, frozen=True):
+    """Of this topic."""
+
+    topic: str
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Where a message went, and what is promised about it."""
+
+    #: SEND_OK, or stored with less than was asked for: FLUSH_DISK_TIMEOUT and the like.
+    status: str
+    message_id: str
+    #: The place in the log; null where it waits elsewhere first.
+    offset_message_id: str | None
+    topic: str
+    broker: str
+    queue_id: int
+    #: Of the message in its queue; null while it is delayed.
+    offset: int | None
+    #: This is the answer of an earlier request with the same Idempotency-Key.
+    replayed: bool
+    as_of_ms: int
+
+
+class SentBatch(msgspec.Struct, frozen=True):
+    """The messages of a batch in their order."""
+
+    items: list[Sent]
+    total: int
+    truncated: bool
+    as_of_ms: int
+
+
+class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Messages of one topic that are stored together, in one queue."""
+
+    messages: Annotated[
+        list[BatchedMessage], msgspec.Meta(min_length=1, max_length=FRAME_RECORDS_MAX)
+    ]
+    order_key: str | None = None
+
+
+def sent(gateway: Gateway, result: SendResult, *, delayed: bool = False) -> Sent:
+    """A result as it is answered."""
+    return Sent(
+        result.status.value,
+        result.message_id,
+        None if delayed else result.offset_message_id,
+        result.queue.topic,
+        result.queue.broker_name,
+        result.queue.queue_id,
+        None if delayed else result.offset,
+        False,
+        gateway.clock.now_ms(),
+    )
+
+
+async def send_message(gateway: Gateway, parameters: OfTopic, content: bytes, call: Call) -> Sent:
+    """One message."""
+    message = message_of(content, call)
+    name = named(gateway, call, "message", parameters.topic, content)
+    if name is None:
+        return await _send(gateway, parameters.topic, message, None)
+    keys = gateway.part(Idempotence)
+
+    async def work() -> Sent:
+        await keys.check(parameters.topic, name.ids(1), [message.body])
+        return await _send(gateway, parameters.topic, message, name)
+
+    answer, replayed = await keys.once(name, work)
+    return msgspec.structs.replace(answer, replayed=True) if replayed else answer
+
+
+async def _send(gateway: Gateway, topic: str, message: ToSend, name: Named | None) -> Sent:
+    result = await gateway.client.send(
+        topic,
+        message.body,
+        tag=message.tag,
+        keys=message.keys,
+        properties=message.properties,
+        order_key=message.order_key,
+        delay=message.delay,
+        delay_level=message.delay_level,
+        message_id=None if name is None else name.ids(1)[0],
+    )
+    return sent(gateway, result, delayed=bool(message.delay_level or message.delay))
+
+
+async def send_batch(gateway: Gateway, parameters: OfTopic, batch: Batch, call: Call) -> SentBatch:
+    """All or none."""
+    bodies = [body_of(one.body, one.body_base64) for one in batch.messages]
+    if sum(map(len, bodies)) > BODY_SIZE_BYTES_MAX:
+        raise MessageIllegal(f"the batch has more than {BODY_SIZE_BYTES_MAX} bytes")
+    topic = parameters.topic
+    messages = [
+        Message(topic, body, one.tag, tuple(one.keys), one.properties)
+        for one, body in zip(batch.messages, bodies, strict=True)
+    ]
+
+    async def work() -> SentBatch:
+        ids: list[str] = []
+        if name is not None:
+            ids = name.ids(len(messages))
+            await keys.check(topic, ids, bodies)
+        results = await gateway.client.send_batch(
+            topic, messages, order_key=batch.order_key, message_ids=ids
+        )
+        items = [sent(gateway, one) for one in results]
+        return SentBatch(items, len(items), False, gateway.clock.now_ms())
+
+    keys = gateway.part(Idempotence)
+    name = named(gateway, call, "batch", topic, msgspec.json.encode(batch))
+    if name is None:
+        return await work()
+    answer, replayed = await keys.once(name, work)
+    if not replayed:
+        return answer
+    items = [msgspec.structs.replace(one, replayed=True) for one in answer.items]
+    return msgspec.structs.replace(answer, items=items)
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "POST",
+        "/v1/topics/{topic}/messages",
+        "send_message",
+        "Send one message. The body is the message's, with what belongs to it in headers; or, with "
+        "Content-Type: application/json, an envelope that holds all of it. The answer comes when "
+        "the broker has promised what the topic's cluster is set to promise.",
+        CHAPTER,
+        send_message,
+        Sent,
+        parameters=OfTopic,
+        body_kind=BodyKind.BYTES,
+        json_body=Envelope,
+        body_bytes_max=BODY_SIZE_BYTES_MAX,
+        headers=(*MESSAGE_HEADERS, *DELAY_HEADERS, ABOUT),
+        changes=True,
+        call=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/topics/{topic}/batches",
+        "send_batch",
+        "Send several messages as one: one queue, in this order, all stored or none.",
+        CHAPTER,
+        send_batch,
+        SentBatch,
+        parameters=OfTopic,
+        body=Batch,
+        body_kind=BodyKind.JSON,
+        body_bytes_max=BODY_SIZE_BYTES_MAX,
+        headers=(ABOUT,),
+        changes=True,
+        call=True,
+    ),
+)

@@ -1,0 +1,449 @@
+"""Topics made, changed, deleted.
+
+Lives here: each with a preview of what it changes or loses, and order settings. May not live here:
+whether a change is allowed (brokers decide, and say why not).
+
+State: none. What is decided is an event at each broker, with its reason.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from kourou.client.admin_name_servers import ORDER_NAMESPACE
+from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
+from kourou.model.names import check_topic
+from kourou.model.topic import TopicConfig as BrokerTopic
+from kourou_console.api.topics import TopicConfig, TopicPath, config_of, configs_of
+from kourou_console.gateway import Gateway
+from kourou_console.lists import (
+    Change,
+    Done,
+    Missing,
+    Name,
+    Reason,
+    asked,
+    brokers_of,
+    changes_between,
+    why,
+)
+from kourou_console.operation import BodyKind, Operation
+from kourou_console.topic_kinds import Access, TopicKind, kind_of, permission_of
+
+QUEUES = 8
+_FIELDS = ("read_queues", "write_queues", "permission", "order", "system_flag")
+
+Queues = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+
+
+class TopicChange(msgspec.Struct, frozen=True):
+    """Which topic; `preview`: only tell what would happen."""
+
+    topic: Name
+    preview: bool = False
+
+
+class TopicBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is not named stays as it is; a new topic has 8 queues for reading and writing.
+
+    At every broker, at those of a cluster, or at one.
+    """
+
+    write_queues: Queues | None = None
+    read_queues: Queues | None = None
+    permission: Access | None = None
+    order: bool | None = None
+    system_flag: Annotated[int, msgspec.Meta(ge=0, le=3)] | None = None
+    broker: Name | None = None
+    cluster: Name | None = None
+    reason: Reason = ""
+
+
+class PermissionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may use the topic from now on."""
+
+    permission: Access
+    broker: Name | None = None
+    cluster: Name | None = None
+    reason: Reason = ""
+
+
+class BrokerTopicChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes at one broker; `before` null: it does not have the topic yet."""
+
+    broker: str
+    before: TopicConfig | None
+    after: TopicConfig
+    changes: list[Change]
+
+
+class TopicChanges(Done, frozen=True, kw_only=True):
+    """What a change does at each broker."""
+
+    topic: str
+    created: bool
+    items: list[BrokerTopicChange]
+
+
+class TopicDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    """Which topic, at the brokers of which cluster; `preview`: only tell what would be lost."""
+
+    topic: Name
+    preview: bool = False
+    cluster: Name | None = None
+    reason: Reason = ""
+
+
+class LosingGroup(msgspec.Struct, frozen=True):
+    """A group that consumes what is deleted."""
+
+    group: str
+    lag_messages: int | None
+
+
+class TopicLoss(Done, frozen=True, kw_only=True):
+    """What goes with a topic: its messages, and all groups' progress in it."""
+
+    topic: str
+    messages: int | None
+    queues: int
+    brokers: list[str]
+    groups: list[LosingGroup]
+
+
+class OrderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many queues the ordered topic has at which broker."""
+
+    queues: Annotated[dict[str, Queues], msgspec.Meta(min_length=1)]
+
+
+class Order(Done, frozen=True, kw_only=True):
+    """A topic's order setting at the name servers, `broker-a:4;broker-b:4`, or null."""
+
+    topic: str
+    order: str | None
+
+
+async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> TopicChanges:
+    """Create a topic, or change it, broker by broker; what each had that is not named stays."""
+    name = check_topic(parameters.topic)
+    before, missing, brokers = await _before(gateway, name, body.broker, body.cluster)
+    items = [_item(broker, name, before.get(broker), body) for broker in brokers]
+    if not parameters.preview:
+        _nobody_missing(missing)
+        for item in items:
+            if item.before is None or any(one.name != "order" for one in item.changes):
+                await gateway.admin.topics.create(
+                    name,
+                    queues=item.after.write_queues,
+                    read_queues=item.after.read_queues,
+                    perm=permission_of(item.after.permission),
+                    order=item.after.order,
+                    broker=item.broker,
+                    sys_flag=item.after.system_flag,
+                    reason=body.reason,
+                )
+        await _set_order(gateway, name, body.order, items)
+    return TopicChanges(
+        topic=name,
+        created=not before,
+        preview=parameters.preview,
+        says=_said(name, items, preview=parameters.preview),
+        items=items,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+async def _set_order(
+    gateway: Gateway, topic: str, wanted: bool | None, items: list[BrokerTopicChange]
+) -> None:
+    """Brokers take a topic's order from the name servers' setting, so that is what is changed."""
+    if wanted is None or all(item.before and item.before.order == wanted for item in items):
+        return
+    if not wanted:
+        await gateway.admin.name_servers.delete(ORDER_NAMESPACE, topic)
+        return
+    configs, _, _ = await configs_of(gateway, topic)
+    queues = {name: one.write_queue_nums for name, one in sorted(configs.items())}
+    await gateway.admin.name_servers.put_order(topic, queues)
+
+
+async def set_permission(
+    gateway: Gateway, parameters: TopicChange, body: PermissionBody
+) -> TopicChanges:
+    """Change who may read and write a topic, and nothing else, where it exists."""
+    name = parameters.topic
+    before, missing, brokers = await _before(gateway, name, body.broker, body.cluster)
+    wanted = TopicBody(permission=body.permission, reason=body.reason)
+    items = [_item(one, name, before[one], wanted) for one in brokers if one in before]
+    if not items:
+        raise TopicNotFound(f"no such broker has the topic {name!r}")
+    if not parameters.preview:
+        _nobody_missing(missing)
+        await gateway.admin.topics.set_perm(
+            name,
+            permission_of(body.permission),
+            broker=body.broker,
+            cluster=body.cluster,
+            reason=body.reason,
+        )
+    return TopicChanges(
+        topic=name,
+        created=False,
+        preview=parameters.preview,
+        says=_said(name, items, preview=parameters.preview),
+        items=items,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+async def _before(
+    gateway: Gateway, topic: str, broker: str | None, cluster: str | None
+) -> tuple[dict[str, BrokerTopic], list[Missing], list[str]]:
+    """The topic as the brokers that are meant have it, who could not be asked, and who is meant."""
+    if broker is not None and cluster is not None:
+        raise BadRequest("name a broker or a cluster, not both")
+    chosen = await brokers_of(gateway, broker, cluster)
+    try:
+        configs, missing, _ = await configs_of(gateway, topic)
+    except TopicNotFound:
+        configs, missing = {}, []
+    missing = [one for one in missing if one.what in chosen]
+    return {name: one for name, one in configs.items() if name in chosen}, missing, chosen
+
+
+def _nobody_missing(missing: list[Missing]) -> None:
+    """What a broker has must be known before it is changed, or it would be put to the usual."""
+    if missing:
+        raise Unavailable(
+            f"{missing[0].what} does not tell what it has now: {missing[0].why}",
+            hint="wait for it, or name the brokers that are to change",
+        )
+
+
+def _item(
+    broker: str, topic: str, before: BrokerTopic | None, body: TopicBody
+) -> BrokerTopicChange:
+    old = None if before is None else config_of(broker, before)
+    usual = old or TopicConfig(
+        broker=broker,
+        read_queues=body.write_queues or QUEUES,
+        write_queues=QUEUES,
+        permission=Access.READ_WRITE,
+        order=False,
+        system_flag=0,
+    )
+    after = TopicConfig(
+        broker=broker,
+        # Who asks for more queues to write wants them read: brokers refuse anything else.
+        read_queues=body.read_queues or max(usual.read_queues, body.write_queues or 0),
+        write_queues=body.write_queues or usual.write_queues,
+        permission=body.permission or usual.permission,
+        order=usual.order if body.order is None else body.order,
+        system_flag=usual.system_flag if body.system_flag is None else body.system_flag,
+    )
+    return BrokerTopicChange(
+        broker=broker, before=old, after=after, changes=changes_between(old, after, _FIELDS)
+    )
+
+
+def _said(topic: str, items: list[BrokerTopicChange], *, preview: bool) -> list[str]:
+    says = []
+    for one in items:
+        if one.before is None:
+            verb = "would be created" if preview else "is created"
+            says.append(
+                f"{topic} {verb} at {one.broker} with {one.after.write_queues} queues for writing, "
+                f"{one.after.read_queues} for reading."
+            )
+        for change in one.changes if one.before is not None else []:
+            what = change.name.replace("_", " ")
+            says.append(f"{one.broker}: {what} {change.before} -> {change.after}.")
+        old = one.before
+        if old is not None and one.after.read_queues < old.read_queues:
+            says.append(
+                f"{one.broker}: what waits in queues from {one.after.read_queues} on is read by "
+                "nobody; brokers refuse that while there is something."
+            )
+        if one.after.write_queues > one.after.read_queues:
+            says.append(
+                f"{one.broker}: some queues would be written and not read, which brokers refuse."
+            )
+        if any(change.name == "order" for change in one.changes) and old is not None:
+            says.append(f"{one.broker} hears of the order from name servers, within 30 s.")
+    return says or ["Nothing changes."]
+
+
+async def delete(gateway: Gateway, parameters: TopicDeletion) -> TopicLoss:
+    """Delete a topic, its queues and all groups' progress in it. Raises TopicNotFound."""
+    name = parameters.topic
+    configs, missing, info = await configs_of(gateway, name, parameters.cluster)
+    admin = gateway.admin
+    messages: int | None = None
+    groups: list[str] = []
+    try:
+        stats = await admin.topics.stats(name)
+        there = [one for queue, one in stats.items() if queue.broker_name in configs]
+        messages = sum(max(0, one.max_offset - one.min_offset) for one in there)
+        groups = await admin.topics.consumer_groups(name)
+    except KourouError as error:
+        missing = [*missing, Missing(name, why(error))]
+
+    async def lag(group: str) -> int:
+        return await admin.offsets.lag(group, name)
+
+    lags, unread = await asked(groups, lag)
+    if not parameters.preview:
+        await admin.topics.delete(name, cluster=parameters.cluster, reason=parameters.reason)
+    queues = sum(max(one.read_queue_nums, one.write_queue_nums) for one in configs.values())
+    will = "would be" if parameters.preview else "are"
+    told = "an unknown number of" if messages is None else f"{messages:,}"
+    says = [
+        f"{told} messages in {queues} queues at {', '.join(sorted(configs)) or 'no broker'} {will} "
+        "gone; they cannot be brought back."
+    ]
+    if kind_of(name, info.brokers, info.clusters).kind is TopicKind.SYSTEM:
+        says.append("It is a topic of the suite itself, which brokers do not let go.")
+    for group in groups:
+        left = "an unknown number" if group not in lags else f"{lags[group]:,}"
+        says.append(f"{group} loses its progress, and {left} of them that it has not consumed.")
+    return TopicLoss(
+        topic=name,
+        preview=parameters.preview,
+        says=says,
+        messages=messages,
+        queues=queues,
+        brokers=sorted(configs),
+        groups=[LosingGroup(group, lags.get(group)) for group in groups],
+        as_of_ms=gateway.clock.now_ms(),
+        missing=[*missing, *unread],
+    )
+
+
+async def order(gateway: Gateway, parameters: TopicPath) -> Order:
+    """The topic's order setting."""
+    found = await gateway.admin.name_servers.get(ORDER_NAMESPACE, parameters.topic)
+    return Order(
+        topic=parameters.topic,
+        order=found,
+        preview=False,
+        says=[],
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def put_order(gateway: Gateway, parameters: TopicChange, body: OrderBody) -> Order:
+    """Say which brokers an ordered topic has, with how many queues each, at all name servers."""
+    name = check_topic(parameters.topic)
+    text = ";".join(f"{broker}:{count}" for broker, count in body.queues.items())
+    if not parameters.preview:
+        await gateway.admin.name_servers.put_order(name, body.queues)
+    will = "would be" if parameters.preview else "is"
+    return Order(
+        topic=name,
+        order=text,
+        preview=parameters.preview,
+        says=[f"The order setting of {name} {will} {text} at every name server."],
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def delete_order(gateway: Gateway, parameters: TopicChange) -> Order:
+    """Remove a topic's order setting at all name servers."""
+    name = parameters.topic
+    if not parameters.preview:
+        await gateway.admin.name_servers.delete(ORDER_NAMESPACE, name)
+    will = "would have" if parameters.preview else "has"
+    return Order(
+        topic=name,
+        order=None,
+        preview=parameters.preview,
+        says=[f"{name} {will} no order setting."],
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+_CHAPTER = "Topics"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "PUT",
+        "/v1/topics/{topic}",
+        "put_topic",
+        "Create a topic, or change it. What is not named stays; `preview=true` tells the changes.",
+        _CHAPTER,
+        put,
+        TopicChanges,
+        TopicChange,
+        TopicBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "PUT",
+        "/v1/topics/{topic}/permission",
+        "put_topic_permission",
+        "Change who may read and write a topic, and nothing else.",
+        _CHAPTER,
+        set_permission,
+        TopicChanges,
+        TopicChange,
+        PermissionBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "DELETE",
+        "/v1/topics/{topic}",
+        "delete_topic",
+        "Delete a topic with its messages. `preview=true` tells what would be lost, and by whom.",
+        _CHAPTER,
+        delete,
+        TopicLoss,
+        TopicDeletion,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "GET",
+        "/v1/topics/{topic}/order",
+        "topic_order",
+        "The topic's order setting at the name servers.",
+        _CHAPTER,
+        order,
+        Order,
+        TopicPath,
+    ),
+    Operation(
+        "PUT",
+        "/v1/topics/{topic}/order",
+        "put_topic_order",
+        "Say which brokers an ordered topic has, with how many queues each.",
+        _CHAPTER,
+        put_order,
+        Order,
+        TopicChange,
+        OrderBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "DELETE",
+        "/v1/topics/{topic}/order",
+        "delete_topic_order",
+        "Remove the topic's order setting.",
+        _CHAPTER,
+        delete_order,
+        Order,
+        TopicChange,
+        changes=True,
+        administers=True,
+    ),
+)

@@ -1,0 +1,249 @@
+"""Who consumes a topic, how fast, and how its queues would be shared.
+
+Lives here: groups of a topic, counters of topics and their groups, shares. May not live here:
+groups themselves (kourou_console.api.groups).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+
+from kourou.client.allocation import Averagely
+from kourou.errors import Rejected
+from kourou.model.limits import CONSOLE_COUNTED_TOPICS_MAX, CONSOLE_SHARE_MEMBERS_MAX
+from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
+from kourou.model.queue import MessageQueue
+from kourou_console.api.topics import TopicPath
+from kourou_console.gateway import Gateway
+from kourou_console.lists import LIST_ITEMS, Limit, Listing, Name, asked
+from kourou_console.operation import Operation
+
+
+class TopicGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of a topic; `members` null: nobody could say, 0: nobody is connected."""
+
+    group: str
+    members: int | None
+    lag_messages: int | None
+    lag_ms: int | None
+    out_per_s: float | None
+    out_24h: int | None
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A queue and who would get it."""
+
+    member: str
+    broker: str
+    queue: int
+
+
+class ShareParameters(msgspec.Struct, frozen=True):
+    """`member` is repeated, a client id each."""
+
+    topic: Name
+    member: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=CONSOLE_SHARE_MEMBERS_MAX)]
+
+
+class TopicCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes into a topic, and what one group takes out; `group` null: nobody does."""
+
+    topic: str
+    group: str | None
+    lag_messages: int | None
+    in_per_s: float
+    out_per_s: float
+    in_24h: int
+    out_24h: int
+
+
+class CountersWanted(msgspec.Struct, frozen=True):
+    """Of one topic or all; `active`: only what moved in the last minute."""
+
+    topic: Name | None = None
+    active: bool = False
+    limit: Limit = LIST_ITEMS
+
+
+async def groups(gateway: Gateway, parameters: TopicPath) -> Listing[TopicGroup]:
+    """The groups that consume the topic, each with its lag."""
+    names = await gateway.admin.topics.consumer_groups(parameters.topic)
+    brokers = sorted(await gateway.admin.topics.config(parameters.topic))
+
+    async def look(group: str) -> TopicGroup:
+        return await _group(gateway, parameters.topic, group, brokers)
+
+    found, missing = await asked(names, look)
+    items = [
+        found.get(
+            name,
+            TopicGroup(
+                group=name,
+                members=None,
+                lag_messages=None,
+                lag_ms=None,
+                out_per_s=None,
+                out_24h=None,
+            ),
+        )
+        for name in names
+    ]
+    return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms(), missing=missing)
+
+
+async def _group(gateway: Gateway, topic: str, group: str, brokers: list[str]) -> TopicGroup:
+    offsets = gateway.admin.offsets
+    lag, spans, members, (rate, day) = await asyncio.gather(
+        offsets.lag(group, topic),
+        offsets.time_spans(group, topic),
+        member_count(gateway, group),
+        _counted(gateway, brokers, "GROUP_GET_NUMS", f"{topic}@{group}"),
+    )
+    return TopicGroup(
+        group=group,
+        members=members,
+        lag_messages=lag,
+        lag_ms=max((one.delay_time for one in spans.values()), default=None) if lag else 0,
+        out_per_s=rate,
+        out_24h=day,
+    )
+
+
+async def member_count(gateway: Gateway, group: str) -> int:
+    """How many consumers are connected; 0 where brokers say that nobody is."""
+    try:
+        return len(await gateway.admin.groups.members(group))
+    except Rejected:
+        return 0
+
+
+async def _counted(gateway: Gateway, brokers: list[str], item: str, key: str) -> tuple[float, int]:
+    """A counter's rate and its sum of a day over brokers; what was never counted is 0."""
+    rate, total = 0.0, 0
+    for name in brokers:
+        try:
+            found = await gateway.admin.brokers.statistics(name, item, key)
+        except Rejected:
+            continue
+        rate += found.stats_minute.tps
+        total += found.stats_day.sum or found.stats_hour.sum or found.stats_minute.sum
+    return round(rate, 2), total
+
+
+async def allocation(gateway: Gateway, parameters: ShareParameters) -> Listing[Share]:
+    """How a group of these members would share the topic's queues, averagely."""
+    found = await gateway.admin.topics.route(parameters.topic)
+    queues = sorted(
+        MessageQueue(parameters.topic, one.broker_name, number)
+        for one in found.queue_datas
+        for number in range(one.read_queue_nums)
+    )
+    share = Averagely()
+    names = sorted(set(parameters.member))
+    rows = [
+        Share(name, queue.broker_name, queue.queue_id)
+        for name in names
+        for queue in share(queues, names, name)
+    ]
+    return Listing(items=rows, total=len(rows), as_of_ms=gateway.clock.now_ms())
+
+
+async def counters(gateway: Gateway, parameters: CountersWanted) -> Listing[TopicCounters]:
+    """For every topic and group: messages a second in and out, in 24 hours, and the lag."""
+    if parameters.topic is not None:
+        names = [parameters.topic]
+    else:
+        names = [
+            name
+            for name in await gateway.admin.topics.list()
+            if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        ]
+    shown = names[:CONSOLE_COUNTED_TOPICS_MAX]
+
+    async def look(topic: str) -> list[TopicCounters]:
+        return await _counters(gateway, topic)
+
+    found, missing = await asked(shown, look)
+    rows = [row for name in shown for row in found.get(name, [])]
+    if parameters.active:
+        rows = [row for row in rows if row.in_per_s or row.out_per_s]
+    if parameters.topic is None:  # a name server has it still, and no broker any more
+        missing = [one for one in missing if "does not exist" not in one.why]
+    cut_short = len(names) > len(shown)
+    return Listing(
+        items=rows[: parameters.limit],
+        total=None if cut_short or missing else len(rows),
+        truncated=cut_short or len(rows) > parameters.limit,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+async def _counters(gateway: Gateway, topic: str) -> list[TopicCounters]:
+    brokers = sorted(await gateway.admin.topics.config(topic))
+    in_rate, in_sum = await _counted(gateway, brokers, "TOPIC_PUT_NUMS", topic)
+    rows = []
+    for group in await gateway.admin.topics.consumer_groups(topic):
+        out_rate, out_sum = await _counted(gateway, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
+        rows.append(
+            TopicCounters(
+                topic=topic,
+                group=group,
+                lag_messages=await gateway.admin.offsets.lag(group, topic),
+                in_per_s=in_rate,
+                out_per_s=out_rate,
+                in_24h=in_sum,
+                out_24h=out_sum,
+            )
+        )
+    nobody = TopicCounters(
+        topic=topic,
+        group=None,
+        lag_messages=None,
+        in_per_s=in_rate,
+        out_per_s=0.0,
+        in_24h=in_sum,
+        out_24h=0,
+    )
+    return rows or [nobody]
+
+
+_CHAPTER = "Topics"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/topics/{topic}/groups",
+        "topic_groups",
+        "The groups that consume a topic: members, lag in messages and ms, rate.",
+        _CHAPTER,
+        groups,
+        Listing[TopicGroup],
+        TopicPath,
+    ),
+    Operation(
+        "GET",
+        "/v1/topics/{topic}/allocation",
+        "topic_allocation",
+        "How a group of these members would share the topic's queues.",
+        _CHAPTER,
+        allocation,
+        Listing[Share],
+        ShareParameters,
+    ),
+    Operation(
+        "GET",
+        "/v1/statistics",
+        "topic_counters",
+        "Every topic and group: messages a second in and out, in 24 hours, and the lag.",
+        _CHAPTER,
+        counters,
+        Listing[TopicCounters],
+        CountersWanted,
+    ),
+)

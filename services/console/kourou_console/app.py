@@ -1,0 +1,287 @@
+"""The console as a process: its parts, connected.
+
+Lives here: wiring, and the order in which parts come and go. May not live here: operations
+(kourou_console.api), connections (kourou_console.connections).
+
+It keeps nothing of its own on disk: whatever it says it has asked the cluster, and what it holds
+for its callers (leases, jobs, samples) is lost with it and made good by the cluster's own rules.
+Where no name server answers it starts, says so on /readyz, and answers 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kourou.client.client import Client
+from kourou.client.settings import ClientSettings, ProducerSettings
+from kourou.clock import Clock, SystemClock
+from kourou.errors import ConfigError
+from kourou.service.admin_http import AdminHttp, AdminPages
+from kourou.service.clear_text import ClearTextWarning
+from kourou.service.entry import run_from_arguments
+from kourou.service.lifecycle import leave
+from kourou.service.settings import render
+from kourou.telemetry.metrics import expose
+from kourou.telemetry.tracing_setup import start_export, tracing_options
+from kourou_console.access import Access, Tokens
+from kourou_console.config import ConsoleSettings
+from kourou_console.connections import GatewayServer, gateway_server
+from kourou_console.dispatch import Dispatch
+from kourou_console.figures import Figures
+from kourou_console.front import Front
+from kourou_console.gateway import Gateway
+from kourou_console.openapi import description_pages
+from kourou_console.operations import OPERATIONS, STARTED
+from kourou_console.pages import FOLDER, Pages
+from kourou_console.spans import GatewaySpans
+from kourou_console.watch import ClusterWatch
+
+_log = logging.getLogger("kourou.console")
+
+SERVICE = "kourou-console"
+DRAIN_S = 5.0
+BACKLOG = 256
+"""Connections that are accepted in one turn of the loop, at most: some 20 ms of its time."""
+
+LOOK_S = 0.01
+
+
+class ConsoleService:
+    """Implements kourou.service.lifecycle.Service."""
+
+    name = "console"
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        clock: Clock | None = None,
+        make_client: Callable[..., Client] | None = None,
+        static: Path = FOLDER,
+    ) -> None:
+        self._settings = settings
+        self._clock: Clock = clock or SystemClock()
+        self._text = render(settings, explained=False)
+        self._make_client = make_client or self._new_client
+        self._address = settings.wanted_name_servers
+        self._pages = Pages(static)
+        self._figures = Figures()
+        self._tokens: Tokens | None = None
+        self._spans: GatewaySpans | None = None
+        self._gateway: Gateway | None = None
+        self._dispatch: Dispatch | None = None
+        self._front: Front | None = None
+        self._http: GatewayServer | None = None
+        self._listener: asyncio.Server | None = None
+        self._watch: ClusterWatch | None = None
+        self._admin: AdminHttp | None = None
+        self._warning = ClearTextWarning()
+        self._listening: dict[str, str] = {}
+        self._serving = False
+
+    @property
+    def gateway(self) -> Gateway:
+        """What operations work with; there from `recover` on."""
+        assert self._gateway is not None, "recover comes first"
+        return self._gateway
+
+    # -- the steps of its life ----------------------------------------------------------------
+
+    async def recover(self, fail: Callable[[BaseException], None]) -> None:
+        """Read the tokens, bind, open the client; nobody is asked anything yet."""
+        settings = self._settings
+        if settings.token_file is not None:
+            self._tokens = Tokens(settings.token_file, self._clock.monotonic_ms)
+            self._reread_on_signal(self._tokens)
+        self._spans = self._traced()
+        self._http = gateway_server(self._answer)
+        self._figures.connections = lambda: self._http.open_count if self._http else 0
+        self._figures.cut_off = lambda: self._http.cut_off_count if self._http else 0
+        await self._bind(self._http)
+        if settings.admin_enabled:
+            self._admin = AdminHttp(settings.admin_host, settings.admin_port, self._admin_pages())
+            await self._admin.start()
+            self._listening["admin"] = f"http://{self._admin.address}"
+        client = self._make_client(
+            settings=self._client_settings(), producer=self._producer_settings()
+        )
+        await client.open()
+        self._gateway = Gateway(client, self._clock, settings.gateway, self._make_client)
+        self._watch = ClusterWatch(self._gateway)
+
+    async def _bind(self, http: GatewayServer) -> None:
+        host, port = self._settings.bind_address, self._settings.port
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                http, host, port, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} on {host} cannot be used: {error.strerror}",
+                hint="choose another consolePort, or 0 for any",
+            ) from error
+        port = self._listener.sockets[0].getsockname()[1]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._listening["http"] = f"http://{address}"
+        self._warning.start(host, address)
+
+    async def serve(self) -> Mapping[str, str]:
+        """Answer; ask the cluster once, for which it waits a moment and no longer."""
+        assert self._watch is not None
+        self._dispatch = Dispatch(OPERATIONS, self.gateway, self._figures, self._spans)
+        self._front = Front(
+            Access(self._tokens, self._settings.host_names),
+            self._dispatch,
+            self._pages,
+            description_pages(OPERATIONS, tokens=self._tokens is not None),
+            self._figures,
+            self._unready,
+        )
+        await self._watch.start()
+        for make in STARTED:
+            start = getattr(self.gateway.part(make), "start", None)
+            if start is not None:
+                await start()
+        self._serving = True
+        if self._watch.trouble:
+            _log.warning("%s; it goes on asking", self._watch.trouble)
+        return self._listening
+
+    async def drain(self) -> None:
+        """Take nothing new; what waits is told, what is under way finishes."""
+        self._serving = False
+        if self._listener is not None:
+            self._listener.close()
+        if self._dispatch is not None:
+            self._dispatch.leaving = True
+        if self._http is not None:
+            self._http.leave()
+        figures = self._figures
+        for _ in range(round(DRAIN_S / LOOK_S)):
+            if not figures.under_way and not figures.streams:
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def stop(self) -> None:
+        """Close everything."""
+        self._serving = False
+        self._warning.stop()
+        if self._watch is not None:
+            await self._watch.stop()
+        if self._listener is not None:
+            self._listener.close()
+        if self._http is not None:
+            self._http.leave()
+            await self._http.shutdown(timeout=1.0)
+        if self._gateway is not None:
+            await self._gateway.close()
+            await self._gateway.client.close()
+        if self._admin is not None:
+            await self._admin.stop()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+
+    # -- its parts --------------------------------------------------------------------------------
+
+    async def _answer(self, request: Any) -> Any:
+        front = self._front
+        if front is None:  # bound, and not yet serving
+            from kourou_console.answers import written
+            from kourou_console.problems import Busy
+
+            return written(Busy("the gateway is starting"))
+        return await front.answer(request)
+
+    def _new_client(self, **options: Any) -> Client:
+        return Client(self._address, **options)
+
+    def _client_settings(self) -> ClientSettings:
+        settings = self._settings
+        return ClientSettings(
+            request_timeout_ms=settings.request_timeout_ms,
+            trace_otlp_endpoint=settings.trace_otlp_endpoint or "",
+            trace_sample_ratio=settings.trace_sample_percent / 100,
+            curve_key_file=str(settings.curve_key_file or ""),
+            curve_server_key=str(settings.curve_server_key or ""),
+        )
+
+    def _producer_settings(self) -> ProducerSettings:
+        return ProducerSettings(
+            producer_group=self._settings.producer_group,
+            send_timeout_ms=self._settings.send_timeout_ms,
+        )
+
+    def _traced(self) -> GatewaySpans | None:
+        settings = self._settings
+        options = tracing_options(
+            os.environ,
+            service_name=SERVICE,
+            endpoint=settings.trace_otlp_endpoint or "",
+            ratio=settings.trace_sample_percent / 100,
+        )
+        return None if options is None else GatewaySpans(start_export(options))
+
+    @staticmethod
+    def _reread_on_signal(tokens: Tokens) -> None:
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tokens.reread)
+
+    # -- pages ------------------------------------------------------------------------------------
+
+    def _admin_pages(self) -> AdminPages:
+        return AdminPages(
+            healthy=lambda: "",
+            ready=self._unready,
+            metrics=self._metrics,
+            config=lambda: self._text,
+            statistics=self._statistics,
+        )
+
+    def _unready(self) -> str:
+        if not self._serving or self._watch is None:
+            return "not serving"
+        return self._watch.trouble
+
+    def _metrics(self) -> bytes:
+        base = {"node_type": self.name}
+        families = list(self._figures.families(base))
+        if self._gateway is not None:
+            families += self._gateway.families(base)
+        if self._spans is not None:
+            families += self._spans.families(base)
+        return expose(families)
+
+    def _statistics(self) -> Mapping[str, Any]:
+        figures = self._figures
+        return {
+            "trouble": self._unready(),
+            "requests": figures.requests.total(),
+            "under_way": figures.under_way,
+            "streams": figures.streams,
+            "connections": figures.connections(),
+            "cut_off": figures.cut_off(),
+            "refused": dict(figures.refused),
+        }
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a console until it is told to stop; the exit code (0, 2, 70 or 75)."""
+    return run_from_arguments(
+        "console",
+        "Kourou's HTTP gateway and web console.",
+        argv,
+        ConsoleSettings,
+        (),
+        ConsoleService,
+    )
+
+
+def main(argv: Sequence[str]) -> None:
+    """`python -m kourou_console`."""
+    leave(run(argv))

@@ -1,0 +1,135 @@
+"""A request's body: read within its bounds of size, time and memory, and decompressed.
+
+Lives here: the bounds. May not live here: what bodies mean.
+
+A body is refused by its Content-Length before a byte of it is read, and one without a length, or a
+compressed one, as soon as it is too large. All bodies under way share a budget. Work on large
+bodies is done one at a time, one in each turn of the event loop, so that a hundred of them at once
+make nobody else wait for a hundred.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+from aiohttp import web
+
+from kourou.errors import BadRequest
+from kourou.model.limits import GATEWAY_BODIES_BYTES_MAX, GATEWAY_BODY_S_MAX
+from kourou_console.problems import Busy, Refused
+
+SMALL_BYTES = 1 << 16
+"""Decoding so little takes no time worth waiting for."""
+
+_STEP_BYTES = 1 << 18
+_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+class Bodies:
+    """The budget of all bodies, and whose turn it is."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def read(self, request: web.BaseRequest, bytes_max: int) -> AsyncIterator[bytes]:
+        """The body, in the budget while the block runs. Raises Refused, Busy, BadRequest."""
+        length = request.content_length
+        if length is not None and length > bytes_max:
+            raise _too_large(bytes_max)
+        if not request.body_exists:
+            yield b""
+            return
+        reserved = bytes_max if length is None else length
+        encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in _WINDOWS and encoding not in ("", "identity"):
+            raise Refused(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"Content-Encoding {encoding[:40]!r} is not understood here",
+                hint="gzip, deflate, or none",
+            )
+        if encoding in _WINDOWS:
+            reserved += bytes_max
+        if self.held_bytes + reserved > GATEWAY_BODIES_BYTES_MAX:
+            raise Busy(
+                f"bodies of {self.held_bytes} bytes are under way, which is as much as fits",
+                hint="try again in a moment",
+            )
+        self.held_bytes += reserved
+        try:
+            content = await self._received(request, bytes_max)
+            if encoding in _WINDOWS:
+                async with self.turn(len(content), always=True):
+                    content = await _decompressed(content, encoding, bytes_max)
+            yield content
+        finally:
+            self.held_bytes -= reserved
+
+    @asynccontextmanager
+    async def turn(self, size_bytes: int, *, always: bool = False) -> AsyncIterator[None]:
+        """Work on so many bytes is about to be done: large work waits for its turn."""
+        if size_bytes <= SMALL_BYTES and not always:
+            yield
+            return
+        async with self._turn:
+            await asyncio.sleep(0)  # others go between two pieces of large work
+            yield
+
+    @staticmethod
+    async def _received(request: web.BaseRequest, bytes_max: int) -> bytes:
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # which is no part of the answer
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(GATEWAY_BODY_S_MAX):
+                while chunk := await request.content.readany():
+                    size += len(chunk)
+                    if size > bytes_max:
+                        raise _too_large(bytes_max)
+                    parts.append(chunk)
+        except TimeoutError:
+            raise Refused(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body was not complete within {GATEWAY_BODY_S_MAX:g} s",
+            ) from None
+        except web.RequestPayloadError as error:
+            raise BadRequest(f"the body is incomplete: {error}") from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _decompressed(content: bytes, encoding: str, bytes_max: int) -> bytes:
+    """Decompress step by step, and no further than the bound."""
+    inflate = zlib.decompressobj(_WINDOWS[encoding])
+    parts: list[bytes] = []
+    size = 0
+    rest = content
+    try:
+        while rest and not inflate.eof:
+            part = inflate.decompress(rest, _STEP_BYTES)
+            rest = inflate.unconsumed_tail
+            size += len(part)
+            if size > bytes_max:
+                raise _too_large(bytes_max, "decompressed ")
+            parts.append(part)
+            await asyncio.sleep(0)
+        if not inflate.eof:
+            raise BadRequest(f"the {encoding} body ends too early")
+    except zlib.error as error:
+        raise BadRequest(f"the body is not {encoding}: {error}") from None
+    return b"".join(parts)
+
+
+def _too_large(bytes_max: int, how: str = "") -> Refused:
+    return Refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the {how}body is larger than the {bytes_max} bytes that are taken here",
+    )

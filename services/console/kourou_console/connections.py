@@ -1,0 +1,252 @@
+"""What a connection to the gateway may cost: time, memory, and a place.
+
+Lives here: deadlines and counts below aiohttp's own parser, and which work ends with its caller.
+May not live here: requests' content, answers.
+
+    no complete header    cut off after 5 s, or earlier when places are short: who has asked nothing
+                          makes room for a newcomer, the oldest first
+    between two requests  closed after 75 s, and likewise when places are short
+    nothing taken of an answer for 10 s, or not all of one that is no stream within 60 s: cut off
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web, web_protocol
+
+from kourou.model.limits import (
+    GATEWAY_ANSWER_S_MAX,
+    GATEWAY_CONNECTIONS_MAX,
+    GATEWAY_HEADER_S_MAX,
+    GATEWAY_HEADERS_MAX,
+    GATEWAY_IDLE_S_MAX,
+    GATEWAY_LINE_BYTES_MAX,
+    GATEWAY_STALL_S_MAX,
+)
+from kourou_console.answers import written
+from kourou_console.problems import Refused
+
+LINGER_S = 1.0
+"""So long a refused body is still read and thrown away, so that its sender sees the refusal."""
+
+READ_BUFFER_BYTES = 1 << 16
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+_log = logging.getLogger("kourou.console.http")
+
+
+class Connection(web_protocol.RequestHandler):
+    """One connection; requests on it come one after the other."""
+
+    __slots__ = ("_deadline", "_gateway_server", "_leaving", "_stalled", "_waiting")
+
+    def __init__(self, manager: GatewayServer, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._gateway_server = manager
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[Any] | None = None
+        self._leaving = False
+
+    # -- its life ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A place for it, or none."""
+        super().connection_made(transport)
+        if not self._gateway_server.admit(self):
+            self.cut_off()
+            return
+        self._within(GATEWAY_HEADER_S_MAX)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The caller has gone, or was sent away."""
+        self._within(None)
+        self._unstall()
+        self._gateway_server.gone(self)
+        if self._waiting is not None:
+            self._waiting.cancel()
+        super().connection_lost(exc)
+
+    def begun(self) -> None:
+        """A request's header is there."""
+        self._gateway_server.busy(self)
+        self._within(None)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write the answer, within its time; then this connection waits for the next request."""
+        if not resp.prepared:
+            self._within(GATEWAY_ANSWER_S_MAX)
+        if self._gateway_server.leaving and not resp.prepared:
+            resp.force_close()
+        result = await super().finish_response(request, resp, start_time)
+        self._within(None)
+        self._gateway_server.quiet(self)
+        return result
+
+    def cut_off(self) -> None:
+        """Close it without another word."""
+        transport = self.transport
+        if transport is not None:  # uvloop's are no asyncio.WriteTransport, and have its methods
+            self._gateway_server.cut_off_count += 1
+            transport.abort()
+
+    def _within(self, seconds: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if seconds is not None:
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self.cut_off)
+
+    # -- slow readers -----------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """Its buffers are full: the caller has a moment to take something."""
+        super().pause_writing()
+        self._stalled = asyncio.get_running_loop().call_later(GATEWAY_STALL_S_MAX, self.cut_off)
+
+    def resume_writing(self) -> None:
+        """The caller took something."""
+        self._unstall()
+        super().resume_writing()
+
+    def _unstall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    # -- work that ends with its caller -----------------------------------------------------------
+
+    async def while_connected(self, work: Awaitable[Any]) -> Any:
+        """Await it; it is cancelled when the caller hangs up, or when the service ends."""
+        self._waiting = asyncio.current_task()
+        try:
+            if self.transport is None:
+                raise asyncio.CancelledError
+            return await work
+        finally:
+            self._waiting = None
+
+    def leave(self) -> None:
+        """The service ends: what only waits is over."""
+        self._leaving = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    @property
+    def is_left(self) -> bool:
+        """Has the caller gone, or does the service end? Then a cancelled wait is no bug."""
+        return self.transport is None or self._leaving
+
+    # -- what is no HTTP --------------------------------------------------------------------------
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what the parser refuses; whatever else comes here is a bug."""
+        if status < 500:
+            _log.debug("no HTTP request from %s: %s", request.remote, message)
+            text = (message or "this is no HTTP request").partition("\n")[0]
+            answer = written(Refused(web_status(status), text.strip()[:200]))
+        else:
+            _log.error("answering %s failed", request.path, exc_info=exc)
+            answer = written(exc or RuntimeError("no answer"))
+        answer.force_close()
+        return answer
+
+
+def web_status(status: int) -> Any:
+    """aiohttp's number as the standard's name."""
+    from http import HTTPStatus
+
+    return HTTPStatus(status)
+
+
+class GatewayServer(web.Server):
+    """All connections."""
+
+    def __init__(self, handler: Handler, **options: Any) -> None:
+        super().__init__(handler, **options)
+        #: Those that ask nothing now, in the order in which they began to.
+        self._quiet: dict[Connection, None] = {}
+        self._there: set[Connection] = set()
+        self.cut_off_count = 0
+        self.leaving = False
+
+    def __call__(self) -> web_protocol.RequestHandler:
+        """One more connection."""
+        return Connection(self, loop=asyncio.get_running_loop(), **self._kwargs)
+
+    @property
+    def open_count(self) -> int:
+        """How many there are."""
+        return len(self._there)
+
+    def admit(self, one: Connection) -> bool:
+        """Is there a place? Who has asked nothing for longest makes room."""
+        if self.leaving:
+            return False
+        if len(self._there) >= GATEWAY_CONNECTIONS_MAX:
+            oldest = next(iter(self._quiet), None)
+            if oldest is None:
+                return False
+            self.gone(oldest)
+            oldest.cut_off()
+        self._there.add(one)
+        self._quiet[one] = None
+        return True
+
+    def busy(self, one: Connection) -> None:
+        """It has asked something."""
+        self._quiet.pop(one, None)
+
+    def quiet(self, one: Connection) -> None:
+        """It has its answer."""
+        if one in self._there:
+            self._quiet[one] = None
+
+    def gone(self, one: Connection) -> None:
+        """It is closed."""
+        self._quiet.pop(one, None)
+        self._there.discard(one)
+
+    def leave(self) -> None:
+        """The service ends: no new connections, waiting callers are told, others finish."""
+        self.leaving = True
+        for one in list(self._quiet):
+            one.close()
+        for one in list(self._there):
+            one.leave()
+
+
+def gateway_server(handler: Handler) -> GatewayServer:
+    """An aiohttp server whose connections cannot be held open for nothing."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.begun()
+        return await handler(request)
+
+    return GatewayServer(
+        handle,
+        access_log=None,
+        keepalive_timeout=GATEWAY_IDLE_S_MAX,
+        max_line_size=GATEWAY_LINE_BYTES_MAX,
+        max_field_size=GATEWAY_LINE_BYTES_MAX,
+        max_headers=GATEWAY_HEADERS_MAX,
+        lingering_time=LINGER_S,
+        read_bufsize=READ_BUFFER_BYTES,
+        # Decompressed by kourou_console.bodies, which has a bound.
+        auto_decompress=False,
+    )

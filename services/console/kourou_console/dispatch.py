@@ -1,0 +1,212 @@
+"""From an HTTP request to an operation's handler, and back.
+
+Lives here: what happens to a request of the API between its header and its answer, in this order:
+
+    route, rights, a place among the requests under way, a span,
+    parameters, body, handler, answer
+
+May not live here: what operations do; connections (kourou_console.connections); pages.
+
+State: soft, who is under way (kourou_console.figures).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from kourou.errors import KourouError
+from kourou.model.limits import GATEWAY_REQUESTS_MAX, GATEWAY_STREAMS_MAX
+from kourou_console.access import require
+from kourou_console.answers import answered, written
+from kourou_console.bodies import Bodies
+from kourou_console.call import Call, Caller
+from kourou_console.connections import Connection
+from kourou_console.figures import Figures
+from kourou_console.gateway import Gateway
+from kourou_console.operation import BodyKind, Operation
+from kourou_console.problems import Busy, Refused, status_of
+from kourou_console.reading import Reader, decoded, query_pairs
+from kourou_console.routing import Routes, segments
+from kourou_console.spans import GatewaySpans
+
+GONE = 499
+"""The status, for the figures, of a request whose caller hung up."""
+
+JSON_TYPES = ("application/json", "text/json")
+_log = logging.getLogger("kourou.console")
+
+
+class Dispatch:
+    """All operations, ready to be asked."""
+
+    def __init__(
+        self,
+        operations: Iterable[Operation],
+        gateway: Gateway,
+        figures: Figures,
+        spans: GatewaySpans | None = None,
+    ) -> None:
+        every = list(operations)
+        self._gateway = gateway
+        self._routes = Routes(every)
+        self._readers = {one.name: Reader(one) for one in every}
+        assert len(self._readers) == len(every), "two operations have the same name"
+        self._figures = figures
+        self._spans = spans
+        self._bodies = Bodies()
+        figures.body_bytes = lambda: self._bodies.held_bytes
+        self.leaving = False
+
+    async def answer(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
+        """The answer to a request below /v1; never raises but for what is cancelled for good."""
+        began_ns = time.perf_counter_ns()
+        name = "unknown"
+        status = int(HTTPStatus.INTERNAL_SERVER_ERROR)
+        try:
+            operation, values = self._found(request)
+            name = operation.name
+            answer = await self._placed(operation, values, request, caller)
+            status = answer.status
+            return answer
+        except asyncio.CancelledError:
+            status = GONE
+            connection = request.protocol
+            if not (isinstance(connection, Connection) and connection.is_left):
+                raise
+            return written(Busy("the gateway is ending", hint="ask another one, or later"))
+        except KourouError as error:
+            status = int(status_of(error))
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                _log.info("%s %s: %d, %s", request.method, request.path, status, error)
+            return written(error)
+        except ConnectionError:
+            status = GONE
+            return written(Busy("the caller is gone"))
+        except Exception as error:  # noqa: BLE001 - a bug in one operation must not end the service
+            _log.exception("%s %s failed", request.method, request.path)
+            return written(error)
+        finally:
+            self._figures.answered(name, status, time.perf_counter_ns() - began_ns)
+
+    # -- before the handler -----------------------------------------------------------------------
+
+    def _found(self, request: web.BaseRequest) -> tuple[Operation, tuple[str, ...]]:
+        parts = [decoded(part) for part in segments(request.rel_url.raw_path)]
+        found = self._routes.find(parts)
+        if found is None:
+            raise Refused(
+                HTTPStatus.NOT_FOUND,
+                f"there is nothing at {request.rel_url.raw_path[:200]}",
+                hint="/docs lists every call",
+            )
+        method = "GET" if request.method == "HEAD" else request.method
+        operation = found.methods.get(method)
+        if operation is None or (operation.stream and request.method == "HEAD"):
+            raise Refused(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{request.method[:20]} is not possible here",
+                hint=f"possible: {found.allow}",
+                allow=found.allow,
+            )
+        return operation, found.values
+
+    async def _placed(
+        self,
+        operation: Operation,
+        values: Sequence[str],
+        request: web.BaseRequest,
+        caller: Caller,
+    ) -> web.StreamResponse:
+        require(caller, operation.right)
+        with self._place(waits=operation.stream or operation.leaves_with_caller):
+            reader = self._readers[operation.name]
+            query = query_pairs(request.rel_url.raw_query_string)
+            arguments = [self._gateway, reader.parameters(values, query)]
+            if operation.body_kind is BodyKind.NONE:
+                return await self._handled(operation, arguments, request, caller)
+            if operation.body_kind is BodyKind.JSON:
+                _require_json(request)
+            async with self._bodies.read(request, operation.body_bytes_max) as content:
+                if operation.body_kind is BodyKind.JSON:
+                    async with self._bodies.turn(len(content)):
+                        arguments.append(reader.body(content))
+                else:
+                    arguments.append(content)
+                return await self._handled(operation, arguments, request, caller)
+
+    @contextmanager
+    def _place(self, *, waits: bool) -> Iterator[None]:
+        """Count a request that is under way, or refuse it. Raises Busy."""
+        figures = self._figures
+        if self.leaving:
+            raise Busy("the gateway is ending", hint="ask another one, or later")
+        if waits:
+            if figures.streams >= GATEWAY_STREAMS_MAX:
+                figures.refused["busy"] += 1
+                raise Busy(f"{GATEWAY_STREAMS_MAX} callers wait or follow streams already")
+            figures.streams += 1
+        else:
+            if figures.under_way >= GATEWAY_REQUESTS_MAX:
+                figures.refused["busy"] += 1
+                raise Busy(f"{GATEWAY_REQUESTS_MAX} requests are under way already")
+            figures.under_way += 1
+        try:
+            yield
+        finally:
+            if waits:
+                figures.streams -= 1
+            else:
+                figures.under_way -= 1
+
+    # -- the handler ------------------------------------------------------------------------------
+
+    async def _handled(
+        self,
+        operation: Operation,
+        arguments: list[Any],
+        request: web.BaseRequest,
+        caller: Caller,
+    ) -> web.StreamResponse:
+        if operation.call:
+            arguments.append(Call(caller, tuple(request.headers.items())))
+        if operation.stream:
+            arguments.append(request)
+        span = None if self._spans is None else self._spans.begin(operation, request)
+        error: BaseException | None = None
+        try:
+            with nullcontext() if self._spans is None else self._spans.around(span, request):
+                work = operation.handle(*arguments)
+                connection = request.protocol
+                waits = operation.stream or operation.leaves_with_caller
+                if waits and isinstance(connection, Connection):
+                    value = await connection.while_connected(work)
+                else:
+                    value = await work
+            if isinstance(value, web.StreamResponse):
+                return value
+            return answered(value, operation.status)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if span is not None and self._spans is not None:
+                self._spans.end(span, error)
+
+
+def _require_json(request: web.BaseRequest) -> None:
+    """A body is JSON only if its sender says so: a form of a foreign page cannot say it."""
+    kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind not in JSON_TYPES and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise Refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"the body's type is {kind[:60]!r}" if kind else "the body has no type",
+            hint="send the header Content-Type: application/json",
+        )

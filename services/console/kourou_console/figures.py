@@ -1,0 +1,67 @@
+"""What the gateway counts: requests, their time, who was refused.
+
+Lives here: the counts and where they stand on /metrics. May not live here: counting in an
+operation; chapters have figures of their own in their parts (kourou_console.gateway).
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from kourou.telemetry.metric_table import GATEWAY_BOUNDS_MS
+from kourou.telemetry.metrics import Durations, Family, Labels
+
+
+class Figures:
+    """Counts of one listener; used on its loop."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.times: dict[str, Durations] = {}
+        self.refused: Counter[str] = Counter()
+        self.under_way = 0
+        self.streams = 0
+        #: Of the listener, once it is there.
+        self.connections: Callable[[], int] = lambda: 0
+        self.cut_off: Callable[[], int] = lambda: 0
+        self.body_bytes: Callable[[], int] = lambda: 0
+
+    def answered(self, operation: str, status: int, duration_ns: int) -> None:
+        """A request has its answer."""
+        self.requests[operation, status] += 1
+        times = self.times.get(operation)
+        if times is None:
+            times = self.times[operation] = Durations(GATEWAY_BOUNDS_MS)
+        times.observe(duration_ns)
+
+    def families(self, base: Labels) -> Iterator[Family]:
+        """All of them."""
+        yield Family.counter(
+            "kourou_gateway_requests_total",
+            "",
+            [
+                ({"operation": operation, "status": str(status), **base}, count)
+                for (operation, status), count in self.requests.items()
+            ],
+        )
+        yield Family.histogram(
+            "kourou_gateway_request_latency",
+            "",
+            [
+                ({"operation": operation, **base}, times.histogram())
+                for operation, times in self.times.items()
+            ],
+        )
+        yield Family.gauge("kourou_gateway_requests_open", "", [(base, self.under_way)])
+        yield Family.gauge("kourou_gateway_streams", "", [(base, self.streams)])
+        yield Family.gauge("kourou_gateway_connections", "", [(base, self.connections())])
+        refused = {**self.refused, "cut_off": self.cut_off()}
+        yield Family.counter(
+            "kourou_gateway_refused_total",
+            "",
+            [({"reason": reason, **base}, count) for reason, count in refused.items()],
+        )
+        yield Family.gauge("kourou_gateway_body_bytes", "", [(base, self.body_bytes())])

@@ -1,0 +1,1 @@
+"""Messages that HTTP clients hold for a time: members of a group that keep no connection."""

@@ -1,0 +1,296 @@
+"""All groups of which this gateway is a member, and the way from a lease's token to its group.
+
+Lives here: joining a group at the first receive, refusing what does not fit together, finding a
+lease, leaving groups that nobody asks for. May not live here: one group (kourou_console.leases.
+member), what HTTP says (kourou_console.api.leases).
+
+All members of a group have to subscribe the same, or messages are lost to those who want them: a
+receive whose filter, or order, is not that of its group here is refused (409), and so is one whose
+filter is not that of the group's members elsewhere.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from http import HTTPStatus
+from itertools import count
+
+from kourou.client.background import background
+from kourou.client.filters import Sql, says
+from kourou.errors import BadRequest, Code, KourouError, Rejected
+from kourou.model.limits import LEASE_GROUPS_MAX, LEASE_TOPICS_MAX
+from kourou.model.names import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, check_group, check_topic
+from kourou.model.subscription import ConsumeFromWhere, MessageModel, Subscription
+from kourou.telemetry.metrics import Family, Labels
+from kourou_console.gateway import Gateway
+from kourou_console.leases.book import End
+from kourou_console.leases.member import JOIN_GRACE_MS, GroupHeld, GroupMember, gone
+from kourou_console.leases.tokens import Tokens
+from kourou_console.problems import Busy, Refused
+
+LOOK_S = 1.0
+
+_log = logging.getLogger("kourou.console.leases")
+
+
+class Leases:
+    """A part of the gateway (kourou_console.gateway)."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.clock = gateway.clock
+        self.tokens = Tokens()
+        self._client = gateway.client
+        self._numbers = count(1)
+        self._members: dict[str, GroupMember] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._joining: set[asyncio.Task[bool]] = set()
+        self.closed = False
+
+    async def close(self) -> None:
+        """Leave all groups; what is under lease is delivered again."""
+        self.closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._joining:
+            await asyncio.wait(self._joining)
+        members, self._members = list(self._members.values()), {}
+        await asyncio.gather(*(member.leave() for member in members))
+
+    def __iter__(self) -> Iterator[GroupMember]:
+        return iter(sorted(self._members.values(), key=lambda one: one.group))
+
+    def families(self, base: Labels) -> Iterator[Family]:
+        """How many messages are under lease, and how many wait to be."""
+        members = list(self._members.values())
+        out = sum(member.book.out for member in members)
+        waiting = sum(member.receiving for member in members)
+        yield Family.gauge("kourou_gateway_leases", "", [(base, out)])
+        yield Family.gauge("kourou_gateway_receives_waiting", "", [(base, waiting)])
+        yield Family.gauge("kourou_gateway_lease_groups", "", [(base, len(members))])
+
+    # -- receiving --------------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        group: str,
+        topic: str,
+        wanted: str | Sql,
+        *,
+        count_max: int,
+        invisible_ms: int,
+        wait_ms: int,
+        ordered: bool,
+        begin: ConsumeFromWhere,
+    ) -> tuple[GroupMember, list[GroupHeld]]:
+        """Lease messages of a topic to whoever asks; joins the group if need be.
+
+        Raises TopicNotFound, Refused (409) where subscriptions clash, Busy at a limit.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        while True:
+            member, joined = await self._joined(group, topic, wanted, ordered, begin)
+            left_ms = max(0, round((until - loop.time()) * 1000))
+            given = await member.receive(
+                topic, count_max, invisible_ms, max(left_ms, JOIN_GRACE_MS if joined else 0)
+            )
+            if given or not member.left or self.closed:
+                return member, given
+            # It was left while we came, or waited: join anew.
+
+    async def _joined(
+        self, group: str, topic: str, wanted: str | Sql, ordered: bool, begin: ConsumeFromWhere
+    ) -> tuple[GroupMember, bool]:
+        if self.closed:
+            raise Busy("this gateway is about to end")
+        check_group(group)
+        check_topic(topic)
+        while (member := self._members.get(group)) is not None and member.left:
+            async with member.changing:
+                pass  # whoever leaves it holds this until it is gone
+        if member is None:
+            if len(self._members) >= LEASE_GROUPS_MAX:
+                raise Busy(f"this gateway is a member of {LEASE_GROUPS_MAX} groups already")
+            member = self._members[group] = GroupMember(
+                self._client,
+                self.clock,
+                group,
+                begin,
+                lambda: next(self._numbers),
+                ordered=ordered,
+            )
+        if member.ordered != ordered:
+            raise Refused(
+                HTTPStatus.CONFLICT,
+                f"the group {group} consumes {'in' if member.ordered else 'without'} order here",
+                hint=f"say order={str(member.ordered).lower()}, or take another group",
+            )
+        use = member.topics.get(topic)
+        if use is not None:
+            _check_same(group, topic, use.wanted, wanted)
+            return member, False
+        # Whoever hangs up must not leave a group half joined.
+        task = asyncio.ensure_future(self._join(member, topic, wanted))
+        self._joining.add(task)
+        task.add_done_callback(self._join_ended)
+        return member, await asyncio.shield(task)
+
+    def _join_ended(self, task: asyncio.Task[bool]) -> None:
+        self._joining.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: whoever asked was told, or has hung up
+
+    async def _join(self, member: GroupMember, topic: str, wanted: str | Sql) -> bool:
+        async with member.changing:
+            use = member.topics.get(topic)
+            if use is not None:  # somebody joined meanwhile
+                _check_same(member.group, topic, use.wanted, wanted)
+                return False
+            try:
+                if member.left:
+                    raise Busy(f"the group {member.group} is being left", retry_after_ms=1_000)
+                await self._check_fit(member.group, topic, wanted)
+                await member.join(topic, wanted)
+            except BaseException:
+                if not member.topics and self._members.get(member.group) is member:
+                    del self._members[member.group]
+                raise
+        _log.info("group %s: joined for %s", member.group, topic)
+        if self._looking is None and not self.closed:
+            self._looking = background(self._keep_looking(), "looking after leases")
+        return True
+
+    async def _check_fit(self, group: str, topic: str, wanted: str | Sql) -> None:
+        """Is there such a topic, and is its subscription that of the group's other members?"""
+        if topic in NOT_FOR_CLIENTS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise BadRequest(
+                f"{topic} is not for consumers",
+                hint="what a group gave back comes with the topic it was sent to; look at dead "
+                "letters by /v1/dead-letters",
+            )
+        if sum(len(one.topics) for one in self._members.values()) >= LEASE_TOPICS_MAX:
+            raise Busy(f"this gateway consumes {LEASE_TOPICS_MAX} topics already")
+        await self._client.admin.topics.route(topic)
+        try:
+            told = await self._client.admin.groups.connections(group)
+        except KourouError as error:
+            if error.wire_code in _NOBODY:
+                return
+            raise
+        others = [one for one in told.connections if one.client_id != self._client.client_id]
+        if not others:
+            return
+        if told.message_model is MessageModel.BROADCASTING:
+            raise Refused(
+                HTTPStatus.CONFLICT,
+                f"the members of {group} consume in broadcasting, which leases cannot",
+                hint="take another group",
+            )
+        known = told.subscriptions.get(topic)
+        if known is not None and not says(known, wanted):
+            raise _clash(
+                group, topic, _said(known), _wanted(wanted), f"{len(others)} other members"
+            )
+
+    # -- settling ---------------------------------------------------------------------------------
+
+    def find(self, token: str, *, done: End | None = None) -> tuple[GroupMember, GroupHeld] | None:
+        """The message under a lease and its group; None if it ended by `done` before.
+
+        Raises Refused: 404 for what is no lease of this gateway, 410 for one that has ended.
+        """
+        number = self.tokens.read(token)
+        for member in self._members.values():
+            found = member.find(number)
+            if isinstance(found, End):
+                if found is done:
+                    return None
+                raise gone(found)
+            if found is not None:
+                return member, found
+        raise Refused(
+            HTTPStatus.GONE,
+            "this lease has ended: its group was left here, or it is long ago",
+            hint="if it was not settled, its message is delivered again",
+        )
+
+    # -- leaving ----------------------------------------------------------------------------------
+
+    async def leave(self, group: str) -> bool:
+        """Leave a group now; False if this gateway is no member of it."""
+        member = self._members.get(group)
+        if member is None:
+            return False
+        async with member.changing:
+            if self._members.get(group) is member:
+                member.left = True
+                await member.leave()
+                del self._members[group]
+        return True
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look after every group once: what expired, what is lost, what nobody asks for."""
+        for member in list(self._members.values()):
+            try:
+                await self._look_after(member)
+            except KourouError as error:  # it is looked at again in a second
+                _log.warning("group %s: %s", member.group, error)
+
+    async def _look_after(self, member: GroupMember) -> None:
+        if member.changing.locked():
+            return
+        if member.topics and member.is_idle():
+            _log.info("group %s: left, for nobody receives here any more", member.group)
+            await self.leave(member.group)
+            return
+        await member.look()
+
+
+_NOBODY = (Code.CONSUMER_NOT_ONLINE, Code.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+
+def wanted_of(tags: tuple[str, ...], sql: str | None) -> str | Sql:
+    """What a request wants. Raises BadRequest."""
+    if sql is not None:
+        if tags:
+            raise BadRequest("give tags or sql, not both")
+        return Sql(sql)
+    if not tags:
+        return "*"
+    for tag in tags:
+        if "||" in tag or not tag.strip() or tag == "*":
+            raise BadRequest(f"{tag!r} is no tag", hint="one tag in each; none at all means all")
+    return " || ".join(sorted(set(tags)))
+
+
+def _wanted(wanted: str | Sql) -> str:
+    return f"the filter {wanted.expression!r}" if isinstance(wanted, Sql) else f"tags {wanted!r}"
+
+
+def _said(known: Subscription) -> str:
+    what = "the filter" if known.expression_type != "TAG" or known.class_filter_mode else "tags"
+    return f"{what} {known.expression!r}"
+
+
+def _check_same(group: str, topic: str, here: str | Sql, wanted: str | Sql) -> None:
+    if here != wanted:
+        raise _clash(group, topic, _wanted(here), _wanted(wanted), "this gateway")
+
+
+def _clash(group: str, topic: str, known: str, wanted: str, who: str) -> Rejected:
+    return Refused(
+        HTTPStatus.CONFLICT,
+        f"subscriptions clash: the group {group} consumes {topic} by {known} ({who}), "
+        f"not by {wanted}",
+        hint="all members of a group subscribe the same: take another group for another filter, or "
+        f"leave it first (DELETE /v1/groups/{group}/leases)",
+    )

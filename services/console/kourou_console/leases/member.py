@@ -1,0 +1,426 @@
+"""One group of which this gateway is a member: its messages, who holds them, who waits for some.
+
+Lives here: the hands of one group's leases: joining, handing out, settling, looking after what
+expired, leaving. May not live here: the states of leases (kourou_console.leases.book), which groups
+there are (kourou_console.leases.leases), HTTP.
+
+Promises (at least once):
+  - a group's offset goes on only behind what was acknowledged, or is with the brokers again
+  - what is under lease when this process dies, or leaves the group, is delivered again
+  - a lease that expires is handed out again here, one attempt later
+  - in order, the next message of a queue is handed out when the one before is settled
+
+State: soft. Used on the gateway's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from kourou.client.background import background
+from kourou.client.client import Client
+from kourou.client.filters import Sql
+from kourou.client.handlers import Report, Runner
+from kourou.client.lending import Lender
+from kourou.client.settings import ConsumerSettings
+from kourou.clock import Clock
+from kourou.errors import BadRequest, KourouError, UnknownOutcome
+from kourou.model.limits import (
+    LEASE_EXPIRIES_MAX,
+    LEASE_SPAN_MAX,
+    LEASE_TOPIC_MESSAGES_MAX,
+    LEASE_TOPIC_MIB_MAX,
+    LEASES_ENDED_REMEMBERED_MAX,
+    RECEIVE_BYTES_MAX,
+    RECEIVES_WAITING_MAX,
+)
+from kourou.model.subscription import ConsumeFromWhere
+from kourou_console.leases.book import Book, End, Held, State
+from kourou_console.leases.runners import FreeRunner, Lent, TurnRunner
+from kourou_console.problems import Busy, Refused
+
+COMMIT_AFTER_MS = 500
+"""So long after an acknowledgement its group's offset is committed: what a crash may repeat."""
+IDLE_MS = 180_000
+"""A topic that nobody received from for so long, with no lease out, is left to other members."""
+JOIN_GRACE_MS = 500
+"""How long the receive that joins a group waits at least: the first pulls are under way."""
+TURN_GRACE_MS = 50
+"""How long a receive in order waits at least: the next message comes when the last is settled."""
+KEPT_MS = 10_000
+"""A lease goes on for so long at least when no broker took its message back."""
+LOOK_ROUNDS = 5
+"""Every so many looks all messages are asked whether their queues are still ours."""
+
+PULL_BYTES = 256 * 1024
+"""What one pull asks for: a topic has several queues, and what waits here waits in memory."""
+
+_log = logging.getLogger("kourou.console.leases")
+
+GroupHeld = Held[Lent]
+
+
+@dataclass(slots=True)
+class TopicUse:
+    """One topic of a group here: its filter, who waits, and when somebody last asked."""
+
+    wanted: str | Sql
+    last_ms: int
+    waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
+    receiving: int = 0
+
+
+class GroupMember:
+    """One group."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        group: str,
+        begin: ConsumeFromWhere,
+        next_number: Callable[[], int],
+        *,
+        ordered: bool,
+    ) -> None:
+        self.group = group
+        self.ordered = ordered
+        self.topics: dict[str, TopicUse] = {}
+        self.book: Book[Lent] = Book(next_number, remembered_max=LEASES_ENDED_REMEMBERED_MAX)
+        self.changing = asyncio.Lock()
+        self.left = False
+        self._client = client
+        self._clock = clock
+        self._begin = begin
+        self._lender: Lender | None = None
+        self._committing: asyncio.Task[None] | None = None
+        self._uncommitted = False
+        self._going_back: set[asyncio.Task[Any]] = set()
+        self._looks = 0
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def join(self, topic: str, wanted: str | Sql) -> None:
+        """Consume a topic from now on; `changing` is held. Raises what brokers refuse."""
+        if self._lender is None:
+            lender = self._client.lend(
+                {topic: wanted},
+                self._runner,
+                settings=ConsumerSettings(
+                    consumer_group=self.group,
+                    consume_from_where=self._begin,
+                    pull_threshold_for_topic=LEASE_TOPIC_MESSAGES_MAX,
+                    pull_threshold_size_for_topic_mib=LEASE_TOPIC_MIB_MAX,
+                    pull_size_bytes=PULL_BYTES,
+                    consume_concurrently_max_span=LEASE_SPAN_MAX,
+                ),
+                ordered=self.ordered,
+            )
+            await lender.start()
+            self._lender = lender
+        else:
+            await self._lender.also(topic, wanted)
+        self.topics[topic] = TopicUse(wanted, self._clock.monotonic_ms())
+
+    def _runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+        # Made on the I/O thread, used on ours.
+        make = TurnRunner if self.ordered else FreeRunner
+        return make(loop, report, self._arrived, self._closed)
+
+    async def leave(self) -> None:
+        """Commit and leave; messages under lease are delivered again, to whoever is left."""
+        self.left = True
+        if self._committing is not None:
+            self._committing.cancel()
+        if self._going_back:
+            await asyncio.wait(self._going_back, timeout=KEPT_MS / 1000)
+        lender, self._lender = self._lender, None
+        if lender is not None:
+            await lender.close()
+        self._closed()
+
+    def _closed(self) -> None:
+        """The member is gone: nothing that is here counts any more."""
+        for held in list(self.book.held()):
+            if held.state is not State.RETURNING:
+                self.book.forget(held)
+        for use in self.topics.values():
+            _wake(use, everybody=True)
+
+    def _arrived(self, messages: Sequence[Lent]) -> None:
+        for lent in messages:
+            message = lent.message
+            self.book.arrived(lent, message.topic, message.size, message.attempt)
+        for topic in {lent.message.topic for lent in messages}:
+            use = self.topics.get(topic)
+            if use is not None:
+                _wake(use)
+
+    async def queues(self) -> int:
+        """How many queues this gateway has of the group's."""
+        return 0 if self._lender is None else await self._lender.queue_count()
+
+    @property
+    def receiving(self) -> int:
+        """How many receives wait."""
+        return sum(use.receiving for use in self.topics.values())
+
+    # -- handing out ------------------------------------------------------------------------------
+
+    async def receive(
+        self, topic: str, count: int, invisible_ms: int, wait_ms: int
+    ) -> list[GroupHeld]:
+        """Lease up to `count` messages, as soon as there is one; empty after `wait_ms`.
+
+        Raises Busy where too many wait already.
+        """
+        if self.receiving >= RECEIVES_WAITING_MAX:
+            raise Busy(f"{RECEIVES_WAITING_MAX} receives of the group {self.group} wait already")
+        use = self.topics[topic]
+        loop = asyncio.get_running_loop()
+        until = loop.time() + max(wait_ms, TURN_GRACE_MS if self.ordered else 0) / 1000
+        use.receiving += 1
+        try:
+            while True:
+                given = self._hand_out(topic, count, invisible_ms)
+                left_s = until - loop.time()
+                if given or left_s <= 0 or self.left:
+                    return given
+                await self._news(use, left_s)
+        finally:
+            use.receiving -= 1
+            use.last_ms = self._clock.monotonic_ms()
+            if self.book.ready(topic):
+                _wake(use)  # we may have been woken for what another one can have
+
+    def _hand_out(self, topic: str, count: int, invisible_ms: int) -> list[GroupHeld]:
+        now_ms = self._clock.monotonic_ms()
+        self._expire(now_ms)
+        given: list[GroupHeld] = []
+        while len(given) < count:
+            size_bytes = sum(held.size_bytes for held in given)
+            found = self.book.receive(
+                topic, count - len(given), RECEIVE_BYTES_MAX - size_bytes, invisible_ms, now_ms
+            )
+            good = [held for held in found if held.message.may_begin()]
+            for held in found:
+                if held not in good:
+                    self._withdraw(held)
+            given += good
+            if len(good) == len(found):
+                break
+        return given
+
+    async def _news(self, use: TopicUse, within_s: float) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        use.waiters.append(waiter)
+        next_ms = self.book.next_expiry_ms
+        if next_ms is not None:
+            within_s = min(within_s, max(next_ms - self._clock.monotonic_ms(), 1) / 1000)
+        try:
+            await asyncio.wait([waiter], timeout=within_s)
+        finally:
+            if waiter in use.waiters:
+                use.waiters.remove(waiter)
+
+    def _withdraw(self, held: GroupHeld) -> None:
+        self.book.forget(held)
+        held.message.withdraw()
+
+    # -- settling ---------------------------------------------------------------------------------
+
+    def find(self, number: int) -> GroupHeld | End | None:
+        """What a lease stands for; None if it is not of this group."""
+        return self.book.find(number, self._clock.monotonic_ms())
+
+    def ack(self, held: GroupHeld) -> None:
+        """It was consumed. Raises Refused (410) if its queue is somebody else's now."""
+        self._check(held)
+        self.book.settle(held, End.ACKED)
+        held.message.finish()
+        self._commit_soon()
+
+    def extend(self, held: GroupHeld, invisible_ms: int) -> None:
+        """The lease ends so long from now."""
+        self._check(held)
+        self.book.extend(held, invisible_ms, self._clock.monotonic_ms())
+
+    async def retry(self, held: GroupHeld, delay_level: int, reason: str) -> None:
+        """It comes again: after the pause of a level, or in order after a moment, at its place."""
+        self._check(held)
+        if not self.ordered:
+            await self._give_back(held, delay_level, reason, End.RETRIED)
+            return
+        if delay_level:
+            raise BadRequest(
+                "in order a message keeps its place, so it has no delay level",
+                hint="leave delay_level at 0, or let the lease expire later (extend)",
+            )
+        self.book.settle(held, End.RETRIED)
+        held.message.again(held.attempt)
+
+    async def dead_letter(self, held: GroupHeld, reason: str) -> None:
+        """It will never be consumed: when this returns it lies in %DLQ%group."""
+        self._check(held)
+        await self._give_back(held, -1, reason, End.DEAD_LETTERED)
+
+    def _check(self, held: GroupHeld) -> None:
+        if held.state is State.RETURNING:
+            raise Refused(HTTPStatus.CONFLICT, "this lease is being settled already")
+        if self.left:
+            raise gone(End.LOST)  # what is said now may miss the last commit
+        if not held.message.counts():
+            self._withdraw(held)
+            raise gone(End.LOST)
+
+    async def _give_back(self, held: GroupHeld, level: int, reason: str, end: End) -> None:
+        """To the end, also if whoever asked for it hangs up."""
+        self.book.returning(held)
+        task = asyncio.ensure_future(self._giving_back(held, level, reason, end))
+        self._going_back.add(task)
+        task.add_done_callback(self._going_back.discard)
+        failure = await asyncio.shield(task)
+        if failure is not None:
+            raise failure
+
+    async def _giving_back(
+        self, held: GroupHeld, level: int, reason: str, end: End
+    ) -> KourouError | None:
+        failure = await self._sent_back(held, level, reason)
+        if failure is None:
+            self.book.returned(held, end)
+            self._commit_soon()
+        else:
+            self.book.kept(held, self._clock.monotonic_ms(), KEPT_MS)
+        return failure
+
+    async def _sent_back(self, held: GroupHeld, level: int, reason: str) -> KourouError | None:
+        lender = self._lender
+        if lender is None:
+            return gone(End.LOST)
+        lent = held.message
+        try:
+            await lender.give_back(
+                lent.message, delay_level=level, reason=reason, finish=not self.ordered
+            )
+        except KourouError as error:
+            if isinstance(error, UnknownOutcome):
+                _log.warning("group %s: %s may be back twice: %s", self.group, lent.message, error)
+            return error
+        if self.ordered:
+            lent.finish()
+        return None
+
+    def _commit_soon(self) -> None:
+        self._uncommitted = True
+        if self._committing is None and not self.left:
+            self._committing = background(self._commit(), f"committing leases of {self.group}")
+
+    async def _commit(self) -> None:
+        try:
+            while self._uncommitted and self._lender is not None:
+                await asyncio.sleep(COMMIT_AFTER_MS / 1000)
+                self._uncommitted = False  # what ends from here on wants the next one
+                if self._lender is not None:
+                    await self._lender.commit()
+        finally:
+            self._committing = None
+
+    # -- looking after ----------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Once a second: what expired, what is lost, which topics nobody asks for any more."""
+        now_ms = self._clock.monotonic_ms()
+        self._expire(now_ms)
+        self._looks += 1
+        if self.ordered or self._looks % LOOK_ROUNDS == 0:
+            for held in list(self.book.held()):
+                if held.state is State.READY and not held.message.may_begin():
+                    self._withdraw(held)
+        lender = self._lender
+        idle = [topic for topic in self.topics if self._is_idle(topic, now_ms)]
+        if lender is None or not idle or self.changing.locked():
+            return
+        async with self.changing:
+            for topic in idle:
+                if self._is_idle(topic, now_ms) and len(self.topics) > 1:
+                    _log.info("group %s: nobody asks for %s here any more", self.group, topic)
+                    del self.topics[topic]
+                    await lender.without(topic)
+
+    def _is_idle(self, topic: str, now_ms: int) -> bool:
+        use = self.topics[topic]
+        silent = not use.receiving and now_ms - use.last_ms >= IDLE_MS
+        return silent and not self.book.out_of(topic)
+
+    def is_idle(self) -> bool:
+        """Does nobody want anything of this group here, and hold nothing?"""
+        now_ms = self._clock.monotonic_ms()
+        self._expire(now_ms)
+        return not self.book.out and all(self._is_idle(topic, now_ms) for topic in self.topics)
+
+    def _expire(self, now_ms: int) -> None:
+        for held in self.book.expire(now_ms):
+            _log.info(
+                "group %s: a lease of %s expired (attempt %d comes)",
+                self.group,
+                held.message.message,
+                held.attempt,
+            )
+            if not self.ordered and held.expiries >= LEASE_EXPIRIES_MAX:
+                self.book.taken(held)
+                self._going(self._give_up(held))
+            elif (use := self.topics.get(held.topic)) is not None:
+                _wake(use)
+
+    def _going(self, work: Coroutine[Any, Any, None]) -> None:
+        task = background(work, f"dead letters of group {self.group}")
+        self._going_back.add(task)
+        task.add_done_callback(self._going_back.discard)
+
+    async def _give_up(self, held: GroupHeld) -> None:
+        reason = f"its lease expired {held.expiries} times, and nobody settled it"
+        failure = await self._sent_back(held, -1, reason)
+        if failure is None:
+            self.book.returned(held, End.DEAD_LETTERED)
+            self._commit_soon()
+        else:
+            _log.warning("group %s: no broker takes a dead letter: %s", self.group, failure)
+            self.book.again(held)
+
+
+def gone(end: End) -> Refused:
+    """What a late word about a lease is told (410)."""
+    text, hint = _GONE[end]
+    return Refused(HTTPStatus.GONE, text, hint=hint)
+
+
+_GONE = {
+    End.ACKED: ("this lease was acknowledged before", ""),
+    End.RETRIED: ("this lease ended before: its message was given back for a retry", ""),
+    End.DEAD_LETTERED: ("this lease ended before: its message is a dead letter", ""),
+    End.EXPIRED: (
+        "this lease expired, and its message is handed out again",
+        "receive with a longer invisible_ms, or extend leases in time",
+    ),
+    End.LOST: (
+        "this lease is lost: the message's queue is another member's now, or the group was left",
+        "the message is delivered again",
+    ),
+}
+
+
+def _wake(use: TopicUse, *, everybody: bool = False) -> None:
+    """One of those who wait looks again, or all do."""
+    while use.waiters:
+        waiter = use.waiters.popleft()
+        if not waiter.done():
+            waiter.set_result(None)
+            if not everybody:
+                return

@@ -1,0 +1,70 @@
+"""The names by which HTTP clients settle leases: opaque, signed, of one life of one gateway.
+
+    gateway (6 bytes)  number (8 bytes)  signature (12 bytes)      as base64url, 35 characters
+
+Lives here: making and reading them. May not live here: what a lease is.
+
+The signature keeps anybody from settling a lease that was not given to them; the gateway's number
+is drawn at its start, so a token of another one, or of a life before, is told from a wrong one.
+
+State: the key, for the life of the process.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from http import HTTPStatus
+
+from kourou_console.problems import Refused
+
+GATEWAY_BYTES = 6
+NUMBER_BYTES = 8
+SIGNATURE_BYTES = 12
+TOKEN_BYTES = GATEWAY_BYTES + NUMBER_BYTES + SIGNATURE_BYTES
+TOKEN_LENGTH = -(-TOKEN_BYTES * 4 // 3)
+
+
+class Tokens:
+    """Makes and reads the tokens of one gateway."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._gateway = secrets.token_bytes(GATEWAY_BYTES)
+
+    def make(self, number: int) -> str:
+        """The token of a lease."""
+        named = self._gateway + number.to_bytes(NUMBER_BYTES, "big")
+        return base64.urlsafe_b64encode(named + self._sign(named)).rstrip(b"=").decode()
+
+    def read(self, token: str) -> int:
+        """The number of a lease of ours. Raises Refused (404) for every other text."""
+        raw = _decoded(token)
+        if raw is None:
+            raise Refused(HTTPStatus.NOT_FOUND, f"{token[:TOKEN_LENGTH]!r} is no lease")
+        named, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
+        if named[:GATEWAY_BYTES] != self._gateway:
+            raise Refused(
+                HTTPStatus.NOT_FOUND,
+                "this lease is of another gateway, or of this one before it was started again",
+                hint="settle it where it was received; after a restart its message comes again",
+            )
+        if not hmac.compare_digest(signature, self._sign(named)):
+            raise Refused(HTTPStatus.NOT_FOUND, "this gateway never gave such a lease")
+        return int.from_bytes(named[GATEWAY_BYTES:], "big")
+
+    def _sign(self, named: bytes) -> bytes:
+        return hmac.digest(self._key, named, hashlib.sha256)[:SIGNATURE_BYTES]
+
+
+def _decoded(token: str) -> bytes | None:
+    if len(token) != TOKEN_LENGTH or not token.isascii():
+        return None
+    try:
+        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        return None
+    return raw if len(raw) == TOKEN_BYTES else None

@@ -1,0 +1,130 @@
+"""Dead letters that nobody has dealt with: pages of them, their causes, selections.
+
+Lives here: reading a group's dead-letter topic from the mark on (kourou.client.admin_dead_letters),
+and what a selection means. May not live here: sending letters again (kourou_console.redrives).
+
+State: none; the mark is at the brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import msgspec
+
+from kourou.client.admin_dead_letters import DeadLetter
+from kourou.client.filters import Sql
+from kourou.errors import TopicNotFound
+from kourou.model.names import check_group, dlq_topic
+from kourou.model.queue import MessageQueue
+from kourou_console import time_pages
+from kourou_console.gateway import Gateway
+from kourou_console.leases.leases import wanted_of
+from kourou_console.lists import Missing
+
+PAGE = 64
+FOR_EVER_MS = 2**62
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which letters; all that is said must be so. Nothing said: all of them."""
+
+    #: As `causes` has it.
+    cause: str | None = None
+    origin_topic: str | None = None
+    tag: tuple[str, ...] = ()
+    sql: str | None = None
+    key: str | None = None
+    #: By the time at which they became dead letters.
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """Is this one meant? Tag and sql were judged by its broker."""
+        message = letter.message
+        return (
+            (self.cause is None or letter.cause == self.cause)
+            and (self.origin_topic is None or letter.topic == self.origin_topic)
+            and (self.key is None or self.key in message.keys)
+            and (self.from_ms is None or message.store_timestamp >= self.from_ms)
+            and (self.until_ms is None or message.store_timestamp <= self.until_ms)
+        )
+
+    @property
+    def wanted(self) -> str | Sql:
+        """What brokers filter by. Raises BadRequest."""
+        return wanted_of(self.tag, self.sql)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The queues of a group's dead letters: from the mark to the end. Empty if it has none."""
+
+    group: str
+    marks: dict[MessageQueue, int]
+    ends: dict[MessageQueue, int]
+
+    @property
+    def total(self) -> int:
+        """Letters that nobody has dealt with."""
+        return sum(self.ends[queue] - mark for queue, mark in self.marks.items())
+
+
+async def waiting(gateway: Gateway, group: str) -> Waiting:
+    """Where a group's letters lie."""
+    reading = gateway.admin.reading
+    found = Waiting(check_group(group), {}, {})
+    try:
+        queues = await reading.queues(dlq_topic(group))
+    except TopicNotFound:
+        return found
+    for queue in queues:
+        low, high = await reading.bounds(queue)
+        mark = await reading.committed(group, queue)
+        found.marks[queue] = min(max(low, mark or 0), high)
+        found.ends[queue] = high
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPage:
+    """Some letters, the oldest first, and where the next ones lie (None: that was all)."""
+
+    letters: list[DeadLetter]
+    offsets: dict[MessageQueue, int] | None
+    missing: list[Missing]
+    #: Places that were passed over.
+    damaged: list[Missing]
+
+
+async def letters_from(
+    gateway: Gateway,
+    offsets: dict[MessageQueue, int],
+    count: int,
+    wanted: str | Sql = "*",
+) -> LetterPage:
+    """The next letters from these places on."""
+    page = await time_pages.page(
+        gateway.admin.reading, offsets, until_ms=FOR_EVER_MS, count=count, wanted=wanted
+    )
+    letters = [DeadLetter(one) for one in page.messages]
+    return LetterPage(letters, page.offsets, page.missing, page.damaged)
+
+
+async def every_letter(
+    gateway: Gateway, found: Waiting, wanted: str | Sql = "*"
+) -> AsyncIterator[LetterPage]:
+    """All letters that lay there when `found` was asked, page by page."""
+    offsets: dict[MessageQueue, int] | None = found.marks
+    while offsets:
+        page = await letters_from(gateway, offsets, PAGE, wanted)
+        kept = [one for one in page.letters if one.message.offset < found.ends[one.message.queue]]
+        yield LetterPage(kept, page.offsets, page.missing, page.damaged)
+        offsets = page.offsets
+        if offsets is not None and all(
+            offset >= found.ends[queue] for queue, offset in offsets.items()
+        ):
+            return
+        if page.missing:
+            return

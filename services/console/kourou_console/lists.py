@@ -1,0 +1,168 @@
+"""What every list of the API has in common, and asking several brokers for one answer.
+
+Lives here: the shape of lists and of what is missing, asking all brokers at once with a time limit
+for each. May not live here: any one question.
+
+A broker that does not answer in time is named in `missing`, and the others' answers stand.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from http import HTTPStatus
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+
+from kourou.errors import KourouError, Rejected, Unavailable
+from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX, REASON_LENGTH_MAX
+from kourou.protocol.bodies import ClusterInfo
+from kourou_console.gateway import Gateway
+from kourou_console.problems import Refused
+
+T = TypeVar("T")
+
+LIST_ITEMS = 1_000
+
+LOOK_S = 4.0
+"""How long one broker may take for its part of a list: less than a person waits."""
+
+ASKED_AT_ONCE = 32
+"""Brokers, topics or groups that are asked at the same time for one answer."""
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=CONSOLE_LIST_ITEMS_MAX)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Reason = Annotated[str, msgspec.Meta(max_length=REASON_LENGTH_MAX)]
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """What could not be asked (`broker-b`), and why."""
+
+    what: str
+    why: str
+
+
+class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """Some items of `total`; None: nobody knows. `truncated`: there are more."""
+
+    items: list[T]
+    total: int | None
+    as_of_ms: int
+    truncated: bool = False
+    missing: list[Missing] = []
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change did, or with `preview` what it would do; `says` in whole sentences."""
+
+    preview: bool
+    says: list[str]
+    as_of_ms: int
+    missing: list[Missing] = []
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One value that a change replaces."""
+
+    name: str
+    before: str | int | bool | None
+    after: str | int | bool | None
+
+
+def changes_between(
+    before: msgspec.Struct | None, after: msgspec.Struct, names: Iterable[str]
+) -> list[Change]:
+    """What differs; everything, where there was nothing before."""
+    found = []
+    for name in names:
+        old = None if before is None else getattr(before, name)
+        new = getattr(after, name)
+        if before is None or old != new:
+            found.append(Change(name, old, new))
+    return found
+
+
+def why(error: BaseException) -> str:
+    """What to tell about something that could not be asked."""
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    if isinstance(error, KourouError):
+        return str(error)
+    raise error
+
+
+async def asked(
+    keys: Collection[str], ask: Callable[[str], Awaitable[T]], *, limit_s: float = LOOK_S
+) -> tuple[dict[str, T], list[Missing]]:
+    """Ask for each key, side by side, so long at most; the answers, and who gave none."""
+    found, failed = await _outcomes(keys, ask, limit_s)
+    return found, [Missing(key, why(error)) for key, error in failed.items()]
+
+
+async def answers(
+    keys: Collection[str], ask: Callable[[str], Awaitable[T]], *, limit_s: float = LOOK_S
+) -> tuple[dict[str, T], list[Missing]]:
+    """The same where some answer is needed: if there is none, an error that names who was asked.
+
+    Where all of them reject the question, their rejection is raised as it is.
+    """
+    found, failed = await _outcomes(keys, ask, limit_s)
+    missing = [Missing(key, why(error)) for key, error in failed.items()]
+    if failed and not found:
+        first = next(iter(failed.values()))
+        if all(isinstance(error, Rejected) for error in failed.values()):
+            raise first
+        raise Unavailable(
+            f"nobody answers: {missing[0].what}: {missing[0].why}", hint="look at /v1/cluster"
+        )
+    return found, missing
+
+
+async def _outcomes(
+    keys: Collection[str], ask: Callable[[str], Awaitable[T]], limit_s: float
+) -> tuple[dict[str, T], dict[str, BaseException]]:
+    gate = asyncio.Semaphore(ASKED_AT_ONCE)
+    found: dict[str, T] = {}
+    failed: dict[str, BaseException] = {}
+
+    async def one(key: str) -> None:
+        async with gate:
+            try:
+                found[key] = await asyncio.wait_for(ask(key), limit_s)
+            except (KourouError, TimeoutError) as error:
+                failed[key] = error
+
+    await asyncio.gather(*map(one, keys))
+    # In the order of the question, whoever was quicker.
+    return {key: found[key] for key in keys if key in found}, {
+        key: failed[key] for key in keys if key in failed
+    }
+
+
+async def brokers_of(
+    gateway: Gateway, broker: str | None = None, cluster: str | None = None
+) -> list[str]:
+    """The names of all registered brokers, of one cluster, or one. Raises 404 for none such."""
+    info: ClusterInfo = await gateway.admin.cluster.info()
+    if cluster is not None and cluster not in info.clusters:
+        raise not_there(f"there is no cluster {cluster!r}", info.clusters)
+    if broker is not None and broker not in info.brokers:
+        raise not_there(f"there is no broker {broker!r}", info.brokers)
+    if broker is not None:
+        return [broker]
+    if cluster is not None:
+        return sorted(name for name in info.clusters[cluster] if name in info.brokers)
+    return sorted(info.brokers)
+
+
+def not_there(text: str, known: Iterable[str]) -> Refused:
+    """404, with the names that would do."""
+    return Refused(HTTPStatus.NOT_FOUND, text, hint=f"known: {', '.join(sorted(known)) or 'none'}")
+
+
+def cut(items: Sequence[T], limit: int) -> tuple[list[T], bool]:
+    """The first so many, and whether there are more."""
+    return list(items[:limit]), len(items) > limit

@@ -1,0 +1,148 @@
+"""A stored message as JSON: what every chapter of the API that shows messages answers.
+
+Lives here: the shape, and how much of a body is shown. May not live here: looking messages up.
+
+A body that is UTF-8 is text, any other one base64; just one of the two is there, and neither of a
+body that cannot be read, which says why. A body that was cut says so, and is cut between two
+characters.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+
+import msgspec
+
+from kourou.client.received import ReceivedMessage
+from kourou.errors import Corrupt
+from kourou.model.limits import BODY_SIZE_BYTES_MAX
+from kourou.model.message import RESERVED_PROPERTIES, Property
+from kourou.model.names import RETRY_PREFIX
+
+PREVIEW_BYTES = 1_024
+"""What a list shows of each body if nothing else is said."""
+
+WHOLE_BYTES = 65_536
+"""What is shown of a single message's body if nothing else is said."""
+
+BodyMax = Annotated[int, msgspec.Meta(ge=0, le=BODY_SIZE_BYTES_MAX)]
+
+
+class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored message. Times are epoch ms, sizes bytes."""
+
+    #: The producer's id; of a producer that gave none, the offset id.
+    id: str
+    #: Names this stored copy by its broker and its place in the log.
+    offset_id: str
+    #: The offset id of the first stored copy; another one after a retry.
+    origin_id: str
+    #: The topic it was sent to; a message that is retried lies in another one.
+    topic: str
+    #: The topic it lies in.
+    stored_topic: str
+    broker: str
+    queue: int
+    offset: int
+    #: Byte place in the broker's log.
+    position: int
+    tag: str | None
+    keys: list[str]
+    #: The application's own.
+    properties: dict[str, str]
+    #: Those that RocketMQ and Kourou reserve.
+    system_properties: dict[str, str]
+    flag: int
+    born_ms: int
+    stored_ms: int
+    born_host: str
+    size_bytes: int
+    #: Decompressed; null where that cannot be done.
+    body_bytes: int | None
+    reconsume_times: int
+    delay_level: int | None
+    body: str | None
+    body_base64: str | None
+    body_truncated: bool
+    #: Why there is no body to show; null where there is one.
+    body_error: str | None = None
+
+
+def view_of(message: ReceivedMessage, body_max: int | None = None) -> MessageView:
+    """A message, with `body_max` bytes of its body at most; None: all of it.
+
+    Of a body that cannot be read it says why: everything else is shown. Raises Corrupt if the
+    stored bytes are no message.
+    """
+    stored = message.stored()
+    text: str | None = None
+    encoded: str | None = None
+    raw_bytes: int | None = None
+    truncated, unreadable = False, None
+    try:
+        raw = message.raw_body
+    except Corrupt as error:  # its producer said that it is compressed, and it is not
+        unreadable = str(error)
+    else:
+        raw_bytes = len(raw)
+        text, encoded, truncated = shown(raw, body_max)
+    own: dict[str, str] = {}
+    reserved: dict[str, str] = {}
+    for name, value in message.properties.items():
+        (reserved if name in RESERVED_PROPERTIES else own)[name] = value
+    level = reserved.get(Property.DELAY, "")
+    return MessageView(
+        id=message.message_id,
+        offset_id=message.offset_message_id,
+        origin_id=message.origin_message_id,
+        topic=_topic_of(message),
+        stored_topic=message.queue.topic,
+        broker=message.queue.broker_name,
+        queue=message.queue.queue_id,
+        offset=message.offset,
+        position=stored.position,
+        tag=message.tag,
+        keys=list(message.keys),
+        properties=own,
+        system_properties=reserved,
+        flag=stored.flag,
+        born_ms=stored.born_timestamp,
+        stored_ms=stored.store_timestamp,
+        born_host=f"{stored.born_host[0]}:{stored.born_host[1]}",
+        size_bytes=stored.size,
+        body_bytes=raw_bytes,
+        reconsume_times=message.reconsume_times,
+        delay_level=int(level) if level.isascii() and level.isdigit() and len(level) < 6 else None,
+        body=text,
+        body_base64=encoded,
+        body_truncated=truncated,
+        body_error=unreadable,
+    )
+
+
+def _topic_of(message: ReceivedMessage) -> str:
+    topic = message.queue.topic
+    if topic.startswith(RETRY_PREFIX):
+        return message.topic
+    return message.properties.get(Property.REAL_TOPIC, topic)
+
+
+def shown(raw: bytes, body_max: int | None) -> tuple[str | None, str | None, bool]:
+    """A body as text, or else as base64, and whether it was cut."""
+    part = raw if body_max is None else raw[:body_max]
+    truncated = len(part) < len(raw)
+    try:
+        return part.decode(), None, truncated
+    except UnicodeDecodeError as error:
+        # A cut may lie within a character; it has four bytes at most.
+        if truncated and error.reason == "unexpected end of data" and error.start >= len(part) - 3:
+            return part[: error.start].decode(), None, True
+    return None, base64.b64encode(part).decode(), truncated
+
+
+def views_of(messages: list[ReceivedMessage], body_max: int | None) -> list[MessageView]:
+    """All of them, in their order; a body that cannot be read is no reason to leave one out."""
+    return [view_of(message, body_max) for message in messages]

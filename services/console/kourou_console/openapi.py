@@ -1,0 +1,193 @@
+"""The API's description (OpenAPI 3.1), made of the operations and their types.
+
+Lives here: from Operation values to a JSON document. May not live here: the page for people
+(kourou_console.reference), any operation.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+import kourou
+from kourou_console.call import Content
+from kourou_console.operation import BodyKind, Operation
+from kourou_console.pages import Page, page
+from kourou_console.problems import PROBLEM_JSON, Problem
+from kourou_console.reading import is_list, path_names
+
+_REF = "#/components/schemas/{name}"
+ERRORS = {
+    "400": "A parameter or a field is wrong; the answer names it.",
+    "401": "A token is needed, or this one is not known.",
+    "403": "Your token, the topic or the group does not allow it.",
+    "404": "It is not there.",
+    "405": "There is no such method here.",
+    "default": "Any other error, with its code.",
+}
+
+
+def described(operations: Sequence[Operation], *, tokens: bool = True) -> dict[str, Any]:
+    """The whole document."""
+    schemas = _Schemas(operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for one in operations:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas, tokens=tokens)
+    found: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Kourou",
+            "version": kourou.__version__,
+            "summary": "Messages, and the cluster that keeps them, over HTTP.",
+        },
+        "tags": [{"name": name} for name in dict.fromkeys(one.chapter for one in operations)],
+        "paths": paths,
+        "components": {"schemas": schemas.components},
+    }
+    if tokens:
+        found["components"]["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer"},
+        }
+        found["security"] = [{"token": []}]
+    return found
+
+
+def description_pages(operations: Sequence[Operation], *, tokens: bool) -> Mapping[str, Page]:
+    """`/openapi.json`, and `/docs` for people."""
+    from kourou_console.reference import STYLE, reference
+
+    document = described(operations, tokens=tokens)
+    return {
+        "/openapi.json": page(msgspec.json.encode(document), "application/json"),
+        "/docs": page(reference(document).encode(), "text/html; charset=utf-8"),
+        "/docs.css": page(STYLE.encode(), "text/css; charset=utf-8"),
+    }
+
+
+class _Schemas:
+    """All types of the API, each where it is used: a reference if it has a name.
+
+    They are made together: two types of one name in different modules get longer names.
+    """
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._kinds: list[Any] = [Problem]
+        for one in operations:
+            for kind in (one.answer, one.body, one.json_body):
+                if kind is not None and kind is not Content and kind not in self._kinds:
+                    self._kinds.append(kind)
+        found, components = msgspec.json.schema_components(self._kinds, ref_template=_REF)
+        self._found = list(found)
+        self.components = {name: _in_one_line(one) for name, one in components.items()}
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """The schema of one of them."""
+        return dict(self._found[self._kinds.index(kind)])
+
+
+def _in_one_line(schema: dict[str, Any]) -> dict[str, Any]:
+    """A docstring as a sentence, without its indentation."""
+    if "description" in schema:
+        schema["description"] = " ".join(str(schema["description"]).split())
+    return schema
+
+
+def _operation(one: Operation, schemas: _Schemas, *, tokens: bool) -> dict[str, Any]:
+    summary, _, rest = one.about.partition(". ")
+    found: dict[str, Any] = {
+        "operationId": one.name,
+        "tags": [one.chapter],
+        "summary": summary.rstrip("."),
+        "parameters": [*_parameters(one), *_headers(one)],
+        "responses": _responses(one, schemas, tokens=tokens),
+        "x-kourou-right": one.right.name.lower(),
+    }
+    if rest:
+        found["description"] = one.about
+    body = _body(one, schemas)
+    if body is not None:
+        found["requestBody"] = body
+    return found
+
+
+def _parameters(one: Operation) -> list[dict[str, Any]]:
+    in_path = path_names(one.path)
+    _, components = msgspec.json.schema_components([one.parameters], ref_template=_REF)
+    whole = components[one.parameters.__name__]
+    found = []
+    for field in msgspec.structs.fields(one.parameters):
+        name = field.encode_name
+        schema = dict(whole["properties"][name])
+        about = schema.pop("description", "")
+        entry: dict[str, Any] = {
+            "name": name,
+            "in": "path" if name in in_path else "query",
+            "required": name in in_path or field.required,
+            "schema": _inlined(schema, components),
+        }
+        if is_list(field.type):
+            entry |= {"style": "form", "explode": True}
+        if about:
+            entry["description"] = about
+        found.append(entry)
+    return found
+
+
+def _inlined(schema: Any, components: Mapping[str, Any]) -> Any:
+    """A parameter's types stand where they are used: they are no types of the API's answers."""
+    if isinstance(schema, dict):
+        target = schema.get("$ref")
+        if isinstance(target, str):
+            return _inlined(components[target.rpartition("/")[2]], components)
+        return {key: _inlined(value, components) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [_inlined(one, components) for one in schema]
+    return schema
+
+
+def _headers(one: Operation) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": about,
+            "schema": {"type": "string"},
+        }
+        for name, about in one.headers
+        # "Kourou-Property-NAME" stands for many headers, which OpenAPI cannot say.
+        if not name.endswith("-NAME")
+    ]
+
+
+def _body(one: Operation, schemas: _Schemas) -> dict[str, Any] | None:
+    if one.body_kind is BodyKind.NONE:
+        return None
+    content: dict[str, Any] = {}
+    if one.body_kind is BodyKind.JSON:
+        content["application/json"] = {"schema": schemas.of(one.body)}
+    else:
+        if one.json_body is not None:
+            content["application/json"] = {"schema": schemas.of(one.json_body)}
+        content["application/octet-stream"] = {"schema": {}}
+    return {"required": True, "content": content}
+
+
+def _responses(one: Operation, schemas: _Schemas, *, tokens: bool) -> dict[str, Any]:
+    problem = {PROBLEM_JSON: {"schema": schemas.of(Problem)}}
+    good: dict[str, Any] = {"description": "Done."}
+    if one.stream or one.answer is Content:
+        kind = one.media_type or ("text/event-stream" if one.stream else "*/*")
+        good["content"] = {kind: {"schema": {}}}
+    elif one.answer is not None:
+        good["content"] = {"application/json": {"schema": schemas.of(one.answer)}}
+    found: dict[str, Any] = {str(one.status): good}
+    for status, about in ERRORS.items():
+        if status == "401" and not tokens:
+            continue
+        found[status] = {"description": about, "content": problem}
+    return found

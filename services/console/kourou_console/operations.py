@@ -1,0 +1,86 @@
+"""All operations of the API, chapter by chapter.
+
+Lives here: one line a chapter. May not live here: an operation.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kourou_console.api import (
+    alarms,
+    brokers,
+    browsing,
+    cluster,
+    dead_letters,
+    discards,
+    explain,
+    filter_changes,
+    filters,
+    groups,
+    history,
+    leaders,
+    leases,
+    me,
+    members,
+    messages,
+    name_servers,
+    offsets,
+    overview,
+    probes,
+    producing,
+    queue_units,
+    series,
+    spark,
+    tail,
+    topic_changes,
+    topic_groups,
+    topics,
+    transactions,
+    waiting,
+)
+from kourou_console.gateway import Gateway
+from kourou_console.halves import Halves
+from kourou_console.leases.leases import Leases
+from kourou_console.operation import Operation
+from kourou_console.sampler import Sampler
+
+OPERATIONS: tuple[Operation, ...] = (
+    *me.OPERATIONS,
+    *producing.OPERATIONS,
+    *transactions.OPERATIONS,
+    *leases.OPERATIONS,
+    *messages.OPERATIONS,
+    *browsing.OPERATIONS,
+    *tail.OPERATIONS,
+    *dead_letters.OPERATIONS,
+    *waiting.OPERATIONS,
+    *explain.OPERATIONS,
+    *overview.OPERATIONS,
+    *series.OPERATIONS,
+    *alarms.OPERATIONS,
+    *cluster.OPERATIONS,
+    *brokers.OPERATIONS,
+    *leaders.OPERATIONS,
+    *topics.OPERATIONS,
+    *topic_changes.OPERATIONS,
+    *topic_groups.OPERATIONS,
+    *queue_units.OPERATIONS,
+    *groups.OPERATIONS,
+    *members.OPERATIONS,
+    *discards.OPERATIONS,
+    *offsets.OPERATIONS,
+    *filters.OPERATIONS,
+    *filter_changes.OPERATIONS,
+    *history.OPERATIONS,
+    *name_servers.OPERATIONS,
+    *spark.OPERATIONS,
+    *probes.OPERATIONS,
+)
+"""In the order of the reference page."""
+
+STARTED: tuple[Callable[[Gateway], Any], ...] = (Halves, Leases, Sampler)
+"""Parts (kourou_console.gateway) that work from the service's start, not from the first call."""

@@ -1,0 +1,101 @@
+"""Where a reader of several queues stands, as one short text: cursors of pages, ids of events.
+
+    checksum of the queues' names (4 bytes)  time in ms (6 bytes)  a varint for each queue
+
+Lives here: both directions. May not live here: reading.
+
+A text belongs to one list of queues, in their order. For another list (queues were added, a broker
+is gone) only its time is left of it: how far the reader had come by the clock of the brokers.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kourou.errors import BadRequest
+from kourou.model.limits import PLACES_LENGTH_MAX
+from kourou.model.queue import MessageQueue
+
+HEAD_BYTES = 10
+_OFFSET_MAX = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a text says: the next offsets, None if it is of other queues; and its time."""
+
+    offsets: dict[MessageQueue, int] | None
+    time_ms: int
+
+
+def written(offsets: Mapping[MessageQueue, int], time_ms: int) -> str:
+    """The text for these places; at `time_ms` the reader had come so far."""
+    queues = sorted(offsets)
+    parts = [_checksum(queues).to_bytes(4, "big"), max(time_ms, 0).to_bytes(6, "big")]
+    parts += [_varint(offsets[queue]) for queue in queues]
+    return base64.urlsafe_b64encode(b"".join(parts)).rstrip(b"=").decode()
+
+
+def read(text: str, queues: Sequence[MessageQueue]) -> Read:
+    """What a text says of these queues. Raises BadRequest for what is none of ours."""
+    raw = _decoded(text)
+    time_ms = int.from_bytes(raw[4:HEAD_BYTES], "big")
+    ordered = sorted(queues)
+    if int.from_bytes(raw[:4], "big") != _checksum(ordered):
+        return Read(None, time_ms)
+    offsets: dict[MessageQueue, int] = {}
+    at = HEAD_BYTES
+    for queue in ordered:
+        value = shift = 0
+        while True:
+            if at >= len(raw) or shift > 63:
+                raise _foreign(text)
+            byte = raw[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if value >= _OFFSET_MAX:
+            raise _foreign(text)
+        offsets[queue] = value
+    if at != len(raw):
+        raise _foreign(text)
+    return Read(offsets, time_ms)
+
+
+def _decoded(text: str) -> bytes:
+    if not text.isascii() or len(text) > PLACES_LENGTH_MAX:
+        raise _foreign(text)
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        raise _foreign(text) from None
+    if len(raw) < HEAD_BYTES:
+        raise _foreign(text)
+    return raw
+
+
+def _foreign(text: str) -> BadRequest:
+    return BadRequest(
+        f"{text[:40]!r} is no place in queues", hint="hand back what was answered, unchanged"
+    )
+
+
+def _checksum(queues: Sequence[MessageQueue]) -> int:
+    return zlib.crc32("\n".join(map(str, queues)).encode())
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

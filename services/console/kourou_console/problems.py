@@ -1,0 +1,148 @@
+"""Errors as HTTP says them: a status, and problem details (RFC 9457) with our codes.
+
+Lives here: which error has which status, and the body of such an answer. May not live here:
+writing it (kourou_console.dispatch).
+
+    Rejected       4xx    the caller must change something
+    Unavailable    503    nothing was done; later it may work. Throttled is 429
+    UnknownOutcome 504    it may have been done
+    Corrupt        502    what the cluster answered or keeps fails its check
+    anything else  500    a bug, which is logged here and not told there
+
+A class of a chapter says by an attribute `http_status` which status is its own.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+
+import msgspec
+
+from kourou.errors import (
+    BadRequest,
+    Code,
+    ConfigError,
+    Corrupt,
+    GroupNotFound,
+    KourouError,
+    MessageIllegal,
+    NoPermission,
+    Rejected,
+    Throttled,
+    TopicNotFound,
+    Unavailable,
+    UnknownOutcome,
+)
+
+PROBLEM_JSON = "application/problem+json"
+RETRY_AFTER_S = 1
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """The body of every answer that is an error. `code` is Kourou's (docs/reference/errors.md)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str
+    code: int
+    code_name: str
+    #: May the same request work later, unchanged?
+    retryable: bool
+
+
+class Refused(Rejected):
+    """A request that HTTP itself has a status for: too large, of a wrong type, and the like."""
+
+    def __init__(
+        self, status: HTTPStatus, message: str, *, hint: str = "", allow: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        #: The header Allow of a 405.
+        self.allow = allow
+
+
+class Busy(Throttled):
+    """This gateway has too much to do at once; the text names the limit."""
+
+
+_BY_CLASS: tuple[tuple[type[KourouError], HTTPStatus], ...] = (
+    (MessageIllegal, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (TopicNotFound, HTTPStatus.NOT_FOUND),
+    (GroupNotFound, HTTPStatus.NOT_FOUND),
+    (NoPermission, HTTPStatus.FORBIDDEN),
+    (ConfigError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (BadRequest, HTTPStatus.BAD_REQUEST),
+    (Busy, HTTPStatus.SERVICE_UNAVAILABLE),
+    (Throttled, HTTPStatus.TOO_MANY_REQUESTS),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (UnknownOutcome, HTTPStatus.GATEWAY_TIMEOUT),
+    (Corrupt, HTTPStatus.BAD_GATEWAY),
+)
+_BY_CODE: dict[Code, HTTPStatus] = {
+    Code.QUERY_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.TOPIC_NOT_EXIST: HTTPStatus.NOT_FOUND,
+    Code.SUBSCRIPTION_GROUP_NOT_EXIST: HTTPStatus.NOT_FOUND,
+    Code.SUBSCRIPTION_PARSE_FAILED: HTTPStatus.BAD_REQUEST,
+    Code.NO_PERMISSION: HTTPStatus.FORBIDDEN,
+    Code.PULL_OFFSET_MOVED: HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+    Code.TOPIC_EXIST_ALREADY: HTTPStatus.CONFLICT,
+    Code.CONSUMER_NOT_ONLINE: HTTPStatus.CONFLICT,
+    Code.CONSUME_MSG_TIMEOUT: HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+
+def status_of(error: BaseException) -> HTTPStatus:
+    """The status of an answer that is this error."""
+    if isinstance(error, Refused):
+        return error.status
+    if not isinstance(error, KourouError):
+        return HTTPStatus.INTERNAL_SERVER_ERROR
+    told = getattr(error, "http_status", None)
+    if told is not None:
+        return HTTPStatus(told)
+    if isinstance(error, Rejected) and error.wire_code in _BY_CODE:
+        return _BY_CODE[error.wire_code]
+    for kind, status in _BY_CLASS:
+        if isinstance(error, kind):
+            return status
+    return HTTPStatus.CONFLICT  # what a server rejected and no class of ours names
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The body of an answer that is this error. Of a bug nothing is told but that it was one."""
+    status = status_of(error)
+    if not isinstance(error, KourouError):
+        detail, hint = "the gateway failed at this request", "its log says why"
+        code, retryable = Code.SYSTEM_ERROR, False
+    else:
+        detail, hint = error.message, error.hint
+        code, retryable = error.wire_code, error.retryable
+    if isinstance(error, Refused):
+        kind, title = f"http-{int(status)}", status.phrase
+    else:
+        kind, title = f"code-{int(code)}", _title(error, code)
+    return Problem(
+        f"/docs#{kind}", title, int(status), detail, hint, int(code), code.name, retryable
+    )
+
+
+def _title(error: BaseException, code: Code) -> str:
+    if not isinstance(error, KourouError):
+        return "A bug"
+    if code is not Code.SYSTEM_ERROR and code is not Code.SUCCESS:
+        return code.name.replace("_", " ").capitalize()
+    # One code for many errors: the class says which.
+    return " ".join(re.findall(r"[A-Z][a-z]*", type(error).__name__)).capitalize()
+
+
+def retry_after_s(error: BaseException) -> int | None:
+    """Seconds for the header Retry-After; None where trying again is no use."""
+    if not isinstance(error, Unavailable):
+        return None
+    return max(RETRY_AFTER_S, -(-error.retry_after_ms // 1_000))

@@ -1,0 +1,281 @@
+"""Jobs that send dead letters to their groups again, one outcome for each letter.
+
+Lives here: running them, their rate, stopping them, what became of each letter. May not live here:
+what a letter is (kourou_console.letters), sending one (kourou.client.admin_dead_letters).
+
+A job is done only if every letter it selected was sent. One that could not be read or sent leaves
+it failed, and its outcome says why; one that was stopped says which letters were not sent. A letter
+stays where it lies, log and all, so it can be sent again: `deal_with` moves the group's mark, and
+only over letters in a row from the mark on that were all sent.
+
+State: soft. A job ends with its gateway; what it sent is sent, and who asks for it then is told
+that it is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http import HTTPStatus
+from itertools import count
+
+from kourou.client.admin_dead_letters import DeadLetter
+from kourou.client.background import background
+from kourou.errors import KourouError
+from kourou.model.limits import (
+    REDRIVE_BYTES_MAX,
+    REDRIVE_LETTERS_MAX,
+    REDRIVES_AT_ONCE_MAX,
+    REDRIVES_KEPT_MAX,
+)
+from kourou.model.queue import MessageQueue
+from kourou_console.gateway import Gateway
+from kourou_console.letters import Selection, Waiting, every_letter, waiting
+from kourou_console.problems import Busy, Refused
+
+_log = logging.getLogger("kourou.console")
+
+
+class JobState(StrEnum):
+    """Where a job is; of those that ended only DONE means that everything was done."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Fate(StrEnum):
+    """What became of one letter."""
+
+    WAITING = "waiting"
+    SENT = "sent"
+    WOULD_SEND = "would_send"
+    FAILED = "failed"
+    NOT_SENT = "not_sent"
+    NOT_FOUND = "not_found"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One letter, by its offset id, and what became of it."""
+
+    id: str
+    fate: Fate = Fate.WAITING
+    error: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One redrive."""
+
+    id: str
+    group: str
+    ids: frozenset[str] | None
+    selection: Selection
+    rate_per_s: int
+    dry_run: bool
+    deal_with: bool
+    started_ms: int
+    state: JobState = JobState.RUNNING
+    ended_ms: int | None = None
+    error: str | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
+    #: Letters beyond what one job takes.
+    cut: bool = False
+    task: asyncio.Task[None] | None = None
+
+    def count(self, *fates: Fate) -> int:
+        """How many letters have one of these."""
+        return sum(one.fate in fates for one in self.outcomes)
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """Is this letter meant?"""
+        if self.ids is not None and letter.message.offset_message_id not in self.ids:
+            return False
+        return self.selection.takes(letter)
+
+
+class Redrives:
+    """A part of the gateway: the jobs of this life."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._numbers = count(1)
+        self.jobs: OrderedDict[str, Job] = OrderedDict()
+
+    async def close(self) -> None:
+        """Stop what runs."""
+        for job in list(self.jobs.values()):
+            await self.stop(job)
+
+    def begin(
+        self,
+        group: str,
+        ids: frozenset[str] | None,
+        selection: Selection,
+        *,
+        rate_per_s: int,
+        dry_run: bool,
+        deal_with: bool,
+    ) -> Job:
+        """Start a job. Raises Busy where too many run, Refused where the group has one already."""
+        running = [one for one in self.jobs.values() if one.state is JobState.RUNNING]
+        if len(running) >= REDRIVES_AT_ONCE_MAX:
+            raise Busy(f"{REDRIVES_AT_ONCE_MAX} redrives run already")
+        if any(one.group == group and not one.dry_run for one in running) and not dry_run:
+            raise Refused(
+                HTTPStatus.CONFLICT,
+                f"dead letters of {group} are being sent already",
+                hint="two at once would send some twice: wait for it, or stop it",
+            )
+        now_ms = self._gateway.clock.now_ms()
+        job = Job(
+            f"{now_ms:x}-{next(self._numbers)}",
+            group,
+            ids,
+            selection,
+            rate_per_s,
+            dry_run,
+            deal_with,
+            now_ms,
+        )
+        self.jobs[job.id] = job
+        while len(self.jobs) > REDRIVES_KEPT_MAX:
+            ended = next(one for one in self.jobs.values() if one.state is not JobState.RUNNING)
+            del self.jobs[ended.id]
+        job.task = background(self._run(job), f"sending dead letters of {group}")
+        return job
+
+    def job(self, number: str) -> Job:
+        """One job. Raises Refused (404)."""
+        found = self.jobs.get(number)
+        if found is None:
+            raise Refused(
+                HTTPStatus.NOT_FOUND,
+                f"no redrive {number[:64]!r} is known here",
+                hint="jobs are forgotten with their gateway, and the oldest ones anyway; what was "
+                "sent is sent",
+            )
+        return found
+
+    async def stop(self, job: Job) -> None:
+        """Send no more; what is under way is finished."""
+        if job.state is not JobState.RUNNING or job.task is None:
+            return
+        job.task.cancel()
+        await asyncio.wait([job.task])
+
+    # -- running ----------------------------------------------------------------------------------
+
+    async def _run(self, job: Job) -> None:
+        state = JobState.FAILED
+        try:
+            found = await waiting(self._gateway, job.group)
+            letters = await self._selected(job, found)
+            if job.dry_run:
+                for outcome in job.outcomes:
+                    if outcome.fate is Fate.WAITING:
+                        outcome.fate = Fate.WOULD_SEND
+            else:
+                await self._send(job, letters, found)
+            if not job.cut and not job.error and not job.count(Fate.FAILED, Fate.NOT_FOUND):
+                state = JobState.DONE
+        except asyncio.CancelledError:
+            state = JobState.STOPPED  # by `stop`, which waits for this task
+        except KourouError as error:
+            job.error = str(error)
+        finally:
+            for outcome in job.outcomes:
+                if outcome.fate is Fate.WAITING:
+                    outcome.fate = Fate.NOT_SENT
+            job.state = state
+            job.ended_ms = self._gateway.clock.now_ms()
+            _log.info(
+                "redrive %s of group %s: %s, %d of %d letters sent",
+                job.id,
+                job.group,
+                state.value,
+                job.count(Fate.SENT),
+                len(job.outcomes),
+            )
+
+    async def _selected(self, job: Job, found: Waiting) -> list[DeadLetter]:
+        letters: list[DeadLetter] = []
+        size_bytes = 0
+        async for page in every_letter(self._gateway, found, job.selection.wanted):
+            for lost in page.missing + page.damaged:
+                job.error = f"{lost.what} cannot be read: {lost.why}"
+            for letter in page.letters:
+                if not job.takes(letter):
+                    continue
+                selected = len(job.outcomes)
+                if selected >= REDRIVE_LETTERS_MAX or size_bytes >= REDRIVE_BYTES_MAX:
+                    job.cut = True
+                    job.error = (
+                        f"more than {selected} letters are selected, which is as much as one "
+                        "job takes: begin another one for the rest"
+                    )
+                    return letters
+                size_bytes += letter.message.size
+                if not job.dry_run:
+                    letters.append(DeadLetter(letter.message.alone()))
+                job.outcomes.append(Outcome(letter.message.offset_message_id))
+        if job.ids is not None:
+            there = {outcome.id for outcome in job.outcomes}
+            job.outcomes += [
+                Outcome(one, Fate.NOT_FOUND, "no such letter waits, or the filter leaves it out")
+                for one in sorted(job.ids - there)
+            ]
+        return letters
+
+    async def _send(self, job: Job, letters: list[DeadLetter], found: Waiting) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        marks = _Marks(found)
+        try:
+            for letter, outcome in zip(letters, job.outcomes, strict=False):
+                await asyncio.sleep(max(0.0, due_s - loop.time()))
+                due_s = max(due_s, loop.time() - 1) + 1 / job.rate_per_s
+                # To its end: a letter that was stopped half way would have an unknown outcome.
+                sending = asyncio.ensure_future(self._send_one(job, letter, outcome))
+                try:
+                    await asyncio.shield(sending)
+                except asyncio.CancelledError:
+                    await asyncio.wait([sending])
+                    raise
+                finally:
+                    if outcome.fate is Fate.SENT:
+                        marks.sent(letter)
+        finally:
+            if job.deal_with and marks.moved:
+                await self._gateway.admin.dead_letters.deal_with(job.group, marks.moved.values())
+
+    async def _send_one(self, job: Job, letter: DeadLetter, outcome: Outcome) -> None:
+        try:
+            found = await self._gateway.admin.dead_letters.resend(job.group, [letter])
+        except KourouError as error:
+            failure: KourouError | None = error
+        else:
+            failure = found[letter.message.message_id]
+        outcome.fate = Fate.SENT if failure is None else Fate.FAILED
+        outcome.error = None if failure is None else str(failure)
+
+
+class _Marks:
+    """How far each queue's letters were sent in a row from its mark on."""
+
+    def __init__(self, found: Waiting) -> None:
+        self._next = dict(found.marks)
+        #: The last letter of each row.
+        self.moved: dict[MessageQueue, DeadLetter] = {}
+
+    def sent(self, letter: DeadLetter) -> None:
+        """This one was sent; letters of one queue come in their order."""
+        queue = letter.message.queue
+        if letter.message.offset == self._next.get(queue):
+            self._next[queue] += 1
+            self.moved[queue] = letter

@@ -1,0 +1,392 @@
+"""Asks every broker for its figures at an interval, and keeps the last hour of them.
+
+Lives here: whom to ask, what for, and for how long; sums over brokers. May not live here: texts to
+figures (kourou_console.runtime_figures), the columns (kourou_console.samples), alarms' rules.
+
+Each broker has a time limit of its own, so one that hangs costs the others nothing; the next round
+begins when its time has come, never before the last one has ended. A figure of the whole suite is
+told only if every registered broker told its part. Dead letters are counted every SLOW_ROUNDS
+rounds, for that costs a broker more.
+
+State: soft: the last look at each broker, and an hour of samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from kourou.client.admin_replicas import LogMember
+from kourou.errors import KourouError
+from kourou.model.names import DLQ_PREFIX
+from kourou.model.queue import MessageQueue
+from kourou.model.route import MASTER_ID
+from kourou.protocol.bodies import BrokerConsumeStats, TopicOffset
+from kourou_console.alarm_book import AlarmBook, Standing
+from kourou_console.alarm_rules import GAPS, BrokerLook, Look, MemberLook, alarms
+from kourou_console.gateway import Gateway
+from kourou_console.lists import asked, why
+from kourou_console.runtime_figures import (
+    Rates,
+    Runtime,
+    grown,
+    joined,
+    quantile,
+    rates_between,
+    runtime_of,
+)
+from kourou_console.samples import KEEP_MS, Key, Samples
+
+BROKER_LIMIT_S = 3.0
+SLOW_ROUNDS = 6
+GROWTH_MS = 600_000
+ALL = ""
+SUMMED = (
+    *("messages_in_per_s", "messages_out_per_s", "bytes_in_per_s", "log_bytes", "held_pulls"),
+    *("unflushed_bytes", "dispatch_behind_bytes", "lag_messages"),
+)
+WORST = ("disk_used_ratio",)
+T = TypeVar("T")
+_log = logging.getLogger("kourou.console")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNow:
+    """What is known of a broker since the last round; `why`: it did not answer."""
+
+    broker: str
+    cluster: str | None
+    at_ms: int
+    runtime: Runtime | None = None
+    rates: Rates = field(default_factory=Rates)
+    lags: Mapping[str, int] | None = None
+    members: Sequence[LogMember] = ()
+    why: str | None = None
+
+    @property
+    def up(self) -> bool:
+        """Did its leader answer?"""
+        return self.runtime is not None
+
+
+class Sampler:
+    """One for the console. `look` takes a round now; `start` lets rounds follow each other."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.interval_ms = gateway.settings.sample_interval_ms
+        self.samples = Samples(self.interval_ms)
+        self.brokers: dict[str, BrokerNow] = {}
+        #: When the last round ended that reached a name server.
+        self.sampled_ms: int | None = None
+        self.trouble: str | None = None
+        #: Dead letters of each group as last counted; None: not yet.
+        self.dead: dict[str, int] | None = None
+        self._started_ms = gateway.clock.now_ms()
+        self._book = AlarmBook()
+        self._rounds = 0
+        self._missed = 0
+        self._task: asyncio.Task[None] | None = None
+        self._looking = asyncio.Lock()
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin; the first round is taken at once, beside the service's start."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Ask no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        clock = self._gateway.clock
+        while True:
+            due_ms = clock.monotonic_ms() + self.interval_ms
+            try:
+                await self.look()
+            except Exception:  # noqa: BLE001 - a round that fails is a gap, and no end of sampling
+                _log.exception("a round of samples failed")
+            await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
+
+    async def fresh(self) -> None:
+        """At least one round has been taken; where none was, now."""
+        if not self._rounds:
+            async with self._looking:
+                if not self._rounds:
+                    await self._look()
+
+    # -- a round ----------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Ask everybody once."""
+        async with self._looking:
+            await self._look()
+            self.standing()  # so that an alarm's beginning is known though nobody looks
+
+    async def _look(self) -> None:
+        now_ms = self._gateway.clock.now_ms()
+        self._rounds += 1
+        try:
+            info = await asyncio.wait_for(self._gateway.admin.cluster.info(), BROKER_LIMIT_S)
+        except (KourouError, TimeoutError) as error:
+            self.trouble = why(error)
+            self._missed += 1
+            return
+        self.trouble = None
+        clusters = {name: cluster for cluster, names in info.clusters.items() for name in names}
+        registered = sorted(info.brokers)
+        found, missing = await asked(registered, self._broker, limit_s=3 * BROKER_LIMIT_S)
+        for one in missing:
+            found[one.what] = BrokerNow(one.what, None, now_ms, why=one.why)
+        for name, before in self.brokers.items():
+            if name not in found and now_ms - before.at_ms < KEEP_MS:
+                gone = "no name server knows it any more"
+                kept = before.at_ms if before.why == gone else now_ms
+                found[name] = BrokerNow(name, before.cluster, kept, why=gone)
+        now = {name: _in(one, clusters.get(name) or one.cluster) for name, one in found.items()}
+        if self._rounds % SLOW_ROUNDS == 1:
+            self.dead = await self._dead_letters(registered)
+        values = dict(_values(self.brokers, now, registered))
+        values.update(_dead_values(self.dead))
+        self.brokers = now
+        self.samples.note(now_ms, values)
+        self.sampled_ms = now_ms
+
+    async def _broker(self, name: str) -> BrokerNow:
+        """One broker; its leader's figures, its groups' lags, its log's members, side by side."""
+        admin = self._gateway.admin
+        runtime, lags, members = await asyncio.gather(
+            _within(lambda: admin.brokers.runtime(name)),
+            _within(lambda: admin.offsets.everywhere(name)),
+            _within(lambda: admin.replicas.of(name)),
+        )
+        now_ms = self._gateway.clock.now_ms()
+        told = [] if isinstance(members, _Failed) else members
+        if isinstance(runtime, _Failed):
+            return BrokerNow(name, None, now_ms, members=told, why=runtime.why)
+        seen = runtime_of(runtime, now_ms)
+        before = self.brokers.get(name)
+        return BrokerNow(
+            name,
+            None,
+            now_ms,
+            seen,
+            rates_between(before.runtime if before else None, seen),
+            None if isinstance(lags, _Failed) else _lags(lags),
+            told,
+        )
+
+    async def _dead_letters(self, brokers: Sequence[str]) -> dict[str, int] | None:
+        """How many each group has in its dead-letter topic; None if a broker does not tell."""
+        admin = self._gateway.admin
+
+        async def topics(name: str) -> list[str]:
+            configs = (await admin.topics.all_configs(broker=name)).get(name, {})
+            return [topic for topic in configs if topic.startswith(DLQ_PREFIX)]
+
+        found, missing = await asked(brokers, topics, limit_s=BROKER_LIMIT_S)
+        names = sorted({topic for every in found.values() for topic in every})
+        counted, unread = await asked(names, admin.topics.stats, limit_s=BROKER_LIMIT_S)
+        if missing or unread:
+            return None
+        return {
+            topic.removeprefix(DLQ_PREFIX): _kept(stats.values())
+            for topic, stats in counted.items()
+        }
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    def current_since_ms(self) -> int:
+        """Samples that are older than this say nothing about now."""
+        return self._gateway.clock.now_ms() - GAPS * self.interval_ms
+
+    def lags(self) -> dict[str, int]:
+        """Messages that each group has before it, at the brokers that told."""
+        found: dict[str, int] = {}
+        for one in self.brokers.values():
+            for group, lag in (one.lags or {}).items():
+                found[group] = found.get(group, 0) + lag
+        return found
+
+    def standing(self) -> list[Standing]:
+        """The alarms that hold now, each since when."""
+        now_ms = self._gateway.clock.now_ms()
+        seen_ms = self._started_ms if self.sampled_ms is None else self.sampled_ms
+        look = Look(
+            [
+                BrokerLook(
+                    one.broker,
+                    one.up,
+                    one.why,
+                    one.runtime.disk_used_ratio if one.runtime else None,
+                )
+                for one in self.brokers.values()
+            ],
+            [look for one in self.brokers.values() for look in _member_looks(one)],
+            self.lags(),
+            self._grown(now_ms),
+            now_ms - seen_ms,
+            self.interval_ms,
+            self.trouble,
+        )
+        return self._book.note(now_ms, alarms(look, self._gateway.settings.thresholds))
+
+    def _grown(self, now_ms: int) -> dict[str, int]:
+        found = {}
+        for group, count in (self.dead or {}).items():
+            first = self.samples.first(
+                ("dead_letters", f"group:{group}"), since_ms=now_ms - GROWTH_MS
+            )
+            if first is not None and count > first:
+                found[group] = count - int(first)
+        return found
+
+
+async def _within(ask: Callable[[], Coroutine[Any, Any, T]]) -> T | _Failed:
+    """Begun here: a round that is cancelled before this leaves no work that nobody waits for."""
+    try:
+        async with asyncio.timeout(BROKER_LIMIT_S):
+            return await ask()
+    except (KourouError, TimeoutError) as error:
+        return _Failed(why(error))
+
+
+def _in(one: BrokerNow, cluster: str | None) -> BrokerNow:
+    return one if one.cluster == cluster else replace(one, cluster=cluster)
+
+
+def _lags(stats: BrokerConsumeStats) -> dict[str, int]:
+    """Messages before each group at one broker, but for those in its retry topic."""
+    return {
+        group: sum(
+            max(0, one.broker_offset - one.consumer_offset)
+            for topic in topics
+            for one in topic.offsets.values()
+            if not queue_is_dead(topic.offsets)
+        )
+        for group, topics in stats.groups.items()
+    }
+
+
+def queue_is_dead(offsets: Mapping[MessageQueue, object]) -> bool:
+    """Progress in a dead-letter topic is an operator's mark, and no lag."""
+    return any(queue.topic.startswith(DLQ_PREFIX) for queue in offsets)
+
+
+def _kept(queues: Iterable[TopicOffset]) -> int:
+    return sum(max(0, one.max_offset - one.min_offset) for one in queues)
+
+
+def _member_looks(one: BrokerNow) -> Iterable[MemberLook]:
+    """The members of a log as their leader sees them, and those that do not answer."""
+    leader = next((m.told for m in one.members if m.told is not None and m.told.leads), None)
+    followers = {f.broker_id: f for f in leader.followers} if leader is not None else {}
+    for member in one.members:
+        told = member.told
+        name = str(member.registered_id)
+        if told is None:
+            leads = member.registered_id == MASTER_ID
+            yield MemberLook(one.broker, name, leads, why=str(member.error))
+            continue
+        seen = followers.get(told.broker_id)
+        yield MemberLook(
+            one.broker,
+            told.member or name,
+            told.leads,
+            None,
+            told.lag_bytes if seen is None else seen.lag_bytes,
+            None if seen is None or told.member else seen.in_sync,
+            leader is not None and leader.broker_role == "SYNC_MASTER",
+        )
+
+
+def _values(
+    before: Mapping[str, BrokerNow], now: Mapping[str, BrokerNow], registered: Sequence[str]
+) -> Iterable[tuple[Key, float | None]]:
+    """A round's numbers: of each broker, and of all where every registered one told."""
+    for name, one in now.items():
+        of = f"broker:{name}"
+        yield ("up", of), float(one.up)
+        for figure, value in figures(one).items():
+            yield (figure, of), value
+    there = [now[name] for name in registered]
+    yield ("up", ALL), float(sum(one.up for one in now.values()))
+    for figure in SUMMED:
+        yield (figure, ALL), _all([figures(one).get(figure) for one in there], sum)
+    for figure in WORST:
+        yield (figure, ALL), _all([figures(one).get(figure) for one in there], max)
+    counts = [
+        found
+        for one in there
+        if one.runtime is not None
+        and (found := grown(_runtime(before.get(one.broker)), one.runtime)) is not None
+    ]
+    together = joined(counts) if len(counts) == len(there) else None
+    yield ("send_p50_ms", ALL), quantile(together, 0.5)
+    yield ("send_p99_ms", ALL), quantile(together, 0.99)
+    pulls = [one.rates.pull_p99_ms for one in there if one.rates.pull_p99_ms is not None]
+    yield ("pull_p99_ms", ALL), max(pulls, default=None)
+    lags = [figures(one).get("replica_lag_bytes") for one in there]
+    yield ("replica_lag_bytes", ALL), max((lag for lag in lags if lag is not None), default=None)
+    if all(one.lags is not None for one in there):
+        sums: dict[str, int] = {}
+        for one in there:
+            for group, lag in (one.lags or {}).items():
+                sums[group] = sums.get(group, 0) + lag
+        for group, lag in sums.items():
+            yield ("lag_messages", f"group:{group}"), float(lag)
+
+
+def _runtime(one: BrokerNow | None) -> Runtime | None:
+    return None if one is None else one.runtime
+
+
+def _dead_values(dead: Mapping[str, int] | None) -> Iterable[tuple[Key, float | None]]:
+    if dead is None:
+        return
+    yield ("dead_letters", ALL), float(sum(dead.values()))
+    for group, count in dead.items():
+        yield ("dead_letters", f"group:{group}"), float(count)
+
+
+def _all(values: Sequence[float | None], together: Callable[[list[float]], float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return together(known) if known and len(known) == len(values) else None
+
+
+def figures(one: BrokerNow) -> dict[str, float | None]:
+    """A broker's numbers by the names of series."""
+    runtime, rates = one.runtime, one.rates
+    if runtime is None:
+        return {}
+    lag = None if one.lags is None else float(sum(one.lags.values()))
+    return {
+        "messages_in_per_s": rates.messages_in_per_s,
+        "messages_out_per_s": rates.messages_out_per_s,
+        "bytes_in_per_s": rates.bytes_in_per_s,
+        "send_p50_ms": rates.send_p50_ms,
+        "send_p99_ms": rates.send_p99_ms,
+        "pull_p99_ms": rates.pull_p99_ms,
+        "disk_used_ratio": runtime.disk_used_ratio,
+        "log_bytes": runtime.log_bytes,
+        "held_pulls": runtime.held_pulls,
+        "unflushed_bytes": runtime.unflushed_bytes,
+        "dispatch_behind_bytes": runtime.dispatch_behind_bytes,
+        "replica_lag_bytes": runtime.replica_lag_bytes,
+        "lag_messages": lag,
+    }

@@ -1,0 +1,94 @@
+// Calls of the API under /v1, and how it says no.
+
+import { EventParser } from "./sse.js";
+import { session } from "./session.js";
+
+/** A refusal, as problem details have it. `status` is 0 where no answer came. */
+export class Problem extends Error {
+  constructor(fields) {
+    super(fields.detail || fields.title || "The request failed");
+    Object.assign(this, { status: 0, title: "", detail: "", hint: "", code_name: "" }, fields);
+  }
+}
+
+/** `fill("/v1/topics/{topic}", {topic: "a/b"})` escapes what goes in. */
+export function fill(path, params) {
+  return path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(params[name]));
+}
+
+/** `?a=1&b=2&b=3`; null, undefined and "" are left out, lists are repeated. */
+export function search(query) {
+  const pairs = Object.entries(query).flatMap(([name, value]) =>
+    (Array.isArray(value) ? value : [value])
+      .filter((one) => one !== null && one !== undefined && one !== "")
+      .map((one) => [name, String(one)]),
+  );
+  return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
+}
+
+/** The answer's value; raises Problem. `body` is sent as JSON. */
+export async function call(method, path, options = {}) {
+  const response = await request(method, path, options);
+  if (response.status === 204) return null;
+  const type = response.headers.get("Content-Type") || "";
+  return type.includes("json") ? response.json() : response.text();
+}
+
+export const get = (path, params = {}, query = {}, options = {}) =>
+  call("GET", fill(path, params), { ...options, query });
+
+/** A whole answer as a file, for downloads that need a token. */
+export async function blob(path, query = {}) {
+  return (await request("GET", path, { query })).blob();
+}
+
+/** Hands `handle` every event until the stream ends or `signal` aborts. Raises Problem. */
+export async function events(path, query, handle, signal) {
+  const headers = { Accept: "text/event-stream" };
+  const response = await request("GET", path, { query, headers, signal });
+  const parser = new EventParser(handle);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    parser.push(value);
+  }
+}
+
+async function request(method, path, { query = {}, body, headers = {}, signal } = {}) {
+  const sent = { Accept: "application/json" };
+  if (session.token) sent.Authorization = `Bearer ${session.token}`;
+  Object.assign(sent, headers);
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  let response;
+  const url = path + search(query);
+  const how = { method, headers: sent, signal, body: JSON.stringify(body) };
+  try {
+    // A connection that breaks says nothing about the answer: what changes nothing is asked twice.
+    response = await fetch(url, how).catch((error) => {
+      if (method !== "GET" || error.name === "AbortError") throw error;
+      return fetch(url, how);
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({
+      title: "The console's server does not answer",
+      detail: "No answer came from the console's server.",
+      hint: "Is `kourou console` still running? A change may or may not have been made: look before you repeat it.",
+    });
+  }
+  if (!response.ok) {
+    if (response.status === 401) session.refused();
+    throw new Problem({ ...(await said(response)), status: response.status });
+  }
+  return response;
+}
+
+async function said(response) {
+  try {
+    return await response.json();
+  } catch {
+    // Not problem details: a proxy in between, perhaps. The status is all there is.
+    return { title: `${response.status} ${response.statusText}` };
+  }
+}

@@ -1,0 +1,43 @@
+// A message's body in the three ways it can be looked at. Pure.
+
+const ROW = 16;
+
+/** Bytes of base64 text. */
+export function fromBase64(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+/** Text, or null where the bytes are not UTF-8. A cut in the middle of a character is forgiven. */
+export function asText(data, cut = false) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(data, { stream: cut });
+  } catch {
+    // Not text, which is an answer.
+    return null;
+  }
+}
+
+/** Indented JSON, or null where the text is none. */
+export function asJson(text) {
+  if (text === null || !/^\s*[[{"]/.test(text)) return null;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    // Not JSON, which is an answer.
+    return null;
+  }
+}
+
+/** Lines of offset, sixteen bytes, and what of them is ASCII. */
+export function asHex(data) {
+  const lines = [];
+  for (let at = 0; at < data.length; at += ROW) {
+    const row = [...data.subarray(at, at + ROW)];
+    const hex = row.map((byte) => byte.toString(16).padStart(2, "0"));
+    const left = hex.slice(0, 8).join(" ").padEnd(23);
+    const right = hex.slice(8).join(" ").padEnd(23);
+    const ascii = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "."));
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${left}  ${right}  ${ascii.join("")}`);
+  }
+  return lines.join("\n");
+}

@@ -1,0 +1,108 @@
+// Cluster: brokers, who leads, who copies, how far each is; a probe that sends through each.
+
+import { call } from "../core/api.js";
+import { html } from "../core/dom.js";
+import { useAsk } from "../core/hooks.js";
+import { Action } from "../parts/action.js";
+import { BROKER } from "../parts/columns.js";
+import { Members } from "../parts/members.js";
+import { Page } from "../parts/page.js";
+import { Panel } from "../parts/panel.js";
+import { Table } from "../parts/table.js";
+import { Badge, Bytes, Duration, Flag, Time } from "../parts/text.js";
+
+export default function Cluster() {
+  const ask = useAsk("/v1/cluster");
+  const brokers = ask.answer?.clusters.flatMap((one) => one.brokers) || [];
+  return html`<${Page} title="Cluster" actions=${html`<${Probe} />`}>
+    <${Panel} title="Brokers" ask=${ask} number=${brokers.length}>
+      ${() => html`<${Brokers} brokers=${brokers} />`}
+    <//>
+    <${Panel} title="Members" ask=${ask}>
+      ${() => html`<${Members} members=${brokers.flatMap((broker) => broker.members)} />`}
+    <//>
+  <//>`;
+}
+
+function Brokers({ brokers }) {
+  return html`<${Table}
+    label="Brokers"
+    rows=${brokers}
+    empty="No broker is registered."
+    columns=${[
+      BROKER,
+      { key: "cluster", title: "Cluster" },
+      {
+        key: "up",
+        title: "State",
+        cell: ({ up, why }) =>
+          html`<${Flag} of=${up} yes="up" no="away" bad="no" /> ${why && html`<span class="quiet">${why}</span>`}`,
+      },
+      {
+        key: "writable",
+        title: "Takes sends",
+        cell: ({ writable }) => html`<${Flag} of=${writable} bad="no" />`,
+      },
+      {
+        key: "replication",
+        title: "Replication",
+        cell: ({ replication }) => html`<${Badge}>${replication || "not known"}<//>`,
+      },
+      { key: "leader", title: "Leader" },
+      { key: "epoch", title: "Epoch", num: true },
+      { key: "messages_in_today", title: "In today", num: true },
+      { key: "messages_out_today", title: "Out today", num: true },
+      {
+        key: "disk_free_bytes",
+        title: "Disk free",
+        num: true,
+        cell: (row) => html`<${Bytes} of=${row.disk_free_bytes} />`,
+      },
+      { key: "version", title: "Version" },
+      {
+        key: "started_at_ms",
+        title: "Started",
+        cell: (row) => html`<${Time} ms=${row.started_at_ms} />`,
+      },
+    ]}
+  />`;
+}
+
+function Probe() {
+  return html`<${Action}
+    label="Probe"
+    compact=${false}
+    title="Send through every broker and measure"
+    verb="Send"
+    large
+    warning="Real messages are sent to a test topic of each broker."
+    fields=${[
+      { name: "count", label: "Messages per broker", kind: "number", min: 1, max: 100, value: 5 },
+      {
+        name: "size_bytes",
+        label: "Size in bytes",
+        kind: "number",
+        min: 1,
+        max: 65536,
+        value: 128,
+      },
+    ]}
+    send=${(values) => call("POST", "/v1/probes", { body: values })}
+    result=${(answer) =>
+      html`<${Table}
+        label="Sends"
+        rows=${answer.items}
+        columns=${[
+          { key: "broker", title: "Broker" },
+          { key: "queue", title: "Queue", num: true },
+          {
+            key: "took_ms",
+            title: "Took",
+            num: true,
+            cell: (row) => html`<${Duration} of=${row.took_ms} />`,
+          },
+          { key: "status", title: "Status", value: (row) => row.status || row.error },
+        ]}
+      />`}
+  />`;
+}

@@ -1,0 +1,73 @@
+// Messages that wait for their time: by level, one by one.
+
+import { html } from "../core/dom.js";
+import { useAsk } from "../core/hooks.js";
+import { BROKER } from "../parts/columns.js";
+import { Preview } from "../parts/messages_table.js";
+import { Page } from "../parts/page.js";
+import { Panel } from "../parts/panel.js";
+import { Table } from "../parts/table.js";
+import { Duration, MessageLink, Time, TopicLink } from "../parts/text.js";
+
+export default function Delayed() {
+  const ask = useAsk("/v1/delayed");
+  return html`<${Page} title="Delayed">
+    <${Panel} title="By level" ask=${ask}>
+      ${(answer) =>
+        html`<${Table}
+          label="By level"
+          rows=${answer.levels.filter(({ waiting }) => waiting !== 0)}
+          empty="No message waits."
+          columns=${[
+            BROKER,
+            { key: "level", title: "Level", num: true },
+            {
+              key: "delay_ms",
+              title: "Delay",
+              num: true,
+              cell: (row) => html`<${Duration} of=${row.delay_ms} />`,
+            },
+            { key: "waiting", title: "Waiting", num: true },
+          ]}
+        />`}
+    <//>
+    <${Panel} title="Messages" ask=${ask} number=${ask.answer?.total}>
+      ${(answer) =>
+        html`<${Table}
+          label="Messages that wait"
+          find="Filter what is listed"
+          rows=${answer.items}
+          empty="No message waits."
+          columns=${[
+            { key: "due_ms", title: "Due", cell: (row) => html`<${Time} ms=${row.due_ms} />` },
+            {
+              key: "topic",
+              title: "For topic",
+              cell: ({ topic }) => html`<${TopicLink} topic=${topic} />`,
+            },
+            { key: "level", title: "Level", num: true },
+            {
+              key: "message",
+              title: "Message",
+              value: ({ message }) => message.id,
+              cell: ({ message, topic }) =>
+                html`<${MessageLink} id=${message.id} query=${{ topic }} />`,
+            },
+            {
+              key: "stored_ms",
+              title: "Stored",
+              value: ({ message }) => message.stored_ms,
+              cell: ({ message }) => html`<${Time} ms=${message.stored_ms} />`,
+            },
+            {
+              key: "body",
+              title: "Begins with",
+              wide: true,
+              value: ({ message }) => message.body,
+              cell: ({ message }) => html`<${Preview} message=${message} />`,
+            },
+          ]}
+        />`}
+    <//>
+  <//>`;
+}

@@ -1,0 +1,106 @@
+// Control history: what was decided, and how things stood at any time.
+
+import { html, useState } from "../core/dom.js";
+import { fieldTime, fromFieldTime } from "../core/format.js";
+import { useAsk } from "../core/hooks.js";
+import { go } from "../core/route.js";
+import { Decisions } from "../parts/decisions.js";
+import { Field } from "../parts/fields.js";
+import { Page } from "../parts/page.js";
+import { Panel, Plain } from "../parts/panel.js";
+import { Facts, Time } from "../parts/text.js";
+
+const KINDS = ["", "topic", "group", "setting", "progress", "filter"];
+
+export default function History({ query }) {
+  const brokers = useAsk("/v1/brokers", {}, {}, { live: false });
+  const names = brokers.answer?.items.map(({ broker }) => broker) || [];
+  const { kind, name, broker, until } = query;
+  return html`<${Page} title="Control history">
+    <${Plain} title="Which decisions"><${Which} query=${query} brokers=${names} /><//>
+    <${Decisions}
+      key=${JSON.stringify(query)}
+      title="Decisions, newest first"
+      query=${{ kind, name, broker, until_ms: fromFieldTime(until) }}
+    />
+    <${AsOf} brokers=${names} />
+  <//>`;
+}
+
+function Which({ query, brokers }) {
+  const [values, setValues] = useState(query);
+  const fields = [
+    { name: "broker", label: "Broker", kind: "select", options: [["", "all"], ...brokers] },
+    {
+      name: "kind",
+      label: "Kind",
+      kind: "select",
+      options: KINDS.map((kind) => [kind, kind || "all"]),
+    },
+    { name: "name", label: "Name" },
+    { name: "until", label: "Until", kind: "time" },
+  ];
+  const submit = (event) => {
+    event.preventDefault();
+    go(["history"], values);
+  };
+  return html`<form class="ask" onSubmit=${submit}>
+    ${fields.map(
+      (field) =>
+        html`<${Field}
+          field=${field}
+          value=${values[field.name]}
+          change=${(value) => setValues({ ...values, [field.name]: value })}
+        />`,
+    )}
+    <button class="primary">Show</button>
+  </form>`;
+}
+
+function AsOf({ brokers }) {
+  const [values, setValues] = useState({ kind: "topic", at: fieldTime(Date.now()) });
+  const [asked, setAsked] = useState(null);
+  const ask = useAsk(asked && "/v1/history/state", {}, asked || {}, { live: false });
+  const fields = [
+    { name: "broker", label: "Broker", kind: "select", options: brokers },
+    { name: "kind", label: "Kind", kind: "select", options: KINDS.slice(1) },
+    { name: "name", label: "Name", required: true },
+    { name: "at", label: "As of", kind: "time", required: true },
+  ];
+  const submit = (event) => {
+    event.preventDefault();
+    const broker = values.broker || brokers[0];
+    setAsked({
+      broker,
+      aggregate: `${values.kind}/${values.name}`,
+      at_ms: fromFieldTime(values.at),
+    });
+  };
+  return html`<${Plain} title="As of any time">
+    <form class="ask" onSubmit=${submit}>
+      ${fields.map(
+        (field) =>
+          html`<${Field}
+            field=${field}
+            value=${values[field.name]}
+            change=${(value) => setValues({ ...values, [field.name]: value })}
+          />`,
+      )}
+      <button class="primary">Show</button>
+    </form>
+    ${
+      asked &&
+      html`<${Panel} title=${`${asked.aggregate} at ${asked.broker}`} ask=${ask}>
+      ${(answer) => html`
+        <${Facts} of=${[
+          ["As of", html`<${Time} ms=${asked.at_ms} />`],
+          ["Next offset", answer.next_offset],
+        ]} />
+        <pre tabindex="0" aria-label="State">${
+          answer.value === null ? "There was none." : JSON.stringify(answer.value, null, 2)
+        }</pre>
+      `}
+    <//>`
+    }
+  <//>`;
+}

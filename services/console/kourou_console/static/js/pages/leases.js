@@ -1,0 +1,58 @@
+// Leases: groups whose members take messages through this gateway.
+
+import { call, fill } from "../core/api.js";
+import { html } from "../core/dom.js";
+import { useAsk } from "../core/hooks.js";
+import { Action } from "../parts/action.js";
+import { GROUP } from "../parts/columns.js";
+import { Page } from "../parts/page.js";
+import { Panel } from "../parts/panel.js";
+import { Table } from "../parts/table.js";
+import { Duration } from "../parts/text.js";
+
+export default function Leases() {
+  const ask = useAsk("/v1/leases");
+  return html`<${Page} title="Leases">
+    <${Panel} title="Groups that consume over HTTP here" ask=${ask} number=${ask.answer?.total}>
+      ${(answer) =>
+        html`<${Table}
+          label="Groups that consume over HTTP here"
+          rows=${answer.items}
+          empty="No group consumes over HTTP here."
+          columns=${[
+            GROUP,
+            {
+              key: "topics",
+              title: "Topics",
+              value: ({ topics }) => topics.map(({ topic }) => topic).join(", "),
+            },
+            { key: "queues", title: "Queues", num: true },
+            { key: "ready", title: "Ready", num: true },
+            { key: "leased", title: "Leased", num: true },
+            { key: "waiting", title: "Waiting calls", num: true },
+            {
+              key: "idle_ms",
+              title: "Idle for",
+              num: true,
+              cell: (row) => html`<${Duration} of=${row.idle_ms} />`,
+            },
+            {
+              key: "leave",
+              title: "",
+              fixed: true,
+              cell: ({ group }) =>
+                html`<${Action}
+                  label="Leave"
+                  spoken=${`Leave ${group}`}
+                  tone="danger"
+                  title=${`Leave ${group}`}
+                  warning="This gateway leaves the group. Messages that are leased now come again, elsewhere."
+                  send=${() => call("DELETE", fill("/v1/groups/{group}/leases", { group }))}
+                  done=${ask.refresh}
+                />`,
+            },
+          ]}
+        />`}
+    <//>
+  <//>`;
+}

@@ -1,0 +1,139 @@
+// Looking messages up: by id, by key, by time.
+
+import { html, useState } from "../core/dom.js";
+import { fieldTime, fromFieldTime } from "../core/format.js";
+import { useAsk } from "../core/hooks.js";
+import { go, link } from "../core/route.js";
+import { Field } from "../parts/fields.js";
+import { MessagesTable } from "../parts/messages_table.js";
+import { Page } from "../parts/page.js";
+import { Panel, Plain } from "../parts/panel.js";
+
+const QUARTER_MS = 15 * 60_000;
+const MODES = [
+  ["key", "By key"],
+  ["time", "By time"],
+  ["id", "By id"],
+];
+
+export default function Messages({ query }) {
+  const by = query.by || "key";
+  const topics = useAsk("/v1/topics", {}, {}, { live: false });
+  const names = topics.answer?.items.map(({ topic }) => topic) || [];
+  return html`<${Page} title="Messages">
+    <nav class="tabs" aria-label="Look up">
+      ${MODES.map(
+        ([mode, label]) =>
+          html`<a href=${link(["messages"], { by: mode, topic: query.topic })} aria-current=${mode === by ? "page" : undefined}
+            >${label}</a
+          >`,
+      )}
+    </nav>
+    <${Plain} title=${MODES.find(([mode]) => mode === by)?.[1] || "By key"}>
+      <${Form} key=${by} by=${by} query=${query} />
+    <//>
+    <datalist id="topics">${names.map((name) => html`<option value=${name} />`)}</datalist>
+    <${Found} by=${by} query=${query} />
+  <//>`;
+}
+
+const TOPIC = { name: "topic", label: "Topic", list: "topics", required: true };
+
+function fieldsOf(by) {
+  if (by === "id") {
+    return [
+      { name: "id", label: "Message id", required: true },
+      { ...TOPIC, required: false, hint: "Not needed for an offset message id." },
+    ];
+  }
+  if (by === "time") {
+    return [
+      TOPIC,
+      { name: "from", label: "From", kind: "time", required: true },
+      { name: "until", label: "Until", kind: "time", required: true },
+      { name: "tag", label: "Tag" },
+      { name: "sql", label: "SQL", hint: "Instead of a tag: price > 10" },
+    ];
+  }
+  return [TOPIC, { name: "key", label: "Key", required: true }];
+}
+
+function Form({ by, query }) {
+  const [values, setValues] = useState({
+    from: fieldTime(Date.now() - QUARTER_MS),
+    until: fieldTime(Date.now() + 1000),
+    ...query,
+  });
+  const submit = (event) => {
+    event.preventDefault();
+    const { id, topic, key, from, until, tag, sql } = values;
+    if (by === "id") go(["messages", id], { topic });
+    else if (by === "key") go(["messages"], { by, topic, key });
+    else go(["messages"], { by, topic, from, until, tag, sql });
+  };
+  return html`<form class="ask" onSubmit=${submit}>
+    ${fieldsOf(by).map(
+      (field) =>
+        html`<${Field}
+          field=${field}
+          value=${values[field.name]}
+          change=${(value) => setValues((was) => ({ ...was, [field.name]: value }))}
+        />`,
+    )}
+    <button class="primary">Look up</button>
+  </form>`;
+}
+
+function Found({ by, query }) {
+  const { topic, key, tag, sql } = query;
+  const asked =
+    by === "key"
+      ? key && { topic, key }
+      : by === "time" && query.from && timesOf({ ...query, tag, sql });
+  const [cursors, setCursors] = useState([]);
+  const ask = useAsk(
+    asked && topic ? "/v1/messages" : null,
+    {},
+    asked ? { ...asked, cursor: cursors.at(-1) } : {},
+    { live: false },
+  );
+  if (!asked || !topic) return null;
+  return html`<${Panel} title="Found" ask=${ask}>
+    ${(answer) => html`
+      <${MessagesTable} label="Found" rows=${answer.items} without=${["topic"]} empty="No message." />
+      ${
+        (answer.cursor || cursors.length > 0) &&
+        html`<div class="table-foot">
+        Page ${cursors.length + 1}
+        <button
+          type="button"
+          class="compact"
+          disabled=${!cursors.length}
+          onClick=${() => setCursors(cursors.slice(0, -1))}
+        >
+          Earlier
+        </button>
+        <button
+          type="button"
+          class="compact"
+          disabled=${!answer.cursor}
+          onClick=${() => setCursors([...cursors, answer.cursor])}
+        >
+          Later
+        </button>
+      </div>`
+      }
+    `}
+  <//>`;
+}
+
+function timesOf({ topic, from, until, tag, sql }) {
+  return {
+    topic,
+    tag,
+    sql,
+    from_ms: fromFieldTime(from),
+    until_ms: fromFieldTime(until),
+    count: 50,
+  };
+}

@@ -1,0 +1,139 @@
+// Name servers: which answer, their settings, the values that they keep by namespace and key.
+
+import { call, fill } from "../core/api.js";
+import { html, useState } from "../core/dom.js";
+import { useAsk } from "../core/hooks.js";
+import { Action } from "../parts/action.js";
+import { Field } from "../parts/fields.js";
+import { Page } from "../parts/page.js";
+import { Panel } from "../parts/panel.js";
+import { Table } from "../parts/table.js";
+import { Flag } from "../parts/text.js";
+
+const NAMESPACE = { name: "namespace", label: "Namespace" };
+
+export default function NameServers() {
+  const ask = useAsk("/v1/name-servers");
+  return html`<${Page} title="Name servers">
+    <${Panel} title="Addresses" ask=${ask}>
+      ${(answer) =>
+        html`<${Table}
+          label="Name servers"
+          rows=${answer.items}
+          columns=${[
+            {
+              key: "address",
+              title: "Address",
+              cell: ({ address }) => html`<code>${address}</code>`,
+            },
+            {
+              key: "up",
+              title: "State",
+              cell: ({ up, why }) =>
+                html`<${Flag} of=${up} yes="up" no="away" bad="no" /> ${why && html`<span class="quiet">${why}</span>`}`,
+            },
+          ]}
+        />`}
+    <//>
+    <${Panel} title="Settings" ask=${ask}>
+      ${(answer) => html`<${Settings} items=${answer.items} done=${ask.refresh} />`}
+    <//>
+    <${Values} />
+  <//>`;
+}
+
+function Settings({ items, done }) {
+  const rows = items.flatMap(({ address, settings }) =>
+    Object.entries(settings || {}).map(([name, value]) => ({ address, name, value })),
+  );
+  return html`<${Table}
+    label="Settings of name servers"
+    find="Filter settings"
+    rows=${rows}
+    columns=${[
+      {
+        key: "address",
+        title: "Name server",
+        cell: ({ address }) => html`<code>${address}</code>`,
+      },
+      {
+        key: "name",
+        title: "Setting",
+        cell: ({ name }) => html`<code class="break">${name}</code>`,
+      },
+      {
+        key: "value",
+        title: "Value",
+        cell: ({ value }) => html`<code class="break">${value}</code>`,
+      },
+      {
+        key: "change",
+        title: "",
+        fixed: true,
+        cell: ({ name, value }) =>
+          html`<${Action}
+            label="Change"
+            spoken=${`Change ${name}`}
+            title=${`Change ${name} of all name servers`}
+            previews
+            fields=${[{ name: "value", label: name, value, whole: true }]}
+            send=${({ value: wanted = "" }, preview) =>
+              call("PATCH", "/v1/name-servers/config", {
+                query: { preview },
+                body: { settings: { [name]: wanted } },
+              })}
+            done=${done}
+          />`,
+      },
+    ]}
+  />`;
+}
+
+function Values() {
+  const [namespace, setNamespace] = useState("ORDER_TOPIC_CONFIG");
+  const ask = useAsk(namespace && "/v1/name-servers/values", {}, { namespace });
+  const at = "/v1/name-servers/values/{namespace}/{key}";
+  const put = ({ key, value = "" }, preview) =>
+    call("PUT", fill(at, { namespace, key }), { query: { preview }, body: { value } });
+  return html`<${Panel} title="Values" ask=${ask}>
+    ${(answer) =>
+      html`<${Table}
+        label="Values"
+        rows=${answer.items}
+        empty="No value in this namespace."
+        tools=${html`<${Field} field=${NAMESPACE} value=${namespace} change=${setNamespace} />
+          <${Action}
+            label="Add a value"
+            verb="Write"
+            title=${`A value in ${namespace}`}
+            previews
+            fields=${[
+              { name: "key", label: "Key", required: true },
+              { name: "value", label: "Value", whole: true },
+            ]}
+            send=${put}
+            done=${ask.refresh}
+          />`}
+        columns=${[
+          { key: "key", title: "Key" },
+          { key: "value", title: "Value", wide: true },
+          {
+            key: "delete",
+            title: "",
+            fixed: true,
+            cell: ({ key }) =>
+              html`<${Action}
+                label="Delete"
+                spoken=${`Delete ${key}`}
+                tone="danger"
+                title=${`Delete ${key} from ${namespace}`}
+                previews
+                send=${(_, preview) =>
+                  call("DELETE", fill(at, { namespace, key }), { query: { preview } })}
+                done=${ask.refresh}
+              />`,
+          },
+        ]}
+      />`}
+  <//>`;
+}

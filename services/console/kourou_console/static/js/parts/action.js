@@ -1,0 +1,150 @@
+// Changes: a button, its form, what would happen (asked of the API), and what has happened.
+
+import { html, useEffect, useState } from "../core/dom.js";
+import { Dialog } from "./dialog.js";
+import { collected, Fields, initial } from "./fields.js";
+import { Gaps, Refusal, Says, toast } from "./notice.js";
+
+/**
+ * A button that opens the dialog of a change.
+ *
+ * `title` names what is changed. `fields` as parts/fields has them. `send(values, preview)` calls
+ * the API; with `previews` it is called once with preview true before the change may be made, and
+ * `shown(answer)` draws more than the answer's sentences. `warning` says what will happen where the
+ * API cannot be asked. `opened` is called first, and the dialog comes when `waits` is over. `name` must be typed in before a change that cannot be undone. `done(answer)`
+ * is called after it.
+ */
+export function Action({ label, compact = true, tone = "", disabled, opened, waits, ...dialog }) {
+  const [open, setOpen] = useState(false);
+  const begin = () => {
+    opened?.();
+    setOpen(true);
+  };
+  return html`
+    <button
+      type="button"
+      class=${`${compact ? "compact" : ""} ${tone}`}
+      disabled=${disabled}
+      aria-label=${dialog.spoken}
+      onClick=${begin}
+    >
+      ${label}
+    </button>
+    ${open && !waits && html`<${ActionDialog} ...${dialog} tone=${tone} verb=${dialog.verb || label} close=${() => setOpen(false)} />`}
+  `;
+}
+
+export function ActionDialog({
+  title,
+  verb,
+  fields = [],
+  send,
+  previews = false,
+  shown,
+  result,
+  warning,
+  name,
+  tone,
+  done,
+  close,
+  large,
+}) {
+  const [values, setValues] = useState(() => initial(fields));
+  const [state, setState] = useState({ busy: false, preview: null, answer: null, problem: null });
+  const [typed, setTyped] = useState("");
+  const run = async (preview) => {
+    setState((was) => ({ ...was, busy: true, problem: null }));
+    try {
+      const answer = await send(collected(fields, values), preview);
+      setState({
+        busy: false,
+        problem: null,
+        preview: preview ? answer : null,
+        answer: preview ? null : answer,
+      });
+      if (!preview) finish(answer);
+    } catch (problem) {
+      setState((was) => ({ ...was, busy: false, problem }));
+    }
+  };
+  const finish = (answer) => {
+    done?.(answer);
+    if (result || answer?.missing?.length || answer?.says?.length > 1) return;
+    toast(answer?.says?.[0] || `${title}: done.`);
+    close();
+  };
+  useEffect(() => {
+    if (previews && fields.length === 0) run(true);
+  }, []);
+  const change = (field, value) => {
+    setValues((was) => ({ ...was, [field]: value }));
+    setState((was) => ({ ...was, preview: null, problem: null }));
+  };
+  const { busy, preview, answer, problem } = state;
+  const ready = !previews || preview;
+  const submit = (event) => {
+    event.preventDefault();
+    run(!ready);
+  };
+  if (answer) {
+    return html`<${Dialog} title=${title} close=${close} large=${large}>
+      <div class="content">
+        <${Says} sentences=${answer.says} tone="good" />
+        <${Gaps} missing=${answer.missing} />
+        ${result?.(answer)}
+      </div>
+      <footer><button type="button" class="primary" onClick=${close}>Close</button></footer>
+    <//>`;
+  }
+  return html`<${Dialog} title=${title} close=${close} large=${large}>
+    <form onSubmit=${submit}>
+      <div class="content">
+        ${fields.length > 0 && html`<${Fields} fields=${fields} values=${values} change=${change} />`}
+        ${warning && html`<${Says} sentences=${[warning]} tone="warn" />`}
+        ${
+          preview &&
+          html`<h3 ref=${intoView}>What will happen</h3>
+          <${Says} sentences=${preview.says} tone=${tone === "danger" ? "bad" : "warn"} />
+          <${Gaps} missing=${preview.missing} />
+          ${shown?.(preview)}`
+        }
+        ${busy && !preview && html`<p class="quiet" role="status">Asking …</p>`}
+        <${Refusal} problem=${problem} />
+        ${name && ready && html`<${TypeName} name=${name} typed=${typed} setTyped=${setTyped} />`}
+      </div>
+      <footer>
+        <button type="button" onClick=${close}>Cancel</button>
+        <button
+          class=${`primary ${ready ? tone : ""}`}
+          disabled=${busy || (ready && Boolean(name) && typed !== name)}
+        >
+          ${ready ? verb : "Show what will happen"}
+        </button>
+      </footer>
+    </form>
+  <//>`;
+}
+
+/** On a telephone what will happen stands below the fields. */
+const intoView = (heading) => heading?.scrollIntoView({ block: "start" });
+
+function TypeName({ name, typed, setTyped }) {
+  return html`<div class="field">
+    <label for="typed-name">Type <code>${name}</code> to go on</label>
+    <input
+      id="typed-name"
+      value=${typed}
+      autocomplete="off"
+      spellcheck=${false}
+      onInput=${(event) => setTyped(event.target.value)}
+    />
+  </div>`;
+}
+
+/** A field for the reason that the control history keeps. */
+export const REASON = {
+  name: "reason",
+  label: "Reason",
+  hint: "Kept in the control history.",
+  whole: true,
+};

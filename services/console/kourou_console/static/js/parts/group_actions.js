@@ -1,0 +1,188 @@
+// What can be done with a group: make or change it, move its offsets, hand over a message, delete.
+
+import { call, fill } from "../core/api.js";
+import { html } from "../core/dom.js";
+import { count, known } from "../core/format.js";
+import { Action, REASON } from "./action.js";
+import { Moves, resetFields } from "./moves.js";
+import { changesAtEach } from "./settings.js";
+import { Facts } from "./text.js";
+
+/** Makes a group, or changes the one that `config` (a GroupConfig) tells of. */
+export function PutGroup({ group, config, label, done, compact = false }) {
+  const flag = (name, label) => ({
+    name,
+    label,
+    kind: "flag",
+    value: config && String(config[name]),
+  });
+  const hint = group ? undefined : "Empty: as it is.";
+  const fields = [
+    { name: "group", label: "Group", required: true, when: () => !group },
+    {
+      name: "attempts",
+      label: "Attempts after the first",
+      kind: "number",
+      min: 0,
+      value: config?.attempts,
+      hint: "Then a message is a dead letter; 16 by default.",
+    },
+    {
+      name: "retry_queues",
+      label: "Retry queues",
+      kind: "number",
+      min: 1,
+      value: config?.retry_queues,
+      hint,
+    },
+    flag("consume_enabled", "May consume"),
+    flag("from_min_enabled", "May begin at the oldest message"),
+    flag("broadcast_enabled", "May broadcast"),
+    { name: "broker", label: "Broker", hint: "Empty: all of them.", value: config?.broker },
+    REASON,
+  ];
+  return html`<${Action}
+    label=${label}
+    compact=${compact}
+    spoken=${group && `${label} ${group} at ${config.broker}`}
+    verb=${group ? "Change" : "Write"}
+    title=${group ? `Change ${group}` : "Add or update a group"}
+    previews
+    large
+    fields=${fields}
+    send=${({ group: typed, ...body }, preview) =>
+      call("PUT", fill("/v1/groups/{group}", { group: group || typed }), {
+        query: { preview },
+        body,
+      })}
+    shown=${changesAtEach}
+    done=${done}
+  />`;
+}
+
+const topicField = (topics) =>
+  topics?.length
+    ? { name: "topic", label: "Topic", kind: "select", options: topics, value: topics[0] }
+    : { name: "topic", label: "Topic", required: true };
+
+export function ResetGroup({ group, topics, done }) {
+  return html`<${Action}
+    label="Reset offsets"
+    compact=${false}
+    tone="danger"
+    title=${`Reset the offsets of ${group}`}
+    verb="Reset"
+    previews
+    large
+    fields=${[topicField(topics), ...resetFields()]}
+    send=${({ topic, ...body }, preview) =>
+      call("POST", fill("/v1/groups/{group}/topics/{topic}/offsets/reset", { group, topic }), {
+        query: { preview },
+        body,
+      })}
+    shown=${(answer) => html`<${Moves} answer=${answer} />`}
+    done=${done}
+  />`;
+}
+
+export function SkipLag({ group, topics, done }) {
+  return html`<${Action}
+    label="Skip lag"
+    compact=${false}
+    tone="danger"
+    title=${`Skip all that waits for ${group}`}
+    verb="Skip"
+    previews
+    large
+    fields=${[topicField(topics), REASON]}
+    send=${({ topic, ...body }, preview) =>
+      call("POST", fill("/v1/groups/{group}/topics/{topic}/offsets/skip", { group, topic }), {
+        query: { preview },
+        body,
+      })}
+    shown=${(answer) => html`<${Moves} answer=${answer} />`}
+    done=${done}
+  />`;
+}
+
+export function CloneOffsets({ group, done }) {
+  return html`<${Action}
+    label="Clone offsets"
+    compact=${false}
+    tone="danger"
+    title=${`Give ${group} the offsets of another group`}
+    verb="Clone"
+    previews
+    large
+    fields=${[
+      { name: "from_group", label: "Of group", required: true },
+      { name: "topic", label: "Topic", hint: "Empty: all topics of that group." },
+      REASON,
+    ]}
+    send=${(body, preview) =>
+      call("POST", fill("/v1/groups/{group}/offsets/clone", { group }), {
+        query: { preview },
+        body,
+      })}
+    shown=${(answer) => html`<${Moves} answer=${answer} />`}
+    done=${done}
+  />`;
+}
+
+export function DeleteGroup({ group, done }) {
+  return html`<${Action}
+    label="Delete"
+    compact=${false}
+    tone="danger"
+    title=${`Delete the group ${group}`}
+    name=${group}
+    previews
+    fields=${[
+      {
+        name: "remove_offsets",
+        label: "Its offsets as well",
+        kind: "checkbox",
+        hint: "If it comes again it begins anew.",
+        whole: true,
+      },
+    ]}
+    send=${(values, preview) =>
+      call("DELETE", fill("/v1/groups/{group}", { group }), { query: { preview, ...values } })}
+    shown=${(answer) =>
+      html`<${Facts}
+        of=${[
+          ["Members", known(answer.members) ? count(answer.members) : null],
+          ["Lag", known(answer.lag_messages) ? count(answer.lag_messages) : null],
+          ["Topics", answer.topics.join(", ") || "none"],
+        ]}
+      />`}
+    done=${done}
+  />`;
+}
+
+/** Hands one stored message to one member of a group, now. */
+export function ConsumeDirectly({ topic, id, group, compact = true }) {
+  return html`<${Action}
+    label="Consume directly"
+    compact=${compact}
+    title="Let a member of a group handle this message now"
+    verb="Hand over"
+    warning="The member handles it once more, whether it has had it or not. Offsets do not move."
+    fields=${[
+      { name: "group", label: "Group", required: true, value: group },
+      { name: "client", label: "Client", hint: "Empty: any member." },
+    ]}
+    send=${({ group: typed, ...body }) =>
+      call("POST", fill("/v1/groups/{group}/direct", { group: typed }), {
+        body: { topic, message_id: id, ...body },
+      })}
+    result=${(answer) =>
+      html`<${Facts}
+        of=${[
+          ["Result", answer.result],
+          ["Took", `${answer.took_ms} ms`],
+          ["Remark", answer.remark || "none"],
+        ]}
+      />`}
+  />`;
+}

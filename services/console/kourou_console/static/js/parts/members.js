@@ -1,0 +1,64 @@
+// The members of brokers: leaders and followers, their epochs, how far each has copied.
+
+import { html } from "../core/dom.js";
+import { count, known } from "../core/format.js";
+import { Table } from "./table.js";
+import { Badge, Bytes, Duration, Flag, Unknown } from "./text.js";
+
+const TONES = { leader: "accent", fenced: "bad", candidate: "warn" };
+
+export function Members({ members }) {
+  const position = (key) => (row) => (known(row[key]) ? count(row[key]) : html`<${Unknown} />`);
+  return html`<${Table}
+    label="Members"
+    rows=${members}
+    empty="No member is known."
+    columns=${[
+      { key: "broker", title: "Broker" },
+      {
+        key: "member",
+        title: "Member",
+        value: (row) => row.member || row.registered_id,
+        cell: (row) => row.member || `id ${row.registered_id}`,
+      },
+      { key: "address", title: "Address", cell: (row) => html`<code>${row.address}</code>` },
+      {
+        key: "role",
+        title: "Role",
+        cell: ({ role, state, why }) =>
+          html`<${Badge} tone=${TONES[role] || ""}>${role || "not known"}<//>
+            ${state && state !== role && html` ${state}`}
+            ${why && html`<div class="quiet">${why}</div>`}`,
+      },
+      { key: "epoch", title: "Epoch", num: true, cell: (row) => html`<${Epochs} row=${row} />` },
+      { key: "end", title: "End", num: true, cell: position("end") },
+      { key: "flushed", title: "Flushed", num: true, cell: position("flushed") },
+      { key: "confirmed", title: "Confirmed", num: true, cell: position("confirmed") },
+      {
+        key: "lag_bytes",
+        title: "Behind",
+        num: true,
+        cell: (row) => html`<${Bytes} of=${row.lag_bytes} />`,
+      },
+      {
+        key: "lag_ms",
+        title: "For",
+        num: true,
+        cell: (row) => html`<${Duration} of=${row.lag_ms} />`,
+      },
+      {
+        key: "in_sync",
+        title: "In sync",
+        cell: (row) => html`<${Flag} of=${row.in_sync} />`,
+      },
+    ]}
+  />`;
+}
+
+function Epochs({ row }) {
+  if (!known(row.epoch)) return html`<${Unknown} />`;
+  const told = row.epochs
+    .map(({ epoch, begins_at: begins }) => `${epoch} begins at ${count(begins)}`)
+    .join("; ");
+  return html`<span title=${told}>${row.epoch}</span>`;
+}

@@ -1,0 +1,57 @@
+// Moving a group's offsets: to where, and what that would skip or repeat.
+
+import { html } from "../core/dom.js";
+import { count, fieldTime } from "../core/format.js";
+import { REASON } from "./action.js";
+import { Table } from "./table.js";
+import { Unknown } from "./text.js";
+
+const HOUR_MS = 3_600_000;
+
+export function resetFields() {
+  return [
+    {
+      name: "to",
+      label: "To",
+      kind: "select",
+      value: "time",
+      options: [
+        ["time", "a time"],
+        ["begin", "the oldest message"],
+        ["end", "the newest: skip all that waits"],
+      ],
+    },
+    {
+      name: "at_ms",
+      label: "Time",
+      kind: "time",
+      value: fieldTime(Date.now() - HOUR_MS),
+      when: (values) => values.to === "time",
+    },
+    REASON,
+  ];
+}
+
+/** A preview's moves, queue by queue. */
+export function Moves({ answer }) {
+  return html`<${Table}
+    label="Moves"
+    rows=${answer.items}
+    empty="No offset moves."
+    columns=${[
+      { key: "topic", title: "Topic" },
+      { key: "broker", title: "Broker" },
+      { key: "queue", title: "Queue", num: true },
+      {
+        key: "from",
+        title: "From",
+        num: true,
+        cell: ({ from }) =>
+          from === null ? html`<${Unknown} why="no offset yet" />` : count(from),
+      },
+      { key: "to", title: "To", num: true },
+      { key: "skipped", title: "Skipped", num: true },
+      { key: "repeated", title: "Again", num: true },
+    ]}
+  />`;
+}

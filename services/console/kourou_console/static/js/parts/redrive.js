@@ -1,0 +1,212 @@
+// Sending dead letters again: what is chosen, how fast, first as a rehearsal; and each one's outcome.
+
+import { call, fill } from "../core/api.js";
+import { html, useEffect, useState } from "../core/dom.js";
+import { count, plural } from "../core/format.js";
+import { useAsk } from "../core/hooks.js";
+import { Action } from "./action.js";
+import { Dialog } from "./dialog.js";
+import { Notice } from "./notice.js";
+import { Panel } from "./panel.js";
+import { Table } from "./table.js";
+import { Badge, MessageLink, Time } from "./text.js";
+
+const TONES = { running: "accent", done: "good", failed: "bad", stopped: "warn" };
+const OUTCOMES = {
+  sent: "good",
+  failed: "bad",
+  would_send: "accent",
+  not_sent: "warn",
+  not_found: "bad",
+};
+const LOOK_MS = 500;
+const PATH = "/v1/dead-letters/redrives";
+
+const FILTER = [
+  { name: "cause", label: "Cause" },
+  { name: "origin_topic", label: "Topic it came from" },
+  { name: "tag", label: "Tags", hint: "Separated by blanks." },
+  { name: "key", label: "Key" },
+  { name: "sql", label: "SQL", hint: "Over properties: price > 10" },
+  { name: "from_ms", label: "Dead since", kind: "time" },
+  { name: "until_ms", label: "Dead until", kind: "time" },
+];
+
+const HOW = [
+  { name: "rate_per_s", label: "Messages per second", kind: "number", min: 1, value: 10 },
+  {
+    name: "dry_run",
+    label: "Rehearse only",
+    kind: "checkbox",
+    value: true,
+    hint: "Tells of each message whether it would be sent, and sends none.",
+    whole: true,
+  },
+  {
+    name: "deal_with",
+    label: "Mark them as dealt with",
+    kind: "checkbox",
+    hint: "Then they are not listed any more.",
+    whole: true,
+  },
+];
+
+/** Of the letters `ids`, or of those that `filter` says; without either the form asks which. */
+export function RedriveAction({ group, label, ids, filter, done, ...rest }) {
+  const asks = !ids && !filter;
+  const send = ({ rate_per_s, dry_run, deal_with, ...chosen }) => {
+    const how = { group, rate_per_s, dry_run, deal_with };
+    return call("POST", PATH, {
+      body: { ...how, ...(ids ? { ids } : { filter: filter ?? selection(chosen) }) },
+    });
+  };
+  const which = ids
+    ? plural(ids.length, "dead letter")
+    : filter
+      ? `“${filter.cause}”`
+      : "dead letters";
+  return html`<${Action}
+    compact=${false}
+    ...${rest}
+    label=${label}
+    spoken=${filter && `Redrive cause ${filter.cause}`}
+    verb="Start"
+    title=${`Redrive ${which} of ${group}`}
+    large
+    warning=${`Each chosen message is sent to ${group} again, unless this is a rehearsal.`}
+    fields=${asks ? [...FILTER, ...HOW] : HOW}
+    send=${send}
+    result=${(job) => html`<${Job} id=${job.id} />`}
+    done=${done}
+  />`;
+}
+
+/** The fields of the form as the API's filter; tags are separated by blanks. Pure. */
+export function selection({ tag, ...rest }) {
+  return tag ? { ...rest, tag: tag.split(/\s+/).filter(Boolean) } : rest;
+}
+
+/** Lets these letters go: they are listed no more. */
+export function Discard({ group, letters, done }) {
+  return html`<${Action}
+    label=${`Let ${count(letters.length)} selected go`}
+    verb="Let go"
+    tone="danger"
+    disabled=${letters.length === 0}
+    title=${`Let ${plural(letters.length, "dead letter")} of ${group} go`}
+    previews
+    send=${(_, preview) =>
+      call("POST", "/v1/dead-letters/discards", {
+        query: { preview },
+        body: { group, ids: letters.map(({ message }) => message.id) },
+      })}
+    done=${done}
+  />`;
+}
+
+/** All jobs that the console remembers. */
+export function Jobs({ group }) {
+  const ask = useAsk(PATH);
+  const [shown, setShown] = useState(null);
+  useWhile(
+    ask.answer?.items.some(({ state }) => state === "running"),
+    ask,
+  );
+  return html`<${Panel} title="Redrives" ask=${ask}>
+    ${(answer) => html`
+      <${Table}
+        label="Redrives"
+        rows=${answer.items.filter((job) => !group || job.group === group)}
+        empty="None since the console was started."
+        columns=${[
+          {
+            key: "started_ms",
+            title: "Started",
+            cell: (row) => html`<${Time} ms=${row.started_ms} />`,
+          },
+          { key: "group", title: "Group" },
+          {
+            key: "state",
+            title: "State",
+            cell: ({ state, dry_run: dry }) =>
+              html`<${Badge} tone=${TONES[state]}>${state}<//> ${dry && html`<${Badge}>rehearsal<//>`}`,
+          },
+          { key: "selected", title: "Selected", num: true },
+          { key: "sent", title: "Sent", num: true },
+          { key: "failed", title: "Failed", num: true },
+          { key: "left", title: "Left", num: true },
+          {
+            key: "show",
+            title: "",
+            fixed: true,
+            cell: ({ id }) =>
+              html`<button type="button" class="compact" aria-label=${`Outcomes of redrive ${id}`} onClick=${() => setShown(id)}>
+                Outcomes
+              </button>`,
+          },
+        ]}
+      />
+      ${
+        shown &&
+        html`<${Dialog} title="Redrive" large close=${() => setShown(null)}>
+        <div class="content"><${Job} id=${shown} /></div>
+        <footer><button type="button" class="primary" onClick=${() => setShown(null)}>Close</button></footer>
+      <//>`
+      }
+    `}
+  <//>`;
+}
+
+/** Asks again soon, as long as something goes on. */
+function useWhile(on, ask) {
+  useEffect(() => {
+    if (!on) return undefined;
+    const timer = setTimeout(ask.refresh, LOOK_MS);
+    return () => clearTimeout(timer);
+  }, [ask.answer]);
+}
+
+function Job({ id }) {
+  const ask = useAsk(`${PATH}/{id}`, { id });
+  useWhile(ask.answer?.state === "running", ask);
+  const stop = async () => {
+    await call("DELETE", fill(`${PATH}/{id}`, { id }));
+    ask.refresh();
+  };
+  return html`<${Panel} title="Outcome" ask=${ask}>
+    ${(job) => html`
+      <div class="padded stack">
+        <div class="row">
+          <${Badge} tone=${TONES[job.state]}>${job.state}<//>
+          ${job.dry_run && html`<${Badge}>rehearsal<//>`}
+          <progress class="progress" max=${job.selected || 1} value=${job.selected - job.left} aria-label="Progress" />
+          <span>
+            ${count(job.selected)} selected, ${count(job.sent)} sent, ${count(job.failed)} failed,
+            ${" "}${count(job.left)} left
+          </span>
+          ${job.state === "running" && html`<button type="button" class="compact danger" onClick=${stop}>Stop</button>`}
+        </div>
+      </div>
+      ${job.error && html`<${Notice} tone="bad">${job.error}<//>`}
+      <${Table}
+        label="Outcome of each message"
+        rows=${job.outcomes}
+        empty="None yet."
+        columns=${[
+          { key: "id", title: "Message", cell: (row) => html`<${MessageLink} id=${row.id} />` },
+          {
+            key: "state",
+            title: "Outcome",
+            cell: ({ state }) =>
+              html`<${Badge} tone=${OUTCOMES[state]}>${state.replaceAll("_", " ")}<//>`,
+          },
+          { key: "error", title: "Why", wide: true, cell: ({ error }) => error },
+        ]}
+      />
+      ${
+        job.outcomes_total > job.outcomes.length &&
+        html`<${Notice} tone="warn">${count(job.outcomes.length)} of ${count(job.outcomes_total)} outcomes are shown.<//>`
+      }
+    `}
+  <//>`;
+}

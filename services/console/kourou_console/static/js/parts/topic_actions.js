@@ -1,0 +1,203 @@
+// What can be done with a topic: make or change it, send to it, reset a group on it, delete it.
+
+import { call, fill, get } from "../core/api.js";
+import { html, useState } from "../core/dom.js";
+import { count, known } from "../core/format.js";
+import { Action, REASON } from "./action.js";
+import { resetFields, Moves } from "./moves.js";
+import { changesAtEach } from "./settings.js";
+import { Table } from "./table.js";
+import { Facts, MessageLink } from "./text.js";
+
+/** Makes a topic, or changes the one that `config` (a TopicConfig) tells of. */
+export function PutTopic({ topic, config, label, done, compact = false }) {
+  const queues = (name, label) => ({
+    name,
+    label,
+    kind: "number",
+    min: 1,
+    max: 1024,
+    value: config?.[name],
+    hint: config ? undefined : "Empty: as it is; 8 for a new topic.",
+  });
+  const fields = [
+    { name: "topic", label: "Topic", required: true, when: () => !topic },
+    queues("write_queues", "Write queues"),
+    queues("read_queues", "Read queues"),
+    {
+      name: "permission",
+      label: "Permission",
+      kind: "select",
+      value: config?.permission ?? "",
+      options: [
+        ["", "as it is"],
+        ["rw", "read, write"],
+        ["r", "read only"],
+        ["w", "write only"],
+      ],
+    },
+    {
+      name: "order",
+      label: "Order is kept per queue",
+      kind: "flag",
+      value: config && String(config.order),
+    },
+    { name: "broker", label: "Broker", hint: "Empty: all of them.", value: config?.broker },
+    { name: "cluster", label: "Cluster", hint: "Empty: the only one.", when: () => !config },
+    REASON,
+  ];
+  return html`<${Action}
+    label=${label}
+    compact=${compact}
+    spoken=${topic && `${label} ${topic}${config ? ` at ${config.broker}` : ""}`}
+    verb=${topic ? "Change" : "Write"}
+    title=${topic ? `Change ${topic}` : "Add or update a topic"}
+    previews
+    large
+    fields=${fields}
+    send=${({ topic: typed, ...body }, preview) =>
+      call("PUT", fill("/v1/topics/{topic}", { topic: topic || typed }), {
+        query: { preview },
+        body,
+      })}
+    shown=${changesAtEach}
+    done=${done}
+  />`;
+}
+
+export function SendMessage({ topic, done, compact = true }) {
+  const fields = [
+    { name: "tag", label: "Tag" },
+    { name: "keys", label: "Keys", hint: "Separated by blanks." },
+    { name: "order_key", label: "Order key", hint: "Messages with the same one share a queue." },
+    {
+      name: "delay_level",
+      label: "Delay level",
+      kind: "number",
+      min: 0,
+      max: 18,
+      hint: "1 s to 2 h by default.",
+    },
+    {
+      name: "properties",
+      label: "Properties",
+      kind: "textarea",
+      rows: 3,
+      hint: "One a line: name=value",
+    },
+    { name: "body", label: "Body", kind: "textarea", rows: 8 },
+  ];
+  return html`<${Action}
+    label="SEND MESSAGE"
+    compact=${compact}
+    spoken=${`SEND MESSAGE to ${topic}`}
+    verb="Send"
+    title=${`Send a message to ${topic}`}
+    fields=${fields}
+    send=${(values) =>
+      call("POST", fill("/v1/topics/{topic}/messages", { topic }), { body: envelope(values) })}
+    result=${(answer) => html`<${Sent} answer=${answer} topic=${topic} />`}
+    done=${done}
+  />`;
+}
+
+/** The fields of the form as the API's envelope. Pure. */
+export function envelope({ keys, properties, body = "", ...rest }) {
+  const lines = (properties || "").split("\n").filter((line) => line.includes("="));
+  const pairs = lines.map((line) => {
+    const at = line.indexOf("=");
+    return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  });
+  return {
+    ...rest,
+    body,
+    ...(keys && { keys: keys.split(/\s+/).filter(Boolean) }),
+    ...(pairs.length && { properties: Object.fromEntries(pairs) }),
+  };
+}
+
+function Sent({ answer, topic }) {
+  const { message_id: id, broker, queue_id: queue, offset, status } = answer;
+  return html`<${Facts}
+    of=${[
+      ["Message id", html`<${MessageLink} id=${id} query=${{ topic }} />`],
+      ["Status", status],
+      ["Queue", `${broker}/${queue}`],
+      ["Offset", known(offset) ? count(offset) : "when it is due"],
+    ]}
+  />`;
+}
+
+export function DeleteTopic({ topic, done, compact = true }) {
+  return html`<${Action}
+    label="DELETE"
+    compact=${compact}
+    spoken=${`DELETE ${topic}`}
+    tone="danger"
+    title=${`Delete the topic ${topic}`}
+    name=${topic}
+    previews
+    send=${(_, preview) => call("DELETE", fill("/v1/topics/{topic}", { topic }), { query: { preview } })}
+    shown=${(answer) => html`
+      <${Facts}
+        of=${[
+          ["Messages kept", known(answer.messages) ? count(answer.messages) : null],
+          ["Queues", answer.queues],
+          ["Brokers", answer.brokers.join(", ")],
+        ]}
+      />
+      <${Table}
+        label="Groups that consume it"
+        rows=${answer.groups}
+        empty="No group consumes it."
+        columns=${[
+          { key: "group", title: "Group" },
+          { key: "lag_messages", title: "Lag", num: true },
+        ]}
+      />
+    `}
+    done=${done}
+  />`;
+}
+
+/** RESET CONSUMER OFFSET: of one of the groups that consume the topic. */
+export function ResetOffsets({ topic, compact = true }) {
+  const [groups, setGroups] = useState(null);
+  const ask = async () => {
+    try {
+      const { items } = await get("/v1/topics/{topic}/groups", { topic });
+      setGroups(items.map(({ group }) => group));
+    } catch {
+      // Then the group is typed in; the change itself tells what is wrong.
+      setGroups([]);
+    }
+  };
+  const field =
+    groups?.length > 0
+      ? { name: "group", label: "Group", kind: "select", options: groups, value: groups[0] }
+      : {
+          name: "group",
+          label: "Group",
+          required: true,
+          hint: groups && "No group is known to consume it.",
+        };
+  return html`<${Action}
+    label="RESET CONSUMER OFFSET"
+    compact=${compact}
+    spoken=${`RESET CONSUMER OFFSET of ${topic}`}
+    title=${`Reset a group's offsets on ${topic}`}
+    verb="Reset"
+    tone="danger"
+    opened=${ask}
+    waits=${groups === null}
+    previews
+    large
+    fields=${[field, ...resetFields()]}
+    send=${({ group, ...body }, preview) =>
+      call("POST", fill("/v1/groups/{group}/topics/{topic}/offsets/reset", { group, topic }), {
+        query: { preview },
+        body,
+      })}
+    shown=${(answer) => html`<${Moves} answer=${answer} />`}
+  />`;
+}

@@ -1,0 +1,205 @@
+"""Following a topic: one reader of all its queues, for somebody who looks on.
+
+Lives here: reading ahead, a little; where the reader stands; queues that come. May not live here:
+server-sent events (kourou_console.api.tail).
+
+The log is the buffer: what the one who looks on has not taken is not read, but for READ_AHEAD
+messages of READ_AHEAD_BYTES, and one more of each queue. Whoever stops taking is cut off by the
+connection, and may resume where it stood.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from kourou.client.admin_reading import Reading
+from kourou.client.background import background
+from kourou.client.filters import Sql
+from kourou.client.pull_consumer import UnreadableMessages
+from kourou.client.received import ReceivedMessage
+from kourou.errors import Code, KourouError, Rejected, TopicNotFound
+from kourou.model.limits import TAIL_QUEUES_MAX
+from kourou.model.message import PullStatus
+from kourou.model.queue import MessageQueue
+from kourou_console import places
+
+READ_AHEAD = 64
+READ_AHEAD_BYTES = 1 << 20
+"""Of these together; beyond, readers wait until something is taken."""
+
+READ_COUNT = 32
+READ_BYTES = 64 * 1024
+HOLD_MS = 10_000
+AGAIN_S = 1.0
+SWIFT_S = 0.05
+"""A read that brought nothing and was not held is not repeated at once."""
+
+QUEUES_LOOK_S = 30.0
+
+_log = logging.getLogger("kourou.console")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Messages that cannot be shown, or a queue that cannot be read now."""
+
+    queue: MessageQueue
+    from_offset: int
+    to_offset: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A queue's reader passed over what the filter does not want."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    queue: MessageQueue
+    next_offset: int
+    what: ReceivedMessage | Gap | _Moved | KourouError
+
+
+def _size(item: _Item) -> int:
+    return item.what.size if isinstance(item.what, ReceivedMessage) else 0
+
+
+class Tail:
+    """One reader. `offsets` is where it stands: behind the last thing that was taken."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        topic: str,
+        offsets: dict[MessageQueue, int],
+        wanted: str | Sql,
+        now_ms: int,
+    ) -> None:
+        self._reading = reading
+        self._topic = topic
+        self._wanted = wanted
+        self.offsets = dict(offsets)
+        self._time_ms = now_ms
+        self._items: asyncio.Queue[_Item] = asyncio.Queue(READ_AHEAD)
+        self._held_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def place(self) -> str:
+        """Where it stands, as a text that a later tail begins at."""
+        return places.written(self.offsets, self._time_ms)
+
+    def start(self) -> None:
+        """Read from now on."""
+        for queue in self.offsets:
+            self._follow(queue)
+        self._tasks.append(background(self._watch(), f"queues of {self._topic}"))
+
+    def close(self) -> None:
+        """Read no more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def next(self, within_s: float) -> ReceivedMessage | Gap | None:
+        """What comes next; None if nothing did in that time. Raises what ends it for good."""
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    item = await self._items.get()
+                    self._hold(-_size(item))
+                    if isinstance(item.what, KourouError):
+                        raise item.what
+                    self.offsets[item.queue] = item.next_offset
+                    if isinstance(item.what, ReceivedMessage):
+                        self._time_ms = max(self._time_ms, item.what.store_timestamp)
+                        return item.what
+                    if isinstance(item.what, Gap):
+                        return item.what
+        except TimeoutError:
+            return None
+
+    def _hold(self, size_bytes: int) -> None:
+        self._held_bytes += size_bytes
+        if self._held_bytes < READ_AHEAD_BYTES:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    def _follow(self, queue: MessageQueue) -> None:
+        self._tasks.append(background(self._read(queue), f"following {queue!s}"))
+
+    async def _watch(self) -> None:
+        """New queues are followed from their beginning."""
+        while True:
+            await asyncio.sleep(QUEUES_LOOK_S)
+            try:
+                queues = await self._reading.queues(self._topic)
+            except TopicNotFound as error:
+                await self._items.put(_Item(next(iter(self.offsets)), 0, error))
+                return
+            except KourouError as error:
+                _log.info("the queues of %s are not known now: %s", self._topic, error)
+                continue
+            for queue in queues:
+                if queue not in self.offsets and len(self.offsets) < TAIL_QUEUES_MAX:
+                    self.offsets[queue] = 0
+                    self._follow(queue)
+
+    async def _read(self, queue: MessageQueue) -> None:
+        offset = self.offsets[queue]
+        away = False
+        while True:
+            try:
+                async for item in self._some(queue, offset):
+                    offset = item.next_offset
+                    await self._room.wait()
+                    self._hold(_size(item))
+                    await self._items.put(item)
+                away = False
+            except KourouError as error:
+                if isinstance(error, Rejected) and error.wire_code != Code.POLLING_FULL:
+                    await self._items.put(_Item(queue, offset, error))
+                    return
+                if not away:  # it is said once, and then it is waited for
+                    await self._items.put(
+                        _Item(queue, offset, Gap(queue, offset, None, str(error)))
+                    )
+                away = True
+                await asyncio.sleep(AGAIN_S)
+
+    async def _some(self, queue: MessageQueue, offset: int) -> AsyncIterator[_Item]:
+        """What one read brings."""
+        began_s = asyncio.get_running_loop().time()
+        try:
+            result = await self._reading.read(
+                queue,
+                offset,
+                wanted=self._wanted,
+                count_max=READ_COUNT,
+                size_bytes_max=READ_BYTES,
+                wait_ms=HOLD_MS,
+            )
+        except UnreadableMessages as error:
+            after = max(offset + 1, error.next_offset)
+            yield _Item(queue, after, Gap(queue, offset, after, str(error)))
+            return
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            why = "the queue does not have these messages any more"
+            if result.next_offset < offset:
+                why = "the queue ends before: it was made anew"
+            yield _Item(queue, result.next_offset, Gap(queue, offset, result.next_offset, why))
+            return
+        for message in result.messages:
+            yield _Item(queue, message.offset + 1, message)
+        if result.next_offset > offset:
+            yield _Item(queue, result.next_offset, _Moved())
+        elif asyncio.get_running_loop().time() - began_s < SWIFT_S:
+            await asyncio.sleep(SWIFT_S)

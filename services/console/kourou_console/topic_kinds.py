@@ -1,0 +1,95 @@
+"""Which kind of topic a name is of.
+
+Lives here: kinds by prefix and reserved name. May not live here: what one may do with them
+(brokers decide).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kourou.model import names
+from kourou.model.permission import READ, WRITE, Permission
+
+
+class TopicKind(StrEnum):
+    """As the console's filters have them (RocketMQ's dashboard, too)."""
+
+    NORMAL = "normal"
+    RETRY = "retry"
+    DLQ = "dlq"
+    SYSTEM = "system"
+
+
+class Access(StrEnum):
+    """Who may use a topic."""
+
+    READ_WRITE = "rw"
+    READ = "r"
+    WRITE = "w"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A topic's kind; of a system topic what for, of a group's own topic whose."""
+
+    kind: TopicKind
+    purpose: str | None = None
+    group: str | None = None
+
+
+REPLY_SUFFIX = "_REPLY_TOPIC"
+_PURPOSES = {
+    names.SCHEDULE_TOPIC: "delay",
+    names.DELAY_PROGRESS_TOPIC: "delay",
+    names.HALF_TOPIC: "transaction",
+    names.OP_TOPIC: "transaction",
+    names.CHECK_GIVEN_UP_TOPIC: "transaction",
+    names.TRACE_TOPIC: "trace",
+    names.CONTROL_TOPIC: "control",
+    names.AUTO_CREATE_TOPIC: "template",
+    names.OFFSET_MOVED_TOPIC: "notes",
+    names.SELF_TEST_TOPIC: "test",
+    names.BENCHMARK_TOPIC: "test",
+}
+
+
+def kind_of(topic: str, brokers: Collection[str] = (), clusters: Collection[str] = ()) -> Kind:
+    """The kind of a topic; brokers and clusters have topics named as themselves."""
+    if topic.startswith(names.RETRY_PREFIX):
+        return Kind(TopicKind.RETRY, group=topic.removeprefix(names.RETRY_PREFIX))
+    if topic.startswith(names.DLQ_PREFIX):
+        return Kind(TopicKind.DLQ, group=topic.removeprefix(names.DLQ_PREFIX))
+    if topic in _PURPOSES:
+        return Kind(TopicKind.SYSTEM, _PURPOSES[topic])
+    if topic in brokers:
+        return Kind(TopicKind.SYSTEM, "broker")
+    if topic in clusters:
+        return Kind(TopicKind.SYSTEM, "cluster")
+    if topic.endswith(REPLY_SUFFIX) and topic.removesuffix(REPLY_SUFFIX) in clusters:
+        return Kind(TopicKind.SYSTEM, "reply")
+    if names.is_system_topic(topic):
+        return Kind(TopicKind.SYSTEM)
+    return Kind(TopicKind.NORMAL)
+
+
+def access_of(perm: int) -> Access:
+    """A permission's bits in a word; bits beside reading and writing say nothing here."""
+    if perm & READ:
+        return Access.READ_WRITE if perm & WRITE else Access.READ
+    return Access.WRITE if perm & WRITE else Access.NONE
+
+
+def permission_of(access: Access) -> Permission:
+    """The same as bits."""
+    return {
+        Access.READ_WRITE: Permission.READ_WRITE,
+        Access.READ: Permission.READ,
+        Access.WRITE: Permission.WRITE,
+        Access.NONE: Permission.NONE,
+    }[access]

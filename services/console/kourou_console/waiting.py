@@ -1,0 +1,244 @@
+"""What waits at brokers: delayed messages, and half messages of open transactions.
+
+Lives here: reading the topics in which they wait, and telling what is done with already. May not
+live here: the calls (kourou_console.api.waiting).
+
+    delayed     SCHEDULE_TOPIC_XXXX, a queue for each level: from where the broker has delivered
+                (request 45) to the end; due is store time and the level's delay
+    halves      RMQ_SYS_TRANS_HALF_TOPIC from where the broker has come (its group's progress), less
+                those that an op record names, less earlier copies of the same half message
+
+Reading is bounded (WAITING_READ_MAX of a queue), and the answer says if there is more. What is read
+is what readers see: a message that is being delivered at this moment may be shown, or not.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kourou.client.admin_reading import Reading
+from kourou.client.pull_consumer import UnreadableMessages
+from kourou.client.received import ReceivedMessage
+from kourou.errors import KourouError, TopicNotFound
+from kourou.model.delay import parse_delay_levels
+from kourou.model.limits import WAITING_READ_MAX
+from kourou.model.message import Property, PullStatus
+from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from kourou.model.queue import MessageQueue
+from kourou_console.gateway import Gateway
+from kourou_console.lists import Missing, brokers_of, why
+
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+READ_COUNT = 256
+READ_BYTES = 1 << 20
+AT_ONCE = 8
+
+
+@dataclass(slots=True)
+class Span:
+    """Some messages of a queue from an offset on; `left` were not read."""
+
+    messages: list[ReceivedMessage] = field(default_factory=list)
+    left: int = 0
+    damaged: list[Missing] = field(default_factory=list)
+
+
+async def span(reading: Reading, queue: MessageQueue, first: int, end: int, most: int) -> Span:
+    """What lies in [first, end) of a queue, `most` messages of it at most."""
+    found = Span()
+    at = first
+    while at < end and len(found.messages) < most:
+        try:
+            result = await reading.read(
+                queue,
+                at,
+                count_max=min(READ_COUNT, most - len(found.messages)),
+                size_bytes_max=READ_BYTES,
+            )
+        except UnreadableMessages as error:
+            found.damaged.append(Missing(f"{queue!s}@{at}", str(error)))
+            at = max(at + 1, error.next_offset)
+            continue
+        if result.status is PullStatus.NO_NEW_MESSAGE:
+            return found
+        found.messages += [one.alone() for one in result.messages if one.offset < end]
+        at = max(at + 1, result.next_offset)
+    found.left = max(0, end - at)
+    return found
+
+
+# -- delayed --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How many messages wait at a level of a broker; `delay_ms` None: it has no such level."""
+
+    broker: str
+    level: int
+    delay_ms: int | None
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """A message that waits; `due_ms` None: its broker does not tell the level's delay."""
+
+    message: ReceivedMessage
+    level: int
+    due_ms: int | None
+
+    @property
+    def topic(self) -> str:
+        """Where it will go."""
+        return self.message.properties.get(Property.REAL_TOPIC, self.message.queue.topic)
+
+
+@dataclass(slots=True)
+class DelayedAll:
+    """What waits at all brokers, as far as it was read."""
+
+    levels: list[Level] = field(default_factory=list)
+    messages: list[Delayed] = field(default_factory=list)
+    truncated: bool = False
+    missing: list[Missing] = field(default_factory=list)
+
+
+async def delayed(gateway: Gateway, level: int | None, most: int) -> DelayedAll:
+    """The next `most` of each level of each broker, and how many wait."""
+    everything = DelayedAll()
+
+    async def one(broker: str) -> None:
+        try:
+            await _of_broker(gateway, broker, level, most, everything)
+        except KourouError as error:
+            everything.missing.append(Missing(broker, why(error)))
+
+    await asyncio.gather(*map(one, await brokers_of(gateway)))
+    everything.levels.sort(key=lambda one: (one.broker, one.level))
+    everything.messages.sort(key=lambda one: (one.due_ms or 0, one.message.queue))
+    return everything
+
+
+async def _of_broker(
+    gateway: Gateway, broker: str, level: int | None, most: int, everything: DelayedAll
+) -> None:
+    reading = gateway.admin.reading
+    settings = await gateway.admin.brokers.config(broker)
+    levels_ms = parse_delay_levels(settings.get("messageDelayLevel", ""))
+    delivered = await reading.delay_offsets(broker)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> None:
+        queue = MessageQueue(SCHEDULE_TOPIC, broker, number - 1)
+        async with gate:
+            low, high = await reading.bounds(queue)
+            first = max(low, delivered.get(number, 0))
+            if high <= first:
+                return
+            found = await span(reading, queue, first, high, most)
+        delay_ms = levels_ms[number - 1] if number <= len(levels_ms) else None
+        everything.levels.append(Level(broker, number, delay_ms, high - first))
+        everything.truncated = everything.truncated or found.left > 0
+        everything.missing += found.damaged
+        everything.messages += [
+            Delayed(
+                message,
+                number,
+                None if delay_ms is None else message.store_timestamp + delay_ms,
+            )
+            for message in found.messages
+        ]
+
+    wanted = range(1, len(levels_ms) + 1) if level is None else (level,)
+    await asyncio.gather(*map(one, wanted))
+
+
+# -- half messages --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Halves:
+    """Open half messages of all brokers, as far as they were read."""
+
+    messages: list[ReceivedMessage] = field(default_factory=list)
+    truncated: bool = False
+    missing: list[Missing] = field(default_factory=list)
+
+
+async def halves(gateway: Gateway) -> Halves:
+    """Those of which nobody has said what became of them, the oldest first."""
+    everything = Halves()
+    reading = gateway.admin.reading
+    # A broker has these topics from its first transaction on.
+    with_halves, with_ends = await _with(reading, HALF_TOPIC), await _with(reading, OP_TOPIC)
+
+    async def one(broker: str) -> None:
+        try:
+            await _halves_of(reading, broker, everything, has_ends=broker in with_ends)
+        except KourouError as error:
+            everything.missing.append(Missing(broker, why(error)))
+
+    await asyncio.gather(*map(one, with_halves))
+    everything.messages.sort(key=lambda half: (half.born_timestamp, half.queue, half.offset))
+    return everything
+
+
+async def _with(reading: Reading, topic: str) -> list[str]:
+    """The brokers that have a topic."""
+    try:
+        return sorted({queue.broker_name for queue in await reading.queues(topic)})
+    except TopicNotFound:
+        return []
+
+
+async def _halves_of(reading: Reading, broker: str, everything: Halves, *, has_ends: bool) -> None:
+    half_queue, op_queue = MessageQueue(HALF_TOPIC, broker, 0), MessageQueue(OP_TOPIC, broker, 0)
+    half_first, half_end = await _rest(reading, half_queue)
+    if half_first >= half_end:
+        return
+    found = await span(reading, half_queue, half_first, half_end, WAITING_READ_MAX)
+    # After the halves, so that none seems open that was resolved between two reads.
+    ops = Span()
+    if has_ends:
+        op_first, op_end = await _rest(reading, op_queue)
+        ops = await span(reading, op_queue, op_first, op_end, 2 * WAITING_READ_MAX)
+    everything.missing += found.damaged + ops.damaged
+    if found.left:
+        everything.truncated = True
+    if ops.left:
+        everything.missing.append(
+            Missing(f"{op_queue!s}", f"{ops.left} more ends of transactions were not read")
+        )
+        everything.truncated = True
+    everything.messages += still_open(found.messages, ops.messages)
+
+
+async def _rest(reading: Reading, queue: MessageQueue) -> tuple[int, int]:
+    """From where the broker has come to the end."""
+    low, high = await reading.bounds(queue)
+    done = await reading.committed(TRANSACTION_GROUP, queue)
+    return max(low, done or 0), high
+
+
+def still_open(
+    found: Sequence[ReceivedMessage], ops: Sequence[ReceivedMessage]
+) -> list[ReceivedMessage]:
+    """The halves that no op record names, the newest copy of each."""
+    ended: set[int] = set()
+    for op in ops:
+        # RocketMQ 5 joins several offsets by commas in one record.
+        for text in op.raw_body.split(b","):
+            if text.strip().isdigit():
+                ended.add(int(text))
+    newest: dict[tuple[str, str, int], ReceivedMessage] = {}
+    for half in found:
+        if half.offset in ended:
+            continue
+        group = half.properties.get(Property.PGROUP, "")
+        newest[group, half.message_id, half.born_timestamp] = half
+    return list(newest.values())

@@ -1,0 +1,53 @@
+"""Does the cluster answer? Asked again and again, for /readyz.
+
+Lives here: the question and its period. May not live here: what is made of the answer.
+
+State: soft, the last answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kourou.client.background import background
+from kourou.errors import KourouError
+from kourou_console.gateway import Gateway
+
+PERIOD_S = 5.0
+TROUBLED_PERIOD_S = 1.0
+"""While it does not answer: whoever waits for it wants to know soon."""
+
+
+class ClusterWatch:
+    """`trouble` is why the cluster cannot be used now; "" where it can."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._task: asyncio.Task[None] | None = None
+        self.trouble = "the cluster was not asked yet"
+
+    async def start(self) -> None:
+        """Ask once, then go on asking."""
+        await self._ask()
+        self._task = background(self._go_on(), "watching the cluster")
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(TROUBLED_PERIOD_S if self.trouble else PERIOD_S)
+            await self._ask()
+
+    async def _ask(self) -> None:
+        try:
+            info = await self._gateway.admin.cluster.info()
+        except KourouError as error:
+            self.trouble = str(error)
+        else:
+            self._gateway.cluster_name = min(info.clusters, default=None)
+            self.trouble = "" if info.brokers else "no broker is registered at the name servers"

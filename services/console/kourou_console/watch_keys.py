@@ -1,0 +1,68 @@
+"""The settings of what the console watches: how often, and when it raises an alarm.
+
+Lives here: those keys; the console's settings class inherits them. May not live here: the rules
+(kourou_console.alarm_rules).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kourou.service.process_keys import ProcessKeys
+from kourou.service.setting import setting
+from kourou_console.alarm_rules import AlarmThresholds
+
+_PERCENT = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchKeys(ProcessKeys):
+    """What is sampled and what is too much."""
+
+    sample_interval_ms: int = setting(
+        5_000,
+        "sampleInterval",
+        "How often all brokers are asked for figures; an hour of them is kept in memory",
+        unit="ms",
+        low=1_000,
+        high=60_000,
+    )
+    alarm_disk_percent: int = setting(
+        75,
+        "alarmDiskPercent",
+        "An alarm where a broker's disk is fuller",
+        unit="%",
+        low=1,
+        high=100,
+    )
+    alarm_lag_messages: int = setting(
+        100_000,
+        "alarmLagMessages",
+        "An alarm where a group has more messages before it",
+        low=0,
+    )
+    alarm_dead_letters: int = setting(
+        0,
+        "alarmDeadLetters",
+        "An alarm where a group gets more new dead letters than that in ten minutes",
+        low=0,
+    )
+    alarm_replica_lag_bytes: int = setting(
+        64 << 20,
+        "alarmReplicaLagBytes",
+        "An alarm where a copy lacks more of its leader's log",
+        unit="bytes",
+        low=0,
+    )
+
+    @property
+    def thresholds(self) -> AlarmThresholds:
+        """As the rules take them."""
+        return AlarmThresholds(
+            self.alarm_disk_percent / _PERCENT,
+            self.alarm_lag_messages,
+            self.alarm_dead_letters,
+            self.alarm_replica_lag_bytes,
+        )

@@ -1,0 +1,1 @@
+"""The filter server: runs consumers' filters beside the broker, in a jail."""

@@ -1,0 +1,327 @@
+"""The settings of a filter server, under RocketMQ's names where it has them.
+
+Lives here: every key with its default, range and sentence, and what follows from several keys.
+May not live here: where values come from and how they are printed (kourou.service.settings).
+
+State: none; settings are read once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kourou.client.discovery import host_of
+from kourou.errors import ConfigError
+from kourou.model.limits import PORT_MAX, PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
+from kourou.service.advertised import advertised
+from kourou.service.remoting_keys import RemotingKeys
+from kourou.service.setting import SAME, setting
+from kourou.transport.addresses import bindable, is_loopback
+from kourou_filter_server.cores import cores_of_workers
+from kourou_filter_server.jail.descriptors import DESCRIPTORS_MAX
+from kourou_filter_server.policy import MIB, ServerPolicy
+from kourou_filter_server.worker_link import WorkerLimits
+
+ZMQ_PORT_SHIFT = 10_000
+FIRST_PORT_SHIFT = 4
+FIRST_ADMIN_PORT = 18_181
+SERVER_PORTS = 16
+REMOTING_PORTS_BELOW = 20_000
+
+
+WORKERS_MAX = DESCRIPTORS_MAX // 2
+"""The zygote holds a descriptor of each, and for a moment of some that were ended already."""
+
+
+def _workers_max() -> int:
+    return min(2 * (os.cpu_count() or 1), WORKERS_MAX)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterServerSettings(RemotingKeys):
+    """All keys of `filter-server.conf`. Making one checks them; ConfigError says what is wrong."""
+
+    connect_which_broker: str | None = setting(
+        None,
+        "connectWhichBroker",
+        "Its broker: tcp://host:port of its ZeroMQ listener, or host:port, where a port below "
+        "20,000 is RocketMQ's and 10,000 are added; empty is 127.0.0.1 and listenPort",
+        rocketmq=SAME,
+    )
+    filter_server_index: int = setting(
+        0,
+        "filterServerIndex",
+        "Which one of its broker's filter servers it is, from 0 on",
+        low=0,
+        high=SERVER_PORTS - 1,
+    )
+    listen_port: int = setting(
+        10_911,
+        "listenPort",
+        "RocketMQ's TCP port P of its broker: it listens on P + 4 + filterServerIndex for "
+        "RocketMQ's clients, and 10,000 above for Kourou's; 0 takes any",
+        low=0,
+        high=PORT_MAX,
+    )
+    zmq_port: int | None = setting(
+        None,
+        "zmqPort",
+        "Kourou's clients; empty is P + 10004 + filterServerIndex",
+        low=0,
+        high=PORT_MAX,
+    )
+    advertised_listeners: str | None = setting(
+        None,
+        "advertisedListeners",
+        "What routes answer by listener: name=host:port for Kourou's clients, tcp:name=host:port "
+        "for RocketMQ's; empty is the address listened on for both",
+    )
+    register_period_ms: int = setting(
+        10_000,
+        "registerFilterServerPeriod",
+        "How often it registers with its broker, which drops it after 30 s of silence",
+        unit="ms",
+        low=100,
+        high=25_000,
+    )
+    unsafe_no_sandbox: bool = setting(
+        False,
+        "unsafeNoSandbox",
+        "Run filters without their jail: for development, on loopback only",
+    )
+    workers_max: int = setting(
+        _workers_max,
+        "filterWorkersMax",
+        "Worker processes at a time, one a group and filter; who has had nothing to do for "
+        "longest gives its place to another",
+        low=1,
+        high=WORKERS_MAX,
+        default_text="two for each core",
+    )
+    worker_cores_wanted: str | None = setting(
+        None,
+        "filterWorkerCores",
+        "The processor cores on which workers compute, as 1,4-7, or all: on the others nobody "
+        "waits for a filter's turn to end; those that this process may not use are passed over",
+        default_text="all but the first, where there are two or more",
+    )
+    worker_memory_mib: int = setting(
+        256,
+        "filterWorkerMemory",
+        "Address space of one worker; beyond it a filter meets MemoryError",
+        unit="MiB",
+        low=64,
+        high=65_536,
+    )
+    batch_ms: int = setting(
+        50,
+        "filterBatchMillis",
+        "A worker that is not done with a batch after so long, and filterMessageMicros for each "
+        "of its messages, is killed",
+        unit="ms",
+        low=1,
+        high=60_000,
+    )
+    message_us: int = setting(
+        1_000,
+        "filterMessageMicros",
+        "The part of that time for each message",
+        unit="µs",
+        low=1,
+        high=10_000_000,
+    )
+    worker_start_ms: int = setting(
+        2_000,
+        "filterStartMillis",
+        "A worker whose filter is not set up after so long is killed",
+        unit="ms",
+        low=10,
+        high=60_000,
+    )
+    batch_messages_max: int = setting(
+        256,
+        "filterBatchMessages",
+        "Messages that go to a worker at a time; other queues of the group wait so long",
+        low=1,
+        high=16_384,
+    )
+    strikes_max: int = setting(
+        3,
+        "filterStrikes",
+        "So many failures (deaths, timeouts, lies, lacks of memory, of a set-up, and where the "
+        "group waits for it what match raises) within filterStrikeWindow put a version into "
+        "quarantine",
+        low=1,
+        high=1_000,
+    )
+    strike_window_ms: int = setting(
+        60_000,
+        "filterStrikeWindow",
+        "How long a strike counts",
+        unit="ms",
+        low=1_000,
+        high=3_600_000,
+    )
+    pulls_max: int = setting(
+        10_000,
+        "filterPullsMax",
+        "Pulls that may wait here; further ones are answered POLLING_FULL",
+        low=1,
+        high=100_000,
+    )
+    waiting_mib: int = setting(
+        256,
+        "filterWaitingMemory",
+        "Messages that may wait for verdicts; beyond, pulls are answered SYSTEM_BUSY",
+        unit="MiB",
+        low=8,
+        high=65_536,
+    )
+    ahead_messages: int = setting(
+        1_024,
+        "filterAheadMessages",
+        "Messages asked of the broker at a time beyond what a consumer asked for, so that one "
+        "question serves several of its pulls; 1 is never more than it asked for",
+        low=1,
+        high=PULL_MESSAGES_MAX,
+    )
+    ahead_kib: int = setting(
+        1_024,
+        "filterAheadSize",
+        "About so much of them at a time",
+        unit="KiB",
+        low=1,
+        high=PULL_SIZE_BYTES_MAX >> 10,
+    )
+    ahead_kept_mib: int = setting(
+        64,
+        "filterAheadMemory",
+        "Messages judged ahead that may wait for their consumers' next pulls",
+        unit="MiB",
+        low=0,
+        high=65_536,
+    )
+    trial_ms: int = setting(
+        10_000,
+        "filterTrialMillis",
+        "A dry run of a filter is over after so long",
+        unit="ms",
+        low=100,
+        high=60_000,
+    )
+    trace_otlp_endpoint: str | None = setting(
+        None,
+        "traceOtlpEndpoint",
+        "Where spans of traced pulls go, as http://host:4318; OTEL_… variables win",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what no single key can tell is wrong."""
+        self.check_process()
+        self.check_remoting()
+        self.broker_address  # noqa: B018 - raises for what is no address
+        self.listeners({"zmq": "", "tcp": ""})
+        self.worker_cores  # noqa: B018 - likewise
+        if self._port(ZMQ_PORT_SHIFT) > PORT_MAX:
+            raise ConfigError(f"listenPort={self.listen_port} is too high for the ports above it")
+        if self.unsafe_no_sandbox:
+            hosts = [self.bind_address, self.tcp_bind_address or self.bind_address]
+            if not all(is_loopback(bindable(host)) for host in hosts):
+                raise ConfigError(
+                    "unsafeNoSandbox=true is refused: others could reach this filter server, and "
+                    "run whatever they like here",
+                    hint="bind it to 127.0.0.1, or let filters have their jail",
+                )
+
+    # -- addresses --------------------------------------------------------------------------------
+
+    @property
+    def broker_address(self) -> str:
+        """`host:port` of the broker's ZeroMQ listener."""
+        text = self.connect_which_broker
+        if text is None:
+            if not self.listen_port:
+                raise ConfigError("connectWhichBroker is not set, and nothing else tells")
+            return f"127.0.0.1:{self.listen_port + ZMQ_PORT_SHIFT}"
+        host, port = host_of(text)
+        if not port:
+            raise ConfigError(f"connectWhichBroker={text!r} has no port", hint="tcp://host:port")
+        if not text.startswith("tcp://") and port < REMOTING_PORTS_BELOW:
+            port += ZMQ_PORT_SHIFT
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _port(self, shift: int) -> int:
+        if not self.listen_port:
+            return 0
+        return self.listen_port + shift + FIRST_PORT_SHIFT + self.filter_server_index
+
+    @property
+    def zmq_bind_address(self) -> str:
+        """`host:port` to bind for Kourou's clients."""
+        port = self._port(ZMQ_PORT_SHIFT) if self.zmq_port is None else self.zmq_port
+        return _joined(self.bind_address, port)
+
+    @property
+    def tcp_listeners(self) -> Mapping[str, str]:
+        """Listener name -> `host:port` to bind for RocketMQ's clients; empty if they are off."""
+        return {"internal": self.tcp_address(self._port(0))} if self.tcp_enabled else {}
+
+    def listeners(self, dial: Mapping[str, str]) -> Mapping[str, str]:
+        """What the broker is told: `carrier:listener` -> the address that consumers dial."""
+        return advertised(dial, self.advertised_listeners or "")
+
+    @property
+    def dial_host(self) -> str:
+        """The host that consumers dial, unless advertisedListeners tells another one."""
+        host = bindable(self.bind_address)
+        if not ipaddress.ip_address(host).is_unspecified:
+            return host
+        return "127.0.0.1"  # whoever listens everywhere says by advertisedListeners where it is
+
+    @property
+    def admin_port(self) -> int:
+        """The port to bind for the admin pages."""
+        if self.admin_port_wanted is not None:
+            return self.admin_port_wanted
+        return FIRST_ADMIN_PORT + self.filter_server_index if self.listen_port else 0
+
+    # -- what the parts are told ------------------------------------------------------------------
+
+    @property
+    def policy(self) -> ServerPolicy:
+        """For the core."""
+        return ServerPolicy(
+            workers_max=self.workers_max,
+            batch_messages_max=self.batch_messages_max,
+            pulls_max=self.pulls_max,
+            judged_bytes_max=self.waiting_mib * MIB,
+            ahead_messages=self.ahead_messages,
+            ahead_bytes=self.ahead_kib << 10,
+            ahead_kept_bytes=self.ahead_kept_mib * MIB,
+            strikes_max=self.strikes_max,
+            strike_window_ms=self.strike_window_ms,
+            register_ms=self.register_period_ms,
+            trial_ms_max=self.trial_ms,
+        )
+
+    @property
+    def worker_cores(self) -> frozenset[int]:
+        """Of those that this process may use now; empty for all. ConfigError if none is left."""
+        return cores_of_workers(self.worker_cores_wanted, os.sched_getaffinity(0))
+
+    @property
+    def worker_limits(self) -> WorkerLimits:
+        """For each worker."""
+        return WorkerLimits(
+            memory_bytes=self.worker_memory_mib * MIB,
+            start_ms=self.worker_start_ms,
+            batch_ms=self.batch_ms,
+            message_us=self.message_us,
+        )
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

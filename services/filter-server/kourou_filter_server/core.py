@@ -1,0 +1,207 @@
+"""What a filter server decides: something happened, this is to be done.
+
+Lives here: which part of the core hears of what. May not live here: any of those decisions, hands.
+
+    pulls        one pull's way from its arrival to its answer
+    runner       one filter: its worker, the next one, what waits for it
+    slots        how many workers there are, and who has one
+    catalogue    what the broker told of its filters
+    discipline   strikes, and quarantine
+    trial        dry runs
+    uploading    uploads of RocketMQ's old clients
+    registering  this filter server's place at its broker
+
+The same inputs at the same times lead to the same effects: it runs in simulations by a seed.
+
+State: soft, all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kourou.engine.effects import Reply
+from kourou.engine.inputs import Disconnected, Received, Tick
+from kourou.errors import Code
+from kourou.model.filter import FilterKey
+from kourou.protocol.filter_bodies import FilterFigures, encode_filter_statistics
+from kourou.protocol.messages.filter_server import (
+    GetFilterStatistics,
+    NotifyFiltersChanged,
+    RegisterMessageFilterClass,
+    TryFilter,
+)
+from kourou.protocol.messages.pulling import PullMessage
+from kourou.protocol.request import Request
+from kourou_filter_server.catalogue import Catalogue
+from kourou_filter_server.discipline import Discipline
+from kourou_filter_server.effects import Effect
+from kourou_filter_server.inputs import (
+    BrokerAnswered,
+    BrokerFound,
+    FiltersChanged,
+    Input,
+    Judged,
+    Leaving,
+    WorkerEnded,
+    WorkerReady,
+)
+from kourou_filter_server.policy import ServerPolicy
+from kourou_filter_server.pulls import LEAVING, Pulls
+from kourou_filter_server.registering import Registering
+from kourou_filter_server.runner import Runner, Runners
+from kourou_filter_server.slots import Slots
+from kourou_filter_server.statistics import FilterStatistics
+from kourou_filter_server.trial import Trials
+from kourou_filter_server.turn import Turn
+from kourou_filter_server.uploading import Uploading
+
+_HANDLED = (
+    PullMessage,
+    TryFilter,
+    RegisterMessageFilterClass,
+    GetFilterStatistics,
+    NotifyFiltersChanged,
+)
+
+
+class FilterCore:
+    """One filter server's decisions. `listeners`: `carrier:listener` -> what consumers dial."""
+
+    def __init__(self, policy: ServerPolicy, address: str, listeners: Mapping[str, str]) -> None:
+        self._turn = turn = Turn()
+        self._leaving = False
+        self.statistics = statistics = FilterStatistics()
+        self.catalogue = catalogue = Catalogue(turn, self._filters_changed)
+        self.slots = slots = Slots(turn, policy)
+        self.discipline = discipline = Discipline(
+            turn, policy, catalogue, statistics, self._quarantined
+        )
+        self.runners = Runners(
+            lambda key: Runner(key, turn, policy, catalogue, slots, discipline, statistics)
+        )
+        self.uploading = Uploading(turn)
+        self.pulls = Pulls(
+            turn,
+            policy,
+            catalogue,
+            self.runners,
+            discipline,
+            statistics,
+            self.uploading.filter_of,
+        )
+        self.trials = Trials(turn, policy, slots)
+        self.registering = Registering(turn, policy, catalogue, address, listeners)
+
+    @staticmethod
+    def handles(header: type[Request]) -> bool:
+        """Are requests of this kind answered?"""
+        return header in _HANDLED
+
+    def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
+        """See kourou.core."""
+        turn = self._turn
+        turn.begin(now_ms)
+        for item in inputs:
+            match item:
+                case Received():
+                    self._received(item)
+                case BrokerAnswered():
+                    turn.answered(item)
+                case Judged():
+                    self.slots.judged(item)
+                case WorkerReady():
+                    self.slots.ready(item)
+                case WorkerEnded():
+                    self.slots.ended(item)
+                case Tick():
+                    turn.clock(item.wall_ms)
+                    self._tick()
+                case Disconnected(peer):
+                    self.pulls.disconnected(peer)
+                    self.trials.disconnected(peer)
+                case FiltersChanged(version):
+                    self.catalogue.told(version)
+                case BrokerFound():
+                    self.pulls.ahead.clear()
+                    self.registering.found()
+                case Leaving():
+                    self._leave()
+        return turn.effects
+
+    def _received(self, received: Received) -> None:
+        if self._leaving:
+            self._turn.do(Reply(received.to, Code.SERVICE_NOT_AVAILABLE, LEAVING))
+            return
+        match received.request:
+            case PullMessage() as request:
+                self.pulls.arrived(received, request)
+            case TryFilter() as request:
+                self.trials.begin(received, request)
+            case RegisterMessageFilterClass() as request:
+                self.uploading.upload(received, request)
+            case GetFilterStatistics() as request:
+                body = encode_filter_statistics(self.figures(request.consumer_group, request.name))
+                self._turn.do(Reply(received.to, body=(body,)))
+            case NotifyFiltersChanged() as request:  # by the broker's own connection they come, too
+                self.catalogue.told(request.filters_version)
+
+    def _tick(self) -> None:
+        self.registering.tick()
+        self.pulls.tick()
+        self.trials.tick()
+        self.discipline.tick()
+        self.slots.tick()
+        self.runners.advance()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self.registering.leave()
+        self.pulls.leave()
+        self.trials.leave()
+
+    def _filters_changed(self) -> None:
+        self.runners.advance()
+        self.pulls.filters_changed()
+
+    def _quarantined(self, key: FilterKey) -> None:
+        self.runners.advance(key)
+
+    @property
+    def left(self) -> bool:
+        """Was everybody told who is to know that it ends?"""
+        return self._leaving and not self._turn.open_questions
+
+    # -- figures ----------------------------------------------------------------------------------
+
+    def figures(self, group: str = "", name: str = "") -> list[FilterFigures]:
+        """What filters have done here: all of them, those of a group, or one."""
+        found = []
+        for key, version, counts in self.statistics.all():
+            if (group and key[0] != group) or (name and key[1] != name):
+                continue
+            runner = self.runners.known(key)
+            found.append(
+                FilterFigures(
+                    group=key[0],
+                    name=key[1],
+                    version=version,
+                    seen=counts.seen,
+                    passed=counts.passed,
+                    errors=counts.errors.total(),
+                    skipped=counts.skipped,
+                    unfiltered=counts.unfiltered,
+                    batches=counts.batches,
+                    micros=counts.micros,
+                    bytes_in=counts.bytes_in,
+                    bytes_out=counts.bytes_out,
+                    starts=counts.starts,
+                    strikes=self.discipline.strikes(key, version),
+                    running=runner is not None and runner.version == version,
+                    quarantined=self.catalogue.is_quarantined(key, version),
+                    failure=counts.last_kind,
+                    reason=counts.last_reason,
+                    failed_at_ms=counts.last_failed_ms,
+                )
+            )
+        return found

@@ -1,0 +1,118 @@
+"""What follows when a filter does what no filter may do: strikes, and in the end quarantine.
+
+Lives here: when strikes are too many, and telling the broker so until it knows.
+May not live here: what counts as a strike (kourou_filter_server.runner, .pulls).
+
+The version is in quarantine here at once, and at every filter server when the broker has recorded
+it, which is an event of its log. It comes out of it when somebody enables it again.
+
+State: soft, but for what the broker recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kourou.errors import Code
+from kourou.model.filter import FilterAction, FilterKey
+from kourou.model.limits import FILTER_REASON_LENGTH_MAX
+from kourou.protocol.messages.filter_server import ChangeFilter
+from kourou_filter_server.catalogue import Catalogue
+from kourou_filter_server.inputs import BrokerAnswered
+from kourou_filter_server.policy import ServerPolicy
+from kourou_filter_server.statistics import FilterStatistics
+from kourou_filter_server.strikes import Strikes
+from kourou_filter_server.turn import Turn, trouble_of
+
+TELL_AGAIN_MS = 1_000
+_MS = 1_000
+
+
+@dataclass(slots=True)
+class _Untold:
+    """A quarantine that the broker has not recorded."""
+
+    reason: str
+    tell_at_ms: int
+
+
+class Discipline:
+    """`quarantined` is called with a filter that must not run from now on."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        policy: ServerPolicy,
+        catalogue: Catalogue,
+        statistics: FilterStatistics,
+        quarantined: Callable[[FilterKey], None],
+    ) -> None:
+        self._turn = turn
+        self._policy = policy
+        self._catalogue = catalogue
+        self._statistics = statistics
+        self._quarantined = quarantined
+        self._strikes = Strikes(policy.strikes_max, policy.strike_window_ms)
+        self._untold: dict[tuple[FilterKey, int], _Untold] = {}
+
+    def strike(self, key: FilterKey, version: int, kind: str, reason: str) -> None:
+        """A version died, was late, lied, took too much memory, or cannot go on."""
+        who = (key, version)
+        if not self._strikes.add(self._turn.now_ms, who):
+            return
+        self._strikes.clear(who)
+        policy = self._policy
+        text = (
+            f"{policy.strikes_max} strikes within {policy.strike_window_ms // _MS} s, "
+            f"the last: {kind}: {reason}"
+        )[:FILTER_REASON_LENGTH_MAX]
+        group, name = key
+        self._turn.warn(f"version {version} of the filter {name} of {group}: quarantine: {text}")
+        self._statistics.of(key, version).quarantines += 1
+        self._catalogue.quarantine(key, version, text)
+        self._untold[who] = _Untold(text, self._turn.now_ms)
+        self.tick()
+        self._quarantined(key)
+
+    def take_back(self, at_ms: int, key: FilterKey, version: int) -> None:
+        """The strike of that time was not the filter's fault."""
+        self._strikes.take_back(at_ms, (key, version))
+
+    def strikes(self, key: FilterKey, version: int) -> int:
+        """Those of the last minute."""
+        return self._strikes.count(self._turn.now_ms, (key, version))
+
+    @property
+    def untold(self) -> int:
+        """Quarantines of which the broker does not know."""
+        return len(self._untold)
+
+    def tick(self) -> None:
+        """Tell the broker what it does not know."""
+        for who, untold in self._untold.items():
+            if self._turn.now_ms >= untold.tell_at_ms:
+                untold.tell_at_ms = self._turn.now_ms + 10 * TELL_AGAIN_MS  # till it has answered
+                self._tell(who, untold)
+
+    def _tell(self, who: tuple[FilterKey, int], untold: _Untold) -> None:
+        (group, name), version = who
+
+        def answered(answer: BrokerAnswered) -> None:
+            trouble = trouble_of(answer)
+            if trouble and answer.code != Code.QUERY_NOT_FOUND:
+                untold.tell_at_ms = self._turn.now_ms + TELL_AGAIN_MS
+                return
+            self._untold.pop(who, None)
+            self._catalogue.confirmed((group, name), version)
+
+        self._turn.ask(
+            ChangeFilter(
+                consumer_group=group,
+                name=name,
+                action=FilterAction.QUARANTINE.value,
+                version=version,
+                reason=untold.reason,
+            ),
+            answered,
+        )

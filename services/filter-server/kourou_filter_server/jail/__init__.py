@@ -1,0 +1,1 @@
+"""What runs inside the jail and what builds it: of the standard library, without all of Kourou."""

@@ -1,0 +1,127 @@
+"""Decompresses bodies inside the jail: zlib, LZ4 frames, Zstandard (fact sheet §4.4).
+
+Lives here: the three formats, and the bound on what a body may grow to.
+May not live here: where a body lies in its record (view.py).
+
+What a filter sees is what a consumer sees, so the rules are those of kourou.protocol.compression,
+written again because nothing of Kourou is inside the jail; a test holds the two side by side. LZ4
+and Zstandard are no part of Python: they are here if the zygote found them, and a body whose codec
+is missing is an error that says so, never a body that nobody can read.
+
+State: soft; which codecs there are is settled before the first worker is forked.
+
+Invariant: decompressing allocates no more than the limit, and raises nothing but BadRecord.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+BODY_SIZE_BYTES_MAX = 4 * 1024 * 1024
+DECOMPRESS_RATIO_MAX = 100
+DECOMPRESS_FACTOR_MAX = 8
+"""As in kourou.model.limits."""
+
+_SHIFT = 8
+_KIND_MASK = 7
+_ZLIB_UNMARKED, _LZ4, _ZSTD, _ZLIB = range(4)
+
+_modules: dict[int, Any] = {}
+
+
+class BadRecord(Exception):
+    """These bytes are not the record that they claim to be, or cannot be read here."""
+
+
+def load_codecs(paths: Sequence[str]) -> None:
+    """Import lz4.frame and zstandard from `paths`, once, before the walls; without them go on."""
+    before = list(sys.path)
+    sys.path.extend(paths)
+    try:
+        for kind, name in ((_LZ4, "lz4.frame"), (_ZSTD, "zstandard")):
+            try:
+                _modules[kind] = importlib.import_module(name)
+            except ImportError:
+                # Not installed here: `decompress` says so for the first body that needs it.
+                _modules.pop(kind, None)
+    finally:
+        sys.path[:] = before
+
+
+def decompress(sys_flag: int, body: bytes) -> bytes:
+    """The body as it was sent; the codec stands in bits 8 to 10 of `sys_flag`.
+
+    Raises BadRecord for bytes that are not of that codec, that end early or grow beyond the limit,
+    and for a codec that is unknown or not installed.
+    """
+    kind = (sys_flag >> _SHIFT) & _KIND_MASK
+    by_ratio = max(len(body) * DECOMPRESS_RATIO_MAX, BODY_SIZE_BYTES_MAX)
+    limit = min(by_ratio, BODY_SIZE_BYTES_MAX * DECOMPRESS_FACTOR_MAX)
+    try:
+        data, whole = _inflater(kind)(body, limit)
+    except (MemoryError, BadRecord):
+        raise
+    except Exception as error:  # noqa: BLE001 - of foreign codecs, see below
+        # Each codec has errors of its own, and two of the three may not be imported by name here.
+        raise BadRecord(f"body: it cannot be decompressed: {error}") from None
+    if len(data) > limit:
+        raise BadRecord(f"body: it would grow beyond {limit} bytes when it is decompressed")
+    if not whole:
+        raise BadRecord("body: its compressed form is cut off")
+    return data
+
+
+_Inflate = Callable[[bytes, int], tuple[bytes, bool]]
+"""Gives up to limit + 1 bytes, and whether the compressed form was complete."""
+
+
+def _inflater(kind: int) -> _Inflate:
+    if kind in (_ZLIB, _ZLIB_UNMARKED):
+        return _inflate
+    found = {_LZ4: ("LZ4", "lz4", _unlz4), _ZSTD: ("Zstandard", "zstandard", _unzstd)}.get(kind)
+    if found is None:
+        raise BadRecord(f"body: it is compressed in an unknown way ({kind})")
+    name, package, inflate = found
+    if kind not in _modules:
+        raise BadRecord(
+            f"body: it is compressed with {name}, and this filter server has no {package}: "
+            f"install the Python package {package} beside it"
+        )
+    return inflate
+
+
+def _inflate(body: bytes, limit: int) -> tuple[bytes, bool]:
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(body, limit + 1)
+    if not inflater.eof and len(data) <= limit:
+        data += inflater.decompress(inflater.unconsumed_tail, limit + 1 - len(data))
+    return data, inflater.eof
+
+
+def _unlz4(body: bytes, limit: int) -> tuple[bytes, bool]:
+    inflater = _modules[_LZ4].LZ4FrameDecompressor()
+    data = bytes(inflater.decompress(body, max_length=limit + 1))
+    return data, bool(inflater.eof)
+
+
+def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
+    codec = _modules[_ZSTD]
+    told = codec.frame_content_size(body)
+    if told > limit:
+        raise BadRecord(f"body: it would grow to {told} bytes; at most {limit} are allowed")
+    if told > 0:
+        # Room for what was told and no more; raises if the frame, its checksum included, is cut.
+        return bytes(codec.ZstdDecompressor().decompress(body)), True
+    with codec.ZstdDecompressor().stream_reader(body) as reader:
+        data = bytes(reader.read(limit + 1))
+    if len(data) > limit:
+        return data, False
+    # A stream that does not say its size does not say either that it was cut: ask again, now that
+    # the size is known to be harmless.
+    whole = codec.ZstdDecompressor().decompressobj()
+    whole.decompress(body)
+    return data, bool(whole.eof)

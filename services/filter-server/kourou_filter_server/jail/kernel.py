@@ -1,0 +1,46 @@
+"""Asks the kernel for what Python 3.11 has no function for.
+
+Lives here: the C library, prctl, and errors that say which call was refused and with which word.
+May not live here: what the calls are for (the modules of the walls).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS = 38, 39
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(name: str, result: int) -> int:
+    """`result` of the C call `name`, or OSError with its errno if it is negative."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return result
+
+
+def prctl(name: str, option: int, argument: int = 0) -> int:
+    """Call prctl(2); `name` is the option's, for the error. Raises OSError."""
+    zero = ctypes.c_ulong(0)
+    result = LIBC.prctl(option, ctypes.c_ulong(argument), zero, zero, zero)
+    return checked(f"prctl {name}", result)
+
+
+def syscall(name: str, number: int, *arguments: object) -> int:
+    """Call what the C library has no name for. Raises OSError."""
+    return checked(name, LIBC.syscall(ctypes.c_long(number), *arguments))
+
+
+def words(error: OSError) -> str:
+    """The error without its number: "unshare: Operation not permitted"."""
+    return error.strerror or str(error)

@@ -1,0 +1,26 @@
+"""Namespaces: the process sees no network, no shared memory of others and no host name of ours.
+
+Lives here: which namespaces, and leaving for new ones.
+May not live here: mapping of users; none is written, so in its own namespace the process is nobody.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from kourou_filter_server.jail.kernel import LIBC, checked
+
+USER, NETWORK, IPC, UTS = 0x1000_0000, 0x4000_0000, 0x0800_0000, 0x0400_0000
+
+NAMES = {
+    USER: "user namespaces",
+    NETWORK: "network namespaces",
+    IPC: "ipc namespaces",
+    UTS: "uts namespaces",
+}
+"""Every kind that a worker leaves; a user namespace is what lets it leave the others."""
+
+
+def leave(kinds: int = USER | NETWORK | IPC | UTS) -> None:
+    """Go into new, empty namespaces of these kinds. Raises OSError."""
+    checked("unshare", LIBC.unshare(kinds))

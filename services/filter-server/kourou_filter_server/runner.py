@@ -1,0 +1,459 @@
+"""One filter: the worker that runs it, the one that shall replace it, and what waits to be judged.
+
+Lives here: which version runs, batches, and finding the message at which a worker ended.
+May not live here: what becomes of a message that cannot be judged (kourou_filter_server.pulls), how
+many workers there may be (kourou_filter_server.slots).
+
+Reload: the worker of the former version serves until that of the new one is ready. One that was
+disabled or quarantined serves no more.
+
+Batches: runs wait in one row. A batch takes from the first of them, and from those behind it while
+they are of the same topic; a run that is longer than a batch goes on at the end of the row. So the
+queues of a group take turns. A slow filter has small batches (kourou_filter_server.pace).
+
+Culprits: of a batch over which a worker ended, each message is tried alone, by a new worker. The
+one at which that ends, too, is the culprit. The end of the first counts as a strike, that of the
+second does not; if no message was the culprit, a worker that merely died is forgiven.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from kourou.errors import KourouError
+from kourou.model.filter import FilterFailure, FilterKey, FilterVersion
+from kourou.protocol.filter_bodies import decode_filters
+from kourou.protocol.messages.filter_server import GetFilters
+from kourou_filter_server.catalogue import Catalogue
+from kourou_filter_server.discipline import Discipline
+from kourou_filter_server.effects import Judge
+from kourou_filter_server.inputs import LOST, BrokerAnswered, Judged, WorkerEnded, WorkerReady
+from kourou_filter_server.jobs import Job, Suspicion
+from kourou_filter_server.pace import Pace
+from kourou_filter_server.policy import ServerPolicy
+from kourou_filter_server.slots import Slots, Worker
+from kourou_filter_server.statistics import FilterStatistics
+from kourou_filter_server.turn import Turn, trouble_of
+
+NOT_JUDGED = 2
+_NOT_KNOWN = bytes(range(NOT_JUDGED, 256))
+
+Part = tuple[Job, int]
+"""A run, and how many of its records are in a batch."""
+
+
+class Runner:
+    """Judges runs of records by the active version of one filter."""
+
+    def __init__(
+        self,
+        key: FilterKey,
+        turn: Turn,
+        policy: ServerPolicy,
+        catalogue: Catalogue,
+        slots: Slots,
+        discipline: Discipline,
+        statistics: FilterStatistics,
+    ) -> None:
+        self.key = key
+        self._turn = turn
+        self._policy = policy
+        self._catalogue = catalogue
+        self._slots = slots
+        self._discipline = discipline
+        self._statistics = statistics
+        self._jobs: deque[Job] = deque()
+        self._parts: list[Part] = []
+        self._current: Worker | None = None
+        self._next: Worker | None = None
+        self._wanted: FilterVersion | None = None
+        self._source: bytes | None = None
+        self._fetching = 0
+        self._warm = False
+        self._failed: tuple[str, str] | None = None
+        self._not_before_ms = 0
+        self._pace = Pace(policy.batch_messages_max)
+
+    # -- runs -------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Does anything wait, or is it judged now?"""
+        return bool(self._jobs or self._parts)
+
+    @property
+    def version(self) -> int | None:
+        """Which one runs."""
+        return None if self._current is None else self._current.version
+
+    @property
+    def idle(self) -> bool:
+        """Is there nothing to keep of it?"""
+        return not (self.has_work or self._current or self._next or self._fetching or self._failed)
+
+    def warm(self) -> None:
+        """Something will soon be to be judged: begin to start a worker."""
+        if self._current is None:
+            self._warm = True
+            self.advance()
+
+    def submit(self, job: Job) -> None:
+        """Judge this run; its owner is told, perhaps before this returns."""
+        self._jobs.append(job)
+        self.advance()
+
+    # -- from any state to the next ---------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Do what can be done now."""
+        standing = self._catalogue.standing(self.key)
+        if standing.failure is not None:
+            self._stop()
+            self._failed = None
+            self._refuse(standing.failure.value, standing.reason)
+            return
+        assert standing.version is not None
+        self._aim(standing.version)
+        if self._failed is not None:
+            if self._turn.now_ms < self._not_before_ms:
+                self._refuse(*self._failed)
+                return
+            self._failed = None
+        if not self._runs(self._current) and self._next is None:
+            self._want_worker()
+        self._dispatch()
+
+    def _aim(self, wanted: FilterVersion) -> None:
+        if _same(self._wanted, wanted):
+            return
+        self._wanted = wanted
+        self._source = None
+        self._failed = None
+        self._not_before_ms = 0
+        if self._fetching:
+            self._turn.forget(self._fetching)
+            self._fetching = 0
+        if self._next is not None:
+            ended, self._next = self._next, None
+            self._slots.end(ended)
+
+    def _runs(self, worker: Worker | None) -> bool:
+        """Does this worker run the wanted version?"""
+        wanted = self._wanted
+        return (
+            worker is not None
+            and wanted is not None
+            and (worker.version, worker.sha256) == (wanted.version, wanted.sha256)
+        )
+
+    def _want_worker(self) -> None:
+        if not (self.has_work or self._warm or self._current is not None):
+            return
+        if self._turn.now_ms < self._not_before_ms:
+            return
+        if self._source is None:
+            self._fetch()
+        else:
+            self._slots.want(self)
+
+    def granted(self) -> None:
+        """There is room for a worker: start it, if it is still wanted."""
+        wanted, source = self._wanted, self._source
+        if wanted is None or source is None or self._next is not None or self._runs(self._current):
+            return
+        if not (self.has_work or self._warm or self._current is not None):
+            return
+        self._next = self._slots.start(self, self.key, wanted.version, source, wanted.sha256)
+
+    def _fetch(self) -> None:
+        if self._fetching:
+            return
+        assert self._wanted is not None
+        group, name = self.key
+        request = GetFilters(
+            consumer_group=group, name=name, version=self._wanted.version, with_source=True
+        )
+        self._fetching = self._turn.ask(request, self._fetched)
+
+    def _fetched(self, answer: BrokerAnswered) -> None:
+        self._fetching = 0
+        trouble = trouble_of(answer)
+        if not trouble:
+            trouble = self._take_source(answer)
+        if trouble:
+            self._not_before_ms = self._turn.now_ms + self._policy.start_again_ms
+            self._turn.warn(f"the source of {self._named} cannot be had: {trouble}")
+            return
+        self.advance()
+
+    def _take_source(self, answer: BrokerAnswered) -> str:
+        wanted = self._wanted
+        assert wanted is not None
+        try:
+            filters = decode_filters(b"".join(answer.body))
+        except KourouError as error:
+            return str(error)
+        for one in filters:
+            found = one.version(wanted.version)
+            if one.key == self.key and found is not None and found.source is not None:
+                if found.sha256 != wanted.sha256:
+                    return "it is another one than was told"
+                self._source = found.source.encode()
+                return ""
+        return "the broker does not have it"
+
+    def _stop(self) -> None:
+        """End its workers; what they judge now will be refused, or judged by others."""
+        self._warm = False
+        self._requeue_parts()
+        for worker in (self._current, self._next):
+            if worker is not None:
+                self._slots.end(worker)
+        self._current = self._next = None
+
+    def _requeue_parts(self) -> None:
+        for job, _ in reversed(self._parts):
+            if not job.cancelled:
+                self._jobs.appendleft(job)
+        self._parts = []
+
+    def _refuse(self, kind: str, reason: str) -> None:
+        jobs, self._jobs = self._jobs, deque()
+        for job in jobs:
+            if not job.cancelled:
+                job.owner.refused(job, kind, reason)
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        worker = self._current
+        if worker is None or worker.busy or not self._jobs:
+            return
+        if self._slots.must_yield(worker):
+            self._slots.grant()
+            if self._current is None:
+                return
+        parts: list[Part] = []
+        pieces: list[memoryview] = []
+        topic, total, size = "", 0, 0
+        most = self._pace.messages(worker.version)
+        while self._jobs and total < most:
+            job = self._jobs[0]
+            if job.cancelled:
+                self._jobs.popleft()
+                continue
+            if parts and (job.topic != topic or job.alone or parts[0][0].alone):
+                break
+            if job.version != worker.version:
+                job.begin_again(worker.version)
+            count = job.next_count(most - total, self._policy.batch_bytes_max - size)
+            if not count:
+                if parts:
+                    break
+                count = 1  # a single record may be larger than a batch
+            self._jobs.popleft()
+            topic = job.topic
+            parts.append((job, count))
+            pieces.append(job.piece(count))
+            total += count
+            size += len(pieces[-1])
+        if not parts:
+            return
+        self._parts = parts
+        worker.busy = True
+        worker.batch += 1
+        self._statistics.of(self.key, worker.version).bytes_in += size
+        self._turn.do(Judge(worker.number, worker.batch, topic, self._turn.wall_ms, total, pieces))
+
+    def worker_judged(self, worker: Worker, item: Judged) -> None:
+        """A batch is judged, as far as the filter could."""
+        if worker is not self._current:
+            return
+        wrong = _wrong(item, sum(count for _, count in self._parts))
+        if wrong:
+            self._slots.end(worker)
+            self._current = None
+            self._blame(worker.version, FilterFailure.LIED.value, wrong)
+            self.advance()
+            return
+        counts = self._statistics.of(self.key, worker.version)
+        parts, self._parts = self._parts, []
+        total, at = len(item.verdicts), 0
+        judged = total
+        for number, (job, count) in enumerate(parts):
+            piece = item.verdicts[at : at + count]
+            at += count
+            bad = piece.find(NOT_JUDGED) if item.kind else -1
+            job.micros += item.micros * count // total
+            if bad < 0:
+                self._go_on(job, piece)
+                continue
+            judged = at - count + bad
+            for later, _ in reversed(parts[number + 1 :]):  # nobody has looked at them
+                self._jobs.appendleft(later)
+            job.verdicts += piece[:bad]
+            self._stuck(job, worker.version, item.kind, item.reason)
+            break
+        counts.judged(judged, item.micros)
+        self._pace.judged(worker.version, judged, item.micros)
+        if item.kind == FilterFailure.MEMORY:
+            self._discipline.strike(self.key, worker.version, item.kind, item.reason)
+        self._switch()
+        self.advance()
+
+    def _go_on(self, job: Job, verdicts: bytes) -> None:
+        if job.cancelled:
+            return
+        job.verdicts += verdicts
+        self._put_back(job)
+
+    def _put_back(self, job: Job) -> None:
+        if not job.alone:
+            self._acquit(job)
+        if job.left:
+            self._jobs.append(job)
+        else:
+            job.owner.judged(job)
+
+    def _stuck(self, job: Job, version: int, kind: str, reason: str) -> None:
+        self._statistics.of(self.key, version).failed(kind, reason, self._turn.wall_ms)
+        if not job.cancelled and job.owner.stuck(job, kind, reason):
+            self._put_back(job)
+
+    # -- workers that end -------------------------------------------------------------------------
+
+    def _blame(self, version: int, kind: str, reason: str) -> None:
+        """A worker ended over the batch that it had."""
+        parts, self._parts = self._parts, []
+        if not parts:
+            return
+        at_ms, job = self._turn.now_ms, parts[0][0]
+        if sum(count for _, count in parts) == 1:
+            suspicion = job.suspicion
+            counted = suspicion is not None and not suspicion.found
+            if suspicion is not None:
+                suspicion.found = True
+            self._stuck(job, version, kind, reason)
+            if counted:  # with the batch that it was in
+                return
+        else:
+            counts = self._statistics.of(self.key, version)
+            counts.failed(kind, reason, self._turn.wall_ms)
+            suspicion = Suspicion(kind, at_ms, version, len(parts))
+            for each, count in reversed(parts):
+                if not each.cancelled:
+                    each.alone_to, each.suspicion = len(each.verdicts) + count, suspicion
+                    self._jobs.appendleft(each)
+        self._discipline.strike(self.key, version, kind, reason)
+
+    def _acquit(self, job: Job) -> None:
+        suspicion, job.suspicion = job.suspicion, None
+        if suspicion is None:
+            return
+        suspicion.open -= 1
+        if not suspicion.open and not suspicion.found and suspicion.kind == FilterFailure.DIED:
+            self._discipline.take_back(suspicion.at_ms, self.key, suspicion.version)
+
+    def worker_ready(self, worker: Worker, item: WorkerReady) -> None:
+        """The new version can serve."""
+        counts = self._statistics.of(self.key, worker.version)
+        counts.starts += 1
+        counts.start_micros += item.start_micros
+        self._warm = False
+        self._switch()
+        self.advance()
+
+    def _switch(self) -> None:
+        """Let the new worker take over, between two batches of the former one."""
+        new, old = self._next, self._current
+        if new is None or not new.ready or (old is not None and old.busy):
+            return
+        self._current, self._next = new, None
+        if old is not None:
+            self._slots.end(old)
+
+    def worker_ended(self, worker: Worker, item: WorkerEnded) -> None:
+        """One died, was ended because it was late or lied, or could not set its filter up."""
+        lost = item.kind == LOST
+        if worker is self._current:
+            self._current = None
+            if lost:
+                self._requeue_parts()
+            else:
+                self._blame(worker.version, item.kind, item.reason)
+            self._switch()
+        elif worker is self._next:
+            self._next = None
+            self._not_before_ms = self._turn.now_ms + self._policy.start_again_ms
+            if not lost and not worker.ready:
+                self._failed_to_start(worker.version, item)
+        if lost:
+            self._not_before_ms = self._turn.now_ms  # the hands wait for the zygote themselves
+        self.advance()
+
+    def _failed_to_start(self, version: int, item: WorkerEnded) -> None:
+        """The enabled version cannot run, so none does: the former one is not what was wanted."""
+        self._failed = (item.kind, item.reason)
+        self._statistics.of(self.key, version).failed(item.kind, item.reason, self._turn.wall_ms)
+        self._turn.warn(f"{self._named} cannot start: {item.kind}: {item.reason}")
+        self._stop()
+        self._discipline.strike(self.key, version, item.kind, item.reason)
+
+    def give_up(self, worker: Worker) -> None:
+        """Another filter gets the place of this worker; what waits here waits for the next one."""
+        if worker is self._current:
+            self._current = None
+        elif worker is self._next:
+            self._next = None
+        if self._jobs and self._source is not None and self._next is None:
+            self._slots.want(self)
+
+    @property
+    def _named(self) -> str:
+        version = "" if self._wanted is None else f"version {self._wanted.version} of "
+        return f"{version}the filter {self.key[1]} of {self.key[0]}"
+
+
+class Runners:
+    """The runners of all filters that have something to do, by key."""
+
+    def __init__(self, make: Callable[[FilterKey], Runner]) -> None:
+        self._make = make
+        self._runners: dict[FilterKey, Runner] = {}
+
+    def of(self, key: FilterKey) -> Runner:
+        """That of one filter."""
+        found = self._runners.get(key)
+        if found is None:
+            found = self._runners[key] = self._make(key)
+        return found
+
+    def known(self, key: FilterKey) -> Runner | None:
+        """That of one filter if it has one."""
+        return self._runners.get(key)
+
+    def advance(self, key: FilterKey | None = None) -> None:
+        """Look again at what can be done, for one filter or for all, and forget what is over."""
+        for one, runner in list(self._runners.items()):
+            if key is None or one == key:
+                runner.advance()
+            if runner.idle:
+                del self._runners[one]
+
+
+def _same(one: FilterVersion | None, other: FilterVersion) -> bool:
+    return one is not None and (one.version, one.sha256) == (other.version, other.sha256)
+
+
+def _wrong(item: Judged, count: int) -> str:
+    """What is wrong with a reply that no worker of ours gives; "" for nothing."""
+    verdicts = item.verdicts
+    if len(verdicts) != count:
+        return f"{len(verdicts)} verdicts on {count} messages"
+    unjudged = len(verdicts) - len(verdicts.translate(None, _NOT_KNOWN))
+    if bool(item.kind) != bool(unjudged) or verdicts.translate(None, b"\0\1\2"):
+        return "verdicts that are none"
+    return ""

@@ -1,0 +1,339 @@
+"""TRY_FILTER: what a filter says of the last messages of a topic, and what that costs.
+
+Lives here: dry runs: their source, their worker, their end. May not live here: which messages are
+tried (kourou_filter_server.sample).
+
+A dry run has a worker of its own, which ends with it; what it does counts for nobody. Messages are
+tried one by one, so each has its own verdict and its own cost; a message over which the worker ends
+costs a new worker, three times, then the dry run is over. It is bounded in time, and what it found
+by then is told.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kourou.engine.effects import Reply
+from kourou.engine.inputs import Received
+from kourou.engine.peer import Peer
+from kourou.errors import BadRequest, Code, KourouError, Throttled
+from kourou.filtering.check_allowance import CheckAllowance
+from kourou.filtering.python_rules import check_source
+from kourou.model.filter import FilterFailure, FilterKey
+from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, FILTER_TRIED_MESSAGES_MAX
+from kourou.protocol.filter_bodies import (
+    FilterTrial,
+    TriedMessage,
+    decode_filters,
+    encode_filter_trial,
+)
+from kourou.protocol.messages.filter_server import GetFilters, TryFilter
+from kourou_filter_server.effects import Judge
+from kourou_filter_server.inputs import LOST, BrokerAnswered, Judged, WorkerEnded, WorkerReady
+from kourou_filter_server.policy import ServerPolicy
+from kourou_filter_server.records import YES
+from kourou_filter_server.sample import Sample, Sampled
+from kourou_filter_server.slots import Slots, Worker
+from kourou_filter_server.turn import Turn, trouble_of
+
+WORKERS = 4
+_MS = 1_000
+
+
+@dataclass(slots=True)
+class _Found:
+    """What came of the messages so far."""
+
+    messages: list[TriedMessage] = field(default_factory=list)
+    passed: int = 0
+    failed: int = 0
+    micros: int = 0
+    start_micros: int = 0
+
+
+class Trial:
+    """One dry run; an Attendant of its worker. `over` is called when it was answered."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        slots: Slots,
+        received: Received,
+        request: TryFilter,
+        deadline_ms: int,
+        over: Callable[[Trial], None],
+    ) -> None:
+        self.received = received
+        self.deadline_ms = deadline_ms
+        self._turn = turn
+        self._slots = slots
+        self._request = request
+        self._over = over
+        self._source = b"".join(received.body)
+        self._version: int | None = None
+        self._sha256 = ""
+        self._token = 0
+        self._sample: Sample | None = None
+        self._messages: list[Sampled] = []
+        self._worker: Worker | None = None
+        self._workers = 0
+        self._at = 0
+        self._found = _Found()
+        self._done = False
+
+    def begin(self) -> None:
+        """Find the source, then the messages."""
+        request = self._request
+        if self._source:
+            try:
+                _check(request.name, self._source)
+            except KourouError as error:
+                self._answer(error.wire_code, str(error))
+                return
+            self._take_sample()
+            return
+        question = GetFilters(
+            consumer_group=request.consumer_group,
+            name=request.name,
+            version=request.version,
+            with_source=request.version is not None,
+        )
+        self._token = self._turn.ask(question, self._told, to=self.received.to)
+
+    def _told(self, answer: BrokerAnswered) -> None:
+        trouble = trouble_of(answer)
+        if trouble:
+            code = Code.SERVICE_NOT_AVAILABLE if answer.error is not None else answer.code
+            self._answer(code, trouble)
+            return
+        request = self._request
+        key = (request.consumer_group, request.name)
+        try:
+            found = [one for one in decode_filters(b"".join(answer.body)) if one.key == key]
+        except KourouError as error:
+            self._answer(Code.SYSTEM_ERROR, str(error))
+            return
+        wanted = request.version or self._version or (found[0].newest if found else None)
+        version = found[0].version(wanted) if found and wanted is not None else None
+        if version is None:
+            text = f"the group {key[0]} has no such version of a filter {key[1]}"
+            self._answer(Code.QUERY_NOT_FOUND, text)
+        elif version.source is not None:
+            self._source, self._version = version.source.encode(), version.version
+            self._take_sample()
+        elif request.version is not None or self._version is not None:
+            self._answer(Code.SYSTEM_ERROR, "the broker does not tell the source of that version")
+        else:  # now it is known which one is the newest
+            self._version = version.version
+            question = GetFilters(
+                consumer_group=key[0], name=key[1], version=version.version, with_source=True
+            )
+            self._token = self._turn.ask(question, self._told, to=self.received.to)
+
+    def _take_sample(self) -> None:
+        request = self._request
+        count = min(request.count, FILTER_TRIED_MESSAGES_MAX)
+        self._sample = Sample(self._turn, self.received.to, request.topic, count, self._sampled)
+
+    def _sampled(self, messages: list[Sampled], code: int, trouble: str) -> None:
+        self._sample = None
+        if trouble:
+            self._answer(code, trouble)
+        elif self._slots.full:
+            self._answer(Code.SYSTEM_BUSY, "all workers of this filter server are busy")
+        else:
+            self._messages = messages
+            self._slots.want(self)
+
+    # -- its worker -------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> FilterKey:
+        """Of the filter that is tried."""
+        return self._request.consumer_group, self._request.name
+
+    @property
+    def has_work(self) -> bool:
+        """It has until it ends."""
+        return True
+
+    def granted(self) -> None:
+        """There is room for its worker."""
+        if not self._done:
+            self._workers += 1
+            self._worker = self._slots.start(
+                self, self.key, self._version or 0, self._source, lasting=False
+            )
+
+    def give_up(self, worker: Worker) -> None:
+        """Nobody takes its worker away."""
+        raise AssertionError(f"worker {worker.number} belongs to a dry run")
+
+    def worker_ready(self, worker: Worker, item: WorkerReady) -> None:
+        """It is ready: try the first message that was not tried."""
+        self._found.start_micros += item.start_micros
+        self._try_next(worker)
+
+    def _try_next(self, worker: Worker) -> None:
+        if self._at >= len(self._messages):
+            self._finish("", "")
+            return
+        worker.busy = True
+        worker.batch += 1
+        record = self._messages[self._at].record
+        topic, wall_ms = self._request.topic, self._turn.wall_ms
+        self._turn.do(Judge(worker.number, worker.batch, topic, wall_ms, 1, (record,)))
+
+    def worker_judged(self, worker: Worker, item: Judged) -> None:
+        """A message was tried."""
+        if len(item.verdicts) != 1 or (not item.kind and item.verdicts[0] > YES):
+            self._slots.end(worker)
+            self._worker = None
+            self._unjudged(FilterFailure.LIED.value, "verdicts that are none")
+            return
+        passed = None if item.kind else item.verdicts[0] == YES
+        self._note(passed, f"{item.kind}: {item.reason}" if item.kind else "", item.micros)
+        self._try_next(worker)
+
+    def worker_ended(self, worker: Worker, item: WorkerEnded) -> None:
+        """It died over a message, or could not set its filter up."""
+        self._worker = None
+        if not worker.ready and item.kind != LOST:
+            self._finish(item.kind, item.reason)
+        else:
+            self._unjudged(item.kind, item.reason)
+
+    def _unjudged(self, kind: str, reason: str) -> None:
+        if self._at < len(self._messages) and kind != LOST:
+            self._note(None, f"{kind}: {reason}", 0)
+        if self._at >= len(self._messages):
+            self._finish("", "")
+        elif self._workers >= WORKERS:
+            self._finish(kind, reason)
+        else:
+            self._slots.want(self)
+
+    def _note(self, passed: bool | None, reason: str, micros: int) -> None:
+        sampled = self._messages[self._at]
+        self._at += 1
+        found, message = self._found, sampled.message
+        found.passed += passed is True
+        found.failed += passed is None
+        found.micros += micros
+        found.messages.append(
+            TriedMessage(
+                queue_id=-1 if message is None else message.queue_id,
+                offset=-1 if message is None else message.offset,
+                message_id="" if message is None else message.message_id,
+                tag="" if message is None else message.tag or "",
+                keys="" if message is None else " ".join(message.keys),
+                passed=passed,
+                reason=reason,
+                micros=micros,
+            )
+        )
+
+    # -- its end ----------------------------------------------------------------------------------
+
+    def late(self) -> None:
+        """Its time is up: tell what was found."""
+        self._finish(FilterFailure.TIMEOUT.value, "the time for a dry run is up")
+
+    def _finish(self, kind: str, reason: str) -> None:
+        found = self._found
+        trial = FilterTrial(
+            topic=self._request.topic,
+            version=self._version,
+            messages=found.messages,
+            seen=len(found.messages),
+            passed=found.passed,
+            failed=found.failed,
+            micros=found.micros,
+            start_micros=found.start_micros,
+            failure=kind,
+            reason=reason,
+        )
+        self._answer(Code.SUCCESS, "", encode_filter_trial(trial))
+
+    def _answer(self, code: int, remark: str, body: bytes = b"") -> None:
+        if self._done:
+            return
+        self._turn.do(Reply(self.received.to, code, remark, None, (body,) if body else ()))
+        self.drop()
+
+    def drop(self) -> None:
+        """It is over; its worker ends."""
+        self._done = True
+        self._turn.forget(self._token)
+        if self._sample is not None:
+            self._sample.stop()
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            self._slots.end(worker)
+        self._over(self)
+
+
+class Trials:
+    """All dry runs under way."""
+
+    def __init__(self, turn: Turn, policy: ServerPolicy, slots: Slots) -> None:
+        self._turn = turn
+        self._policy = policy
+        self._slots = slots
+        self._trials: list[Trial] = []
+        self._allowance = CheckAllowance()
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def begin(self, received: Received, request: TryFilter) -> None:
+        """Somebody wants to know."""
+        if len(self._trials) >= self._policy.trials_max:
+            text = f"{self._policy.trials_max} dry runs are under way here already"
+            self._turn.do(Reply(received.to, Code.SYSTEM_BUSY, text))
+            return
+        if request.count < 1:
+            text = f"count is {request.count}; at least 1 is needed"
+            self._turn.do(Reply(received.to, Code.SYSTEM_ERROR, text))
+            return
+        try:
+            size = sum(map(len, received.body))  # a larger one than may be is not even looked at
+            self._allowance.take(self._turn.now_ms, min(size, FILTER_SOURCE_BYTES_MAX))
+        except Throttled as error:
+            self._turn.do(Reply(received.to, error.wire_code, str(error)))
+            return
+        deadline_ms = self._turn.now_ms + self._policy.trial_ms_max
+        if received.deadline_ms:
+            deadline_ms = min(deadline_ms, received.deadline_ms - self._policy.answer_margin_ms)
+        trial = Trial(self._turn, self._slots, received, request, deadline_ms, self._trials.remove)
+        self._trials.append(trial)
+        trial.begin()
+
+    def tick(self) -> None:
+        """End those whose time is up."""
+        for trial in [one for one in self._trials if one.deadline_ms <= self._turn.now_ms]:
+            trial.late()
+
+    def disconnected(self, peer: Peer) -> None:
+        """A connection is gone."""
+        for trial in [one for one in self._trials if one.received.to.peer == peer]:
+            trial.drop()
+
+    def leave(self) -> None:
+        """End all: this filter server ends."""
+        for trial in list(self._trials):
+            trial.late()
+
+
+def _check(name: str, source: bytes) -> None:
+    """Say what an upload of it would say."""
+    if len(source) > FILTER_SOURCE_BYTES_MAX:
+        raise BadRequest(f"the source of a filter has at most {FILTER_SOURCE_BYTES_MAX} bytes")
+    try:
+        text = source.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the source is not UTF-8 at byte {error.start}") from error
+    check_source(text, name)

@@ -1,0 +1,388 @@
+"""The filter server's end of one worker: batches out, verdicts back, and the clock.
+
+Lives here: one socket and one process descriptor; the deadline; what counts as a lie.
+May not live here: when workers are started, replaced or given up (workers.py), frames' layout
+(jail/wire.py), forking (the zygote does it).
+
+The worker may be in the hands of a hostile filter, all of it. So a reply is never decoded, only
+compared: it comes after the whole request, has its number, its count and its exact width, and holds
+nothing but verdicts. Anything else is a lie and ends the worker, as does being late.
+
+State: soft.
+
+Invariants: at most one request is on its way; a worker that failed once is dead and never asked
+again; the kill goes to a process descriptor and so never to a stranger with a reused pid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from kourou.errors import FilterFailed, KourouError, Unavailable
+from kourou_filter_server.jail import wire
+from kourou_filter_server.jail.limits import cpu_clock
+from kourou_filter_server.worker_replies import Lie, Refused, Verdicts, read_setup, read_verdicts
+
+_ENDED_S_MAX = 5.0
+"""How long to wait for the zygote to say how a worker ended, after it was killed or hung up."""
+
+_REQUEST_BYTES = wire.REQUEST_HEAD.size + wire.REQUEST_COUNT.size
+
+CLOCK_TICK_US = 10_000
+"""By so much the kernel's clock of a worker, which has a limit of processor time, may be ahead of
+what it did for a batch. What the worker says it used is believed within that."""
+
+_STARVED_FACTOR = 8
+"""A worker that got less processor time than its deadline is given more wall time, up to so much:
+a busy machine must not cost honest filters a strike, though their workers go last there."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """Whose filter runs in a worker."""
+
+    group: str
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """What one worker may use; times are wall time."""
+
+    memory_bytes: int = 256 * 1024 * 1024
+    cpu_allowance_s: int = 10  # more than it was seen to work, before it ends by itself
+    start_ms: int = 2_000  # walls, compiling and set_up together
+    batch_ms: int = 50  # for a batch, and beside it ...
+    message_us: int = 1_000  # ... for each message in it
+    mib_ms: int = 100  # ... and for each MiB: a body must be inflated, and read as JSON
+    niceness: int = 5
+
+
+DEFAULT_LIMITS = WorkerLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker ended: a kind of kourou.model.filter.FilterFailure, and words for people."""
+
+    kind: str
+    reason: str
+
+
+NOBODYS_FAULT = ""
+"""The kind when no filter is to blame: the zygote has gone, or the filter server ended it."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One request on its way. `read` gets all that was received; None means: not all is there."""
+
+    read: Callable[[bytearray, int], Verdicts | None]
+    reply_bytes_max: int
+    deadline_s: float
+    began_s: float
+    cpu_began_s: float
+    done: asyncio.Future[Verdicts]
+    unsent: memoryview
+    timer: asyncio.TimerHandle | None = None
+
+
+class Worker:
+    """One jailed worker. Made by Zygote.start_worker; see there."""
+
+    def __init__(
+        self,
+        identity: WorkerIdentity,
+        limits: WorkerLimits,
+        channel: socket.socket,
+        pid: int,
+        pidfd: int,
+        renew: Callable[[], None],
+    ) -> None:
+        self.identity = identity
+        self.pid = pid
+        self._limits = limits
+        self._channel = channel
+        self._pidfd = pidfd
+        self._renew = renew
+        self._loop = asyncio.get_running_loop()
+        self._how: asyncio.Future[Ended] = self._loop.create_future()
+        self._failed: Ended | None = None
+        self._hung_up = False
+        self._flight: _Flight | None = None
+        self._taken = False
+        self._turns: deque[asyncio.Future[None]] = deque()
+        self._received = bytearray()
+        self._number = 0
+        self._worked_s = 0.0
+        channel.setblocking(False)
+        self._loop.add_reader(channel.fileno(), self._readable)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return self._failed is None
+
+    async def set_up(self, source: bytes) -> None:
+        """Hand over the source and wait until the filter is ready. Raises FilterFailed."""
+        group, name = self.identity.group.encode(), self.identity.name.encode()
+        head = wire.SOURCE_HEAD.pack(self.identity.version, len(group), len(name))
+        size = len(head) + len(group) + len(name) + len(source)
+        frame = b"".join((wire.LENGTH.pack(size), head, group, name, source))
+        await self._ask(frame, read_setup, wire.SETUP_REPLY.size, self._limits.start_ms / 1_000)
+
+    async def judge(
+        self,
+        topic: bytes,
+        now_ms: int,
+        records: Sequence[bytes | memoryview],
+        count: int | None = None,
+    ) -> Verdicts:
+        """Ask about records as stored, at most 32 MiB of them; calls take turns, first come first.
+
+        Each of `records` is one record, or a run of whole ones, and then `count` says how many
+        there are in all. A call that is cancelled leaves its batch to end by itself, and the next
+        one waits for that. Raises FilterFailed (timeout, died, lied), and Unavailable if it was not
+        the filter that ended the worker; the worker is dead then.
+        """
+        count = len(records) if count is None else count
+        self._number = (self._number + 1) & 0xFFFF_FFFF
+        number = self._number
+        size = _REQUEST_BYTES + len(topic) + sum(map(len, records))
+        assert size <= wire.REQUEST_BYTES_MAX, f"a batch of {size} bytes"
+        head = wire.LENGTH.pack(size) + wire.REQUEST_HEAD.pack(number, now_ms, len(topic))
+        # Joined, and so copied: whoever owns the records may let go of them at any time.
+        frame = b"".join((head, topic, wire.REQUEST_COUNT.pack(count), *records))
+        limits = self._limits
+        allowed_ms = limits.batch_ms + limits.message_us * count / 1_000
+        allowed_ms += limits.mib_ms * size / 2**20
+
+        def read(received: bytearray, elapsed_us: int) -> Verdicts | None:
+            return read_verdicts(received, number, count, elapsed_us)
+
+        widest = wire.REPLY_HEAD.size + count + wire.REASON_BYTES
+        return await self._ask(frame, read, widest, allowed_ms / 1_000)
+
+    def kill(self, reason: str = "the filter server ended it") -> None:
+        """End it now, at any time; who waits for verdicts gets Unavailable."""
+        self._fail(Ended(NOBODYS_FAULT, reason))
+
+    async def wait_ended(self) -> str:
+        """Wait until its process is gone, and say how it ended."""
+        await asyncio.shield(self._how)
+        return self._failed.reason if self._failed else self._how.result().reason
+
+    async def close(self) -> None:
+        """End it and wait until its process is gone."""
+        self.kill()
+        await self.wait_ended()
+
+    def ended(self, how: Ended) -> None:
+        """The zygote has seen it end, or has itself ended."""
+        if not self._how.done():
+            self._how.set_result(how)
+        self._fail(how)
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        frame: bytes,
+        read: Callable[[bytearray, int], Verdicts | None],
+        reply_bytes_max: int,
+        deadline_s: float,
+    ) -> Verdicts:
+        await self._take_turn()
+        try:
+            flight = self._begin(frame, read, reply_bytes_max, deadline_s)
+        except BaseException:
+            self._pass_turn()
+            raise
+        return await flight.done
+
+    async def _take_turn(self) -> None:
+        if not self._taken:
+            self._taken = True
+            return
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._turns.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_turn()  # it came, and nobody is here to take it
+            raise
+
+    def _pass_turn(self) -> None:
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
+
+    def _begin(
+        self,
+        frame: bytes,
+        read: Callable[[bytearray, int], Verdicts | None],
+        reply_bytes_max: int,
+        deadline_s: float,
+    ) -> _Flight:
+        self._readable()  # what came before it was asked for is a lie, or the end
+        if self._failed is not None:
+            raise self._failure(self._failed)
+        now_s = time.monotonic()  # uvloop's own clock moves by whole milliseconds
+        flight = _Flight(
+            read,
+            reply_bytes_max,
+            deadline_s,
+            now_s,
+            self._cpu_s(),
+            self._loop.create_future(),
+            memoryview(frame),
+        )
+        self._flight = flight
+        flight.timer = self._loop.call_later(deadline_s, self._late, flight)
+        if not self._hung_up:  # else it fails as soon as it is known how the worker ended
+            self._send(flight)
+        return flight
+
+    def _send(self, flight: _Flight) -> None:
+        """Write what the socket takes; the rest goes when it takes more."""
+        try:
+            while flight.unsent:
+                flight.unsent = flight.unsent[self._channel.send(flight.unsent) :]
+        except BlockingIOError:
+            self._loop.add_writer(self._channel.fileno(), self._writable)
+        except OSError:
+            self._hang_up()
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._channel.fileno())
+        if self._flight is not None:
+            self._send(self._flight)
+
+    # -- hearing --------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        if self._failed is not None or self._hung_up:
+            return
+        flight = self._flight
+        # One byte more than can be right, so that too much is seen at once and never collected.
+        room = 1 if flight is None else flight.reply_bytes_max + 1 - len(self._received)
+        try:
+            part = self._channel.recv(room)
+        except BlockingIOError:
+            return
+        except OSError:
+            part = b""
+        if not part:
+            self._hang_up()
+            return
+        try:
+            if flight is None or flight.unsent:
+                raise Lie("it spoke before it was asked")
+            self._received += part
+            elapsed_us = int((time.monotonic() - flight.began_s) * 1e6)
+            verdicts = flight.read(self._received, elapsed_us)
+        except Lie as lie:
+            self._fail(Ended("lied", f"the worker broke the protocol: {lie}"))
+        except Refused as refused:
+            self._fail(Ended(refused.kind, refused.reason))
+        else:
+            if verdicts is not None:
+                self._land(flight, verdicts)
+
+    def _land(self, flight: _Flight, verdicts: Verdicts) -> None:
+        """The reply is whole and right."""
+        self._flight = None
+        self._received.clear()
+        if flight.timer is not None:
+            flight.timer.cancel()
+        worked_us = int((self._cpu_s() - flight.cpu_began_s) * 1e6) - CLOCK_TICK_US
+        if verdicts.micros < worked_us:
+            verdicts = replace(verdicts, micros=worked_us)
+        if not flight.done.done():  # else nobody waits any more
+            flight.done.set_result(verdicts)
+        self._worked_s += time.monotonic() - flight.began_s
+        if self._worked_s * 2 >= self._limits.cpu_allowance_s:
+            self._worked_s = 0.0
+            self._renew()
+        self._pass_turn()
+
+    def _late(self, flight: _Flight) -> None:
+        """The deadline is over: it is killed, unless it was kept waiting by others."""
+        if flight is not self._flight:
+            return
+        self._readable()  # the reply may lie here, and it was we who were late
+        if flight is not self._flight or self._hung_up:
+            return
+        wall_s = time.monotonic() - flight.began_s
+        worked_s = self._cpu_s() - flight.cpu_began_s
+        short_s = flight.deadline_s - worked_s
+        if short_s > 0 and wall_s < flight.deadline_s * _STARVED_FACTOR:
+            flight.timer = self._loop.call_later(max(short_s, 0.001), self._late, flight)
+            return
+        limit_ms = flight.deadline_s * 1_000
+        longer = f", nor in {_STARVED_FACTOR} times that" if short_s > 0 else ""
+        reason = f"no answer within {limit_ms:.0f} ms{longer} ({worked_s * 1_000:.0f} ms of work)"
+        self._fail(Ended("timeout", reason))
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _hang_up(self) -> None:
+        """The socket is closed at the other end: wait a moment for the zygote to say why."""
+        self._hung_up = True
+        self._unwatch()
+        self._loop.call_later(_ENDED_S_MAX, self._fail, Ended("died", "the worker hung up"))
+        self._signal()  # for one that closed its end and lives on
+
+    def _fail(self, how: Ended) -> None:
+        """It is dead from now on, whoever asks; the first reason is the one that counts."""
+        if self._failed is not None:
+            return
+        self._failed = how
+        self._unwatch()
+        self._channel.close()
+        self._signal()
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            if flight.timer is not None:
+                flight.timer.cancel()
+            if not flight.done.done():
+                flight.done.set_exception(self._failure(how))
+            self._pass_turn()  # whoever is next hears of it in `_begin`
+
+    def _failure(self, how: Ended) -> KourouError:
+        if how.kind == NOBODYS_FAULT:
+            return Unavailable(how.reason)
+        return FilterFailed(how.reason, kind=how.kind, filter_version=self.identity.version)
+
+    def _signal(self) -> None:
+        if self._pidfd >= 0:
+            with suppress(ProcessLookupError):  # it has ended already, which is what we want
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _unwatch(self) -> None:
+        if self._channel.fileno() >= 0:
+            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_writer(self._channel.fileno())
+
+    def _cpu_s(self) -> float:
+        """Processor time that the worker has used; 0 when it is gone."""
+        try:
+            return time.clock_gettime(cpu_clock(self.pid))
+        except OSError:
+            return 0.0

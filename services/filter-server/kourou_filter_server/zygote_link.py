@@ -1,0 +1,373 @@
+"""The filter server's end of the zygote: starting it, asking it for workers, hearing how they end.
+
+Lives here: one child process, its control socket, and the workers it has forked for us.
+May not live here: talking to a worker (worker_link.py), how many workers there are and whose.
+
+State: soft.
+
+Invariants: a worker that this object does not know is killed as soon as it is heard of; when the
+zygote is gone, all its workers are, and everybody who waits is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kourou.errors import Unavailable
+from kourou.filtering.python_modules import MODULES
+from kourou_filter_server.jail import wire
+from kourou_filter_server.layers import Layer, command, layers_of, missing, refusal
+from kourou_filter_server.worker_link import (
+    DEFAULT_LIMITS,
+    NOBODYS_FAULT,
+    Ended,
+    Worker,
+    WorkerIdentity,
+    WorkerLimits,
+)
+
+START_S_MAX = 30.0
+"""Until the zygote is ready; a fraction of a second where there is nothing else to do."""
+
+FORK_S_MAX = 10.0
+"""Until it has forked a worker: milliseconds of work."""
+
+_SAID_BYTES_MAX = 4_096
+"""How much of what it says to stderr is kept; it says nothing unless it breaks."""
+
+_CODECS = ("lz4", "zstandard")
+
+
+@dataclass(slots=True)
+class _Life:
+    """One zygote process, from its start to its end."""
+
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    control: socket.socket
+    stderr_fd: int
+    ready: asyncio.Future[tuple[Layer, ...]]
+    ended: asyncio.Future[str]
+    said: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A worker that the zygote was asked for: what is needed as soon as it is there."""
+
+    identity: WorkerIdentity
+    limits: WorkerLimits
+    channel: socket.socket
+    forked: asyncio.Future[Worker]
+
+
+class Zygote:
+    """Starts workers. Use it from one event loop, in the thread that lives longest.
+
+    The kernel kills the zygote when the *thread* that started it ends, so that is the loop's own.
+    `unsafe`: without the jail, for development; whoever allows that says so, loudly.
+    `cores`: those that workers keep to; empty for all.
+    """
+
+    def __init__(self, *, unsafe: bool = False, cores: frozenset[int] = frozenset()) -> None:
+        self._unsafe = unsafe
+        self._cores = cores
+        self._life: _Life | None = None
+        self._number = 0
+        self._wanted: dict[int, _Wanted] = {}
+        self._workers: dict[int, Worker] = {}
+        self._layers: tuple[Layer, ...] = ()
+        self._last_end = "it was never started"
+
+    @property
+    def running(self) -> bool:
+        """Whether workers can be started."""
+        return self._life is not None and self._life.ready.done()
+
+    @property
+    def pid(self) -> int:
+        """Of the zygote's process. Raises Unavailable when there is none."""
+        return self._alive().process.pid
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Which layers of the jail there are, as found when it was started last."""
+        return self._layers
+
+    async def start(self) -> None:
+        """Start the process and wait until it can fork workers; also after an earlier one ended.
+
+        Raises ConfigError if a layer is missing (and not `unsafe`), Unavailable if it cannot start.
+        """
+        assert self._life is None, "the zygote runs already"
+        life = self._spawn()
+        self._life = life
+        try:
+            hello = {
+                "modules": MODULES,
+                "codec_paths": _codec_paths(),
+                "unsafe": self._unsafe,
+                "cores": sorted(self._cores),
+            }
+            with suppress(BrokenPipeError):  # it has ended; `ready` says how
+                life.control.send(json.dumps(hello).encode())
+            async with asyncio.timeout(START_S_MAX):
+                self._layers = await asyncio.shield(life.ready)
+        except TimeoutError:
+            await self.close()
+            raise Unavailable(f"the zygote was not ready within {START_S_MAX:.0f} s") from None
+        except BaseException:
+            await self.close()
+            raise
+        if (lacking := missing(self._layers)) and not self._unsafe:
+            await self.close()
+            raise refusal(lacking)
+
+    async def start_worker(
+        self, identity: WorkerIdentity, source: bytes, limits: WorkerLimits = DEFAULT_LIMITS
+    ) -> Worker:
+        """A worker whose filter has been set up.
+
+        Raises FilterFailed with the kind setup, memory, timeout, died or lied, and Unavailable if
+        there is no zygote or it cannot fork.
+        """
+        life = self._alive()
+        self._number = number = (self._number + 1) & 0xFFFF_FFFF
+        ours, theirs = socket.socketpair()
+        forked: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        self._wanted[number] = _Wanted(identity, limits, ours, forked)
+        try:
+            with theirs:
+                asked = wire.START.pack(
+                    b"S", number, limits.memory_bytes, limits.cpu_allowance_s, limits.niceness
+                )
+                socket.send_fds(life.control, [asked], [theirs.fileno()])
+            async with asyncio.timeout(FORK_S_MAX):
+                worker = await asyncio.shield(forked)
+        except TimeoutError:
+            self._unwant(number)
+            raise Unavailable(f"no worker was forked within {FORK_S_MAX:.0f} s") from None
+        except OSError as error:
+            self._unwant(number)
+            raise Unavailable(f"the zygote does not listen: {error.strerror}") from None
+        except BaseException:
+            self._unwant(number)
+            raise
+        try:
+            await worker.set_up(source)
+        except BaseException:
+            worker.kill("its set-up was broken off")
+            raise
+        return worker
+
+    async def wait_ended(self) -> str:
+        """Wait until the zygote, and all its workers with it, have ended; says why."""
+        return self._last_end if self._life is None else await self._ended(self._life)
+
+    async def close(self) -> None:
+        """End it and all its workers, and wait until they are gone."""
+        if (life := self._life) is not None:
+            # It kills and reaps its workers when the control socket ends; should it be stuck, the
+            # kernel kills them when it is killed itself.
+            life.control.shutdown(socket.SHUT_RDWR)
+            try:
+                async with asyncio.timeout(FORK_S_MAX):
+                    await self._ended(life)
+            except TimeoutError:
+                signal.pidfd_send_signal(life.pidfd, signal.SIGKILL)
+                await self._ended(life)
+
+    # -- its process ----------------------------------------------------------------------------
+
+    def _spawn(self) -> _Life:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stderr_fd, stderr_end = os.pipe()
+        try:
+            process = subprocess.Popen(
+                command(str(theirs.fileno()), str(os.getpid())),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr_end,
+                env={},
+                cwd="/",
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl-C is for the filter server, which then closes it
+            )
+        except OSError as error:
+            ours.close()
+            os.close(stderr_fd)
+            raise Unavailable(f"the zygote cannot be started: {error.strerror}") from None
+        finally:
+            theirs.close()
+            os.close(stderr_end)
+        ours.setblocking(False)
+        os.set_blocking(stderr_fd, False)
+        life = _Life(
+            process,
+            os.pidfd_open(process.pid),
+            ours,
+            stderr_fd,
+            loop.create_future(),
+            loop.create_future(),
+        )
+        loop.add_reader(ours.fileno(), self._hear, life)
+        loop.add_reader(stderr_fd, self._listen_to_stderr, life)
+        loop.add_reader(life.pidfd, self._buried, life)
+        return life
+
+    def _alive(self) -> _Life:
+        if self._life is None:
+            raise Unavailable("the zygote of filter workers does not run")
+        return self._life
+
+    async def _ended(self, life: _Life) -> str:
+        return await asyncio.shield(life.ended)
+
+    def _listen_to_stderr(self, life: _Life) -> None:
+        try:
+            part = os.read(life.stderr_fd, _SAID_BYTES_MAX)
+        except BlockingIOError:
+            return
+        life.said = (life.said + part)[-_SAID_BYTES_MAX:]
+        if not part:
+            asyncio.get_running_loop().remove_reader(life.stderr_fd)
+
+    def _buried(self, life: _Life) -> None:
+        """The process has ended: read what it said last, then tell everybody."""
+        loop = asyncio.get_running_loop()
+        self._hear(life)
+        self._listen_to_stderr(life)
+        for fd in (life.control.fileno(), life.stderr_fd, life.pidfd):
+            loop.remove_reader(fd)
+        life.control.close()
+        os.close(life.stderr_fd)
+        os.close(life.pidfd)
+        code = life.process.wait()  # it has ended, so this does not wait
+        reason = f"the zygote {in_words(code)}"
+        if said := life.said.decode("utf-8", "replace").strip():
+            reason += f": {said.splitlines()[-1]}"
+        self._life = None
+        self._last_end = reason
+        for number in list(self._wanted):
+            self._not_forked(number, reason)
+        workers, self._workers = self._workers, {}
+        for worker in workers.values():
+            worker.ended(Ended(NOBODYS_FAULT, f"{reason}, and its workers with it"))
+        if not life.ready.done():
+            life.ready.set_exception(Unavailable(reason))
+            life.ready.exception()  # whoever started it may have given up waiting
+        life.ended.set_result(reason)
+
+    # -- what it says ---------------------------------------------------------------------------
+
+    def _hear(self, life: _Life) -> None:
+        while True:
+            try:
+                frame, descriptors, _, _ = socket.recv_fds(
+                    life.control, wire.CONTROL_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                return
+            except OSError:
+                frame, descriptors = b"", []
+            if not frame:
+                # Its end; the process descriptor tells the rest.
+                asyncio.get_running_loop().remove_reader(life.control.fileno())
+                return
+            self._take(life, frame, descriptors)
+
+    def _take(self, life: _Life, frame: bytes, descriptors: list[int]) -> None:
+        kind = frame[:1]
+        if kind == b"W":
+            _, number, pid = wire.STARTED.unpack(frame)
+            self._forked(life, number, pid, descriptors[0])
+        elif kind == b"E":
+            _, number, code = wire.ENDED.unpack(frame)
+            worker = self._workers.pop(number, None)
+            if worker is not None:
+                worker.ended(how_it_ended(code))
+        elif kind == b"F":
+            _, number = wire.NOT_STARTED.unpack_from(frame)
+            said = frame[wire.NOT_STARTED.size :].decode("utf-8", "replace")
+            self._not_forked(number, f"no worker could be started: {said}")
+        elif not life.ready.done():
+            life.ready.set_result(layers_of(json.loads(frame[1:])["layers"]))
+
+    def _forked(self, life: _Life, number: int, pid: int, pidfd: int) -> None:
+        """Make the worker now and not when its asker wakes up: its end may be the next frame."""
+        wanted = self._wanted.pop(number, None)
+        if wanted is None:  # whoever wanted it has gone
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+            return
+        renew = functools.partial(self._renew, life, number, wanted.limits.cpu_allowance_s)
+        worker = Worker(wanted.identity, wanted.limits, wanted.channel, pid, pidfd, renew)
+        self._workers[number] = worker
+        wanted.forked.set_result(worker)
+
+    def _not_forked(self, number: int, reason: str) -> None:
+        if (wanted := self._wanted.pop(number, None)) is not None:
+            wanted.channel.close()
+            wanted.forked.set_exception(Unavailable(reason))
+            wanted.forked.exception()  # the asker may be cancelled in this very turn
+
+    def _unwant(self, number: int) -> None:
+        """Its asker goes: the worker is not made, or killed."""
+        if (wanted := self._wanted.pop(number, None)) is not None:
+            wanted.channel.close()
+        elif (worker := self._workers.get(number)) is not None:
+            worker.kill("whoever wanted it has gone")
+
+    def _renew(self, life: _Life, number: int, allowance_s: int) -> None:
+        if life is self._life:
+            # A zygote that does not take it is about to end, or is stuck, and then its workers may
+            # as well end: `_buried` or their allowance sees to it.
+            with suppress(OSError):
+                life.control.send(wire.RENEW.pack(b"R", number, allowance_s))
+
+
+def how_it_ended(code: int) -> Ended:
+    """From an exit code, or minus a signal, to a kind and words."""
+    if code == -signal.SIGXCPU:
+        return Ended("timeout", "the worker used more processor time than it was seen to work")
+    return Ended("died", f"the worker {in_words(code)}")
+
+
+def in_words(code: int) -> str:
+    """ "was killed by SIGSEGV (it crashed)" and the like."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    number = -code
+    known = {one.value: one.name for one in signal.Signals}
+    name = known.get(number, f"signal {number}")  # real-time signals have no names
+    cause = _CAUSES.get(number)
+    return f"was killed by {name}" + (f" ({cause})" if cause else "")
+
+
+_CAUSES: dict[int, str] = {
+    signal.SIGSEGV: "it crashed",
+    signal.SIGBUS: "it crashed",
+    signal.SIGILL: "it crashed",
+    signal.SIGFPE: "it crashed",
+    signal.SIGABRT: "it gave up",
+    signal.SIGSYS: "a forbidden system call",
+    signal.SIGKILL: "by an operator, or by the system for want of memory",
+}
+
+
+def _codec_paths() -> list[str]:
+    """The folders in which this process finds packages that decompress bodies."""
+    found = (importlib.util.find_spec(name) for name in _CODECS)
+    origins = [spec.origin for spec in found if spec is not None and spec.origin]
+    return sorted({str(Path(origin).parent.parent) for origin in origins})

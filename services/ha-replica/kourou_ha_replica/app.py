@@ -1,0 +1,45 @@
+"""A replica as a process: a broker's parts in the role of a follower, which may be promoted.
+
+Lives here: its name, its keys and its exit. May not live here: wiring (kourou.serving).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from kourou.service.entry import run_from_arguments
+from kourou.service.lifecycle import leave
+from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.serving.broker_service import BrokerService
+from kourou.serving.raft_service import RaftService
+from kourou_ha_replica.config import ReplicaSettings
+
+
+class ReplicaService(BrokerService):
+    """Implements kourou.service.lifecycle.Service."""
+
+    name = "ha-replica"
+
+
+def service_of(settings: ReplicaSettings) -> BrokerService:
+    """A follower of one leader, or a member of a Raft group."""
+    return RaftService(settings) if settings.raft_enabled else ReplicaService(settings)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a replica until it is told to stop; the exit code (0, 2, 70 or 75)."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # its every step is of no use here
+    return run_from_arguments(
+        "ha-replica",
+        "A copy of a Kourou broker, from which consumers read when that is gone or busy.",
+        argv,
+        ReplicaSettings,
+        BROKER_KEYS,
+        service_of,
+    )
+
+
+def main(argv: Sequence[str]) -> None:
+    """`python -m kourou_ha_replica`."""
+    leave(run(argv))

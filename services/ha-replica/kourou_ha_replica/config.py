@@ -1,0 +1,63 @@
+"""The settings of a replica, or of a member of a Raft group: a broker's, with another role.
+
+Lives here: what brokerRole and brokerId must be here.
+May not live here: any other key (kourou.serving.config).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kourou.errors import ConfigError
+from kourou.replication.epoch_numbers import STARTS
+from kourou.service.setting import SAME, setting
+from kourou.serving.config import BrokerSettings
+from kourou.serving.network_keys import BrokerRole
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaSettings(BrokerSettings):
+    """All keys of `broker.conf`, and who follows."""
+
+    broker_id: int = setting(
+        1,
+        "brokerId",
+        "Which follower of its leader this is; in a Raft group its place among dLegerPeers",
+        low=0,
+        high=STARTS - 1,
+        seed=SAME,
+        rocketmq=SAME,
+    )
+    broker_role: BrokerRole = setting(
+        BrokerRole.SLAVE,
+        "brokerRole",
+        "SLAVE: a follower of the broker of the same brokerName",
+        seed=SAME,
+        rocketmq=SAME,
+    )
+
+    def check_role(self) -> None:
+        """Refuse what a broker serves, and a follower that could never find its leader."""
+        if self.raft_enabled:
+            return  # the other members say who leads
+        if self.raft_peers_text or self.raft_self:
+            raise ConfigError(
+                "dLegerPeers and dLegerSelfId are those of a Raft group's member, and "
+                "enableDLegerCommitLog is false",
+                hint="set enableDLegerCommitLog=true, or leave the other two out",
+            )
+        if not self.is_replica or not self.broker_id:
+            raise ConfigError(
+                f"brokerRole={self.broker_role} with brokerId={self.broker_id} is a leader's, and "
+                "this service follows",
+                hint="a leader is served by `kourou broker`; here it is brokerRole=SLAVE, and a "
+                "brokerId above 0",
+            )
+        finds = self.name_server_endpoints or self.name_server_list_url
+        if not finds and not self.leader_endpoint:
+            raise ConfigError(
+                "nothing says where the leader is",
+                hint="set namesrvAddr (-n), which knows the leader, or haMasterAddress",
+            )

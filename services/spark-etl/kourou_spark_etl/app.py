@@ -1,0 +1,383 @@
+"""The Spark service as a process: its parts, connected.
+
+Lives here: wiring, and the order in which parts come and go. May not live here: what queries
+compute (jobs), how they are started (queries, runner).
+
+Java is a child of this process and dies with it, however it ends: the gateway ends when the pipe
+that is its input does. If Java dies, this process ends, too, to be started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kourou.clock import Clock, SystemClock
+from kourou.errors import ConfigError, Corrupt, KourouError, Unavailable
+from kourou.eventstore.database import with_password
+from kourou.eventstore.event_store import EventStore
+from kourou.service.admin_http import AdminHttp, AdminPages
+from kourou.service.entry import run_from_arguments
+from kourou.service.lifecycle import leave
+from kourou.service.settings import render
+from kourou.store.real_disk import RealDisk, RealLock
+from kourou.telemetry.metrics import expose
+from kourou.telemetry.tracing_setup import start_export, tracing_options
+from kourou_spark_etl.batch_events import BatchEvents, BatchWritten
+from kourou_spark_etl.config import EtlSettings
+from kourou_spark_etl.figures import Figures
+from kourou_spark_etl.job_file import QuerySpec, load_job_file
+from kourou_spark_etl.machine import check_machine
+from kourou_spark_etl.progress import Progress
+from kourou_spark_etl.read_model.questions import ask, list_tables
+from kourou_spark_etl.read_model.read_model import Batch, ReadModel
+from kourou_spark_etl.supervision import QueryPhase, QueryState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kourou_spark_etl.runner import QueryRunner
+    from kourou_spark_etl.source.progress import GroupProgress
+    from kourou_spark_etl.spans import BatchSpans
+
+_log = logging.getLogger("kourou.spark")
+
+SERVICE = "kourou-spark-etl"
+JOIN_S = 16.0
+WATCH_S = 1.0
+_TABLES = "/tables"
+LOCK_FILE = "service.lock"
+
+
+class SparkEtlService:
+    """Implements kourou.service.lifecycle.Service."""
+
+    name = "spark-etl"
+
+    def __init__(self, settings: EtlSettings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock: Clock = clock or SystemClock()
+        self._text = render(settings, explained=False)
+        self._specs: dict[str, QuerySpec] = {
+            spec.name: spec for spec in load_job_file(settings.wanted_job_file)
+        }
+        self._states = [QueryState(spec.name, spec.job) for spec in self._specs.values()]
+        self._by_name = {state.name: state for state in self._states}
+        self._figures = Figures(self._states)
+        self._read_model: ReadModel | None = None
+        self._events: BatchEvents | None = None
+        self._spans: BatchSpans | None = None
+        self._admin: AdminHttp | None = None
+        self._lock: RealLock | None = None
+        self._spark: SparkSession | None = None
+        self._groups: list[GroupProgress] = []
+        self._runners: list[QueryRunner] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._fail: Callable[[BaseException], None] = lambda error: None
+        self._serving = False
+
+    # -- the steps of its life ----------------------------------------------------------------
+
+    async def recover(self, fail: Callable[[BaseException], None]) -> None:
+        """Open databases, bind, and start Java, which takes the longest."""
+        self._fail = fail
+        check_machine()
+        settings = self._settings
+        self._claim(settings.folder)
+        self._spans = self._traced()
+        await asyncio.to_thread(self._open_databases)
+        if settings.admin_enabled:
+            self._admin = AdminHttp(settings.admin_host, settings.admin_port, self._pages())
+            await self._admin.start()
+        self._spark = await asyncio.to_thread(self._open_session)
+
+    def _claim(self, folder: Path) -> None:
+        """Keep a second service out: two on one folder would write the same checkpoints."""
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock = RealDisk().lock(folder / LOCK_FILE)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another Spark service works in {folder}; nothing was touched",
+                hint="stop it first (kourou spark-etl stop), or --set etlPath=FOLDER",
+            ) from None
+
+    def _open_databases(self) -> None:
+        settings = self._settings
+        self._read_model = ReadModel.open(
+            with_password(settings.read_model, settings.read_model_password_file)
+        )
+        store = EventStore.open(
+            with_password(settings.event_store, settings.event_store_password_file)
+        )
+        self._events = BatchEvents(store, self._clock)
+        self._note_unheard()
+        missing = self._events.catch_up(self._read_model.batches())
+        if missing:
+            _log.info("%s batches are events now that a crash had kept from it", missing)
+
+    def _note_unheard(self) -> None:
+        """Batches of lakes that Spark had committed and could not tell us of any more."""
+        from kourou_spark_etl.queries import lake_folder
+        from kourou_spark_etl.unheard_batches import unheard_batches
+
+        assert self._read_model is not None
+        folder = self._settings.folder
+        for spec in self._specs.values():
+            if spec.kind.tables:
+                continue  # numbered together with their rows
+            last = self._read_model.last_batch(spec.name)
+            lake = lake_folder(spec, folder)
+            checkpoint = folder / "checkpoints" / spec.name
+            try:
+                for query_id, number, rows in unheard_batches(checkpoint, lake, last):
+                    batch = Batch(spec.name, query_id, number, self._clock.now_ms())
+                    self._read_model.note(batch, rows)
+            except (OSError, Corrupt) as error:  # the query itself will say it, and others go on
+                _log.warning("committed batches of %s are not looked up: %s", spec.name, error)
+
+    def _open_session(self) -> SparkSession:
+        os.environ.update(self._settings.curve_environment)
+        # Loaded here: who only asks for settings or the list of queries needs no Spark.
+        from kourou_spark_etl.session import open_session
+
+        # It has a line for every call from Java.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        settings = self._settings
+        spark = open_session(
+            SERVICE,
+            master=settings.master,
+            settings=settings.session_settings,
+            class_archive=settings.class_archive,
+        )
+        self._listen(spark)
+        return spark
+
+    def _listen(self, spark: SparkSession) -> None:
+        from kourou_spark_etl.listener import BatchListener
+        from kourou_spark_etl.source.progress import GroupProgress
+
+        spark.streams.addListener(BatchListener(self._by_name, self._heard))
+        for spec in self._specs.values():
+            group = spec.source.get("group")
+            servers = spec.source.get("nameServer", self._settings.name_servers or "")
+            if spec.enabled and group and servers:
+                follower = GroupProgress(servers, group, names=frozenset({spec.name}))
+                self._groups.append(follower)
+                spark.streams.addListener(follower)
+
+    async def serve(self) -> Mapping[str, str]:
+        """Start the queries; whether they work is for /readyz to say."""
+        from kourou_spark_etl.queries import Bench
+        from kourou_spark_etl.runner import QueryRunner
+
+        assert self._spark is not None
+        assert self._read_model is not None
+        assert self._events is not None
+        bench = Bench(
+            self._spark,
+            self._settings.name_servers or "",
+            self._settings.folder,
+            self._read_model,
+            self._clock,
+            traced=self._spans is not None,
+            written=self._figures.written,
+        )
+        for spec in self._specs.values():
+            state = self._by_name[spec.name]
+            if not spec.enabled:
+                state.phase = QueryPhase.OFF
+                continue
+            runner = QueryRunner(spec, state, bench, self._clock, self._events.note)
+            self._runners.append(runner)
+            runner.start()
+            if spec.job == "lake":
+                self._tasks.append(asyncio.create_task(self._compact(spec)))
+        self._tasks.append(asyncio.create_task(self._watch_java()))
+        self._serving = True
+        return {} if self._admin is None else {"admin": f"http://{self._admin.address}"}
+
+    async def drain(self) -> None:
+        """Let each query finish the batch that is under way, and stop it."""
+        self._serving = False
+        for runner in self._runners:
+            runner.stop()
+        joined = [asyncio.to_thread(runner.join, JOIN_S) for runner in self._runners]
+        await asyncio.gather(*joined)
+
+    async def stop(self) -> None:
+        """End Java, close everything."""
+        self._serving = False
+        for task in self._tasks:
+            task.cancel()
+        for runner in self._runners:
+            runner.stop()
+        if self._admin is not None:
+            await self._admin.stop()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for follower in self._groups:
+            follower.close()
+        if self._spark is not None:
+            self._spark.stop()
+        if self._events is not None:
+            self._events.close()
+        if self._read_model is not None:
+            self._read_model.close()
+        if self._spans is not None:
+            self._spans.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    # -- beside the queries -------------------------------------------------------------------
+
+    async def _compact(self, spec: QuerySpec) -> None:
+        """Merge a lake's small files now and then."""
+        from kourou_spark_etl.compaction import compact
+        from kourou_spark_etl.queries import lake_folder
+
+        folder = lake_folder(spec, self._settings.folder)
+        while True:
+            await asyncio.sleep(spec.period_ms("compact") / 1_000)
+            try:
+                done = await asyncio.to_thread(
+                    compact,
+                    folder,
+                    file_bytes=spec.number("file_mib") << 20,
+                    grace_ms=spec.period_ms("grace"),
+                    now_ms=self._clock.now_ms(),
+                )
+            except (OSError, Corrupt) as error:
+                _log.error("the lake %s is not compacted now: %s", folder, error)
+                continue
+            if done.made or done.deleted:
+                _log.info(
+                    "the lake %s: %s files became %s, %s were deleted",
+                    folder,
+                    done.merged,
+                    done.made,
+                    done.deleted,
+                )
+
+    async def _watch_java(self) -> None:
+        """Without Java nothing works any more, and nothing here can bring it back."""
+        assert self._spark is not None
+        process = getattr(self._spark.sparkContext._gateway, "proc", None)
+        while process is not None:
+            if process.poll() is not None:
+                self._fail(Unavailable(f"Spark's Java process has ended ({process.returncode})"))
+                return
+            await asyncio.sleep(WATCH_S)
+
+    def _heard(self, done: Progress) -> None:
+        """A batch is done; called on a thread of Spark's."""
+        assert self._events is not None
+        assert self._read_model is not None
+        self._by_name[done.query].progressed()
+        self._figures.batch(done)
+        spec = self._specs[done.query]
+        trace_id = ""
+        if self._spans is not None and done.rows:
+            trace_id = self._spans.batch(done, spec.job)
+        rows = done.rows
+        try:
+            if not spec.kind.tables:
+                batch = Batch(done.query, done.query_id, done.batch_id, self._clock.now_ms())
+                self._read_model.note(batch, done.rows)
+            else:
+                written = self._read_model.last_batch(done.query)
+                if written is not None and written.batch_id == done.batch_id:
+                    rows = written.rows
+            if self._events.behind:
+                self._events.catch_up(self._read_model.batches())
+        except KourouError as error:
+            _log.warning("the batch %s of %s is not noted: %s", done.batch_id, done.query, error)
+            return  # its event is written with the next one's, in their order
+        event = BatchWritten(done.query, done.query_id, done.batch_id, rows)
+        self._events.note(event, trace_id=trace_id)
+
+    def _traced(self) -> BatchSpans | None:
+        options = tracing_options(
+            os.environ,
+            service_name=SERVICE,
+            endpoint=self._settings.trace_otlp_endpoint or "",
+        )
+        if options is None:
+            return None
+        from kourou_spark_etl.spans import BatchSpans
+
+        return BatchSpans(start_export(options))
+
+    # -- pages --------------------------------------------------------------------------------
+
+    def _pages(self) -> AdminPages:
+        return AdminPages(
+            healthy=lambda: "",
+            ready=self._unready,
+            metrics=self._metrics,
+            config=lambda: self._text,
+            statistics=self._statistics,
+            questions=self._question,
+        )
+
+    def _unready(self) -> str:
+        if not self._serving:
+            return "not serving"
+        waiting = [
+            state.trouble or f"{state.name}: {state.phase}"
+            for state in self._states
+            if state.trouble or state.phase in (QueryPhase.WAITING, QueryPhase.STARTING)
+        ]
+        return "; ".join(waiting)
+
+    def _metrics(self) -> bytes:
+        base = {"node_type": self.name}
+        events = 0 if self._events is None else self._events.written
+        return expose(
+            [
+                *self._figures.families(base, events),
+                *(() if self._spans is None else self._spans.families(base)),
+            ]
+        )
+
+    def _statistics(self) -> Mapping[str, Any]:
+        return {
+            "master": self._settings.master,
+            "job_file": str(self._settings.job_file),
+            "queries": self._figures.statistics(),
+        }
+
+    async def _question(self, path: str, question: Mapping[str, str]) -> Any:
+        if self._read_model is None:
+            return None
+        database = self._read_model.database
+        if path.rstrip("/") == _TABLES:
+            return await asyncio.to_thread(list_tables, database)
+        folder, _, name = path.rpartition("/")
+        if folder != _TABLES:
+            return None
+        return await asyncio.to_thread(ask, database, name, question)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the service until it is told to stop; the exit code (0, 2, 70 or 75)."""
+    return run_from_arguments(
+        SparkEtlService.name,
+        "Kourou's pipeline on Spark: runs the queries of a job file.",
+        argv,
+        EtlSettings,
+        (),
+        SparkEtlService,
+    )
+
+
+def main(argv: Sequence[str]) -> None:
+    """`python -m kourou_spark_etl run …`."""
+    from kourou_spark_etl.commands import run_command
+
+    leave(run_command(argv))

@@ -1,0 +1,136 @@
+"""The jobs there are, and what each may be told: a table without Spark.
+
+Lives here: names, options with their ranges, default subscriptions, the tables that a job writes.
+May not live here: what a job computes (kourou_spark_etl.jobs), the job file (job_file).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from kourou.errors import ConfigError
+from kourou.model.names import DLQ_PREFIX, TRACE_TOPIC
+
+Value = bool | int | str
+_UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
+_UNITS_MS["day"] = 24 * _UNITS_MS["hour"]
+_DURATION = re.compile(r"([1-9][0-9]{0,8}) (millisecond|second|minute|hour|day)s?")
+
+
+def duration_ms(text: str) -> int | None:
+    """`10 minutes` as ms; None for what Spark would not take either."""
+    found = _DURATION.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNITS_MS[found[2]]
+
+
+class Kind(Enum):
+    """What an option's value is in TOML."""
+
+    TEXT = "a text"
+    NUMBER = "a whole number"
+    FLAG = "true or false"
+    DURATION = "a duration like '10 minutes'"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a job. `low` and `high` are of numbers, inclusive."""
+
+    default: Value
+    kind: Kind
+    about: str
+    low: int = 0
+    high: int = 2**31 - 1
+
+    def check(self, where: str, value: object) -> Value:
+        """The value, if it is one; ConfigError says what is wanted."""
+        match self.kind:
+            case Kind.FLAG if isinstance(value, bool):
+                return value
+            case Kind.NUMBER if isinstance(value, int) and not isinstance(value, bool):
+                if self.low <= value <= self.high:
+                    return value
+                raise ConfigError(f"{where} = {value}: {self.low} to {self.high} is allowed")
+            case Kind.TEXT if isinstance(value, str):
+                return value
+            case Kind.DURATION if isinstance(value, str) and duration_ms(value) is not None:
+                return value
+        raise ConfigError(f"{where} = {value!r}: {self.kind.value} is wanted")
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """What is known of a job before it runs.
+
+    `reads`: it has a subscription; `subscribe`, `subscribe_pattern` are what it reads if it is not
+    told, `also` what it reads beside. `tables` are those of the read model that it writes.
+    """
+
+    about: str
+    options: Mapping[str, Option]
+    tables: tuple[str, ...] = ()
+    reads: bool = True
+    subscribe_pattern: str = ""
+    also: tuple[str, ...] = ()
+    starting: str = "earliest"
+
+
+JOBS: Mapping[str, JobKind] = MappingProxyType(
+    {
+        "lake": JobKind(
+            "every message of the topics to Parquet, by topic and date, exactly once",
+            {
+                "path": Option("", Kind.TEXT, "The lake's folder; empty is lake/QUERY in etlPath"),
+                "compact": Option("10 minutes", Kind.DURATION, "How often small files are merged"),
+                "file_mib": Option(128, Kind.NUMBER, "Files grow to about so many MiB", 1, 4_096),
+                "grace": Option(
+                    "1 hour", Kind.DURATION, "Merged files stay so long, for whoever reads them"
+                ),
+            },
+        ),
+        "latency": JobKind(
+            "percentiles from sending over storing to consuming, by topic and group",
+            {
+                "window": Option("1 hour", Kind.DURATION, "Figures are kept by windows so long"),
+                "wait": Option(
+                    "10 minutes", Kind.DURATION, "A consumption counts so long after its message"
+                ),
+            },
+            tables=("latency",),
+            also=(TRACE_TOPIC,),
+            starting="latest",
+        ),
+        "dead_letters": JobKind(
+            "dead letters by group, reason and origin",
+            {},
+            tables=("dead_letters",),
+            subscribe_pattern=f"{DLQ_PREFIX}.*",
+        ),
+        "backlog": JobKind(
+            "how far groups are behind, whether that grows, and when it will be over",
+            {
+                "groups": Option("", Kind.TEXT, "Groups, joined by commas; empty is all"),
+                "keep": Option("30 days", Kind.DURATION, "How long its history is kept"),
+            },
+            tables=("backlog",),
+            reads=False,
+        ),
+        "flights": JobKind(
+            "the demo's flights: delays by carrier, route and hour",
+            {
+                "window": Option("1 day", Kind.DURATION, "Figures are kept by windows so long"),
+                "watermark": Option(
+                    "2 days", Kind.DURATION, "Flights that come later than that are left out"
+                ),
+            },
+            tables=("flight_delays",),
+        ),
+    }
+)
+"""By name, as the job file writes it."""

@@ -1,0 +1,210 @@
+"""`kourou spark-etl run|list|status|stop`: the service, and what one wants to know of it.
+
+Lives here: these four and their arguments. May not live here: the service (kourou_spark_etl.app).
+
+    run -c FILE --jobs FILE …    the service; as other services, with their arguments
+    list --jobs FILE             the queries of a job file, which is checked
+    status [--admin URL]         what the queries of a running service do
+    stop [--wait S]              end it in peace: batches under way are finished
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from kourou.errors import ConfigError, TimedOut, Unavailable
+from kourou.service.process_names import find_running
+from kourou_spark_etl.config import ADMIN_PORT
+from kourou_spark_etl.job_file import AVAILABLE_NOW, QuerySpec, load_job_file
+
+SERVICE = "spark-etl"
+WAIT_S = 45.0
+"""A service drains for at most 20 s and stops within 10 s more."""
+
+ANSWER_S = 5.0
+HELP = f"""usage: kourou {SERVICE} run|list|status|stop ...
+
+Kourou's data pipeline on Spark: every topic is a table.
+
+  run     run the queries of a job file (run --help, run -m: every setting)
+  list    the queries of a job file, which is checked
+  status  what a running service's queries do
+  stop    end the services you run on this machine, in peace
+"""
+
+RUN_HELP = f"""usage: kourou {SERVICE} run --jobs FILE [--master URL] [-n ADDR] ...
+
+  --jobs FILE         the job file, as deploy/spark-etl.toml
+  --master URL        local[N], or spark://host:7077 of a standalone cluster
+
+What every service knows, too:
+
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """One clear sentence instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, hint=f"see {self.prog} --help")
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Do what the first word says; the exit code. KourouError says what is wrong."""
+    verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", ())
+    match verb:
+        case "run":
+            from kourou_spark_etl.app import run
+
+            if not {"-h", "--help"}.isdisjoint(rest):
+                _say(RUN_HELP)
+            return run(with_jobs(rest))
+        case "list":
+            return _list(_parsed("list", rest))
+        case "status":
+            return _status(_parsed("status", rest))
+        case "stop":
+            return _stop(_parsed("stop", rest))
+        case "-h" | "--help":
+            _say(HELP)
+            return 0
+    raise ConfigError(f"{verb!r} is no command of spark-etl", hint="run, list, status, stop")
+
+
+def with_jobs(arguments: Sequence[str]) -> list[str]:
+    """`--jobs FILE` and `--master URL` in the words that all services know."""
+    shortcuts = {"--jobs": "jobFile", "--master": "sparkMaster"}
+    found: list[str] = []
+    given = iter(arguments)
+    for word in given:
+        name, equals, value = word.partition("=")
+        if name not in shortcuts:
+            found.append(word)
+            continue
+        if not equals:
+            value = next(given, "")
+        if not value:
+            raise ConfigError(f"{name} needs a value")
+        found += ["--set", f"{shortcuts[name]}={value}"]
+    return found
+
+
+def _parsed(verb: str, arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog=f"kourou {SERVICE} {verb}", allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    if verb == "list":
+        parser.add_argument("--jobs", metavar="FILE", type=Path, required=True, help="the job file")
+    if verb == "status":
+        url = f"http://127.0.0.1:{ADMIN_PORT}"
+        parser.add_argument("--admin", metavar="URL", default=url, help=f"its page; else {url}")
+    if verb == "stop":
+        parser.add_argument("--wait", metavar="S", type=float, default=WAIT_S, help="at most")
+        parser.add_argument("--pid", type=int, action="append", help="only this process")
+    return parser.parse_args(list(arguments))
+
+
+# -- list -----------------------------------------------------------------------------------------
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    for spec in load_job_file(arguments.jobs):
+        if arguments.json:
+            _say(json.dumps(_as_json(spec)) + "\n")
+            continue
+        off = "" if spec.enabled else " (off)"
+        when = AVAILABLE_NOW if spec.trigger_ms is None else f"every {spec.trigger_ms / 1000:g} s"
+        _say(f"{spec.name:20} {spec.job:14} {when:16} {_reads(spec)}{off}\n")
+    return 0
+
+
+def _reads(spec: QuerySpec) -> str:
+    for option in ("subscribe", "subscribePattern", "assign"):
+        if option in spec.source:
+            return spec.source[option]
+    return "-"
+
+
+def _as_json(spec: QuerySpec) -> dict[str, Any]:
+    return {
+        "query": spec.name,
+        "job": spec.job,
+        "enabled": spec.enabled,
+        "trigger_ms": spec.trigger_ms,
+        "source": dict(spec.source),
+        "options": dict(spec.options),
+        "tables": list(spec.kind.tables),
+    }
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    told = _ask(arguments.admin)
+    if arguments.json:
+        _say(json.dumps(told) + "\n")
+        return 0
+    for query in told.get("queries", ()):
+        last = query.get("last", {})
+        _say(
+            f"{query['query']:20} {query['job']:14} {query['phase']:9} "
+            f"batch {last.get('batch_id', '-'):>6} rows {query['rows']:>12,} "
+            f"failures {query['failures']}"
+            + (f"  {query['error']}" if query["error"] else "")
+            + "\n"
+        )
+    return 0
+
+
+def _ask(admin: str) -> dict[str, Any]:
+    url = urlsplit(admin)
+    if url.scheme != "http" or not url.hostname:
+        raise ConfigError(f"{admin!r} is no http URL", hint=f"http://127.0.0.1:{ADMIN_PORT}")
+    connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=ANSWER_S)
+    try:
+        connection.request("GET", "/statistics")
+        answer = connection.getresponse()
+        found = json.loads(answer.read())
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Unavailable(f"no Spark service answers at {admin}: {error}") from error
+    finally:
+        connection.close()
+    if not isinstance(found, dict) or "queries" not in found:
+        raise Unavailable(f"{admin} is the page of another service")
+    return found
+
+
+# -- stop -----------------------------------------------------------------------------------------
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    with ExitStack() as held:
+        every = [held.enter_context(one) for one in find_running(SERVICE)]
+        chosen = [one for one in every if not arguments.pid or one.pid in arguments.pid]
+        if not chosen:
+            raise Unavailable("no Spark service of yours runs on this machine")
+        for one in chosen:
+            one.ask_to_end()
+        for one in chosen:
+            if not one.wait_for_end(arguments.wait):
+                raise TimedOut(f"the Spark service (pid {one.pid}) has not ended yet; it goes on")
+            if arguments.json:
+                _say(json.dumps({"service": SERVICE, "pid": one.pid, "ended": True}) + "\n")
+            else:
+                _say(f"{SERVICE} (pid {one.pid}) has ended\n")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,147 @@
+"""The settings of the Spark service.
+
+Lives here: every key with its default, range and sentence, and what follows from several keys.
+May not live here: queries; they stand in the job file (kourou_spark_etl.job_file).
+
+State: none; settings are read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kourou.client.client_keys import KEY_FILE, SERVER_KEY
+from kourou.errors import ConfigError
+from kourou.eventstore.database import sqlite_url
+from kourou.service.process_keys import ProcessKeys
+from kourou.service.setting import setting
+
+ADMIN_PORT = 18_281
+
+
+@dataclass(frozen=True, kw_only=True)
+class EtlSettings(ProcessKeys):
+    """All keys of `spark-etl.conf`."""
+
+    name_servers: str | None = setting(
+        None,
+        "namesrvAddr",
+        "Name servers, host:port;host:port; a query may have others",
+        environment="NAMESRV_ADDR",
+    )
+    job_file: Path | None = setting(None, "jobFile", "The queries, in TOML")
+    root: Path = setting(
+        lambda: Path.home() / "spark-etl",
+        "etlPath",
+        "The folder of checkpoints, lakes, and of databases that are not told otherwise; on a "
+        "cluster every machine must see it",
+        default_text="$HOME/spark-etl",
+    )
+    master: str = setting(
+        "local[2]",
+        "sparkMaster",
+        "Where Spark runs: local[N], or spark://host:7077 of a standalone cluster",
+        pattern=r"local(\[(\*|[0-9]+)(,[0-9]+)?\])?|spark://.+",
+    )
+    driver_memory: str = setting(
+        "1g", "sparkDriverMemory", "Java's heap in the driver, like 1g", pattern=r"[1-9][0-9]*[mg]"
+    )
+    spark_options: str = setting(
+        "", "sparkOptions", "More settings of Spark's, name=value;name=value"
+    )
+    class_archive: Path | None = setting(
+        None, "sparkClassArchive", "Java keeps its classes there, which halves later starts"
+    )
+    read_model_url: str | None = setting(
+        None, "readModelUrl", "Database of the tables (SQLAlchemy URL); empty is SQLite in etlPath"
+    )
+    read_model_password_file: Path | None = setting(
+        None, "readModelPasswordFile", "A file with that database's password alone"
+    )
+    event_store_url: str | None = setting(
+        None, "eventStoreUrl", "Database of the service's events; empty is SQLite in etlPath"
+    )
+    event_store_password_file: Path | None = setting(
+        None, "eventStorePasswordFile", "A file with that database's password alone"
+    )
+    trace_otlp_endpoint: str | None = setting(
+        None,
+        "traceOtlpEndpoint",
+        "Where spans of batches go, as http://host:4318; OTEL_… variables win",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what no single key can tell is wrong."""
+        self.check_process()
+        if self.curve_key_file is not None and self.curve_server_key is None:
+            raise ConfigError(
+                "curveKeyFile is set and curveServerKey is not",
+                hint="name the file or folder with the public keys of name servers and brokers",
+            )
+        self.session_settings  # noqa: B018 - raises for what is no list of settings
+        for key, file, url in (
+            ("readModel", self.read_model_password_file, self.read_model_url),
+            ("eventStore", self.event_store_password_file, self.event_store_url),
+        ):
+            if file is not None and url is None:
+                raise ConfigError(f"{key}PasswordFile is for a database given by {key}Url")
+
+    @property
+    def admin_port(self) -> int:
+        """The port to bind for the admin pages and the tables."""
+        return ADMIN_PORT if self.admin_port_wanted is None else self.admin_port_wanted
+
+    @property
+    def wanted_job_file(self) -> Path:
+        """Where the queries stand; ConfigError if nobody said."""
+        if self.job_file is None:
+            raise ConfigError("jobFile is not set", hint="--jobs FILE, as deploy/spark-etl.toml")
+        return self.job_file
+
+    @property
+    def folder(self) -> Path:
+        """The root, from the file system's own."""
+        return self.root.expanduser().absolute()
+
+    @property
+    def read_model(self) -> str:
+        """The URL of the read model, without its password."""
+        return self.read_model_url or sqlite_url(self.folder / "read-model.db")
+
+    @property
+    def event_store(self) -> str:
+        """The URL of the event store, without its password."""
+        return self.event_store_url or sqlite_url(self.folder / "events.db")
+
+    @property
+    def curve_environment(self) -> dict[str, str]:
+        """What clients in this process, and in Python processes of Spark's, find their keys by."""
+        return {
+            name: str(path.absolute())
+            for name, path in ((KEY_FILE, self.curve_key_file), (SERVER_KEY, self.curve_server_key))
+            if path is not None
+        }
+
+    @property
+    def session_settings(self) -> dict[str, str]:
+        """What Spark is told beside what every session of ours is told."""
+        told = {
+            "spark.driver.memory": self.driver_memory,
+            "spark.local.dir": str(self.folder / "spark"),
+            "spark.sql.warehouse.dir": (self.folder / "spark" / "warehouse").as_uri(),
+            # Parquet's own form of a time; Spark's default is one that others no longer write.
+            "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+            # Queries take turns; else the one with most to do is served first.
+            "spark.scheduler.mode": "FAIR",
+            "spark.sql.streaming.stopTimeout": "10s",
+        }
+        # Executors read and write messages, too; what they inherit is that of Spark's own worker.
+        for name, value in self.curve_environment.items():
+            told[f"spark.executorEnv.{name}"] = value
+        for entry in filter(None, map(str.strip, self.spark_options.split(";"))):
+            name, equals, value = entry.partition("=")
+            if not equals or not name.startswith("spark."):
+                raise ConfigError(f"sparkOptions: {entry!r} is refused", hint="spark.name=value")
+            told[name.strip()] = value.strip()
+        return told

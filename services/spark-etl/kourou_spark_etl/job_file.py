@@ -1,0 +1,242 @@
+"""The job file: which queries run, in TOML, every key checked.
+
+    [queries.orders]
+    job = "lake"
+    subscribe = "orders,payments"
+    trigger = "5 seconds"
+
+    [queries.orders.options]
+    file_mib = 256
+
+Lives here: what may stand in it, and the error for everything else. May not live here: running
+(kourou_spark_etl.queries), what a subscription may be (source.options, which is asked).
+
+State: none; the file is read once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kourou.errors import BadRequest, ConfigError
+from kourou.model.limits import JOB_FILE_BYTES_MAX, JOB_QUERIES_MAX
+from kourou_spark_etl.catalogue import JOBS, JobKind, Kind, Option, Value, duration_ms
+from kourou_spark_etl.source.options import for_stream, read_options
+
+TRIGGER = "5 seconds"
+AVAILABLE_NOW = "available now"
+"""As a trigger: what there is, and then the query is done."""
+
+USUAL_JOBS = Path(__file__).with_name("usual_jobs.toml")
+"""What `kourou up --spark` begins with: what is enabled in deploy/spark-etl.toml."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_SOURCE: Mapping[str, tuple[str, Option]] = {
+    "subscribe": ("subscribe", Option("", Kind.TEXT, "Topics, joined by commas")),
+    "subscribe_pattern": (
+        "subscribePattern",
+        Option("", Kind.TEXT, "A regular expression for names of topics"),
+    ),
+    "assign": ("assign", Option("", Kind.TEXT, "Single queues, as JSON")),
+    "starting_offsets": (
+        "startingOffsets",
+        Option("", Kind.TEXT, "earliest, latest, or an offset for each queue, as JSON"),
+    ),
+    "starting_timestamp": (
+        "startingTimestamp",
+        Option(0, Kind.NUMBER, "ms since 1970", 0, 2**63 - 1),
+    ),
+    "max_offsets_per_trigger": (
+        "maxOffsetsPerTrigger",
+        Option(0, Kind.NUMBER, "Messages that one batch takes at most", 1, 2**63 - 1),
+    ),
+    "min_partitions": (
+        "minPartitions",
+        Option(0, Kind.NUMBER, "Tasks of a batch, at least", 1, 100_000),
+    ),
+    "fail_on_data_loss": ("failOnDataLoss", Option(True, Kind.FLAG, "Does retention end it?")),
+    "tags": ("tags", Option("", Kind.TEXT, "A subscription by tags")),
+    "sql": ("sql", Option("", Kind.TEXT, "A subscription by properties")),
+    "filter": ("filter", Option("", Kind.TEXT, "A filter of the group, at filter servers")),
+    "group": ("group", Option("", Kind.TEXT, "A group whose progress follows the query")),
+}
+"""Key of the job file -> option of `format("kourou")`, and its form."""
+
+_TOPICS = ("subscribe", "subscribe_pattern", "assign")
+_OWN = ("job", "trigger", "enabled", "options", "name_server")
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """One query. `trigger_ms` None: what there is, once. `source` are options of the read."""
+
+    name: str
+    job: str
+    trigger_ms: int | None
+    source: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Value] = field(default_factory=dict)
+    enabled: bool = True
+
+    @property
+    def kind(self) -> JobKind:
+        """What is known of its job."""
+        return JOBS[self.job]
+
+    def text(self, option: str) -> str:
+        """An option that is a text or a duration."""
+        value = self.options[option]
+        assert isinstance(value, str)
+        return value
+
+    def number(self, option: str) -> int:
+        """An option that is a number."""
+        value = self.options[option]
+        assert isinstance(value, int)
+        return value
+
+    def period_ms(self, option: str) -> int:
+        """An option that is a duration, in ms."""
+        found = duration_ms(self.text(option))
+        assert found is not None
+        return found
+
+
+def load_job_file(path: Path) -> tuple[QuerySpec, ...]:
+    """The queries of a file; ConfigError names the file, the query and the key."""
+    try:
+        if path.stat().st_size > JOB_FILE_BYTES_MAX:
+            raise ConfigError(f"{path} is larger than a job file can be")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the job file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text at byte {error.start}") from None
+    try:
+        return read_jobs(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def read_jobs(text: str) -> tuple[QuerySpec, ...]:
+    """The queries that a job file's text declares, in its order."""
+    try:
+        tree = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"this is no TOML: {error}") from None
+    _refuse_unknown("the file", tree, ("queries",))
+    queries = tree.get("queries", {})
+    if not isinstance(queries, dict) or not queries:
+        raise ConfigError("there is no query", hint="[queries.NAME] with job = …")
+    if len(queries) > JOB_QUERIES_MAX:
+        raise ConfigError(f"{len(queries)} queries are too many for one driver")
+    return tuple(_query(name, table) for name, table in queries.items())
+
+
+def _query(name: str, table: object) -> QuerySpec:
+    where = f"queries.{name}"
+    if _NAME.fullmatch(name) is None:
+        raise ConfigError(f"{where}: a name has small letters, digits, '-' and '_', at most 64")
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where} is no table", hint=f"[{where}]")
+    job = table.get("job")
+    if not isinstance(job, str) or job not in JOBS:
+        raise ConfigError(f"{where}.job = {job!r}: one of {', '.join(JOBS)} is wanted")
+    kind = JOBS[job]
+    _refuse_unknown(where, table, (*_OWN, *(_SOURCE if kind.reads else ())))
+    return QuerySpec(
+        name,
+        job,
+        _trigger(where, table.get("trigger", TRIGGER)),
+        _source(where, kind, table),
+        _options(where, kind, table.get("options", {})),
+        enabled=_flag(where, table),
+    )
+
+
+def _flag(where: str, table: Mapping[str, object]) -> bool:
+    value = table.get("enabled", True)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}.enabled = {value!r}: true or false is wanted")
+    return value
+
+
+def _trigger(where: str, value: object) -> int | None:
+    if value == AVAILABLE_NOW:
+        return None
+    found = duration_ms(value) if isinstance(value, str) else None
+    if found is None:
+        raise ConfigError(
+            f"{where}.trigger = {value!r}: a duration like '5 seconds' is wanted, "
+            f"or '{AVAILABLE_NOW}'"
+        )
+    return found
+
+
+def _source(where: str, kind: JobKind, table: Mapping[str, object]) -> dict[str, str]:
+    """The options of the read, as Spark takes them: texts."""
+    told: dict[str, str] = {}
+    server = table.get("name_server")
+    if server is not None:
+        if not isinstance(server, str) or not server:
+            raise ConfigError(f"{where}.name_server = {server!r}: host:port is wanted")
+        told["nameServer"] = server
+    if not kind.reads:
+        return told
+    for key, (option, form) in _SOURCE.items():
+        if key in table:
+            value = form.check(f"{where}.{key}", table[key])
+            told[option] = str(value).lower() if isinstance(value, bool) else str(value)
+    given = [key for key in _TOPICS if key in table]
+    if len(given) > 1:
+        raise ConfigError(f"{where} has {given[0]} and {given[1]}; one of them is meant")
+    if not given:
+        if not kind.subscribe_pattern:
+            raise ConfigError(f"{where} names no topic", hint='subscribe = "orders"')
+        told["subscribePattern"] = kind.subscribe_pattern
+    if kind.also:
+        if "subscribe" not in told:
+            raise ConfigError(f"{where}: this job takes its topics by subscribe alone")
+        told["subscribe"] = ",".join((told["subscribe"], *kind.also))
+    if "starting_offsets" not in table and "starting_timestamp" not in table:
+        told["startingOffsets"] = kind.starting
+    _check_read(where, told)
+    return told
+
+
+def _check_read(where: str, told: Mapping[str, str]) -> None:
+    """Refuse what the query itself would refuse, again and again, once Java runs.
+
+    Which name server is meant is often known only when the service starts; any will do here.
+    """
+    try:
+        for_stream(read_options({"nameServer": "127.0.0.1", **told}))
+    except BadRequest as error:
+        text = error.message.replace("'nameServer'", "'name_server'")
+        for key, (option, _) in _SOURCE.items():
+            text = text.replace(repr(option), repr(key))
+        text = text.replace("the option ", "the key ")
+        raise ConfigError(f"{where}: {text}", hint=error.hint) from None
+
+
+def _options(where: str, kind: JobKind, given: object) -> dict[str, Value]:
+    place = f"{where}.options"
+    if not isinstance(given, dict):
+        raise ConfigError(f"{place} is no table", hint=f"[{place}]")
+    _refuse_unknown(place, given, kind.options)
+    return {
+        name: option.check(f"{place}.{name}", given[name]) if name in given else option.default
+        for name, option in kind.options.items()
+    }
+
+
+def _refuse_unknown(where: str, table: Mapping[str, object], known: Collection[str]) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+            raise ConfigError(f"{where} has the key {key!r}, which it cannot have", hint=hint)

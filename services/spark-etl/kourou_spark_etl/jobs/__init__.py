@@ -1,0 +1,1 @@
+"""What is computed of messages: one pure function of DataFrames a file."""

@@ -1,0 +1,20 @@
+"""The lake: every message as a row of Parquet, in folders by topic and day.
+
+Lives here: the columns and their partitions. May not live here: writing, which is Spark's file sink
+(kourou_spark_etl.queries), and merging small files (kourou_spark_etl.compaction).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+PARTITIONS = ("topic", "date")
+"""Names of the folders, outermost first. They are not in the files."""
+
+
+def lake(messages: DataFrame) -> DataFrame:
+    """All columns of the messages, and the UTC day on which each was stored."""
+    return messages.withColumn("date", F.to_date("timestamp"))

@@ -1,0 +1,69 @@
+"""How far groups are behind, asked of the brokers.
+
+Lives here: from a cluster's answers to samples. May not live here: what they mean (jobs.backlog).
+
+Groups are asked for one by one: a broker that knows nothing of one says so without harm to others.
+
+State: soft: an open client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kourou.model.queue import MessageQueue
+from kourou.sync import Client
+
+
+@dataclass(frozen=True, slots=True)
+class LagSample:
+    """A group's place in a topic at a time: sums over its queues."""
+
+    consumer_group: str
+    topic: str
+    at_ms: int
+    lag: int
+    end_offsets: int
+    consumed_offsets: int
+
+
+class LagSampler:
+    """Asks one cluster. `groups` empty: all of them."""
+
+    def __init__(self, name_servers: str, groups: Collection[str] = ()) -> None:
+        self._client = Client(name_servers)
+        self._client.open()
+        self._groups = frozenset(groups)
+
+    def sample(self, at_ms: int) -> list[LagSample]:
+        """One sample a group and topic. Raises KourouError when a broker does not answer."""
+        admin: Any = self._client.admin
+        names = sorted(self._groups) or [group.name for group in admin.groups.list()]
+        found: list[LagSample] = []
+        for group in names:
+            found += summed(group, at_ms, _queues(admin.offsets.of(group)))
+        return found
+
+    def close(self) -> None:
+        """End all conversations."""
+        self._client.close()
+
+
+Queue = tuple[MessageQueue, int, int]
+"""A queue with its end and the group's place."""
+
+
+def _queues(offsets: Any) -> Iterable[Queue]:
+    return [(queue, one.broker_offset, one.consumer_offset) for queue, one in offsets.items()]
+
+
+def summed(group: str, at_ms: int, queues: Iterable[Queue]) -> list[LagSample]:
+    """Samples by topic. A group that has not begun in a queue (below 0) has all of it before it."""
+    sums: dict[str, tuple[int, int, int]] = {}
+    for queue, end, consumed in queues:
+        place = min(max(consumed, 0), end)
+        lag, ends, places = sums.get(queue.topic, (0, 0, 0))
+        sums[queue.topic] = (lag + end - place, ends + end, places + place)
+    return [LagSample(group, topic, at_ms, *sums[topic]) for topic in sorted(sums)]

@@ -1,0 +1,250 @@
+"""From a query of the job file to a stream of Spark's.
+
+Lives here: for each job what it reads, which function it runs, and where its rows go. May not live
+here: the functions (jobs), when a query is started and stopped (runner), SQL (read_model).
+
+Rows that go to the read model pass through foreachBatch: the batch is written in one transaction
+with its number, so that Spark may run it again as often as it likes. Rows of a lake go through
+Spark's file sink, whose log does the same.
+
+State: Spark's checkpoints, in etlPath/checkpoints/QUERY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from kourou.clock import Clock
+from kourou.errors import ConfigError, Corrupt
+from kourou_spark_etl.data_source import FORMAT
+from kourou_spark_etl.job_file import QuerySpec
+from kourou_spark_etl.jobs import backlog as backlogs
+from kourou_spark_etl.jobs import dead_letters as letters
+from kourou_spark_etl.jobs import flights as planes
+from kourou_spark_etl.jobs import latency as latencies
+from kourou_spark_etl.jobs.flight_tables import flight_tables
+from kourou_spark_etl.jobs.lake import PARTITIONS, lake
+from kourou_spark_etl.lag_samples import LagSample, LagSampler
+from kourou_spark_etl.lake_files import INCOMING
+from kourou_spark_etl.progress import OBSERVED
+from kourou_spark_etl.read_model.read_model import Batch, ReadModel
+from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL
+
+LINKS = 32
+"""Trace contexts that a batch tells at most. Each is the least of its share of all contexts, so
+that a batch of any size costs as much memory as these."""
+
+SAMPLES_BACK_MS = 15 * 60_000
+"""A backlog's rate is told if the sample before is not older."""
+
+TRACE_PARENT = "trace_parent"
+Rows = Mapping[str, DataFrame]
+_DDL = dict(zip(COLUMNS, SCHEMA_DDL.split(", "), strict=True))
+_UNTRACED = ("latency",)
+"""Its messages are read twice, and Spark refuses to observe the same twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What queries work with.
+
+    `written` is told of each batch in the read model: the query and its rows, None for a batch that
+    was known. `closing` are things to close when the query has ended.
+    """
+
+    spark: SparkSession
+    name_servers: str
+    folder: Path
+    read_model: ReadModel
+    clock: Clock
+    traced: bool = False
+    written: Callable[[str, int | None], None] = lambda query, rows: None
+    closing: list[Callable[[], None]] = field(default_factory=list)
+
+    def checkpoint(self, spec: QuerySpec) -> Path:
+        """Where Spark keeps how far a query has come."""
+        return self.folder / "checkpoints" / spec.name
+
+
+def lake_folder(spec: QuerySpec, root: Path) -> Path:
+    """Where a lake lies; a relative path is one in the service's folder."""
+    told = spec.text("path")
+    return root / (told or f"lake/{spec.name}")
+
+
+def start(spec: QuerySpec, bench: Bench) -> StreamingQuery:
+    """Start a query, from where its checkpoint is. Blocks for seconds; raises what Spark raises."""
+    return _JOBS[spec.job](spec, bench).start()
+
+
+# -- what the jobs are made of --------------------------------------------------------------------
+
+
+def _messages(spec: QuerySpec, bench: Bench, columns: Sequence[str] = COLUMNS) -> DataFrame:
+    options = dict(spec.source)
+    if "nameServer" not in options:
+        if not bench.name_servers:
+            raise ConfigError(f"the query {spec.name} has no name server", hint="namesrvAddr")
+        options["nameServer"] = bench.name_servers
+    traced = bench.traced and spec.job not in _UNTRACED
+    wanted = [name for name in COLUMNS if name in columns or (traced and name == TRACE_PARENT)]
+    reader = bench.spark.readStream.format(FORMAT).options(**options)
+    messages = reader.schema(", ".join(_DDL[name] for name in wanted)).load()
+    return _observed(messages) if traced else messages
+
+
+def _observed(messages: DataFrame) -> DataFrame:
+    """The messages; with each batch come the contexts of a few that are traced."""
+    context = F.col(TRACE_PARENT)
+    sampled = context.endswith("1") | context.endswith("3")
+    share = F.when(sampled, F.pmod(F.xxhash64(context), F.lit(LINKS)))
+    least = [F.min(F.when(share == number, context)) for number in range(LINKS)]
+    return messages.observe(OBSERVED, F.array(*least).alias("contexts"))
+
+
+def _writer(spec: QuerySpec, bench: Bench, rows: DataFrame, mode: str) -> DataStreamWriter:
+    writer = rows.writeStream.queryName(spec.name).outputMode(mode)
+    writer = writer.option("checkpointLocation", str(bench.checkpoint(spec)))
+    if spec.trigger_ms is None:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{spec.trigger_ms} milliseconds")
+
+
+def _into_tables(
+    spec: QuerySpec,
+    bench: Bench,
+    tables: Callable[[DataFrame], Rows],
+    dropping: Callable[[], Mapping[str, int]] = dict,
+) -> Callable[[DataFrame, int], None]:
+    """What foreachBatch calls: compute a batch's rows by table, and write them."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        # Spark names the query before its first batch.
+        query_id = checkpoint_id(bench.checkpoint(spec))
+        batch = Batch(spec.name, query_id, batch_id, bench.clock.now_ms())
+        rows = {name: _rows(of) for name, of in tables(frame).items()}
+        count = bench.read_model.write(batch, rows, dropping=dropping())
+        bench.written(spec.name, count)
+
+    return write
+
+
+def _rows(frame: DataFrame) -> Iterator[Mapping[str, Any]]:
+    """A small frame's rows; computed before the database is locked, read a batch at a time."""
+    table = frame.toArrow()
+
+    def each() -> Iterable[Mapping[str, Any]]:
+        for batch in table.to_batches(max_chunksize=4_096):
+            yield from batch.to_pylist()
+
+    return iter(each())
+
+
+def checkpoint_id(checkpoint: Path) -> str:
+    """The id that Spark gave to a checkpoint: another one is another history."""
+    path = checkpoint / "metadata"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Metadata).id
+    except (OSError, msgspec.DecodeError) as error:
+        raise Corrupt(f"the checkpoint's {path} cannot be read: {error}") from error
+
+
+class _Metadata(msgspec.Struct):
+    id: str
+
+
+# -- the jobs -------------------------------------------------------------------------------------
+
+
+def _lake(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
+    path = lake_folder(spec, bench.folder) / INCOMING
+    rows = lake(_messages(spec, bench))
+    writer = _writer(spec, bench, rows, "append").format("parquet")
+    return writer.partitionBy(*PARTITIONS).option("path", f"file://{path}")
+
+
+def _dead_letters(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
+    messages = _messages(spec, bench, letters.COLUMNS)
+    write = _into_tables(spec, bench, lambda batch: {"dead_letters": letters.dead_letters(batch)})
+    return _writer(spec, bench, messages, "append").foreachBatch(write)
+
+
+def _latency(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
+    window_ms = spec.period_ms("window")
+    messages = _messages(spec, bench, latencies.COLUMNS)
+    samples = latencies.latency(messages, wait=spec.text("wait"))
+    write = _into_tables(
+        spec,
+        bench,
+        lambda batch: {"latency": latencies.by_size(batch, window_ms=window_ms)},
+    )
+    return _writer(spec, bench, samples, "append").foreachBatch(write)
+
+
+def _flights(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
+    delays = planes.flights(
+        _messages(spec, bench, planes.COLUMNS),
+        flight_tables(bench.spark),
+        window=spec.text("window"),
+        watermark=spec.text("watermark"),
+    )
+    # Each batch brings the windows that changed, whole: they take the place of what was there.
+    write = _into_tables(spec, bench, lambda batch: {"flight_delays": batch})
+    return _writer(spec, bench, delays, "update").foreachBatch(write)
+
+
+def _backlog(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
+    servers = spec.source.get("nameServer", bench.name_servers)
+    if not servers:
+        raise ConfigError(f"the query {spec.name} has no name server", hint="namesrvAddr")
+    groups = [name.strip() for name in spec.text("groups").split(",") if name.strip()]
+    sampler = LagSampler(servers, groups)
+    bench.closing.append(sampler.close)
+    # Nothing is read: a clock of Spark's makes batches, so that this query has a checkpoint, is
+    # supervised and counted as any other.
+    ticks = bench.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+
+    def tables(_: DataFrame) -> Rows:
+        now_ms = bench.clock.now_ms()
+        samples = [*_before(spec, bench, now_ms), *sampler.sample(now_ms)]
+        frame = bench.spark.createDataFrame(
+            [tuple(asdict(one).values()) for one in samples], schema=backlogs.SAMPLE_DDL
+        )
+        return {"backlog": backlogs.backlog(frame).where(F.col("at_ms") == now_ms)}
+
+    write = _into_tables(
+        spec,
+        bench,
+        tables,
+        lambda: {"backlog": bench.clock.now_ms() - spec.period_ms("keep")},
+    )
+    return _writer(spec, bench, ticks, "append").foreachBatch(write)
+
+
+def _before(spec: QuerySpec, bench: Bench, now_ms: int) -> list[LagSample]:
+    """The last sample of each group and topic, if it is not too old."""
+    known = bench.read_model.rows("backlog", spec.name, since={"at_ms": now_ms - SAMPLES_BACK_MS})
+    latest: dict[tuple[str, str], LagSample] = {}
+    for row in sorted(known, key=lambda row: row["at_ms"]):
+        if row["at_ms"] < now_ms:
+            sample = LagSample(**{name: row[name] for name in LagSample.__slots__})
+            latest[sample.consumer_group, sample.topic] = sample
+    return list(latest.values())
+
+
+_JOBS: Mapping[str, Callable[[QuerySpec, Bench], DataStreamWriter]] = {
+    "lake": _lake,
+    "latency": _latency,
+    "dead_letters": _dead_letters,
+    "backlog": _backlog,
+    "flights": _flights,
+}

@@ -1,0 +1,43 @@
+"""The revisions of the read model's tables.
+
+Lives here: which is the newest, and where they stand. May not live here: the migrations, how they
+are applied (kourou.eventstore.revisions).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kourou.eventstore.database import Database
+from kourou.eventstore.revisions import Revisions
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+HEAD = "0001"
+"""The newest revision: tables that have it are opened without Alembic (a test compares)."""
+
+VERSION_TABLE = "read_model_version"
+"""A name of its own: event store and read model may share a database."""
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+_UPGRADE_LOCK = 0x6B6F75726E
+"""PostgreSQL's advisory lock of an upgrade."""
+
+_REVISIONS = Revisions("read model", HEAD, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
+
+
+def bring_up_to_date(database: Database) -> None:
+    """Apply the revisions that are missing; whatever is raised, nothing is changed.
+
+    Raises ConfigError for tables that a newer program has made, Corrupt, MetadataUnavailable.
+    """
+    _REVISIONS.bring_up_to_date(database)
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration for these migrations; needs no file."""
+    return _REVISIONS.alembic_config()

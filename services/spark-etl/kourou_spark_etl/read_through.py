@@ -1,0 +1,19 @@
+"""All of a frame, read and given to nobody: for whoever measures reading.
+
+Lives here: that one action. May not live here: stop-watches (kourou.cli.bench).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql.functions import count, lit
+
+
+def read_through(frame: DataFrame) -> int:
+    """Read every column of every row; how many rows there were."""
+    seen = Observation()
+    told = frame.observe(seen, count(lit(1)).alias("rows"))
+    told.write.format("noop").mode("overwrite").save()
+    return int(seen.get["rows"])

@@ -1,0 +1,134 @@
+"""One query's thread: it starts the query, waits for its end, starts it again, stops it in peace.
+
+Lives here: that thread. May not live here: what a query is (queries), pauses (supervision).
+
+In peace means: the batch that is under way is finished, if it is in time; then the query is
+stopped. A batch that is cut off is run again at the next start, and counts once all the same.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kourou.clock import Clock
+from kourou.errors import KourouError
+from kourou_spark_etl.batch_events import QueryBegan, QueryEnded, QueryFailed, short
+from kourou_spark_etl.job_file import QuerySpec
+from kourou_spark_etl.queries import Bench, start
+from kourou_spark_etl.supervision import QueryPhase, QueryState, told
+
+LOOK_S = 1
+"""Spark waits for whole seconds."""
+
+FINISH_S = 12.0
+"""For a batch under way when the service is told to end: it has 20 s in all."""
+
+Told = QueryBegan | QueryFailed | QueryEnded
+_log = logging.getLogger("kourou.spark")
+
+
+class QueryRunner:
+    """Runs one query until it is told to stop."""
+
+    def __init__(
+        self,
+        spec: QuerySpec,
+        state: QueryState,
+        bench: Bench,
+        clock: Clock,
+        tell: Callable[[Told], object],
+        begin: Callable[[QuerySpec, Bench], StreamingQuery] = start,
+    ) -> None:
+        self._spec = spec
+        self.state = state
+        # Each query closes its own things.
+        self._bench = replace(bench, closing=[])
+        self._clock = clock
+        self._tell = tell
+        self._begin = begin
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._live, name=f"query-{spec.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell it to stop; returns at once."""
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Has it stopped, at the latest after so long?"""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _live(self) -> None:
+        while not self._stop.is_set():
+            pause_ms = self._attempt()
+            if pause_ms is None:
+                return
+            self._stop.wait(pause_ms / 1_000)
+
+    def _attempt(self) -> int | None:
+        """Run it once; the pause until the next time, None if there is none."""
+        state, name = self.state, self._spec.name
+        state.starting()
+        self._tell(QueryBegan(name, self._spec.job, state.attempts))
+        try:
+            query = self._begin(self._spec, self._bench)
+            state.running()
+            _log.info("the query %s runs", name)
+            self._wait(query)
+        except Exception as error:  # noqa: BLE001 - Spark raises anything; others go on meanwhile
+            sentence = told(error)
+            pause_ms = state.failed(sentence, self._clock.monotonic_ms())
+            _log.error("the query %s failed, again in %s ms: %s", name, pause_ms, sentence)
+            _log.debug("where it failed", exc_info=error)
+            self._tell(QueryFailed(name, short(sentence), pause_ms))
+            return pause_ms
+        finally:
+            self._close()
+        state.ended()
+        _log.info("the query %s has ended", name)
+        self._tell(QueryEnded(name))
+        return None
+
+    def _wait(self, query: StreamingQuery) -> None:
+        """Until it ends by itself, or was stopped; raises what it failed with."""
+        while not self._stop.is_set():
+            if query.awaitTermination(LOOK_S):
+                return
+        deadline_ms = self._clock.monotonic_ms() + int(FINISH_S * 1_000)
+        batch = _batch(query)
+        while query.isActive and self._clock.monotonic_ms() < deadline_ms:
+            if not query.status["isTriggerActive"] or _batch(query) != batch:
+                break
+            query.awaitTermination(LOOK_S)
+        query.stop()
+
+    def _close(self) -> None:
+        for close in self._bench.closing:
+            try:
+                close()
+            except KourouError as error:
+                _log.warning("a client of the query %s was not closed: %s", self._spec.name, error)
+        self._bench.closing.clear()
+
+    @property
+    def works(self) -> bool:
+        """Does it run, or has it done what it was to do?"""
+        return self.state.phase in (QueryPhase.RUNNING, QueryPhase.ENDED)
+
+
+def _batch(query: StreamingQuery) -> int:
+    """The last batch that is done; -1 before the first."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])

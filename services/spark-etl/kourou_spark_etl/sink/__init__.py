@@ -1,0 +1,50 @@
+"""Writing: `df.write.format("kourou")` and `df.writeStream.format("kourou")`.
+
+Lives here: the two ways in. May not live here: Spark's view of the format
+(kourou_spark_etl.data_source).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.types import StructType
+
+from kourou.errors import BadRequest
+from kourou_spark_etl.sink.columns import check_columns
+from kourou_spark_etl.sink.options import write_options
+from kourou_spark_etl.sink.writers import BatchWriter, StreamWriter
+
+__all__ = ["batch_writer", "stream_writer"]
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of one `save()`. Raises BadRequest for options or columns that are wrong."""
+    _require_append(overwrite)
+    told = write_options(options)
+    return BatchWriter(told, check_columns(schema, told))
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """The writer of a query's batches. Raises BadRequest as `batch_writer`."""
+    _require_append(overwrite)
+    told = write_options(options)
+    if told.app_id:
+        raise BadRequest(
+            "the option 'txnAppId' is a batch's: a stream has an id and batch numbers of its own"
+        )
+    return StreamWriter(told, check_columns(schema, told))
+
+
+def _require_append(overwrite: bool) -> None:
+    if overwrite:
+        raise BadRequest(
+            "a topic cannot be overwritten", hint='write with mode("append"); streams append too'
+        )

@@ -1,0 +1,119 @@
+"""The columns of a write: which there may be, and what rows say in them.
+
+Lives here: names and types, and rows of an Arrow batch as values. May not live here: messages made
+of them (kourou_spark_etl.sink.messages).
+
+    value        STRING or BINARY   the body; must be there in every row
+    topic        STRING             instead of the option; the option where it is null
+    key          STRING             business keys, joined by blanks
+    tags         STRING             the tag
+    properties   MAP<STRING,STRING> the application's own
+    order_key    STRING             rows of one order key go to one queue
+    queue        INT                the number of a queue, among those of the topic in their order
+    delay_level  INT                delivered later, by level
+    delay_ms     BIGINT             the same by a length of time, which must be that of a level
+    trace_parent STRING             W3C trace context
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from kourou.errors import BadRequest
+from kourou_spark_etl.sink.options import QueueBy, WriteOptions
+
+_TEXT = (StringType,)
+_WHOLE = (ByteType, ShortType, IntegerType, LongType)
+COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+    "value": ((BinaryType, StringType), "BINARY or STRING"),
+    "topic": (_TEXT, "STRING"),
+    "key": (_TEXT, "STRING"),
+    "tags": (_TEXT, "STRING"),
+    "properties": ((MapType,), "MAP<STRING,STRING>"),
+    "order_key": (_TEXT, "STRING"),
+    "queue": (_WHOLE, "INT"),
+    "delay_level": (_WHOLE, "INT"),
+    "delay_ms": (_WHOLE, "BIGINT"),
+    "trace_parent": (_TEXT, "STRING"),
+}
+_EXCLUDE = (("order_key", "queue"), ("delay_level", "delay_ms"))
+
+
+class OutRow(NamedTuple):
+    """One row; None where it says nothing."""
+
+    value: bytes | None
+    topic: str | None = None
+    key: str | None = None
+    tags: str | None = None
+    properties: list[tuple[str, str | None]] | None = None
+    order_key: str | None = None
+    queue: int | None = None
+    delay_level: int | None = None
+    delay_ms: int | None = None
+    trace_parent: str | None = None
+
+
+def check_columns(schema: StructType, options: WriteOptions) -> tuple[str, ...]:
+    """The columns in their order. Raises BadRequest for one that is unknown, wrong or missing."""
+    names = tuple(schema.fieldNames())
+    for field in schema.fields:
+        kinds, meant = COLUMNS.get(field.name, ((), ""))
+        if not kinds:
+            raise BadRequest(
+                f"the column {field.name!r} is unknown",
+                hint=f"a write knows {', '.join(COLUMNS)}; select and rename before writing",
+            )
+        if not isinstance(field.dataType, kinds) or not _texts_inside(field.dataType):
+            hint = (
+                "property_map makes one of the source's text" if field.name == "properties" else ""
+            )
+            raise BadRequest(
+                f"the column {field.name!r} is {field.dataType.simpleString()}, not {meant}",
+                hint=hint,
+            )
+    if len(set(names)) < len(names):
+        raise BadRequest(f"a column comes twice: {', '.join(names)}")
+    if "value" not in names:
+        raise BadRequest("the column 'value' is missing", hint="it is the body of each message")
+    if "topic" not in names and not options.topic:
+        raise BadRequest("no topic is named", hint="give the option 'topic' or a column 'topic'")
+    for one, other in _EXCLUDE:
+        if one in names and other in names:
+            raise BadRequest(f"the columns {one!r} and {other!r} exclude each other")
+    if options.queue_by is QueueBy.KEY and "key" not in names:
+        raise BadRequest("the option 'queueBy' is 'key', and there is no column 'key'")
+    return names
+
+
+def _texts_inside(kind: DataType) -> bool:
+    if not isinstance(kind, MapType):
+        return True
+    return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+
+
+def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[OutRow]:
+    """The rows of an Arrow batch; its columns come in the order of `columns`."""
+    lists: dict[str, list[Any]] = {}
+    for name, column in zip(columns, batch.columns, strict=True):
+        if name == "value" and not pa.types.is_binary(column.type):
+            column = column.cast(pa.binary())
+        lists[name] = column.to_pylist()
+    nothing: list[Any] = [None] * batch.num_rows
+    return map(OutRow, *(lists.get(name, nothing) for name in OutRow._fields))

@@ -1,0 +1,325 @@
+"""A batch is committed over all brokers that have some of it, as the driver does it.
+
+Lives here: who coordinates a query, and the order of the steps. May not live here: the rules that
+brokers keep (kourou.engine.batches), rows.
+
+    look      every broker is asked what it knows of the query; whom they name decides
+    prepare   the coordinator first, so that it knows; then every other broker: those with messages
+              say that they are all there, those without only learn who decides
+    decide    at the coordinator: the commit. What was decided before stands
+    resolve   every broker stores the winners and discards the rest; the coordinator last, so that
+              it has the winners for as long as anybody may need them
+
+Each step may be repeated by this or another process, whatever died in between.
+
+A coordinator is never replaced because it does not answer: it may have decided. Brokers that come
+later learn it from the next batch.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kourou.client.connections import body_of, header_of
+from kourou.client.session import Session
+from kourou.errors import BadRequest, Code, KourouError, Rejected, Unavailable, UnknownOutcome
+from kourou.model.batch import NONE
+from kourou.protocol.batch_bodies import decode_decision, encode_attempts, encode_decision
+from kourou.protocol.bodies import decode_cluster_info
+from kourou.protocol.messages.batches import (
+    AbortBatch,
+    BatchStateResponse,
+    BatchStepResponse,
+    DecideBatch,
+    GetBatchState,
+    PrepareBatch,
+    ResolveBatch,
+)
+from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
+from kourou.protocol.request import Request
+from kourou.transport.zmq_client import Reply
+
+ASK_MS = 30_000
+"""How long one question waits: a step of resolving stores a thousand messages."""
+
+PAUSE_MS = 100
+LONGEST_PAUSE_MS = 2_000
+
+T = TypeVar("T")
+_log = logging.getLogger("kourou.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an attempt at a partition left at which brokers."""
+
+    partition: int
+    attempt: str
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the brokers know of a query. `brokers`: name -> address, of all that have a leader."""
+
+    brokers: Mapping[str, str]
+    coordinator: str = ""
+    decided: int = NONE
+    resolved: int = NONE
+    winners: Mapping[int, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def is_decided(self, batch: int) -> bool:
+        """Is this batch, or a later one, committed?"""
+        return max(self.decided, self.resolved) >= batch
+
+
+class BatchCommits:
+    """Commits batches of one query; its methods run on the client's thread."""
+
+    def __init__(self, session: Session, query: str, *, timeout_ms: int, coordinator: str) -> None:
+        self._session = session
+        self._query = query
+        self._deadline_ms = session.clock.monotonic_ms() + timeout_ms
+        self._wanted = coordinator
+
+    # -- steps --------------------------------------------------------------------------------
+
+    async def look(self) -> Known:
+        """What is known of the query. Raises Unavailable while that cannot be told for sure."""
+        return await self._until_answered(self._look)
+
+    async def commit(
+        self, batch: int, written: Sequence[Written], *, relied: bool, last: bool
+    ) -> None:
+        """Commit what was written of a batch, or finish what another did of it.
+
+        `relied`: a task left its rows out, since the batch was decided. `last`: the query has no
+        other batch. Raises KourouError if the outcome is not, or not known to be, that.
+        """
+        known = await self.look()
+        if known.decided > known.resolved:
+            await self._resolve(known, known.decided, known.winners, known.counts, last=last)
+        if known.is_decided(batch):
+            return
+        if relied:
+            raise UnknownOutcome(
+                f"batch {batch} of the query {self._query} was decided and is not any more: "
+                f"{known.coordinator} has lost what it knew",
+                hint="the coordinator's log was cut; SYNC_FLUSH keeps it over a loss of power",
+            )
+        counts: dict[str, int] = {}
+        for one in written:
+            for name, count in one.counts.items():
+                counts[name] = counts.get(name, 0) + count
+        if not counts:
+            return
+        coordinator = known.coordinator or self._choice(known.brokers)
+        await self._prepare(known, batch, coordinator, written)
+        decision = encode_decision(
+            {one.partition: one.attempt for one in written if one.counts}, counts
+        )
+        request = DecideBatch(query=self._query, batch=batch)
+        reply = await self._ask_broker(coordinator, request, decision)
+        told = decode_decision(body_of(reply))
+        header = header_of(reply, BatchStateResponse)
+        if header.decided == batch > header.resolved:
+            if not told.winners:
+                raise Rejected(f"batch {batch} of the query {self._query} was given up meanwhile")
+            decided = Known(known.brokers, coordinator)
+            await self._resolve(decided, batch, told.winners, told.counts, last=last)
+
+    async def abort(self, batch: int, attempts: Sequence[str], *, for_good: bool) -> bool:
+        """Give up what these attempts (or all whose names begin so) wrote; True if it is committed.
+
+        `for_good`: nobody will write the batch again, so that also its decision may be to have
+        nothing. Brokers that do not answer discard it later.
+        """
+        known = await self.look()
+        if known.is_decided(batch):
+            if known.decided > known.resolved:
+                await self._resolve(
+                    known, known.decided, known.winners, known.counts, last=for_good
+                )
+            return True
+        if for_good and known.coordinator:
+            request = DecideBatch(query=self._query, batch=batch)
+            reply = await self._ask_broker(known.coordinator, request, encode_decision({}, {}))
+            told = decode_decision(body_of(reply))
+            await self._resolve(known, batch, told.winners, told.counts, last=True)
+            return bool(told.winners)
+        for name, address in known.brokers.items():
+            for attempt in attempts:
+                try:
+                    await self._steps(address, AbortBatch(query=self._query, attempts=attempt))
+                except KourouError as error:
+                    _log.info("%s discards a dead attempt later: %s", name, error)
+        return False
+
+    async def _prepare(
+        self, known: Known, batch: int, coordinator: str, written: Sequence[Written]
+    ) -> None:
+        order = [coordinator, *(name for name in sorted(known.brokers) if name != coordinator)]
+        needed = {name for one in written for name in one.counts}
+        for name in [*order, *sorted(needed - set(order))]:
+            here = {
+                one.partition: (one.attempt, one.counts[name])
+                for one in written
+                if one.counts.get(name)
+            }
+            request = PrepareBatch(query=self._query, batch=batch, coordinator=coordinator)
+            body = encode_attempts(here)
+            if here or name == coordinator:
+                await self._ask_broker(name, request, body)
+            else:
+                await self._try_broker(name, known.brokers[name], request, body)
+
+    async def _resolve(
+        self,
+        known: Known,
+        batch: int,
+        winners: Mapping[int, str],
+        counts: Mapping[str, int],
+        *,
+        last: bool,
+    ) -> None:
+        body = encode_decision(winners, counts)
+        request = ResolveBatch(query=self._query, batch=batch, last=last)
+        coordinator = known.coordinator
+        for name in sorted({*known.brokers, *counts} - {coordinator}):
+            if counts.get(name):
+                await self._resolve_at(name, request, body)
+                continue
+            try:
+                await self._steps(known.brokers[name], request, body)
+            except KourouError as error:
+                _log.info("%s, which has none of batch %d, is left out: %s", name, batch, error)
+        await self._resolve_at(coordinator, request, body)
+
+    async def _resolve_at(self, name: str, request: ResolveBatch, body: bytes) -> None:
+        async def steps() -> None:
+            await self._steps(await self._address(name), request, body)
+
+        await self._until_answered(steps)
+
+    async def _steps(self, address: str, request: Request, body: bytes = b"") -> None:
+        """Ask until nothing is left."""
+        while True:
+            reply = await self._ask(address, request, body)
+            if not header_of(reply, BatchStepResponse).left:
+                return
+
+    # -- whom to ask ------------------------------------------------------------------------------
+
+    async def _brokers(self) -> dict[str, str]:
+        reply = await self._session.name_servers.ask(GetBrokerClusterInfo())
+        found = {
+            name: address
+            for name, broker in sorted(decode_cluster_info(body_of(reply)).brokers.items())
+            if (address := broker.master_addr()) is not None
+        }
+        if not found:
+            raise Unavailable("no broker with a leader is registered")
+        return found
+
+    async def _address(self, name: str) -> str:
+        address = (await self._brokers()).get(name)
+        if address is None:
+            raise Unavailable(f"broker {name}, which has a part of the batch, is away")
+        return address
+
+    def _choice(self, brokers: Mapping[str, str]) -> str:
+        """The coordinator of a query that nobody knows: queries are spread over brokers."""
+        if self._wanted:
+            if self._wanted not in brokers:
+                raise BadRequest(
+                    f"the option 'coordinator' is {self._wanted!r}, which is none of the brokers "
+                    f"{', '.join(brokers)}"
+                )
+            return self._wanted
+        return max(brokers, key=lambda name: zlib.crc32(f"{self._query} {name}".encode()))
+
+    async def _look(self) -> Known:
+        brokers = await self._brokers()
+        request = GetBatchState(query=self._query)
+        replies = await asyncio.gather(
+            *(self._ask(address, request) for address in brokers.values()), return_exceptions=True
+        )
+        told: dict[str, Reply] = {}
+        failure: BaseException | None = None
+        for name, reply in zip(brokers, replies, strict=True):
+            if isinstance(reply, BaseException):
+                failure = reply
+            else:
+                told[name] = reply
+        named = {
+            header.coordinator
+            for reply in told.values()
+            if (header := header_of(reply, BatchStateResponse)).coordinator
+        }
+        if not named and failure is not None:
+            raise failure  # that broker may know whom to ask
+        for name in named - set(told):
+            raise Unavailable(
+                f"{name}, which decides about the query {self._query}, does not answer"
+            )
+        if not named:
+            return Known(brokers)
+
+        def last_of(name: str) -> tuple[int, str]:
+            header = header_of(told[name], BatchStateResponse)
+            return max(header.decided, header.resolved), name
+
+        coordinator = max(named, key=last_of)
+        header = header_of(told[coordinator], BatchStateResponse)
+        decision = decode_decision(body_of(told[coordinator]))
+        return Known(
+            brokers,
+            coordinator,
+            header.decided,
+            header.resolved,
+            decision.winners,
+            decision.counts,
+        )
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    async def _ask_broker(self, name: str, request: Request, body: bytes) -> Reply:
+        async def ask() -> Reply:
+            return await self._ask(await self._address(name), request, body)
+
+        return await self._until_answered(ask)
+
+    async def _try_broker(self, name: str, address: str, request: Request, body: bytes) -> None:
+        try:
+            await self._ask(address, request, body)
+        except (Unavailable, UnknownOutcome) as error:
+            _log.info("%s does not hear of the query %s now: %s", name, self._query, error)
+
+    async def _ask(self, address: str, request: Request, body: bytes = b"") -> Reply:
+        left_ms = max(1, self._deadline_ms - self._session.clock.monotonic_ms())
+        return await self._session.connections.ask(
+            address, request, body=body, timeout_ms=min(left_ms, ASK_MS)
+        )
+
+    async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what is idempotent until it is answered or the time is over."""
+        pause_ms = PAUSE_MS
+        while True:
+            try:
+                return await ask()
+            except KourouError as error:
+                later = isinstance(error, (Unavailable, UnknownOutcome))
+                later = later or error.wire_code == Code.FLUSH_DISK_TIMEOUT
+                if not later or self._session.clock.monotonic_ms() + pause_ms > self._deadline_ms:
+                    raise
+                _log.info("the commit of %s goes on after: %s", self._query, error)
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)

@@ -1,0 +1,193 @@
+"""Rows become drafts, each for its queue.
+
+Lives here: the queue of a row, its properties, and errors that name the row. May not live here:
+columns (kourou_spark_etl.sink.columns), sending (kourou_spark_etl.sink.sender).
+
+State: soft: whose turn it is among a topic's queues, and the routes that were found.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import NamedTuple
+
+from kourou.client.delayed import delay_property
+from kourou.client.drafts import Drafting, Place, joined_keys
+from kourou.client.outbox import Terms
+from kourou.client.routes import QueueMap
+from kourou.client.send_desk import lane_to
+from kourou.client.settings import ProducerSettings
+from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
+from kourou.model.batch import BatchMark
+from kourou.model.delay import DELAY_LEVELS_MS
+from kourou.model.message import Property
+from kourou.model.names import NOT_FOR_CLIENTS, check_topic
+from kourou.protocol.hashing import java_hash
+from kourou.protocol.message_id import UniqKeyGenerator
+from kourou.protocol.record import encode_draft, encode_host
+from kourou_spark_etl.sink.columns import OutRow
+from kourou_spark_etl.sink.options import QueueBy, WriteOptions
+
+GROUP = "spark-sink"
+"""Whose half messages these are, as brokers are told."""
+
+_TERMS = Terms(1, 1)
+_BORN_HOST = encode_host(("127.0.0.1", 0))
+
+
+class Target(NamedTuple):
+    """A queue, its broker's name and address, and what a draft for it has to say."""
+
+    broker_name: str
+    address: str
+    topic: str
+    queue_id: int
+    place: Place
+
+
+class Messages:
+    """Makes drafts for one attempt of a task; `mark` None: they are plain messages.
+
+    `turn` is the number of rows that had no queue of their own, from a random one on.
+    """
+
+    def __init__(
+        self, options: WriteOptions, mark: BatchMark | None, now_ms: int, chance: random.Random
+    ) -> None:
+        self.options = options
+        self.settings = ProducerSettings(producer_group=GROUP)
+        self._drafting = Drafting(self.settings, _BORN_HOST)
+        self._mark = mark
+        self._now_ms = now_ms
+        self.turn = chance.getrandbits(30)
+        # No two attempts may make the same keys, on whatever machine: by them repeats are found.
+        self._keys = UniqKeyGenerator(
+            chance.getrandbits(32).to_bytes(4, "big"), os.getpid(), chance.getrandbits(32)
+        )
+        self._targets: dict[str, list[Target]] = {}
+        self._own: dict[int, dict[str, str]] = {}
+
+    def knows(self, topic: str) -> bool:
+        """Is the topic's route there?"""
+        return topic in self._targets
+
+    def learn(self, known: QueueMap) -> None:
+        """The route of a topic. Raises Unavailable if nobody takes its messages now."""
+        targets: list[Target] = []
+        for queue in known.writable:
+            lane = lane_to(known, queue, known.topic.encode(), _TERMS)
+            if lane is not None:
+                targets.append(
+                    Target(queue.broker_name, lane.address, known.topic, queue.queue_id, lane.place)
+                )
+        if not targets:
+            raise Unavailable(f"no broker takes messages of the topic {known.topic} now")
+        self._targets[known.topic] = targets
+
+    def topic_of(self, row: OutRow, number: int) -> str:
+        """The topic of the row with this number. Raises BadRequest, NoPermission."""
+        topic = row.topic or self.options.topic
+        if not topic:
+            raise BadRequest(f"row {number} has no topic, and there is no option 'topic'")
+        if topic not in self._targets:
+            try:
+                self.check_topic(topic)
+            except BadRequest as error:
+                raise BadRequest(f"row {number}: {error}") from None
+        return topic
+
+    def check_topic(self, topic: str) -> None:
+        """Raise BadRequest or NoPermission for a topic that no row may go to."""
+        check_topic(topic)
+        if topic in NOT_FOR_CLIENTS:
+            raise NoPermission(f"the topic {topic} is the brokers' own; nobody may send to it")
+
+    def draft(self, row: OutRow, topic: str, number: int) -> tuple[Target, bytes]:
+        """The message of the row with this number. Raises Rejected that names it."""
+        if row.value is None:
+            raise MessageIllegal(
+                f"row {number} has no value", hint="an empty one is a message; null is none"
+            )
+        try:
+            target = self._target(row, self._targets[topic])
+            options = self.options
+            keys = row.key if row.key is not None else options.key
+            properties = None
+            if row.properties or row.trace_parent:
+                properties = {name: text for name, text in row.properties or () if text is not None}
+                if row.trace_parent:
+                    properties[Property.TRACEPARENT.value] = row.trace_parent
+            return target, self._drafting.draft(
+                target.place,
+                row.value,
+                self._keys.next(self._now_ms),
+                self._now_ms,
+                (row.tags if row.tags is not None else options.tags) or None,
+                joined_keys(keys) if keys else "",
+                properties,
+                0,
+                self._own_properties_of(row),
+            )
+        except KourouError as error:
+            raise type(error)(f"row {number}: {error.message}", hint=error.hint) from error
+
+    def _target(self, row: OutRow, targets: list[Target]) -> Target:
+        if row.queue is not None:
+            if not 0 <= row.queue < len(targets):
+                raise BadRequest(
+                    f"the queue {row.queue} is none of the {len(targets)} of {targets[0].topic}"
+                )
+            return targets[row.queue]
+        order_key = row.order_key
+        if order_key is None and self.options.queue_by is QueueBy.KEY:
+            order_key = row.key
+        if order_key is not None:
+            return targets[abs(java_hash(order_key)) % len(targets)]
+        self.turn += 1
+        return targets[self.turn % len(targets)]
+
+    def targets(self, topic: str) -> list[Target]:
+        """The queues of a topic that was learnt."""
+        return self._targets[topic]
+
+    def unique_keys(self, count: int) -> list[str]:
+        """The keys of so many messages."""
+        return self._keys.next_many(count, self._now_ms)
+
+    def empty_draft(self, place: Place) -> bytes:
+        """A draft for this place, without body and properties."""
+        return encode_draft(
+            topic=place.topic,
+            queue_id=place.queue_id,
+            body=b"",
+            properties=b"",
+            born_timestamp=self._now_ms,
+            born_host=_BORN_HOST,
+            store_host_v6=place.store_host_v6,
+        )
+
+    def _own_properties_of(self, row: OutRow) -> dict[str, str] | None:
+        level = row.delay_level if row.delay_level is not None else self.options.delay_level
+        if row.delay_ms:
+            if row.delay_ms not in DELAY_LEVELS_MS:
+                told = ", ".join(map(str, DELAY_LEVELS_MS))
+                raise BadRequest(f"the delay {row.delay_ms} ms is that of no level: {told}")
+            level = DELAY_LEVELS_MS.index(row.delay_ms) + 1
+        return self.own_properties(level)
+
+    def own_properties(self, level: int) -> dict[str, str] | None:
+        """The properties that nobody else may set: delay, and the mark of the batch."""
+        if not level and self._mark is None:
+            return None
+        own = self._own.get(level)
+        if own is None:
+            own = dict(delay_property(DELAY_LEVELS_MS, level) or {})
+            if self._mark is not None:
+                own = {
+                    Property.TRAN_MSG.value: "true",
+                    Property.PGROUP.value: GROUP,
+                    Property.BATCH.value: self._mark._replace(delay_level=level).text,
+                }
+            self._own[level] = own
+        return own

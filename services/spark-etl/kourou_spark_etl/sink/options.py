@@ -1,0 +1,190 @@
+"""What a write is told: the options of `df.write.format("kourou")`, checked.
+
+Lives here: every option with its meaning, its range and the errors that name it. May not live here:
+which columns there are (kourou_spark_etl.sink.columns), asking anybody.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from kourou.client.discovery import NoNameServer, discover
+from kourou.errors import BadRequest, ConfigError
+from kourou.filtering.tags import check_tag
+from kourou.model.batch import check_query
+from kourou.model.limits import BATCH_NUMBER_MAX, DELAY_LEVELS_MAX
+from kourou.model.names import check_topic
+
+W = TypeVar("W", bound=StrEnum)
+
+SEND_TIMEOUT_MS = 60_000
+COMMIT_TIMEOUT_MS = 120_000
+_LONGEST_MS = 3_600_000
+
+OF_SPARK = frozenset(
+    {"path", "checkpointlocation", "queryname", "outputmode", "trigger", "mergeschema"}
+)
+"""Options for Spark itself, which it passes on."""
+
+
+class Semantics(StrEnum):
+    """What a write that is repeated does to the topic."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+class QueueBy(StrEnum):
+    """How a row without a queue of its own gets one."""
+
+    TURNS = "turns"
+    KEY = "key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """The options of a write. Empty texts: not given.
+
+    `app_id` and `app_version` name a batch write as (query, batch), so that it counts once however
+    often it is repeated. `coordinator` names the broker that decides about a new query.
+    """
+
+    name_servers: str
+    topic: str
+    tags: str
+    key: str
+    delay_level: int
+    queue_by: QueueBy
+    semantics: Semantics
+    app_id: str
+    app_version: int
+    coordinator: str
+    send_timeout_ms: int
+    commit_timeout_ms: int
+
+    @property
+    def exactly_once(self) -> bool:
+        """Does a row count once, whatever is repeated?"""
+        return self.semantics is Semantics.EXACTLY_ONCE
+
+
+NAMES: tuple[str, ...] = (
+    "nameServer",
+    "namesrvAddr",
+    "topic",
+    "tags",
+    "key",
+    "delayLevel",
+    "queueBy",
+    "semantics",
+    "txnAppId",
+    "txnVersion",
+    "coordinator",
+    "sendTimeoutMs",
+    "commitTimeoutMs",
+)
+"""Every option of a write."""
+
+
+def write_options(
+    given: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> WriteOptions:
+    """The options as values. BadRequest names the option that is unknown, wrong or missing."""
+    known = {name.lower(): name for name in NAMES}
+    texts: dict[str, str] = {}
+    for name, text in given.items():
+        own = known.get(name.lower())
+        if own is None and name.lower() not in OF_SPARK:
+            raise BadRequest(
+                f"the option {name!r} is unknown", hint=f"a write knows {', '.join(NAMES)}"
+            )
+        if own is not None:
+            texts[own] = text
+    semantics = _word(texts, "semantics", Semantics, Semantics.EXACTLY_ONCE)
+    app_id, app_version = _transaction(texts, semantics)
+    return WriteOptions(
+        name_servers=_name_servers(texts, environment),
+        topic=_checked(texts, "topic", check_topic),
+        tags=_checked(texts, "tags", check_tag),
+        key=texts.get("key", ""),
+        delay_level=_number(texts, "delayLevel", 0, DELAY_LEVELS_MAX, 0),
+        queue_by=_word(texts, "queueBy", QueueBy, QueueBy.TURNS),
+        semantics=semantics,
+        app_id=app_id,
+        app_version=app_version,
+        coordinator=texts.get("coordinator", ""),
+        send_timeout_ms=_number(texts, "sendTimeoutMs", 1, _LONGEST_MS, SEND_TIMEOUT_MS),
+        commit_timeout_ms=_number(texts, "commitTimeoutMs", 1, _LONGEST_MS, COMMIT_TIMEOUT_MS),
+    )
+
+
+def _transaction(texts: Mapping[str, str], semantics: Semantics) -> tuple[str, int]:
+    if ("txnAppId" in texts) != ("txnVersion" in texts):
+        raise BadRequest("the options 'txnAppId' and 'txnVersion' go together")
+    if "txnAppId" not in texts:
+        return "", 0
+    if semantics is not Semantics.EXACTLY_ONCE:
+        raise _wrong("txnAppId", texts["txnAppId"], "it is for semantics=exactly-once")
+    return _checked(texts, "txnAppId", check_query), _number(
+        texts, "txnVersion", 0, BATCH_NUMBER_MAX, 0
+    )
+
+
+def _wrong(name: str, text: str, why: str) -> BadRequest:
+    return BadRequest(f"the option {name!r} is {text!r}: {why}")
+
+
+def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | None) -> str:
+    if "nameServer" in texts and "namesrvAddr" in texts:
+        raise _wrong("namesrvAddr", texts["namesrvAddr"], "it means the same as 'nameServer'")
+    name = "namesrvAddr" if "namesrvAddr" in texts else "nameServer"
+    try:
+        found = discover(
+            texts.get(name),
+            options={},
+            environment=os.environ if environment is None else environment,
+        )
+    except NoNameServer:
+        raise BadRequest("the option 'nameServer' is missing", hint="host:port;host:port") from None
+    except ConfigError as error:
+        raise _wrong(name, texts.get(name, ""), str(error)) from None
+    return ";".join(found.addresses)
+
+
+def _checked(texts: Mapping[str, str], name: str, check: Callable[[str], object]) -> str:
+    text = texts.get(name)
+    if text is None:
+        return ""
+    try:
+        check(text)
+    except BadRequest as error:
+        raise _wrong(name, text, str(error)) from None
+    return text
+
+
+def _word(texts: Mapping[str, str], name: str, kind: type[W], default: W) -> W:
+    text = texts.get(name)
+    if text is None:
+        return default
+    try:
+        return kind(text.strip().lower())
+    except ValueError:
+        raise _wrong(name, text, f"{' or '.join(kind)} is meant") from None
+
+
+def _number(texts: Mapping[str, str], name: str, low: int, high: int, default: int) -> int:
+    text = texts.get(name)
+    if text is None:
+        return default
+    stripped = text.strip()
+    number = int(stripped) if re.fullmatch(r"[0-9]{1,19}", stripped) else -1
+    if not low <= number <= high:
+        raise _wrong(name, text, f"a whole number from {low} to {high} is meant")
+    return number

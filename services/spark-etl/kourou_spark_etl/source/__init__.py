@@ -1,0 +1,1 @@
+"""Reading: a topic, or a store directory, as a table of Spark."""

@@ -1,0 +1,70 @@
+"""The columns of a message as a row.
+
+Lives here: their names, their types at Spark and at Arrow, and which of them a query is given.
+May not live here: how they are made of records (kourou_spark_etl.source.arrow_rows).
+
+Spark does not tell a source in Python which columns a query needs. A schema that names fewer of
+them does: what is not named is not made.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kourou.errors import BadRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_TIME = pa.timestamp("us", tz="UTC")
+_TYPES: dict[str, tuple[str, pa.DataType]] = {
+    "key": ("string", pa.string()),
+    "value": ("binary", pa.binary()),
+    "topic": ("string", pa.string()),
+    "broker": ("string", pa.string()),
+    "partition": ("int", pa.int32()),
+    "offset": ("bigint", pa.int64()),
+    "timestamp": ("timestamp", _TIME),
+    "tags": ("string", pa.string()),
+    "properties": ("string", pa.string()),
+    "position": ("bigint", pa.int64()),
+    "born_time": ("timestamp", _TIME),
+    "message_id": ("string", pa.string()),
+    "reconsume_times": ("int", pa.int32()),
+    "trace_parent": ("string", pa.string()),
+}
+
+COLUMNS: tuple[str, ...] = tuple(_TYPES)
+"""Every column, in its place."""
+
+SCHEMA_DDL = ", ".join(f"{name} {kind.upper()}" for name, (kind, _) in _TYPES.items())
+"""The schema of a read that names none."""
+
+
+def arrow_schema(names: Sequence[str] = COLUMNS) -> pa.Schema:
+    """What the Arrow batches of these columns must be, to the letter."""
+    return pa.schema([(name, _TYPES[name][1]) for name in names])
+
+
+def wanted_columns(schema: StructType) -> tuple[str, ...]:
+    """The columns that a schema asks for; BadRequest names one that messages do not have."""
+    for field in schema.fields:
+        known = _TYPES.get(field.name)
+        if known is None:
+            raise BadRequest(
+                f"the schema names the column {field.name!r}, which messages do not have",
+                hint=f"there are {', '.join(COLUMNS)}",
+            )
+        if field.dataType.simpleString() != known[0]:
+            raise BadRequest(
+                f"the schema says that {field.name} is {field.dataType.simpleString()}; "
+                f"it is {known[0]}"
+            )
+    if not schema.fields:
+        raise BadRequest("the schema names no column", hint=f"there are {', '.join(COLUMNS)}")
+    return tuple(field.name for field in schema.fields)

@@ -1,0 +1,28 @@
+"""Messages that a query should read and that nobody has any more.
+
+Lives here: the error, and what `failOnDataLoss` makes of it. May not live here: finding out.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kourou.errors import Rejected
+
+_log = logging.getLogger("kourou.spark")
+
+
+class DataLoss(Rejected):
+    """Messages that the query had before it are gone.
+
+    Do: Look into retention and the broker's disk; failOnDataLoss=false goes on with what is left.
+    """
+
+
+def lost(message: str, *, fail: bool) -> None:
+    """Raise DataLoss, or log it where the query is to go on."""
+    if fail:
+        raise DataLoss(message, hint="failOnDataLoss=false reads on with what is left")
+    _log.warning("%s; reading goes on with what is left", message)

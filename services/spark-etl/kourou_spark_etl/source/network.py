@@ -1,0 +1,191 @@
+"""A client in a process of Spark, and what brokers tell of queues.
+
+Lives here: opening a client where Python runs for Spark, and blocking questions. May not live here:
+reading messages (kourou_spark_etl.source.network_reader).
+
+Spark's Python processes fork, and sockets do not survive that. So nothing here is made before it is
+used, and nothing of it is pickled.
+
+State: soft: an open client, if any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from kourou.client.client_core import ClientCore
+from kourou.client.connections import body_of
+from kourou.client.session import Session
+from kourou.client.settings import ClientSettings
+from kourou.errors import KourouError, TopicNotFound, Unavailable, UnknownOutcome
+from kourou.model.queue import MessageQueue
+from kourou.protocol.bodies import decode_topic_list, decode_topic_stats
+from kourou.protocol.messages.namesrv import (
+    GetAllTopicListFromNamesrv,
+    GetSystemTopicListFromNamesrv,
+)
+from kourou.protocol.messages.topics import GetTopicStatsInfo
+from kourou_spark_etl.source.offsets import Span
+
+QUESTIONS_MAX = 64
+"""Asked at a time; a thousand topics are asked in a few turns."""
+
+_REPLIES = "_REPLY_TOPIC"
+"""Behind a cluster's name: where replies lie."""
+
+_log = logging.getLogger("kourou.spark")
+T = TypeVar("T")
+
+
+class OpenClient:
+    """A client of the cluster, to be used by `with` and in the process that opened it."""
+
+    def __init__(self, name_servers: str) -> None:
+        self._core = ClientCore(name_servers, ClientSettings())
+        self._io = self._core.acquire()
+        try:
+            self._io.submit(self._core.open()).result()
+        except BaseException:
+            self._core.release()
+            raise
+
+    @property
+    def session(self) -> Session:
+        """The conversations; used on the client's own thread."""
+        return self._core.session
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Callable[[], T]:
+        """Begin work on the client's thread; what is returned waits for its result."""
+        return self._io.submit(work).result
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work on the client's thread and wait for it."""
+        return self.submit(work)()
+
+    def close(self) -> None:
+        """End every conversation."""
+        try:
+            if self._core.is_open:
+                self._io.submit(self._core.close()).result()
+        finally:
+            self._core.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class NetworkFacts:
+    """What the brokers of a cluster tell; see kourou_spark_etl.source.bounds.Facts."""
+
+    def __init__(self, name_servers: str, group: str = "") -> None:
+        self._name_servers = name_servers
+        self._group = group
+        self._client: OpenClient | None = None
+
+    def _open(self) -> OpenClient:
+        if self._client is None:
+            self._client = OpenClient(self._name_servers)
+        return self._client
+
+    def topics(self) -> list[str]:
+        """The names of all topics that the name servers know, but for those that brokers make."""
+        return self._open().run(self._topics())
+
+    async def _topics(self) -> list[str]:
+        ask = self._open().session.name_servers.ask
+        own, _ = decode_topic_list(body_of(await ask(GetSystemTopicListFromNamesrv())))
+        every, _ = decode_topic_list(body_of(await ask(GetAllTopicListFromNamesrv())))
+        made = {*own, *(f"{name}{_REPLIES}" for name in own)}
+        return sorted(set(every) - made)
+
+    def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
+        """What every readable queue of these topics holds."""
+        return self._open().run(self._spans(topics, all_of=all_of))
+
+    async def _spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
+        turns = asyncio.Semaphore(QUESTIONS_MAX)
+
+        async def one(topic: str) -> dict[MessageQueue, Span]:
+            async with turns:
+                return await self._spans_of(topic, all_of=all_of)
+
+        found: dict[MessageQueue, Span] = {}
+        for spans in await asyncio.gather(*(one(topic) for topic in topics)):
+            found.update(spans)
+        return found
+
+    async def _spans_of(self, topic: str, *, all_of: bool) -> dict[MessageQueue, Span]:
+        session = self._open().session
+        try:
+            known = await session.routes.refresh(topic)
+        except TopicNotFound:
+            if all_of:
+                raise
+            _log.warning("no name server knows the topic %s now", topic)
+            return {}
+        except (Unavailable, UnknownOutcome) as error:
+            last = session.routes.known(topic)
+            if all_of or last is None:
+                raise
+            _log.warning("no name server answers, brokers are asked as known: %s", error)
+            known = last
+        found: dict[MessageQueue, Span] = {}
+        answered = False
+        failure: KourouError | None = None
+        for broker in known.brokers:
+            queues = [queue for queue in known.readable if queue.broker_name == broker]
+            address = known.member_address(broker, 0)
+            if address is None or not queues:
+                continue
+            try:
+                reply = await session.connections.ask(
+                    address,
+                    GetTopicStatsInfo(topic=topic),
+                    timeout_ms=session.settings.request_timeout_ms,
+                )
+            except (Unavailable, UnknownOutcome, TopicNotFound) as error:
+                if all_of:
+                    raise
+                _log.warning("broker %s does not tell of %s: %s", broker, topic, error)
+                failure = error
+                continue
+            answered = True
+            bounds = decode_topic_stats(body_of(reply))
+            for queue in queues:
+                if queue in bounds:
+                    found[queue] = Span(bounds[queue].min_offset, bounds[queue].max_offset)
+        if failure is not None and not answered:
+            raise failure
+        return found
+
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time."""
+        session = self._open().session
+        return self._open().run(session.facts.offset_by_time(queue, timestamp_ms))
+
+    def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Tell the brokers how far the group has come. Raises KourouError if one was not told."""
+        if self._group and offsets:
+            self._open().run(self._commit(offsets))
+
+    async def _commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        facts = self._open().session.facts
+        outcomes = await asyncio.gather(
+            *(facts.commit(self._group, queue, offset) for queue, offset in offsets.items()),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def close(self) -> None:
+        """End every conversation."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()

@@ -1,0 +1,249 @@
+"""Messages of a range of a queue, from its broker, as Arrow batches.
+
+Lives here: pulls with a budget of our own, some of them in flight, retries, and what an answer that
+is no message means. May not live here: decoding (arrow_rows), which ranges are read (planning).
+
+The next pull is asked before the last one is answered, so its place is foreseen: a pull is asked
+for so many messages as fit into an answer by the sizes of the last ones. If fewer come, the gap is
+asked for and read first: rows keep their order.
+
+What comes was checked by the broker when it read it, and is not checked again but for its
+structure: checksums would cost as much as all else here.
+
+State: soft, for the time of one range.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from kourou.client.filter_pulls import failure_of
+from kourou.client.filters import subscription_of
+from kourou.client.message_filters import Filter
+from kourou.client.puller import Pulled, Puller, PullWish
+from kourou.client.settings_consumer import FilterFailover
+from kourou.errors import (
+    Code,
+    Corrupt,
+    FilterFailed,
+    KourouError,
+    Rejected,
+    TimedOut,
+    TopicNotFound,
+    Unavailable,
+    UnknownOutcome,
+    error_from_code,
+)
+from kourou.model.filter import FilterFailure
+from kourou.model.limits import PULL_SIZE_BYTES_MAX
+from kourou.protocol.record_batch import RecordColumns, scan
+from kourou_spark_etl.source.arrow_rows import ArrowRows
+from kourou_spark_etl.source.data_loss import lost
+from kourou_spark_etl.source.network import OpenClient
+from kourou_spark_etl.source.options import DEFAULT_GROUP, ReadOptions
+from kourou_spark_etl.source.planning import QueueRange
+
+HOLD_MS = 2_000
+"""How long a broker may hold a pull of messages that it has and has not confirmed yet."""
+
+PULL_TIMEOUT_MS = 15_000
+_FILTER_STAYS = frozenset(
+    {
+        FilterFailure.MISSING,
+        FilterFailure.DISABLED,
+        FilterFailure.QUARANTINED,
+        FilterFailure.RAISED,
+    }
+)
+"""Failures of a filter that asking again does not mend."""
+
+RETRY_MS_MIN = 20
+RETRY_MS_MAX = 1_000
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A pull that is under way for the offsets [begin, until)."""
+
+    begin: int
+    until: int
+    answer: Callable[[], Pulled | None]
+
+
+def read_range(
+    options: ReadOptions, part: QueueRange, columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in order. Opens a client of its own, and closes it at the end."""
+    with OpenClient(options.name_servers) as client:
+        yield from _RangeRead(client, options, part, columns).batches()
+
+
+class _RangeRead:
+    def __init__(
+        self,
+        client: OpenClient,
+        options: ReadOptions,
+        part: QueueRange,
+        columns: tuple[str, ...],
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._part = part
+        self._queue = part.queue
+        session = client.session
+        group = options.group or DEFAULT_GROUP
+        self._subscription = subscription_of(
+            part.topic, options.wanted, version=session.clock.now_ms()
+        )
+        filters = None
+        if isinstance(options.wanted, Filter):
+            filters = session.filter_pulls(group, FilterFailover.ANOTHER)
+            filters.uploads.want(options.wanted)
+        self._puller = Puller(
+            group, session.connections, session.routes, session.clock, filters=filters, raw=True
+        )
+        self._rows = ArrowRows(columns, self._subscription.tags)
+        self._step = options.pull_batch_size
+        self._measured = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, a batch a pull."""
+        flights: deque[_Flight] = deque()
+        planned = self._part.begin
+        while flights or planned < self._part.end:
+            # Until sizes are known one pull at a time is enough: the next one's place is a guess.
+            window = self._options.pull_window if self._measured else 1
+            while planned < self._part.end and len(flights) < window:
+                until = min(self._part.end, planned + self._step)
+                flights.append(self._launch(planned, until))
+                planned = until
+            flight = flights.popleft()
+            pulled = flight.answer()
+            if pulled is None:
+                continue  # lost, and to be passed over
+            done = min(pulled.next_offset, flight.until)
+            self._learn(flight, done, pulled)
+            if done < flight.until:
+                flights.appendleft(self._launch(done, flight.until))
+            if pulled.body is not None and len(pulled.body):
+                yield from self._rows_of(pulled.body, flight)
+
+    def _launch(self, begin: int, until: int) -> _Flight:
+        return _Flight(begin, until, self._client.submit(self._pull(begin, until)))
+
+    def _learn(self, flight: _Flight, done: int, pulled: Pulled) -> None:
+        """How many messages to ask for: nine tenths of what fits, by what came."""
+        self._measured = True
+        asked, came = flight.until - flight.begin, done - flight.begin
+        size = 0 if pulled.body is None else len(pulled.body)
+        if came < asked:
+            self._step = max(1, came * 9 // 10)
+        elif asked >= self._step and size < PULL_SIZE_BYTES_MAX * 7 // 10:
+            self._step = min(self._options.pull_batch_size, self._step * 5 // 4 + 1)
+
+    def _rows_of(self, body: memoryview, flight: _Flight) -> Iterator[pa.RecordBatch]:
+        records = self._checked(body, flight)
+        # A filter may have looked further than it was asked to.
+        if len(records) and int(records.queue_offsets[-1]) >= flight.until:
+            records = records.select(records.queue_offsets < flight.until)
+        if len(records):
+            batch = self._rows.batch(self._queue, records)
+            if batch.num_rows:
+                yield batch
+
+    def _checked(self, body: memoryview, flight: _Flight) -> RecordColumns:
+        records = scan(body)
+        offsets = records.queue_offsets
+        if int(records.sizes.sum()) != len(body):
+            raise Corrupt(f"{self._queue!s}: a pull ends in bytes that are no record")
+        if (records.queue_ids != self._queue.queue_id).any():
+            raise Corrupt(f"a pull of {self._queue!s} brought messages of another queue")
+        if int(offsets[0]) < flight.begin or (np.diff(offsets) <= 0).any():
+            raise Corrupt(f"{self._queue!s}: the offsets of a pull do not ascend")
+        return records
+
+    # -- one pull, on the client's thread ---------------------------------------------------------
+
+    async def _pull(self, begin: int, until: int) -> Pulled | None:
+        """An answer that goes on from `begin`; None if what is there was lost and is passed over.
+
+        Asks again while a broker does not answer, or has not confirmed what it has, until
+        `readTimeoutMs` is over.
+        """
+        clock = self._client.session.clock
+        end_ms = clock.monotonic_ms() + self._options.read_timeout_ms
+        pause_ms = RETRY_MS_MIN
+        failure: KourouError | None = None
+        while (left_ms := end_ms - clock.monotonic_ms()) > 0:
+            timeout_ms = min(PULL_TIMEOUT_MS, left_ms)
+            wish = PullWish(
+                until - begin,
+                PULL_SIZE_BYTES_MAX,
+                min(HOLD_MS, timeout_ms // 2),
+                timeout_ms,
+            )
+            try:
+                pulled = await self._puller.pull(self._queue, begin, self._subscription, wish)
+                if pulled.code in (Code.SUCCESS, Code.PULL_RETRY_IMMEDIATELY):
+                    if pulled.next_offset > begin:
+                        return pulled
+                    failure = Unavailable(f"{self._queue!s}: the broker stays at {begin}")
+                elif pulled.code == Code.PULL_NOT_FOUND:
+                    failure = Unavailable(f"the queue ends at {pulled.max_offset} there")
+                else:
+                    return await self._other(pulled, begin, until)
+            except (Unavailable, UnknownOutcome) as error:
+                if isinstance(error, FilterFailed) and error.kind in _FILTER_STAYS:
+                    raise
+                failure = error
+                self._client.session.routes.stale(self._queue.topic)
+            except Rejected as error:
+                if not await self._is_gone(error):
+                    raise
+                self._lost(f"{self._queue!s} is not there any more: {error}")
+                return None
+            await asyncio.sleep(min(pause_ms, left_ms) / 1_000)
+            pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
+        raise TimedOut(
+            f"{self._queue!s}@{begin} was not to be had within {self._options.read_timeout_ms} ms: "
+            f"{failure}",
+            hint="is its broker up? the option 'readTimeoutMs' says how long to wait",
+        )
+
+    async def _other(self, pulled: Pulled, begin: int, until: int) -> Pulled | None:
+        """What an answer means that brings no messages."""
+        if pulled.code == Code.PULL_OFFSET_MOVED:
+            span = f"{pulled.min_offset} to {pulled.max_offset}"
+            if not (self._part.fresh and begin < pulled.min_offset):
+                self._lost(
+                    f"{self._queue!s} holds {span}; messages from {begin} on, which were to be "
+                    "read, are gone"
+                )
+            if not begin < pulled.next_offset < until:
+                return None
+            return pulled
+        if pulled.code == Code.MESSAGE_CORRUPT:
+            self._lost(f"{self._queue!s} is damaged at {begin}: {pulled.remark}")
+            return pulled if pulled.next_offset > begin else None
+        if pulled.code == Code.FILTER_FAILED:
+            raise failure_of(self._queue, pulled)
+        raise error_from_code(pulled.code, pulled.remark)
+
+    def _lost(self, message: str) -> None:
+        lost(message, fail=self._options.fail_on_data_loss)
+
+    async def _is_gone(self, error: Rejected) -> bool:
+        """Was the topic deleted, or has it fewer queues now?"""
+        if isinstance(error, TopicNotFound):
+            return True
+        try:
+            known = await self._client.session.routes.refresh(self._queue.topic)
+        except TopicNotFound:
+            return True
+        return self._queue not in known.readable

@@ -1,0 +1,169 @@
+"""How far a query has come in every queue: a value, its text, and its arithmetic.
+
+    {"orders": {"broker-a": {"0": 57, "1": 60}, "broker-b": {"0": 12}}}
+
+Lives here: the form that Spark keeps in checkpoints, differences, and how much a batch may take.
+May not live here: asking brokers (kourou_spark_etl.source.network), partitions (planning).
+
+The text has one order: topics and brokers by name, queues by number. Spark compares texts, and an
+order that changes would look like news for ever.
+
+State: none. The checkpoint is Spark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+
+from kourou.errors import BadRequest
+from kourou.model.names import check_topic
+from kourou.model.queue import MessageQueue
+
+OFFSET_MAX = 2**63 - 1
+Tree = dict[str, dict[str, dict[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a queue holds: offsets from `low` up to, not including, `high`."""
+
+    low: int
+    high: int
+
+
+class Offsets(Mapping[MessageQueue, int]):
+    """The next offset of each queue; the queues are in order."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Mapping[MessageQueue, int]) -> None:
+        self._of = {queue: of[queue] for queue in sorted(of)}
+
+    def __getitem__(self, queue: MessageQueue) -> int:
+        return self._of[queue]
+
+    def __iter__(self) -> Iterator[MessageQueue]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __repr__(self) -> str:
+        return f"Offsets({self.text()})"
+
+    # -- as Spark keeps them ----------------------------------------------------------------------
+
+    def tree(self) -> Tree:
+        """As nested dicts, in order, which Spark's runner writes as JSON."""
+        tree: Tree = {}
+        for queue, offset in self._of.items():
+            brokers = tree.setdefault(queue.topic, {})
+            brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
+        return tree
+
+    def text(self) -> str:
+        """As JSON."""
+        return msgspec.json.encode(self.tree()).decode()
+
+    @classmethod
+    def of_tree(cls, tree: object, *, what: str = "the offsets", lowest: int = 0) -> Self:
+        """The inverse of `tree`; BadRequest says what of `what` is none, or below `lowest`."""
+        found: dict[MessageQueue, int] = {}
+        for queue, offset in _leaves(tree, what):
+            if not isinstance(offset, int) or isinstance(offset, bool):
+                raise _bad(what, f"the offset of {queue!s} is {offset!r}")
+            if not lowest <= offset <= OFFSET_MAX:
+                raise _bad(what, f"the offset of {queue!s} is {offset}; at least {lowest} is meant")
+            found[queue] = offset
+        return cls(found)
+
+    @classmethod
+    def of_text(cls, text: str, *, what: str = "the offsets", lowest: int = 0) -> Self:
+        """The inverse of `text`."""
+        return cls.of_tree(json_of(text, what), what=what, lowest=lowest)
+
+
+def json_of(text: str, what: str) -> Any:
+    """The value of a JSON text; BadRequest says that `what` is none."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise _bad(what, str(error)) from None
+
+
+def _leaves(tree: object, what: str) -> Iterator[tuple[MessageQueue, object]]:
+    for topic, brokers in _members(tree, what, "a topic"):
+        try:
+            check_topic(topic)
+        except BadRequest as error:
+            raise _bad(what, error.message) from None
+        for broker, queues in _members(brokers, what, f"a broker of {topic}"):
+            for number, value in _members(queues, what, f"a queue of {topic}/{broker}"):
+                if not (number.isascii() and number.isdecimal() and len(number) <= 10):
+                    raise _bad(what, f"{topic}/{broker} has a queue {number!r}")
+                yield MessageQueue(topic, broker, int(number)), value
+
+
+def _members(value: object, what: str, member: str) -> Iterator[tuple[str, object]]:
+    if not isinstance(value, dict):
+        raise _bad(what, f"where {member} ought to be named stands {value!r:.60}")
+    yield from value.items()
+
+
+def _bad(what: str, why: str) -> BadRequest:
+    return BadRequest(
+        f"{what} cannot be understood: {why}", hint='write {"topic": {"broker": {"0": 57}}}'
+    )
+
+
+# -- how much a batch takes -----------------------------------------------------------------------
+
+
+def shared_out(backlog: Mapping[MessageQueue, int], limit: int) -> dict[MessageQueue, int]:
+    """How many of its messages each queue gives to a batch of at most `limit`.
+
+    In proportion to their backlogs; what rounding leaves goes to the largest remainders, and among
+    equal ones to the first queues. The sum is the smaller of `limit` and all there is.
+    """
+    total = sum(backlog.values())
+    if total <= limit:
+        return dict(backlog)
+    shares = {queue: count * limit // total for queue, count in backlog.items()}
+    left = limit - sum(shares.values())
+    by_rest = sorted(backlog, key=lambda queue: (-(backlog[queue] * limit % total), queue))
+    for queue in by_rest[:left]:
+        shares[queue] += 1
+    return shares
+
+
+def next_end(
+    start: Offsets,
+    spans: Mapping[MessageQueue, Span],
+    limit: int | None,
+    lost: Callable[[MessageQueue, int, Span], None],
+) -> Offsets:
+    """Where the next batch ends that begins at `start`.
+
+    A queue that is new begins at its first message. One that is not there any more, as its broker
+    is away or its topic has fewer queues, stays where it is. `lost(queue, begin, span)` is called
+    for a queue that does not hold what would come next; if it returns, the batch goes on with what
+    there is.
+    """
+    ends = dict(start)
+    begins: dict[MessageQueue, int] = {}
+    backlog: dict[MessageQueue, int] = {}
+    for queue, span in spans.items():
+        begin = start.get(queue, span.low)
+        if not span.low <= begin <= span.high:
+            lost(queue, begin, span)
+            begin = min(max(begin, span.low), span.high)
+        begins[queue] = begin
+        backlog[queue] = span.high - begin
+    shares = backlog if limit is None else shared_out(backlog, limit)
+    for queue, begin in begins.items():
+        ends[queue] = begin + shares[queue]
+    return Offsets(ends)

@@ -1,0 +1,362 @@
+"""What a read is told: the options of `spark.read.format("kourou")`, checked.
+
+Lives here: every option with its meaning, its range and the errors that name it. May not live here:
+asking name servers whether a topic is there.
+
+Names are those of Kafka's connector where the meaning is the same; Spark hands them over in lower
+case, so case does not count.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TypeAlias
+
+from kourou.client.discovery import NoNameServer, discover
+from kourou.client.filters import Sql, Wanted
+from kourou.client.message_filters import Filter
+from kourou.errors import BadRequest, ConfigError, Rejected
+from kourou.filtering.tags import check_expression
+from kourou.model.limits import (
+    PULL_MESSAGES_MAX,
+    SPARK_PARTITIONS_MAX,
+    SPARK_PULL_WINDOW_MAX,
+    SPARK_READ_TIMEOUT_MS_MAX,
+)
+from kourou.model.names import check_group, check_topic
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import MATCH_ALL
+from kourou_spark_etl.source.offsets import OFFSET_MAX, Offsets, json_of
+
+PULL_WINDOW = 2
+READ_TIMEOUT_MS = 60_000
+EARLIEST = -2
+LATEST = -1
+"""As an offset in JSON: the first message that is kept, and behind the last one."""
+
+DEFAULT_GROUP = "spark-source"
+"""Whom brokers are told that pulls, where no group is named. It commits nothing."""
+
+
+class Edge(Enum):
+    """An end of every queue."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first message stored at or after a time in ms."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimes:
+    """The same, a time for each queue."""
+
+    times_ms: Offsets
+
+
+Place: TypeAlias = Edge | AtTime | AtTimes | Offsets
+"""Where a read begins or ends; Offsets may hold EARLIEST and LATEST."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of a read, one of `topics`, `pattern`, `assigned` given, and of `name_servers`,
+    `path`.
+
+    `starting`, `ending` None: what is usual for a batch or a stream. `group` empty: no progress is
+    kept at brokers.
+    """
+
+    name_servers: str = ""
+    path: Path | None = None
+    broker_name: str = ""
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[MessageQueue, ...] = ()
+    starting: Place | None = None
+    ending: Place | None = None
+    max_offsets_per_trigger: int | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    wanted: Wanted = MATCH_ALL
+    group: str = ""
+    pull_batch_size: int = PULL_MESSAGES_MAX
+    pull_window: int = PULL_WINDOW
+    read_timeout_ms: int = READ_TIMEOUT_MS
+
+    @property
+    def filtered(self) -> bool:
+        """Does a filter leave messages out?"""
+        return self.wanted != MATCH_ALL
+
+
+NAMES: tuple[str, ...] = (
+    "nameServer",
+    "namesrvAddr",
+    "path",
+    "brokerName",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "tags",
+    "sql",
+    "filter",
+    "group",
+    "pullBatchSize",
+    "pullWindow",
+    "readTimeoutMs",
+)
+"""Every option of a read."""
+
+_NOT_WITH_PATH = ("nameServer", "namesrvAddr", "filter", "group", "sql")
+
+
+def read_options(
+    given: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> ReadOptions:
+    """The options as values. BadRequest names the option that is unknown, wrong or missing."""
+    known = {name.lower(): name for name in NAMES}
+    texts: dict[str, str] = {}
+    for name, text in given.items():
+        own = known.get(name.lower())
+        if own is None:
+            raise BadRequest(
+                f"the option {name!r} is unknown", hint=f"a read knows {', '.join(NAMES)}"
+            )
+        texts[own] = text
+    path = texts.get("path")
+    if path is not None:
+        for name in _NOT_WITH_PATH:
+            if name in texts:
+                raise _wrong(name, texts[name], "a store directory (path) is read without it")
+    elif "brokerName" in texts:
+        raise _wrong("brokerName", texts["brokerName"], "it says whose a store (path) is")
+    topics, pattern, assigned = _topics(texts)
+    return ReadOptions(
+        name_servers="" if path is not None else _name_servers(texts, environment),
+        path=None if path is None else _path(path),
+        broker_name=texts.get("brokerName", ""),
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=_place(texts, "starting"),
+        ending=_place(texts, "ending"),
+        max_offsets_per_trigger=_number(texts, "maxOffsetsPerTrigger", 1, OFFSET_MAX),
+        min_partitions=_number(texts, "minPartitions", 1, SPARK_PARTITIONS_MAX),
+        fail_on_data_loss=_flag(texts, "failOnDataLoss", default=True),
+        wanted=_wanted(texts),
+        group=_checked(texts, "group"),
+        pull_batch_size=_number(texts, "pullBatchSize", 1, PULL_MESSAGES_MAX) or PULL_MESSAGES_MAX,
+        pull_window=_number(texts, "pullWindow", 1, SPARK_PULL_WINDOW_MAX) or PULL_WINDOW,
+        read_timeout_ms=_number(texts, "readTimeoutMs", 1, SPARK_READ_TIMEOUT_MS_MAX)
+        or READ_TIMEOUT_MS,
+    )
+
+
+def for_batch(options: ReadOptions) -> ReadOptions:
+    """The same, if a batch can be read so."""
+    if options.max_offsets_per_trigger is not None:
+        raise _wrong(
+            "maxOffsetsPerTrigger", str(options.max_offsets_per_trigger), "it is a stream's"
+        )
+    if options.starting is Edge.LATEST or _has(options.starting, LATEST):
+        raise _wrong("startingOffsets", "latest", "a batch would be empty")
+    if options.ending is Edge.EARLIEST or _has(options.ending, EARLIEST):
+        raise _wrong("endingOffsets", "earliest", "a batch would be empty")
+    return options
+
+
+def for_stream(options: ReadOptions) -> ReadOptions:
+    """The same, if a stream can be read so."""
+    if options.ending is not None:
+        raise BadRequest(
+            "the option 'endingOffsets', also by timestamp, is a batch's: a stream has no end",
+            hint="trigger(availableNow=True) ends at what there is now",
+        )
+    return options
+
+
+def _has(place: Place | None, mark: int) -> bool:
+    return isinstance(place, Offsets) and mark in place.values()
+
+
+def _wrong(name: str, text: str, why: str) -> BadRequest:
+    return BadRequest(f"the option {name!r} is {text!r}: {why}")
+
+
+# -- single options -------------------------------------------------------------------------------
+
+
+def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | None) -> str:
+    if "nameServer" in texts and "namesrvAddr" in texts:
+        raise _wrong("namesrvAddr", texts["namesrvAddr"], "it means the same as 'nameServer'")
+    name = "namesrvAddr" if "namesrvAddr" in texts else "nameServer"
+    try:
+        found = discover(
+            texts.get(name),
+            options={},
+            environment=os.environ if environment is None else environment,
+        )
+    except NoNameServer:
+        raise BadRequest(
+            "the option 'nameServer' is missing",
+            hint="host:port;host:port, or 'path' for a store directory",
+        ) from None
+    except ConfigError as error:
+        raise _wrong(name, texts.get(name, ""), str(error)) from None
+    return ";".join(found.addresses)
+
+
+def _path(text: str) -> Path:
+    path = Path(text.removeprefix("file://"))
+    if not (path / "commitlog").is_dir():
+        raise _wrong("path", text, "there is no store: a directory with commitlog in it is meant")
+    return path.absolute()
+
+
+def _topics(
+    texts: Mapping[str, str],
+) -> tuple[tuple[str, ...], str, tuple[MessageQueue, ...]]:
+    named = [name for name in ("subscribe", "subscribePattern", "assign") if name in texts]
+    if not named:
+        raise BadRequest(
+            "no topic is named", hint="give the option 'subscribe', 'subscribePattern' or 'assign'"
+        )
+    if len(named) > 1:
+        raise BadRequest(f"the options {named[0]!r} and {named[1]!r} exclude each other")
+    name, text = named[0], texts[named[0]]
+    if name == "assign":
+        return (), "", _assigned(text)
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise _wrong(name, text, f"it is no regular expression: {error}") from None
+        if not text:
+            raise _wrong(name, text, "it matches no name")
+        return (), text, ()
+    topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+    if not topics:
+        raise _wrong(name, text, "it names no topic")
+    for topic in topics:
+        try:
+            check_topic(topic)
+        except BadRequest as error:
+            raise _wrong(name, text, str(error)) from None
+    return topics, "", ()
+
+
+def _assigned(text: str) -> tuple[MessageQueue, ...]:
+    what = "the option 'assign'"
+    tree = json_of(text, what)
+    lists = isinstance(tree, dict) and all(
+        isinstance(brokers, dict) and all(isinstance(ids, list) for ids in brokers.values())
+        for brokers in tree.values()
+    )
+    if not lists:
+        raise BadRequest(f"{what} cannot be understood", hint='write {"topic": {"broker": [0, 1]}}')
+    numbers = {
+        topic: {
+            broker: {str(one): 0 for one in ids if isinstance(one, int)}
+            for broker, ids in brokers.items()
+        }
+        for topic, brokers in tree.items()
+    }
+    queues = tuple(Offsets.of_tree(numbers, what=what))
+    if not queues or len(queues) != sum(len(ids) for of in tree.values() for ids in of.values()):
+        raise BadRequest(f"{what} names no queue, or what is none: {text!r:.100}")
+    return queues
+
+
+def _place(texts: Mapping[str, str], side: str) -> Place | None:
+    names = (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp")
+    named = [name for name in names if name in texts]
+    if not named:
+        return None
+    if len(named) > 1:
+        raise BadRequest(f"the options {named[0]!r} and {named[1]!r} exclude each other")
+    name, text = named[0], texts[named[0]].strip()
+    if name.endswith("OffsetsByTimestamp"):
+        return AtTimes(Offsets.of_text(text, what=f"the option {name!r}"))
+    if name.endswith("Timestamp"):
+        number = _number(texts, name, 0, OFFSET_MAX)
+        assert number is not None
+        return AtTime(number)
+    if text.lower() in (Edge.EARLIEST.value, Edge.LATEST.value):
+        return Edge(text.lower())
+    if not text.startswith("{"):
+        raise _wrong(name, text, "earliest, latest or JSON is meant")
+    return Offsets.of_text(text, what=f"the option {name!r}", lowest=EARLIEST)
+
+
+def _number(texts: Mapping[str, str], name: str, low: int, high: int) -> int | None:
+    text = texts.get(name)
+    if text is None:
+        return None
+    stripped = text.strip()
+    number = int(stripped) if re.fullmatch(r"-?[0-9]{1,19}", stripped) else None
+    if number is None or not low <= number <= high:
+        raise _wrong(name, text, f"a whole number from {low} to {high} is meant")
+    return number
+
+
+def _flag(texts: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = texts.get(name)
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise _wrong(name, text, "true or false is meant")
+    return text.strip().lower() == "true"
+
+
+def _checked(texts: Mapping[str, str], name: str) -> str:
+    text = texts.get(name)
+    if text is None:
+        return ""
+    try:
+        return check_group(text)
+    except BadRequest as error:
+        raise _wrong(name, text, str(error)) from None
+
+
+def _wanted(texts: Mapping[str, str]) -> Wanted:
+    named = [name for name in ("tags", "sql", "filter") if name in texts]
+    if not named:
+        return MATCH_ALL
+    if len(named) > 1:
+        raise BadRequest(f"the options {named[0]!r} and {named[1]!r} exclude each other")
+    name, text = named[0], texts[named[0]]
+    try:
+        if name == "sql":
+            return Sql(text)
+        if name == "filter":
+            if "group" not in texts:
+                raise _wrong(name, text, "it is a group's: give the option 'group', too")
+            return Filter.named(text)
+        check_expression(text)
+    except BadRequest as error:
+        raise error if "option" in error.message else _wrong(name, text, str(error)) from None
+    except Rejected as error:
+        raise _wrong(name, text, str(error)) from None
+    return text.strip() or MATCH_ALL

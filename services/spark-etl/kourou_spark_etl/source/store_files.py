@@ -1,0 +1,251 @@
+"""The files of a store directory, opened for reading only.
+
+Lives here: the segments of the log as mappings, the units of a queue, where both begin and end.
+May not live here: rows (store_reader), recovery, or any write (kourou.store).
+
+A store may be a broker's that runs, a copy of one, a backup, or a real RocketMQ's. Queue files name
+the records. In a store of ours nothing counts beyond what its broker noted as flushed; in any store
+a queue ends before last records that are not whole, as in a copy that was made while it was
+written.
+
+State: a projection of the files, as they were when they were looked at.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from kourou.errors import BadRequest, Corrupt
+from kourou.model.limits import QUEUE_UNIT_BYTES
+from kourou.model.queue import MessageQueue
+from kourou.protocol.record_columns import Longs, Marks
+from kourou.protocol.record_layout import parts_of
+from kourou.store.paths import StorePaths, start_of
+from kourou.store.queue_files import FILLER_SIZE, UNIT, Units
+from kourou.store.real_disk import RealDisk, RealFile
+from kourou.store.recovery_point import load_recovery_point
+from kourou.store.verified import Wanted, verify
+from kourou_spark_etl.source.offsets import Span
+
+NOT_WHOLE_MAX = 100_000
+"""So many records at the end of a queue may be cut; more is no end but damage."""
+
+
+class ReadOnlyDisk(RealDisk):
+    """The machine's file system, where nothing is opened for writing."""
+
+    __slots__ = ()
+
+    def open(
+        self, path: Path, *, create_size: int | None = None, allocate: bool = False
+    ) -> RealFile:
+        """Open for reading; a missing file stays missing."""
+        del create_size, allocate
+        return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+class StoreFiles:
+    """The log of a store, and its queues."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._disk = ReadOnlyDisk()
+        self._paths = StorePaths.under(root)
+        self._views: dict[int, memoryview] = {}
+        self._starts = self._segment_starts()
+
+    def again(self) -> StoreFiles:
+        """The same store as it is now."""
+        return StoreFiles(self._root)
+
+    def _segment_starts(self) -> list[int]:
+        names = self._disk.list_dir(self._paths.commit_log)
+        return sorted(start for name in names if (start := start_of(name)) is not None)
+
+    @property
+    def log_start(self) -> int:
+        """The first position that is still there."""
+        return self._starts[0] if self._starts else 0
+
+    @cached_property
+    def segment_bytes(self) -> int:
+        """The length of every segment, by that of the first one."""
+        return self._paths.segment(self._starts[0]).stat().st_size
+
+    @cached_property
+    def confirmed(self) -> int | None:
+        """Nothing is read beyond this position; None where nobody noted one."""
+        point = load_recovery_point(self._disk, self._paths.recovery_point)
+        return None if point is None else point.flushed
+
+    def topics(self) -> list[str]:
+        """The topics that have queues."""
+        return self._disk.list_dir(self._paths.consume_queue)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of a topic that were ever written."""
+        names = self._disk.list_dir(self._paths.consume_queue / topic)
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+    def queue(self, queue: MessageQueue) -> QueueUnits:
+        """The units of one queue."""
+        return QueueUnits(self._paths.queue(queue.topic, queue.queue_id), self._disk)
+
+    def segment(self, position: int) -> tuple[int, memoryview]:
+        """The segment that holds a position: where it begins, and its bytes.
+
+        Raises FileNotFoundError if it was deleted, Corrupt if it is shorter than it ought to be.
+        """
+        start = position - position % self.segment_bytes if self._starts else 0
+        view = self._views.get(start)
+        if view is None:
+            fd = os.open(self._paths.segment(start), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(fd).st_size
+                if size != self.segment_bytes:
+                    raise Corrupt(
+                        f"the log segment at {start} has {size} bytes, the first one "
+                        f"{self.segment_bytes}",
+                        hint="the store was copied incompletely, or was written with two sizes",
+                    )
+                view = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+            finally:
+                os.close(fd)
+            self._views[start] = view
+        return start, view
+
+    # -- what a queue holds -----------------------------------------------------------------------
+
+    def span(self, queue: MessageQueue) -> Span:
+        """The offsets whose records can be read."""
+        units = self.queue(queue)
+        low = units.first_at(self.log_start)
+        high = units.end
+        if self.confirmed is not None:
+            high = units.end_below(self.confirmed, low)
+        for _ in range(NOT_WHOLE_MAX):
+            if high <= low or self._is_whole(queue, units, high - 1):
+                break
+            high -= 1
+        return Span(min(low, high), high)
+
+    def _is_whole(self, queue: MessageQueue, units: QueueUnits, offset: int) -> bool:
+        unit = units.read(offset, offset + 1)
+        if not len(unit) or int(unit["size"][0]) == FILLER_SIZE:
+            return bool(len(unit))
+        try:
+            base, view = self.segment(int(unit["position"][0]))
+        except FileNotFoundError:
+            return False
+        return bool(self.whole(view, base, unit, queue, np.array([offset]))[0])
+
+    def whole(
+        self, view: memoryview, base: int, units: Units, queue: MessageQueue, offsets: Longs
+    ) -> Marks:
+        """Which of these units of one segment name records that pass every check."""
+        starts = units["position"].astype(np.int64) - base
+        sizes = units["size"].astype(np.int64)
+        inside: Marks = (starts >= 0) & (sizes > 0) & (starts + sizes <= len(view))
+        which = np.flatnonzero(inside)
+        if len(which):
+            wanted = Wanted(queue.topic.encode(), queue.queue_id, offsets[which])
+            inside[which] = verify(view, starts[which], sizes[which], base, wanted)
+        return inside
+
+    def store_time(self, units: QueueUnits, offset: int) -> int | None:
+        """When a message was stored, in ms; None where no record can be read."""
+        unit = units.read(offset, offset + 1)
+        if not len(unit) or int(unit["size"][0]) == FILLER_SIZE:
+            return None
+        try:
+            base, view = self.segment(int(unit["position"][0]))
+            at = int(unit["position"][0]) - base
+            return parts_of(view, at, at + int(unit["size"][0])).store_timestamp
+        except (FileNotFoundError, Corrupt):
+            return None
+
+
+class QueueUnits:
+    """The units of one queue, over its files."""
+
+    def __init__(self, directory: Path, disk: ReadOnlyDisk) -> None:
+        self._directory = directory
+        names = [name for name in disk.list_dir(directory) if start_of(name) is not None]
+        if not names:
+            raise BadRequest(f"the queue {directory} has no files")
+        self._file_bytes = (directory / names[0]).stat().st_size
+        if not self._file_bytes or self._file_bytes % QUEUE_UNIT_BYTES:
+            raise Corrupt(f"{directory / names[0]} has {self._file_bytes} bytes: no whole units")
+        self._file_units = self._file_bytes // QUEUE_UNIT_BYTES
+        self._names = sorted(names)
+
+    @property
+    def first(self) -> int:
+        """The first offset that the files have room for."""
+        start = start_of(self._names[0])
+        assert start is not None, "files were chosen by their names"
+        return start // QUEUE_UNIT_BYTES
+
+    @cached_property
+    def end(self) -> int:
+        """Behind the last unit that names a record or keeps an offset."""
+        room = self.first + len(self._names) * self._file_units
+        return self._bisect(self.first, room, lambda unit: int(unit["size"]) > 0)
+
+    def end_below(self, position: int, low: int) -> int:
+        """Behind the last unit whose record ends at or below a position of the log."""
+
+        def below(unit: np.void) -> bool:
+            size = int(unit["size"])
+            return size == FILLER_SIZE or int(unit["position"]) + size <= position
+
+        return self._bisect(low, self.end, below)
+
+    def first_at(self, position: int) -> int:
+        """The first unit whose record lies at or above a position; the end if there is none."""
+        at = self.first
+        while at < self.end:
+            units = self.read(at, min(self.end, at + self._file_units))
+            there = (units["size"] != FILLER_SIZE) & (units["position"] >= position)
+            if there.any():
+                return at + int(there.argmax())
+            at += len(units)
+        return self.end
+
+    def _bisect(self, low: int, high: int, holds: Callable[[np.void], bool]) -> int:
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.read(middle, middle + 1)
+            if len(unit) and holds(unit[0]):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def read(self, offset: int, end: int) -> Units:
+        """The units [offset, end); fewer where files end or were deleted."""
+        parts: list[bytes] = []
+        while offset < end:
+            number, unit = divmod(offset, self._file_units)
+            last = min(end, (number + 1) * self._file_units)
+            path = self._directory / f"{number * self._file_bytes:020d}"
+            size = (last - offset) * QUEUE_UNIT_BYTES
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                break
+            try:
+                data = os.pread(fd, size, unit * QUEUE_UNIT_BYTES)
+            finally:
+                os.close(fd)
+            parts.append(data[: len(data) - len(data) % QUEUE_UNIT_BYTES])
+            if len(data) < size:
+                break
+            offset = last
+        return np.frombuffer(b"".join(parts), UNIT)

@@ -1,0 +1,104 @@
+"""What becomes of a query: it runs, fails, waits, runs again.
+
+Lives here: its states, the pauses between attempts. May not live here: Spark, threads, clocks;
+times are passed in.
+
+    waiting -> starting -> running -> ended       (a trigger that ends by itself, or told to)
+                  |           |
+                  '-----------'--> failed -> starting …
+
+The pause doubles with each failure, from 1 s up to 60 s, and begins anew after a batch was done: a
+query that makes progress is started again soon, one that cannot work costs nothing.
+
+State: soft.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+PAUSE_MS = 1_000
+PAUSE_LONGEST_MS = 60_000
+ERROR_LENGTH = 2_000
+"""Spark repeats whole plans; the end is ours."""
+
+_OF_JAVA = re.compile(
+    r"at \S+\(.*\)|\.\.\. \d+ more|Caused by: [\w.$]+|(Driver stacktrace: ?)?(SQLSTATE: \w+)?"
+)
+"""Lines that say where in Spark it was, and not what."""
+
+
+class QueryPhase(StrEnum):
+    """Where a query is."""
+
+    WAITING = "waiting"  # the service has not come to it yet
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILED = "failed"  # and waits for its next attempt
+    ENDED = "ended"
+    OFF = "off"  # the job file says so
+
+
+@dataclass(slots=True)
+class QueryState:
+    """One query's life so far. `again_ms` is monotonic: when it is started again."""
+
+    name: str
+    job: str
+    phase: QueryPhase = QueryPhase.WAITING
+    attempts: int = 0
+    failures: int = 0
+    in_a_row: int = 0
+    error: str = ""
+    again_ms: int = 0
+
+    def starting(self) -> None:
+        """An attempt begins."""
+        self.phase = QueryPhase.STARTING
+        self.attempts += 1
+
+    def running(self) -> None:
+        """Spark has it. The last error stays to be seen until a batch is done."""
+        self.phase = QueryPhase.RUNNING
+
+    def progressed(self) -> None:
+        """A batch is done."""
+        self.in_a_row = 0
+        self.error = ""
+
+    def failed(self, error: str, now_ms: int) -> int:
+        """It has ended with an error; returns the pause in ms until the next attempt."""
+        self.phase = QueryPhase.FAILED
+        self.failures += 1
+        self.error = error[:ERROR_LENGTH]
+        pause = min(PAUSE_MS << min(self.in_a_row, 16), PAUSE_LONGEST_MS)
+        self.in_a_row += 1
+        self.again_ms = now_ms + pause
+        return pause
+
+    def ended(self) -> None:
+        """It has ended in peace."""
+        self.phase = QueryPhase.ENDED
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not work; empty if it does, or has not been tried."""
+        if self.phase is QueryPhase.FAILED or (self.in_a_row and self.error):
+            return f"{self.name}: {self.error or 'failed'}"
+        return ""
+
+
+def told(error: BaseException) -> str:
+    """What an error says, in one line: of Spark's, the last line that says anything, which is ours.
+
+    Spark wraps a Python error in its own, and appends the plan of the query.
+    """
+    text = str(error).partition("\n== ")[0].partition("\nJVM stacktrace")[0]
+    text = text.partition("\n=== ")[0]
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if _OF_JAVA.fullmatch(line) is None]
+    named = [line for line in lines if line.startswith(("kourou.errors.", "kourou_spark_etl."))]
+    line = (named or lines or [type(error).__name__])[-1]
+    return line.partition(": ")[2] or line if named else line

@@ -1,0 +1,72 @@
+"""compose.core.yml, the small suite: what of the large one is there, as there, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kourou.service.command_line import parse_arguments
+from kourou.service.settings import load_settings
+from kourou.serving.config import load_broker_settings
+from kourou_console.config import ConsoleSettings
+from kourou_namesrv.config import NamesrvSettings
+
+SERVICES = ("namesrv", "broker", "console")
+SAME = (
+    *("image", "build", "read_only", "cap_drop", "security_opt", "init", "restart", "pids_limit"),
+    *("logging", "tmpfs", "stop_grace_period", "healthcheck", "command", "configs", "ports"),
+)
+
+
+@pytest.fixture(scope="module")
+def core(compose, root: Path) -> dict[str, Any]:
+    """The file with everything in it resolved."""
+    done = compose("config", "--format", "json", file=root / "compose.core.yml")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_three_of_its_services_run_as_in_the_large_one(
+    core: dict[str, Any], composed: dict[str, Any]
+) -> None:
+    assert set(core["services"]) == set(SERVICES)
+    assert core["name"] != composed["name"], "neither takes the other's volumes"
+    for name in SERVICES:
+        for key in SAME:
+            assert core["services"][name][key] == composed["services"][name][key], (name, key)
+
+
+def test_it_has_no_keys_no_secrets_and_little_memory(core: dict[str, Any]) -> None:
+    assert "secrets" not in core
+    for name, service in core["services"].items():
+        assert not [key for key in service["environment"] if "CURVE" in key], name
+        assert service["environment"]["OTEL_TRACES_EXPORTER"] == "none"
+    assert sum(int(service["mem_limit"]) for service in core["services"].values()) <= 1 << 30
+
+
+def test_its_settings_are_good_and_sqlite_keeps_the_history(
+    core: dict[str, Any], root: Path
+) -> None:
+    def told(name: str) -> tuple[Any, dict[str, str], Path]:
+        service = core["services"][name]
+        file = root / "deploy" / f"{name}.conf"
+        rest = service["command"][3:]
+        return parse_arguments(name, "", ["-c", str(file), *rest]), service["environment"], file
+
+    arguments, environment, _ = told("broker")
+    broker = load_broker_settings(arguments, environment)
+    assert broker.warnings == ()
+    assert broker.settings.event_store_url is None
+    assert broker.settings.curve_key_file is None
+    for name, kind in (("namesrv", NamesrvSettings), ("console", ConsoleSettings)):
+        arguments, environment, file = told(name)
+        found = load_settings(
+            kind, arguments=arguments.settings, environment=environment, file=file
+        )
+        assert found.warnings == ()
+        if isinstance(found.settings, ConsoleSettings):
+            assert not found.settings.spark_etl_address
+            assert set(found.settings.admin_addresses) == {"namesrv", "broker-a"}

@@ -1,0 +1,133 @@
+"""The keys of docker-compose.yml: made once, seen by their owners, found at every address."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kourou.cli.main import main
+from kourou.transport.curve_keys import ServerKeys, read_pair
+
+RUN = "/run/kourou"
+WATCHING = {"collector", "jaeger", "prometheus", "grafana"}
+SPARK = {"spark-etl", "spark-master", "spark-worker", "spark-worker-2"}
+"""One party, whose parts have one pair."""
+
+MEMBERS = {"broker", "broker-b", "ha-replica", "ha-replica-b", "raft-n0", "raft-n1", "raft-n2"}
+FILTER_SERVERS = {"filter-server", "filter-server-2", "filter-server-b"}
+DIALLED = {
+    "namesrv": ["namesrv:19876", "127.0.0.1:19876"],
+    "broker": ["broker:20911", "broker:20912", "127.0.0.1:20911", "10.89.0.7:20911"],
+    "broker-b": ["broker-b:21011", "127.0.0.1:21011", "10.89.0.8:21012"],
+    "ha-replica": ["ha-replica:20931", "127.0.0.1:20931", "10.89.0.9:20932"],
+    "ha-replica-b": ["ha-replica-b:21031", "127.0.0.1:21031"],
+    "raft-n0": ["raft-n0:20952", "127.0.0.1:20951"],
+    "raft-n1": ["raft-n1:20972", "127.0.0.1:20971"],
+    "raft-n2": ["raft-n2:20992", "127.0.0.1:20991", "10.89.0.4:20992"],
+    "filter-server": ["filter-server:20915", "127.0.0.1:20915"],
+    "filter-server-2": ["filter-server-2:20916", "127.0.0.1:20916"],
+    "filter-server-b": ["filter-server-b:21015", "127.0.0.1:21015"],
+}
+"""What others dial: names among containers, addresses in messages, what this machine is told."""
+
+
+def key_file(name: str) -> str:
+    """What the pair of a service is called; images without Java know no such word."""
+    return "pipeline" if name in SPARK else name
+
+
+def of_ours(composed: dict[str, Any]) -> dict[str, Any]:
+    others = {"keys", "postgres", *WATCHING}
+    return {name: one for name, one in composed["services"].items() if name not in others}
+
+
+def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -> None:
+    owners: dict[str, set[str]] = {}
+    for name, service in of_ours(composed).items():
+        mounts = {one["target"]: one for one in service["volumes"] if one["target"].startswith(RUN)}
+        wanted = {f"{RUN}/keys", f"{RUN}/public"}
+        assert set(mounts) == wanted | ({f"{RUN}/members"} if name in MEMBERS else set()), name
+        assert all(one["read_only"] for one in mounts.values()), name
+        assert mounts[f"{RUN}/public"]["source"] == "public-keys"
+        owners.setdefault(mounts[f"{RUN}/keys"]["source"], set()).add(name)
+        if name in SPARK - {"spark-etl"}:
+            continue
+        told = service["environment"]
+        assert told["KOUROU_CURVE_KEY_FILE"] == f"{RUN}/keys/{key_file(name)}.key_secret"
+        assert told["KOUROU_CURVE_SERVER_KEY"] == f"{RUN}/public"
+        assert told.get("KOUROU_CURVE_MEMBERS") == (f"{RUN}/members" if name in MEMBERS else None)
+        clients = None if name in {"console", "spark-etl"} else f"{RUN}/public"
+        assert told.get("KOUROU_CURVE_CLIENTS") == clients, name
+        needs = service["depends_on"]["keys"]["condition"]
+        assert needs == "service_completed_successfully", name
+    assert SPARK in owners.values()
+    assert all(len(names) == 1 or names == SPARK for names in owners.values())
+    for name in (*WATCHING, "postgres"):
+        volumes = composed["services"][name].get("volumes", [])
+        assert not [one for one in volumes if str(one["source"]).endswith("-keys")], name
+
+
+def test_who_makes_them_has_no_network_and_its_folders_are_in_the_image(
+    composed: dict[str, Any], root: Path
+) -> None:
+    service = composed["services"]["keys"]
+    assert service["network_mode"] == "none"
+    assert not service.get("ports")
+    mounted = {Path(one["target"]).name: one["source"] for one in service["volumes"]}
+    assert set(mounted.values()) == {
+        name for name in composed["volumes"] if name.endswith("-keys")
+    }, "every volume of keys"
+    text = (root / "Dockerfile").read_text(encoding="utf-8")
+    [names] = re.findall(r"for name in ((?:[^;]|\n)*);", text)
+    assert set(names.replace("\\", " ").split()) == set(mounted), "owned by whom writes there"
+
+
+def made(composed: dict[str, Any], tmp_path: Path) -> Path:
+    """What the command of the service makes, in a folder of this machine."""
+    command = composed["services"]["keys"]["command"]
+    assert main([word.replace("/keys/", f"{tmp_path}/") for word in command]) == 0
+    return tmp_path
+
+
+def test_what_it_makes_fits_every_address_that_is_dialled(
+    composed: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = made(composed, tmp_path)
+    pairs = {
+        name: read_pair(folder / name / f"{name}.key_secret")
+        for name in (*DIALLED, "console", "pipeline", "host")
+    }
+    assert len({pair.public for pair in pairs.values()}) == len(pairs)
+    ring = folder / "host" / "host.ring"
+    assert read_pair(ring) == pairs["host"]
+    assert ring.stat().st_mode & 0o777 == 0o600
+    for servers in (ServerKeys(folder / "public"), ServerKeys(ring, ring=True)):
+        for name, addresses in DIALLED.items():
+            for address in addresses:
+                assert servers.of(address) == pairs[name].public, address
+    members = {path.stem for path in (folder / "members").iterdir()}
+    assert members == MEMBERS
+    for place in ("public", "members"):
+        assert not list((folder / place).glob("*.key_secret"))
+    modes = {name: (folder / name / f"{name}.key_secret").stat().st_mode & 0o777 for name in pairs}
+    assert modes == {name: 0o444 if name in FILTER_SERVERS else 0o600 for name in pairs}
+    told = capsys.readouterr()
+    assert not [pair for pair in pairs.values() if pair.secret in told.out + told.err]
+
+
+def test_once_more_changes_no_pair_and_follows_another_port(
+    compose, composed: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = made(composed, tmp_path)
+    before = {path: path.read_bytes() for path in folder.glob("*/*.key_secret")}
+    assert len(before) == 14
+    moved = {"KOUROU_BROKER_PORT": "31111"}
+    chosen = json.loads(compose("config", "--format", "json", environment=moved).stdout)
+    made(chosen, tmp_path)
+    assert {path: path.read_bytes() for path in folder.glob("*/*.key_secret")} == before
+    servers = ServerKeys(folder / "host" / "host.ring", ring=True)
+    assert servers.of("127.0.0.1:31111") == read_pair(folder / "broker/broker.key_secret").public

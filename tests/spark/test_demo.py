@@ -1,0 +1,51 @@
+"""The last act of `kourou demo`, with the real service, Java below it, and real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kourou.cli.demo.carrier_totals import SUMS
+from kourou.cli.demo.story import FIRST
+from kourou_spark_etl.session import missing_java
+
+FLIGHTS = 1_000
+CARRIERS = 14
+"""That flew in the first days of January."""
+
+
+@pytest.mark.slow
+def test_flights_become_rows_and_tables_while_they_are_sent(tmp_path: Path) -> None:
+    """It says ok only if each row is there once, and every total is what pandas computes."""
+    if problem := missing_java():
+        pytest.skip(f"needs Java: {problem}")
+    kept = tmp_path / "kept"
+    command = [sys.executable, "-m", "kourou.cli", "demo", "--plain", "--json"]
+    done = subprocess.run(
+        [*command, "--events", str(FLIGHTS), "--keep", str(kept)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"KOUROU_TCP_ENABLE": "false"},
+        check=False,
+    )
+    log = kept / "spark-etl.log"
+    told = done.stdout[-4_000:] + done.stderr[-2_000:] + log.read_text(errors="replace")[-2_000:]
+    assert (done.returncode, done.stderr) == (0, ""), told
+    *lines, verdict = done.stdout.splitlines()
+    numbers = json.loads(verdict)
+    assert numbers["spark_rows"] == FLIGHTS
+    assert FIRST <= numbers["spark_rows_while_sent"] <= FLIGHTS
+    assert (numbers["spark_duplicates"], numbers["aggregates_match"]) == (0, True)
+    assert (numbers["spark_left_out"], numbers["ok"]) == (None, True)
+    title = "== last act, Spark: 1,000 flights as rows of Parquet, their delays as tables"
+    last = lines[lines.index(title) :]
+    assert [line for line in last if "0 twice, 0 missing, 0 not as sent" in line]
+    assert any(line.split()[:3] == ["United", "Air", "Lines"] for line in last)
+    sums = CARRIERS * len(SUMS)
+    assert f"   {sums} of {sums} totals are those that pandas computes from the data set" in last
+    assert max(map(len, last)) <= 100

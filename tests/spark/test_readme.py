@@ -1,0 +1,58 @@
+"""What the README shows of Spark works as it stands, in Spark's own shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kourou.testing.cluster import Cluster
+from kourou_spark_etl import register
+from kourou_spark_etl.session import missing_java
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def test_a_plain_shell_reads_a_topic(
+    kourou_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if problem := missing_java():
+        pytest.skip(f"needs Java: {problem}")
+    section = README.read_text(encoding="utf-8").partition("## Every topic is a table")[2]
+    block = re.search(r"```python\n(.*?)```\n```text\n(.*?)```", section, re.DOTALL)
+    assert block
+    program, output = block.groups()
+    monkeypatch.delenv("SPARK_HOME")  # in which the shell lies; that of these tests has none
+    cluster = kourou_cluster(1)
+    with cluster.client() as client:
+        client.send("orders", b'{"id": "A-1", "amount": 42}', tag="paid", keys=["A-1"])
+        client.send("orders", b'{"id":"A-2","amount":7}', tag="paid", keys=["A-2"])
+    done = subprocess.run(
+        ["pyspark", "--conf", "spark.ui.enabled=false"],
+        input=program.replace("127.0.0.1:9876", cluster.address),
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {
+            # What `activate` does; and a shell although nobody types.
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYSPARK_DRIVER_PYTHON_OPTS": "-i",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert output in done.stdout, done.stdout + done.stderr
+
+
+def test_any_session_may_be_told_of_the_format_any_number_of_times(spark: Any) -> None:
+    """A session made of one that knows it refuses to be told, as that of a batch does."""
+    for session in (spark, spark.newSession(), spark.newSession()):
+        for _ in range(2):
+            register(session)

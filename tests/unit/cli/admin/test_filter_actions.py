@@ -1,0 +1,366 @@
+"""What the commands about filters ask for, show and refuse; an admin plays its part."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kourou.cli.admin import filter_actions, filter_commands
+from kourou.cli.admin.filter_actions import Chosen, read_source
+from kourou.cli.admin.report import Report
+from kourou.cli.main import main
+from kourou.client.admin_filters import FilterChange
+from kourou.errors import BadRequest, ConfigError, Rejected
+from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
+from kourou.model.limits import FILTER_SOURCE_BYTES_MAX
+from kourou.protocol.filter_bodies import FilterFigures, FilterTrial, TriedMessage
+
+SOURCE = "def match(message, context):\n    return True\n"
+NOBODY = ("-n", "127.0.0.1:1")
+"""Nothing listens there: whoever asks fails with 1, not with 2."""
+
+
+def version(number: int, **more: Any) -> FilterVersion:
+    told = {"sha256": "ab" * 32, "author": "ann", "note": "", "uploaded_ms": 0, "size_bytes": 9}
+    return FilterVersion(number, **(told | more))
+
+
+LATE = FilterState(
+    "till",
+    "late",
+    (version(1), version(2, author="\x1b[31mbob")),
+    active=2,
+    before_active=1,
+    policy=FilterPolicy.SKIP,
+    quarantined={1: "its worker died"},
+    skipped=3,
+    next_version=3,
+)
+
+
+class Filters:
+    """Plays `client.admin.filters`; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.found: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(*arguments: Any, **how: Any) -> Any:
+            self.asked.append((name, arguments, how))
+            return self.found.get(name, {})
+
+        return answer
+
+
+@pytest.fixture
+def filters() -> Filters:
+    return Filters()
+
+
+@pytest.fixture
+def client(filters: Filters) -> Any:
+    return SimpleNamespace(admin=SimpleNamespace(filters=filters))
+
+
+def rows(report: Report) -> list[dict[str, Any]]:
+    return [dict(zip(report.columns, row, strict=True)) for row in report.rows]
+
+
+# -- what is typed --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (None, "cannot be read"),
+        (b"  \n", "is empty"),
+        (b"x = '\xff'", "is not UTF-8 at byte 5"),
+        (b"#" * (FILTER_SOURCE_BYTES_MAX + 1), "more than 65,536 bytes"),
+    ],
+)
+def test_a_file_that_can_be_no_filter_is_refused_before_anybody_is_asked(
+    data: bytes | None, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "late.py"
+    if data is not None:
+        file.write_bytes(data)
+    with pytest.raises(ConfigError, match=word):
+        read_source(str(file))
+    for verb in (("put",), ("try", "-t", "flights")):
+        assert main(["admin", "filter", *verb, str(file), "-g", "till", *NOBODY]) == 2
+        assert word in capsys.readouterr().err
+
+
+def test_what_comes_by_stdin_needs_a_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(SOURCE.encode())))
+    assert main(["admin", "filter", "put", "-", "-g", "till", *NOBODY]) == 2
+    assert "-f NAME" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(SOURCE.encode())))
+    assert read_source("-") == SOURCE
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (["list", "-x"], "-x"),
+        (["show", "-g", "till"], "filter"),
+        (["show", "-g", "till", "-f", "late", "-v", "1"], "add -s"),
+        (["enable", "-g", "till", "-f", "late", "-v", "0"], "--version"),
+        (["disable", "-g", "till", "-f", "two words"], "two words"),
+        (["policy", "-g", "till", "-f", "late", "-p", "perhaps"], "hold, skip, pass"),
+        (["try", "-g", "till", "-t", "flights"], "FILE"),
+        (["try", "-g", "till", "-t", "flights", "-f", "late", "-c", "1025"], "1024"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_wrong_usage_is_found_here(
+    words: list[str],
+    word: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    client: Any,
+) -> None:
+    monkeypatch.setattr(filter_commands, "report", lambda _, ask, **_how: ask(client) and 0)
+    assert main(["admin", "filter", *words]) == 2
+    assert word in capsys.readouterr().err
+
+
+def test_a_file_and_a_version_are_not_tried_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "late.py"
+    file.write_text(SOURCE)
+    words = ["try", str(file), "-g", "till", "-t", "flights", "-v", "1"]
+    assert main(["admin", "filter", *words]) == 2
+    assert "not both" in capsys.readouterr().err
+
+
+def test_the_author_is_whoever_types(
+    tmp_path: Path, client: Any, filters: Filters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "late.py"
+    file.write_text(SOURCE)
+    filters.found["put"] = {"broker-a": FilterChange(1, 1, created=True)}
+    monkeypatch.setattr(filter_commands, "report", lambda _, ask, **_how: ask(client) and 0)
+    monkeypatch.setattr(filter_actions.getpass, "getuser", lambda: "ann")
+    monkeypatch.setattr(filter_actions.socket, "gethostname", lambda: "till-7")
+    assert main(["admin", "filter", "put", str(file), "-g", "till", "--note", "n"]) == 0
+    [(verb, arguments, how)] = filters.asked
+    assert (verb, arguments) == ("put", ("till", "late", SOURCE))
+    assert how == {
+        "note": "n",
+        "author": "ann@till-7",
+        "enable": True,
+        "broker": None,
+        "cluster": None,
+    }
+
+    def nobody() -> str:
+        raise KeyError("uid 10002")
+
+    monkeypatch.setattr(filter_actions.getpass, "getuser", nobody)
+    assert filter_actions.whoever_asks() == "somebody@till-7"
+
+
+# -- what is shown --------------------------------------------------------------------------------
+
+
+def test_the_list_says_what_runs(client: Any, filters: Filters) -> None:
+    off = FilterState("shop", "big", (version(1),))
+    caught = FilterState("shop", "odd", (version(4),), active=4, quarantined={4: "it lied"})
+    filters.found["list"] = {"broker-b": (LATE,), "broker-a": (caught, off)}
+    filters.found["servers"] = {"broker-b": ("h:20915", "h:20916"), "broker-a": ()}
+    report = filter_actions.filter_list(client, "", None)
+    assert [(row["broker"], row["filter"], row["state"]) for row in rows(report)] == [
+        ("broker-a", "big", "disabled"),
+        ("broker-a", "odd", "quarantined"),
+        ("broker-b", "late", "runs"),
+    ]
+    assert report.remarks == [
+        "filter servers of broker-a: none now: whoever names a filter waits there",
+        "filter servers of broker-b: h:20915, h:20916",
+    ]
+    late = rows(report)[2]
+    assert (late["versions"], late["newest"], late["active"], late["policy"]) == (2, 2, 2, "skip")
+    filters.found = {}
+    assert filter_actions.filter_list(client, "none", None).remarks == ["there is no filter"]
+
+
+def test_one_filter_is_shown_with_its_quarantine_and_its_history(
+    client: Any, filters: Filters
+) -> None:
+    filters.found["list"] = {"broker-a": (LATE,), "broker-b": ()}
+    report = filter_actions.filter_show(client, "till", "late", None)
+    first, second = rows(report)
+    assert (first["active"], first["quarantined"]) == (False, True)
+    assert (second["active"], second["quarantined"]) == (True, False)
+    assert second["author"] == "\\x1b[31mbob", "a terminal is not commanded by it"
+    assert report.remarks == [
+        "broker-a: runs, policy skip, 3 skipped",
+        "broker-a: version 1 is in quarantine: its worker died",
+        "who decided what: kourou history filter/till/late",
+    ]
+    filters.found["list"] = {"broker-a": ()}
+    with pytest.raises(Rejected, match="the group till has no filter 'late'"):
+        filter_actions.filter_show(client, "till", "late", None)
+
+
+def test_the_python_is_shown_as_it_was_uploaded(
+    client: Any, filters: Filters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filters.found["source"] = version(2, source=SOURCE)
+    report = filter_actions.filter_source(client, "till", "late", 2, None)
+    report.show(as_json=False)
+    assert capsys.readouterr().out == SOURCE
+    report.show(as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"version": 2, "source": SOURCE}
+
+
+# -- what is decided ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("work", "verb", "arguments"),
+    [
+        (lambda c, w: filter_actions.filter_enable(c, w, 3, "why"), "enable", (3,)),
+        (lambda c, w: filter_actions.filter_disable(c, w, "why"), "disable", ()),
+        (lambda c, w: filter_actions.filter_rollback(c, w, "why"), "rollback", ()),
+        (lambda c, w: filter_actions.filter_policy(c, w, "Skip", "why"), "set_policy", ("skip",)),
+        (lambda c, w: filter_actions.filter_delete(c, w, "why"), "delete", ()),
+    ],
+)
+def test_a_decision_is_asked_for_with_its_reason(
+    work: Any, verb: str, arguments: tuple[Any, ...], client: Any, filters: Filters
+) -> None:
+    filters.found[verb] = {"broker-a": FilterChange(3, None)}
+    report = work(client, Chosen("till", "late", "broker-a"))
+    assert filters.asked == [
+        (
+            verb,
+            ("till", "late", *arguments),
+            {"reason": "why", "broker": "broker-a", "cluster": None},
+        )
+    ]
+    if verb == "delete":
+        assert report.remarks == ["broker-a: the filter late of till is gone"]
+    else:
+        assert rows(report) == [
+            {"broker": "broker-a", "version": 3, "active": None, "created": False}
+        ]
+
+
+def test_an_upload_that_does_not_run_says_so(client: Any, filters: Filters) -> None:
+    filters.found["put"] = {"broker-a": FilterChange(2, 1, created=True)}
+    chosen = Chosen("till", "late")
+    told = filter_actions.filter_put(client, chosen, SOURCE, author="a", note="", enable=True)
+    assert "version 2 does not run; `kourou admin filter enable`" in told.remarks[0]
+    filters.found["put"] = {"broker-a": FilterChange(2, 1, quarantined="it lied")}
+    told = filter_actions.filter_put(client, chosen, SOURCE, author="a", note="", enable=True)
+    assert "version 2 does not run (quarantine: it lied)" in told.remarks[0]
+    told = filter_actions.filter_put(client, chosen, SOURCE, author="a", note="", enable=False)
+    assert told.remarks == []
+
+
+def test_what_can_name_no_filter_is_refused() -> None:
+    with pytest.raises(BadRequest, match="cannot be named"):
+        Chosen("till", "late/2")
+
+
+# -- trying and measuring -------------------------------------------------------------------------
+
+
+def trial(**more: Any) -> FilterTrial:
+    messages = [
+        TriedMessage(queue_id=0, offset=7, message_id="A", passed=True),
+        TriedMessage(queue_id=1, offset=9, passed=False),
+    ]
+    told = {"topic": "flights", "messages": messages, "seen": 2, "passed": 1, "micros": 8}
+    return FilterTrial(**(told | {"start_micros": 4_200} | more))
+
+
+@pytest.mark.feature("F242")
+def test_a_dry_run_shows_verdicts_and_cost(client: Any, filters: Filters) -> None:
+    filters.found["try_out"] = {"127.0.0.1:20915": trial()}
+    what = ("till", "late", "flights")
+    how: dict[str, Any] = {"source": "", "version": 2, "count": 2, "broker": None}
+    report = filter_actions.filter_try(client, what, **how)
+    assert filters.asked == [("try_out", what, how)]
+    assert [row["verdict"] for row in rows(report)] == ["passes", "is left out"]
+    assert report.remarks == [
+        "127.0.0.1:20915: 1 of 2 pass, 0 not judged; 4.0 µs a message, worker started in 4.2 ms"
+    ]
+    assert not report.failed
+
+
+def test_a_dry_run_that_failed_fails(client: Any, filters: Filters) -> None:
+    died = trial(failure="died", reason="SIGSEGV")
+    one = TriedMessage(queue_id=0, offset=7, reason="KeyError: 'x'")
+    raised = trial(messages=[one], failed=1, passed=0, seen=1)
+    for found in (died, raised):
+        filters.found["try_out"] = {"127.0.0.1:20915": found}
+        report = filter_actions.filter_try(
+            client, ("till", "late", "t"), source="", version=None, count=9, broker=None
+        )
+        assert report.failed
+    assert rows(report)[0]["verdict"] == "not judged"
+    assert rows(report)[0]["reason"] == "KeyError: 'x'"
+    filters.found["try_out"] = {}
+    with pytest.raises(Rejected, match="no filter server"):
+        filter_actions.filter_try(
+            client, ("till", "late", "t"), source="", version=None, count=9, broker=None
+        )
+
+
+def test_figures_are_told_by_filter_server_and_in_all(client: Any, filters: Filters) -> None:
+    one = FilterFigures(group="till", name="late", version=2, seen=100, passed=1, micros=500)
+    two = FilterFigures(
+        group="till",
+        name="late",
+        version=2,
+        seen=300,
+        passed=9,
+        errors=1,
+        micros=900,
+        running=True,
+        quarantined=True,
+        failure="raised",
+        reason="KeyError",
+        failed_at_ms=5,
+    )
+    other = FilterFigures(group="till", name="late", version=1)
+    filters.found["statistics"] = {"h:20916": (two,), "h:20915": (one, other)}
+    report = filter_actions.filter_stats(client, "till", "late", None)
+    assert filters.asked == [("statistics", ("till", "late"), {"broker": None})]
+    found = [(row["filter server"], row["version"], row["seen"]) for row in rows(report)]
+    assert found == [("h:20915", 2, 100), ("h:20915", 1, 0), ("h:20916", 2, 300), ("all", 2, 400)]
+    first, unused, _, total = rows(report)
+    assert (first["µs a message"], unused["µs a message"]) == (5.0, None)
+    assert (total["passed"], total["errors"], total["µs a message"]) == (10, 1, 3.5)
+    assert total["runs"] is True
+    assert total["quarantined"] is True
+    assert total["last failure"] == "raised: KeyError"
+    filters.found["statistics"] = {}
+    told = filter_actions.filter_stats(client, "", "", None)
+    assert told.remarks == ["no filter has run; no filter server answers"]
+
+
+def test_another_policy_does_not_end_a_quarantine_and_says_so(
+    client: Any, filters: Filters
+) -> None:
+    filters.found["set_policy"] = {"broker-a": FilterChange(2, 2, quarantined="3 \x1b strikes")}
+    chosen = Chosen("till", "late")
+    meaning, waits = filter_actions.filter_policy(client, chosen, "skip", "").remarks
+    assert "passed over" in meaning
+    assert waits.startswith("broker-a: version 2 is in quarantine (3 \\x1b strikes), so its group")
+    assert waits.endswith("`kourou admin filter enable` lets it run")
+    assert len(filter_actions.filter_policy(client, chosen, "pass", "").remarks) == 1
+    filters.found["set_policy"] = {"broker-a": FilterChange(2, 2)}
+    assert len(filter_actions.filter_policy(client, chosen, "hold", "").remarks) == 1

@@ -1,0 +1,59 @@
+"""What a process and its children use is added up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kourou.cli.bench import families
+from kourou.cli.bench.families import cpu_ns, family, peak_bytes, resident_bytes
+
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def test_memory_is_that_of_a_process_and_of_those_it_started() -> None:
+    own = resident_bytes(os.getpid())
+    assert 10_000_000 < own < 4_000_000_000
+    script = "import sys; x = bytearray(b'x') * 50_000_000; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert resident_bytes(os.getpid()) > own + 40_000_000
+        assert resident_bytes(os.getpid(), alone=True) < own + 40_000_000
+        assert resident_bytes(child.pid) <= peak_bytes(child.pid) < 4_000_000_000
+        child.communicate()
+
+
+def stat(folder: Path, pid: int, parent: int, ticks: tuple[int, int, int, int]) -> None:
+    (folder / str(pid)).mkdir()
+    fields = ["S", str(parent), *["0"] * 9, *map(str, ticks), *["0"] * 20]
+    text = f"{pid} (a name) with 1 2) {' '.join(fields)}\n"
+    (folder / str(pid) / "stat").write_text(text, encoding="utf-8")
+
+
+def test_time_is_that_of_the_whole_family_and_of_those_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat(tmp_path, 10, 1, (100, 10, 0, 0))
+    stat(tmp_path, 11, 10, (5, 0, 1_000, 0))
+    stat(tmp_path, 12, 11, (0, 0, 0, 7))
+    stat(tmp_path, 20, 1, (50, 50, 50, 50))
+    monkeypatch.setattr(families, "PROC", tmp_path)
+    assert sorted(family(10)) == [10, 11, 12]
+    assert cpu_ns(10) == 1_122 * TICK_NS
+    assert cpu_ns(12) == 7 * TICK_NS
+    assert cpu_ns(99) == 0, "it has ended"
+
+
+def test_the_fields_are_those_of_this_kernel() -> None:
+    began_ns, own_ns = cpu_ns(os.getpid()), time.process_time_ns()
+    while time.process_time_ns() - own_ns < 100_000_000:
+        sum(range(10_000))
+    assert cpu_ns(os.getpid()) - began_ns > 50_000_000

@@ -1,0 +1,61 @@
+"""Figures stand under what was measured, and nothing is measured where no filter server runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kourou.cli.bench import filter_run
+from kourou.cli.bench.figures import Figure
+from kourou.cli.bench.filter_run import (
+    FilterBench,
+    _pinging,
+    heading,
+    p99_ms,
+    run_filter_bench,
+)
+from kourou.cli.bench.measure import finished
+from kourou.errors import ConfigError
+from kourou.service.processes import Children
+from kourou.testing.cluster import Cluster
+
+
+def test_the_heading_names_the_circumstances() -> None:
+    assert heading(FilterBench(1_000, 512, pings=10, rounds=2)) == (
+        "filter: 1,000 messages of 512 bytes in 8 queues, one in 100 passes; pulls of 32; "
+        "2 × 10 pings; a cluster of its own"
+    )
+
+
+def test_too_few_messages_are_refused() -> None:
+    with pytest.raises(ConfigError, match="107 are too few; at least 108"):
+        FilterBench(107)
+
+
+def test_without_a_jail_nothing_is_measured() -> None:
+    with pytest.raises(ConfigError, match="lacks Landlock; seccomp"):
+        run_filter_bench(FilterBench(), ("Landlock", "seccomp"), as_json=False)
+
+
+def test_people_get_a_heading_and_machines_do_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(filter_run, "_measured", lambda settings: iter([Figure("a", "ms", 1.0)]))
+    assert run_filter_bench(FilterBench(), (), as_json=False) == 0
+    assert capsys.readouterr().out.splitlines()[0] == heading(FilterBench())
+    assert run_filter_bench(FilterBench(), (), as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["settings"]["kind"] == "filter"
+
+
+def test_pings_are_another_application_in_a_process_of_its_own(
+    kourou_broker: Cluster, tmp_path: Path
+) -> None:
+    settings = FilterBench(1_000, 64, pings=3)
+    with Children(tmp_path) as children:
+        driver = _pinging(children, kourou_broker.address, settings, os.sched_getaffinity(0))
+        outcome = finished(driver)
+    assert outcome.sent == 3
+    assert p99_ms(outcome) >= outcome.values["end to end p50"] > 0

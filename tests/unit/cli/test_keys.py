@@ -1,0 +1,84 @@
+"""`kourou keys make`: what it makes and says, and that it takes nothing away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kourou.cli.main import main
+from kourou.transport.curve_keys import read_pair, read_public
+
+
+def test_it_makes_a_pair_named_after_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "broker"
+    assert main(("keys", "make", f"{folder}=broker,*:20911")) == 0
+    told = capsys.readouterr().out
+    pair = read_pair(folder / "broker.key_secret")
+    assert told == f"made {folder}/broker.key_secret\n"
+    [public] = read_public(folder / "broker.key")
+    assert (public.key, public.addresses) == (pair.public, ("broker", "*:20911"))
+    assert main(("keys", "make", str(folder), "--name", "other")) == 0
+    assert (folder / "other.key_secret").stat().st_mode & 0o777 == 0o600
+    assert pair.secret not in told
+
+
+def test_it_overwrites_nothing_and_keep_keeps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, public = tmp_path / "own", tmp_path / "public"
+    assert main(("keys", "make", str(folder))) == 0
+    before = (folder / "own.key_secret").read_bytes()
+    assert main(("keys", "make", str(folder))) != 0
+    assert "is there already and stays as it is" in capsys.readouterr().err
+    (folder / "own.key").unlink()
+    assert main(("keys", "make", "--keep", f"{folder}=own", "--public", str(public))) == 0
+    assert capsys.readouterr().out == f"kept {folder}/own.key_secret\n"
+    assert (folder / "own.key_secret").read_bytes() == before
+    assert read_public(public / "own.key") == read_public(folder / "own.key")
+
+
+def test_public_keys_go_where_they_are_wanted(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    command = [
+        *("keys", "make", "--public", f"{tmp_path}/all", "--public", f"{tmp_path}/some=a,c"),
+        *("--readable", "b", *(str(tmp_path / name) for name in names)),
+    ]
+    assert main(command) == 0
+    assert {path.name for path in (tmp_path / "all").iterdir()} == {"a.key", "b.key", "c.key"}
+    assert {path.name for path in (tmp_path / "some").iterdir()} == {"a.key", "c.key"}
+    modes = [(tmp_path / n / f"{n}.key_secret").stat().st_mode & 0o777 for n in names]
+    assert modes == [0o600, 0o444, 0o600]
+
+
+def test_a_ring_has_its_own_pair_and_every_server(tmp_path: Path) -> None:
+    wanted = [f"{tmp_path}/a=a", f"{tmp_path}/b=*:1", f"{tmp_path}/c", f"{tmp_path}/app"]
+    assert main(("keys", "make", "--ring", "app", *wanted)) == 0
+    ring = tmp_path / "app" / "app.ring"
+    assert ring.stat().st_mode & 0o777 == 0o600
+    assert read_pair(ring) == read_pair(tmp_path / "app" / "app.key_secret")
+    known = {one.addresses: one.key for one in read_public(ring, ring=True)}
+    assert known == {
+        ("a",): read_pair(tmp_path / "a" / "a.key_secret").public,
+        ("*:1",): read_pair(tmp_path / "b" / "b.key_secret").public,
+    }
+    assert main(("keys", "make", "--keep", "--ring", "another", *wanted)) != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("=broker",), "names no folder"),
+        (("{}/a=not an address",), "names no server"),
+        (("{}/a", "{}/b", "--name", "c"), "--name is for one folder"),
+        (("{}/a", "--name", "../b"), "is no name for a key"),
+    ],
+)
+def test_what_it_refuses_makes_nothing(
+    tmp_path: Path, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(("keys", "make", *(word.format(tmp_path) for word in arguments))) != 0
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

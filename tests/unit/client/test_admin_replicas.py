@@ -1,0 +1,121 @@
+"""Leaders and their copies, as operators ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from kourou.client import admin_replicas
+from kourou.client.admin_replicas import TRANSFERRED_WAIT_MS, LogMember, Replicas, _check
+from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
+from kourou.protocol.messages.replicas import TransferLeaderResponse
+from kourou.protocol.replicas_body import ReplicasTold
+
+TOLD = ReplicasTold(
+    cluster="C", broker_name="broker-a", broker_id=0, broker_role="ASYNC_MASTER", leads=True,
+    epoch=64, leader="broker-a/0", first=0, end=100, flushed=100, confirmed=100,
+)  # fmt: skip
+
+
+def member(number: int, told: ReplicasTold | None, **changed: object) -> LogMember:
+    if told is None:
+        return LogMember("broker-a", number, f"m{number}:1", None, Unavailable("nobody answers"))
+    told = msgspec.structs.replace(told, broker_id=number, leads=number == 0, **changed)
+    return LogMember("broker-a", number, f"m{number}:1", told)
+
+
+def test_a_broker_alone_tells_of_itself(kourou_broker) -> None:
+    with kourou_broker.client() as mq:
+        (one,) = mq.admin.replicas.of()
+        assert mq.admin.replicas.of(one.broker_name) == [one]
+        assert (one.registered_id, one.error) == (0, None)
+        assert one.told.leads
+        assert (one.told.epoch, one.told.followers) == (0, ())
+        with pytest.raises(BadRequest, match="known: "):
+            mq.admin.replicas.of("broker-z")
+        with pytest.raises(BadRequest, match=r"brokerId 1.*registered: 0"):
+            mq.admin.replicas.promote(one.broker_name, 1)
+        for which in ({}, {"broker_id": 1, "address": one.address}):
+            with pytest.raises(BadRequest, match="which member"):
+                mq.admin.replicas.promote(one.broker_name, **which)
+        with pytest.raises(Rejected, match="this broker leads already, in epoch 0"):
+            mq.admin.replicas.promote(one.broker_name, address=one.address)
+
+
+@pytest.mark.feature("F137")
+def test_nobody_is_promoted_beside_a_leader_that_answers() -> None:
+    with pytest.raises(Rejected, match="the leader at m0:1 is alive: it answers"):
+        _check(member(1, TOLD), [member(0, TOLD)])
+    _check(member(1, TOLD), [member(0, None)])
+    _check(member(1, TOLD), [member(0, TOLD, fenced=200)])
+
+
+def test_nobody_is_promoted_in_a_group_that_elects() -> None:
+    for told in (member(1, TOLD, member="n1"), member(1, None)):
+        with pytest.raises(Rejected, match="a Raft group elects its leader"):
+            _check(told, [member(0, TOLD, member="n0")])
+
+
+def test_nobody_is_promoted_beside_a_fuller_copy() -> None:
+    _check(member(2, TOLD), [member(1, TOLD, end=90)])
+    with pytest.raises(
+        Rejected, match="brokerId 1 has more of the log, up to 101, and 2 up to 100"
+    ):
+        _check(member(2, TOLD), [member(1, TOLD, end=101)])
+    with pytest.raises(Rejected, match="brokerId 1 has more of the log"):
+        _check(member(2, TOLD), [member(1, TOLD, epoch=128, end=90)])
+
+
+# -- a Raft group ----------------------------------------------------------------------------------
+
+BEGUN = TransferLeaderResponse(leader="n0", epoch=7, target="n1")
+
+
+class Looked(Replicas):
+    """Sees, look by look, what the test gives; the clock goes on with each."""
+
+    def __init__(self, *looks: list[LogMember]) -> None:
+        self._looks = list(looks)
+        self._session = SimpleNamespace(clock=self)
+
+    def monotonic_ms(self) -> int:
+        return 0 if self._looks else TRANSFERRED_WAIT_MS
+
+    async def _known_members(self, broker: str) -> list[LogMember]:
+        return self._looks.pop(0)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch) -> None:
+    monkeypatch.setattr(admin_replicas, "PAUSE_MS", 0)
+
+
+def leads(number: int, epoch: int) -> LogMember:
+    told = msgspec.structs.replace(TOLD, member=f"n{number}", epoch=epoch)
+    return LogMember("broker-a", number, f"m{number}:1", told)
+
+
+def wait(looked: Looked) -> ReplicasTold:
+    return asyncio.run(looked._wait_for_another("broker-a", BEGUN))
+
+
+def test_a_hand_over_is_done_when_a_later_epoch_is_led_and_routed_to() -> None:
+    old, elected, routed = leads(0, 7), leads(1, 8), leads(0, 8)
+    assert wait(Looked([], [old], [elected], [member(0, None), routed])) == routed.told
+
+
+def test_a_leader_that_stays_or_a_group_without_one_is_told() -> None:
+    with pytest.raises(Unavailable, match="n0 goes on leading broker-a: n1 did not take over"):
+        wait(Looked([leads(0, 7)], [leads(0, 7)]))
+    with pytest.raises(UnknownOutcome, match="nobody is known to yet"):
+        wait(Looked([member(1, TOLD)], []))
+
+
+def test_only_a_raft_group_hands_over(kourou_broker) -> None:
+    with kourou_broker.client() as mq:
+        (one,) = mq.admin.replicas.of()
+        with pytest.raises(Rejected, match="is no Raft group"):
+            mq.admin.replicas.transfer_leader(one.broker_name)

@@ -1,0 +1,33 @@
+"""Reading control events back, and who is told of those that are lost."""
+
+from __future__ import annotations
+
+from kourou.engine.control_log import read_control_events
+from kourou.engine.events import Cause, EventLost, GroupPut
+from kourou.model.group import GroupConfig
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.record import encode_draft
+
+
+def test_an_event_that_is_no_event_is_told_and_stands_as_lost(engine) -> None:
+    desks = engine.core.desks
+    first = engine.control.next_offset
+    draft = encode_draft(
+        topic=CONTROL_TOPIC.encode(),
+        queue_id=0,
+        body=b"no event",
+        properties=b"",
+        born_timestamp=1,
+        born_host=bytes(8),
+    )
+    desks.appends.write_one(draft, (CONTROL_TOPIC, 0), engine.wall_ms)
+    desks.confirmations.append(desks.appends.end)
+    desks.recorder.record([GroupPut(GroupConfig("b"))], Cause("me"), engine.wall_ms)
+    engine.perform(desks.appends.take_done())
+    lost: list[str] = []
+    batch = read_control_events(engine.store, first, engine.store.end, lost.append)
+    assert [each.offset for each in batch] == [first, first + 1]
+    assert isinstance(batch[0].event, EventLost)
+    assert batch[1].event == GroupPut(GroupConfig("b"))
+    assert len(lost) == 2
+    assert lost[1] == f"control event {first} cannot be read and is skipped"

@@ -1,0 +1,58 @@
+"""One cluster and one console for all tests of administration: they use names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kourou.errors import Unavailable
+from kourou.testing.cluster import Cluster, unique_name
+from kourou.testing.console import ConsoleHere
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Two brokers, and a console over them."""
+
+    cluster: Cluster
+    console: ConsoleHere
+
+    def topic(self, **options: int) -> str:
+        """A topic of two queues at each broker."""
+        return self.cluster.create_topic(**{"queues": 2, **options})
+
+    def group(self) -> str:
+        """A group that both brokers have."""
+        name = unique_name("group")
+        assert self.console.put(f"/v1/groups/{name}", json={}).status == 200
+        return name
+
+
+@pytest.fixture(scope="package")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    """Both, for the tests of this folder."""
+    folder = tmp_path_factory.mktemp("suite")
+    with Cluster(folder, brokers=2) as cluster, ConsoleHere(cluster) as console:
+        yield Suite(cluster, console)
+        assert not console.failures
+
+
+@pytest.fixture
+def half(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """The same while broker-b tells nobody about its topics and groups."""
+    admin = suite.console.gateway.admin
+
+    def deaf(ask: Any) -> Any:
+        async def asked(**options: Any) -> Any:
+            if options.get("broker") == "broker-b":
+                raise Unavailable("it swaps")
+            return await ask(**options)
+
+        return asked
+
+    monkeypatch.setattr(admin.topics, "all_configs", deaf(admin.topics.all_configs))
+    monkeypatch.setattr(admin.groups, "configs", deaf(admin.groups.configs))
+    return suite

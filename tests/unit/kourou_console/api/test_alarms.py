@@ -1,0 +1,26 @@
+"""Alarms as they are answered: since when, what it means, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kourou_console.alarm_book import Standing
+from kourou_console.alarm_rules import AlarmThresholds, Raised
+from kourou_console.api.alarms import told
+from kourou_console.sampler import Sampler
+
+
+def test_nothing_stands_and_the_thresholds_are_told(suite: Any) -> None:
+    suite.console.run(suite.console.gateway.part(Sampler).look())
+    found = suite.console.get("/v1/alarms").json
+    assert found["items"] == []
+    limits = AlarmThresholds()
+    assert found["thresholds"]["disk_used_ratio"] == limits.disk_used_ratio
+    assert found["thresholds"]["sampling_gap_ms"] == 15_000
+
+
+def test_all_of_an_alarm_is_answered() -> None:
+    one = Raised("lag", "warning", "group", "g", "title", "meaning", "do", 5.0, 4.0, "messages")
+    found = told(Standing(one, 17))
+    assert (found.id, found.since_ms, found.value, found.threshold) == ("lag:group:g", 17, 5.0, 4.0)
+    assert (found.title, found.meaning, found.what_to_do) == ("title", "meaning", "do")

@@ -1,0 +1,160 @@
+"""Dead letters are grouped by cause and sent again; no part of it is shown as the whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kourou.client.admin_dead_letters import DeadLetters
+from kourou.errors import Unavailable
+from kourou.model.queue import MessageQueue
+from kourou.testing.cluster import Cluster, unique_name
+from kourou.testing.console import ConsoleHere
+from kourou_console import redrives
+from kourou_console.letters import Selection
+from kourou_console.redrives import Fate, JobState
+
+
+@pytest.fixture
+def cluster(suite: Any) -> Cluster:
+    """Its cluster."""
+    return suite.cluster
+
+
+@pytest.fixture
+def console(suite: Any) -> ConsoleHere:
+    """Its console."""
+    return suite.console
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    return cluster.create_topic(queues=1)
+
+
+@pytest.fixture
+def group(cluster: Cluster, topic: str) -> str:
+    """A group with five dead letters of two causes."""
+    name = unique_name("group")
+    with cluster.client(name) as mq, mq.subscribe(topic) as messages:
+        for number in range(5):
+            tag = "odd" if number % 2 else "even"
+            mq.send(topic, f"{number}", tag=tag, queue=MessageQueue(topic, "broker-a", 0))
+        for number, message in zip(range(5), messages, strict=False):
+            reason = "broken" if number == 4 else f"no order {number}17 in A-{number}"
+            message.dead_letter(reason)
+    return name
+
+
+def ended(console: ConsoleHere, number: str, **query: str) -> Any:
+    """The job when it has ended."""
+    while True:
+        job = console.get(f"/v1/dead-letters/redrives/{number}", query=query).json
+        if job["state"] != JobState.RUNNING:
+            return job
+
+
+def redrive(console: ConsoleHere, **wish: Any) -> Any:
+    answer = console.post("/v1/dead-letters/redrives", json=wish)
+    assert answer.status == 202, answer.text
+    return answer.json
+
+
+@pytest.mark.feature("F365")
+def test_letters_are_counted_by_cause(console, group, topic):
+    found = console.get("/v1/dead-letters", query={"group": group, "count": "2"}).json
+    causes = [(one["cause"], one["count"], one["origin_topic"]) for one in found["causes"]]
+    assert causes == [("no order # in #", 4, topic), ("broken", 1, topic)]
+    assert (found["total"], found["truncated"], found["causes_truncated"]) == (5, True, False)
+    assert [one["message"]["body"] for one in found["items"]] == ["0", "1"]
+    query = {"group": group, "cursor": found["cursor"]}
+    rest = console.get("/v1/dead-letters", query=query).json
+    assert [one["message"]["body"] for one in rest["items"]] == ["2", "3", "4"]
+    assert rest["cursor"] is None
+    groups = console.get("/v1/dead-letters/groups").json["items"]
+    assert {"group": group, "waiting": 5} in groups
+    nobody = console.get("/v1/dead-letters", query={"group": "nobody"}).json
+    assert (nobody["items"], nobody["total"]) == ([], 0)
+
+
+@pytest.mark.feature("F365")
+def test_a_selection_is_sent_again(cluster, console, group, topic):
+    wish = {"group": group, "filter": {"cause": "no order # in #", "tag": ["odd"]}}
+    tried = ended(console, redrive(console, **wish, dry_run=True)["id"])
+    assert (tried["state"], tried["selected"], tried["sent"]) == ("done", 2, 0)
+    assert {one["state"] for one in tried["outcomes"]} == {Fate.WOULD_SEND}
+    job = ended(console, redrive(console, **wish, rate_per_s=1000)["id"])
+    assert (job["state"], job["sent"], job["failed"], job["left"]) == ("done", 2, 0, 0)
+    with cluster.client(group) as mq, mq.subscribe(topic) as messages:
+        got = [message.body for _, message in zip(range(2), messages, strict=False)]
+    assert sorted(got) == [b"1", b"3"]
+
+
+def test_the_mark_moves_over_what_was_sent_in_a_row(console, group):
+    letters = console.get("/v1/dead-letters", query={"group": group}).json["items"]
+    ids = [letters[number]["id"] for number in (0, 1, 3)]
+    job = ended(
+        console, redrive(console, group=group, ids=ids, rate_per_s=1000, deal_with=True)["id"]
+    )
+    assert (job["state"], job["sent"]) == ("done", 3)
+    left = console.get("/v1/dead-letters", query={"group": group}).json
+    assert [one["id"] for one in left["items"]] == [one["id"] for one in letters[2:]]
+
+
+def test_what_is_not_there_leaves_a_job_failed(console, group):
+    job = ended(console, redrive(console, group=group, ids=["nonsense"], dry_run=True)["id"])
+    assert (job["state"], job["failed"]) == ("failed", 1)
+    assert job["outcomes"][0]["state"] == "not_found"
+
+
+def test_a_job_takes_so_many_bytes_and_says_that_it_was_cut(console, group, monkeypatch):
+    monkeypatch.setattr(redrives, "REDRIVE_BYTES_MAX", 1)
+    for dry_run in (True, False):
+        job = ended(console, redrive(console, group=group, dry_run=dry_run)["id"])
+        assert (job["state"], job["selected"], job["sent"]) == ("failed", 1, int(not dry_run))
+        assert "more than 1 letters" in job["error"]
+
+
+def test_what_cannot_be_sent_is_told_of_each(console, group, monkeypatch):
+    sent = DeadLetters._send
+
+    async def failing(self: Any, of: str, letter: Any) -> None:
+        if letter.message.raw_body == b"2":
+            raise Unavailable("nobody takes it")
+        await sent(self, of, letter)
+
+    monkeypatch.setattr(DeadLetters, "_send", failing)
+    job = ended(console, redrive(console, group=group, rate_per_s=1000, deal_with=True)["id"])
+    assert (job["state"], job["sent"], job["failed"]) == ("failed", 4, 1)
+    assert [one["error"] for one in job["outcomes"]] == [None, None, "nobody takes it", None, None]
+    left = console.get("/v1/dead-letters", query={"group": group}).json
+    assert left["items"][0]["message"]["body"] == "2"
+
+
+def test_a_stopped_job_says_what_it_did_not_send(console, group):
+    first = redrive(console, group=group, rate_per_s=1)
+    second = console.post("/v1/dead-letters/redrives", json={"group": group})
+    assert second.status == 409
+    stopped = console.delete(f"/v1/dead-letters/redrives/{first['id']}").json
+    assert (stopped["state"], stopped["sent"] + stopped["left"]) in (("stopped", 5), ("stopped", 0))
+    assert console.get("/v1/dead-letters/redrives/no-such").status == 404
+    assert first["id"] in [
+        one["id"] for one in console.get("/v1/dead-letters/redrives").json["items"]
+    ]
+
+
+def test_an_export_says_that_it_is_whole(console, group):
+    answer = console.get("/v1/dead-letters/export", query={"group": group})
+    lines = [msgspec.json.decode(line) for line in answer.body.splitlines()]
+    assert lines[-1] == {"end": True, "count": 5, "error": None}
+    assert [line["message"]["body"] for line in lines[:-1]] == list("01234")
+
+
+def test_a_filter_that_is_none_is_refused_at_once(console, group):
+    wish = {"group": group, "filter": {"sql": "a ="}}
+    assert console.post("/v1/dead-letters/redrives", json=wish).status == 400
+    assert Selection().wanted == "*"
+    wish = {"group": group, "filter": {"colour": "red"}}
+    assert "colour" in console.post("/v1/dead-letters/redrives", json=wish).json["detail"]

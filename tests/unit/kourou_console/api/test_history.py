@@ -1,0 +1,73 @@
+"""Decisions of several brokers in one list, page by page, and what held when."""
+
+from __future__ import annotations
+
+from kourou.testing.cluster import unique_name
+
+
+def test_pages_over_brokers_show_everything_once(suite) -> None:
+    topic = unique_name("topic")
+    for queues in range(1, 5):
+        body = {"write_queues": queues, "reason": f"step {queues}"}
+        assert suite.console.put(f"/v1/topics/{topic}", json=body).status == 200
+    query: dict[str, object] = {"kind": "topic", "name": topic, "count": 3}
+    seen, pages, cursor = [], 0, None
+    while True:
+        more = {} if cursor is None else {"cursor": cursor}
+        found = suite.console.get("/v1/history", query={**query, **more}).json
+        seen += [(one["broker"], one["offset"], one["reason"]) for one in found["items"]]
+        pages, cursor = pages + 1, found["cursor"]
+        assert len(found["items"]) <= 3
+        assert found["truncated"] == (cursor is not None)
+        if cursor is None:
+            break
+    assert pages >= 3
+    assert len(seen) == len(set(seen)) == 8
+    assert {one[2] for one in seen} == {f"step {number}" for number in range(1, 5)}
+
+
+def test_one_kind_only_and_one_type_only(suite) -> None:
+    suite.topic()
+    suite.group()
+    groups = suite.console.get("/v1/history", query={"kind": "group", "count": 5}).json["items"]
+    assert {one["kind"] for one in groups} == {"group"}
+    query = {"type": ["TopicPut", "TopicDeleted"], "count": 5}
+    topics = suite.console.get("/v1/history", query=query).json["items"]
+    assert {one["kind"] for one in topics} == {"topic"}
+    times = [one["at_ms"] for one in suite.console.get("/v1/history").json["items"]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_as_of_any_event(suite) -> None:
+    topic = unique_name("topic")
+    for queues in (1, 4):
+        suite.console.put(f"/v1/topics/{topic}", json={"write_queues": queues})
+    query = {"kind": "topic", "name": topic, "broker": "broker-a"}
+    late, early = suite.console.get("/v1/history", query=query).json["items"]
+    state = {"broker": "broker-a", "aggregate": f"topic/{topic}"}
+    found = suite.console.get("/v1/history/state", query={**state, "offset": early["offset"]}).json
+    assert found["value"]["write_queue_nums"] == 1
+    assert suite.console.get("/v1/history/state", query=state).json["value"][
+        "write_queue_nums"
+    ] == (4)
+    before = {**state, "at_ms": 1}
+    assert suite.console.get("/v1/history/state", query=before).json["value"] is None
+    undo = {"broker": "broker-a", "offset": late["offset"], "force": True}
+    told = suite.console.post("/v1/history/undo", query={"preview": "true"}, json=undo).json
+    assert told["undone"]["fields"]["before"]["write_queue_nums"] == 1
+    suite.console.post("/v1/history/undo", json=undo)
+    value = suite.console.get("/v1/history/state", query=state).json["value"]
+    assert value["write_queue_nums"] == 1
+
+
+def test_what_means_nothing_is_refused(suite) -> None:
+    for query in ({"cursor": "x"}, {"name": "orders"}, {"count": 0}, {"until_ms": "soon"}):
+        assert suite.console.get("/v1/history", query=query).status == 400, query
+    assert suite.console.get("/v1/history/state").status == 400  # which of two brokers?
+    path, body = "/v1/brokers/broker-a/undo", {"broker": "broker-b", "offset": 1}
+    assert suite.console.post(path, json=body).status == 400
+    gone = {"offset": 10**9}
+    answer = suite.console.post(path, query={"preview": "true"}, json=gone).json
+    assert answer["undone"] is None
+    assert answer["missing"]
+    assert 400 <= suite.console.post(path, json=gone).status < 500

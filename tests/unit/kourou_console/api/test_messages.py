@@ -1,0 +1,160 @@
+"""Messages by id, key, time and place; followed; traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kourou import ConsumerSettings, ProducerSettings
+from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
+from kourou.testing.cluster import Cluster
+from kourou.testing.console import ConsoleHere
+
+
+@pytest.fixture
+def cluster(suite: Any) -> Cluster:
+    """Its cluster."""
+    return suite.cluster
+
+
+@pytest.fixture
+def console(suite: Any) -> ConsoleHere:
+    """Its console."""
+    return suite.console
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    return cluster.create_topic(queues=2)
+
+
+@pytest.mark.feature("F260", "F265")
+def test_by_either_id(cluster, console, topic):
+    with cluster.client() as mq:
+        sent = mq.send(topic, "hällo", tag="t", keys=["k1", "k2"], properties={"a": "b"})
+    path = f"/v1/messages/{sent.message_id}"
+    found = console.get(path, query={"topic": topic}).json
+    message = found["message"]
+    assert (message["id"], message["offset_id"]) == (sent.message_id, sent.offset_message_id)
+    assert (message["body"], message["tag"], message["keys"]) == ("hällo", "t", ["k1", "k2"])
+    assert message["properties"] == {"a": "b"}
+    assert found["copies"] == []
+    assert console.get(path).json["message"] == message  # the topic is found
+    by_offset_id = console.get(f"/v1/messages/{sent.offset_message_id}").json
+    assert by_offset_id["message"] == message
+    none = console.get("/v1/messages/00000000000000000000000000000000")
+    assert (none.status, none.json["code_name"]) == (404, "QUERY_NOT_FOUND")
+
+
+def test_bodies_are_shown_as_far_as_wanted(cluster, console, topic):
+    with cluster.client() as mq:
+        text = mq.send(topic, "ääää")
+        raw = mq.send(topic, b"\xff\x00" * 5)
+    assert [
+        console.get(f"/v1/messages/{text.message_id}", query={"body_max": str(n)}).json["message"][
+            "body"
+        ]
+        for n in (0, 1, 2, 3, 8)
+    ] == ["", "", "ä", "ä", "ääää"]
+    message = console.get(f"/v1/messages/{raw.message_id}", query={"body_max": "2"}).json["message"]
+    assert (message["body"], message["body_base64"], message["body_truncated"]) == (
+        None,
+        "/wA=",
+        True,
+    )
+    whole = console.get(f"/v1/messages/{raw.message_id}/body")
+    assert whole.body == b"\xff\x00" * 5
+    assert whole.headers["content-disposition"].startswith("attachment")
+
+
+@pytest.mark.feature("F261", "F262")
+def test_by_key_newest_first(cluster, console, topic):
+    with cluster.client() as mq:
+        for body in "abc":
+            mq.send(topic, body, keys=["order-7"])
+            cluster.clock.leap(seconds=1)
+        mq.send(topic, "other", keys=["order-8"])
+    found = console.get("/v1/messages", query={"topic": topic, "key": "order-7"}).json
+    assert [one["body"] for one in found["items"]] == ["c", "b", "a"]
+    few = console.get("/v1/messages", query={"topic": topic, "key": "order-7", "count": "2"}).json
+    assert ([one["body"] for one in few["items"]], few["truncated"]) == (["c", "b"], True)
+
+
+@pytest.mark.feature("F263")
+def test_by_time_page_by_page(cluster, console, topic):
+    with cluster.client() as mq:
+        for number in range(13):
+            mq.send(topic, f"{number}", tag="odd" if number % 2 else "even")
+            cluster.clock.leap(seconds=1)
+    query = {"topic": topic, "from_ms": "0", "count": "4"}
+    bodies: list[str] = []
+    pages = 0
+    while True:
+        page = console.get("/v1/messages", query=query).json
+        bodies += [one["body"] for one in page["items"]]
+        pages += 1
+        if page["cursor"] is None:
+            break
+        query["cursor"] = page["cursor"]
+    assert bodies == [str(number) for number in range(13)]
+    assert pages > 3
+    query = {"topic": topic, "from_ms": "0", "tag": "odd", "count": "200"}
+    odd = console.get("/v1/messages", query=query).json
+    assert [one["body"] for one in odd["items"]] == [str(number) for number in range(1, 13, 2)]
+    middle = odd["items"][3]["stored_ms"]
+    query = {"topic": topic, "from_ms": str(middle), "until_ms": str(middle + 1_500)}
+    assert [one["body"] for one in console.get("/v1/messages", query=query).json["items"]] == [
+        "7",
+        "8",
+    ]
+    none = console.get("/v1/messages", query={"topic": topic})
+    assert none.status == 400
+    bad = console.get("/v1/messages", query={"topic": topic, "cursor": "xyz"})
+    assert (bad.status, "no place" in bad.json["detail"]) == (400, True)
+
+
+@pytest.mark.feature("F266")
+def test_what_became_of_a_message(cluster, console, topic):
+    group = f"{topic}-readers"
+    producer = ProducerSettings(producer_group="senders", message_trace=True)
+    consumer = ConsumerSettings(consumer_group=group, message_trace=True)
+    with cluster.client(producer=producer, consumer=consumer) as mq:
+        sent = mq.send(topic, "traced")
+        with mq.subscribe(topic) as messages:
+            for message in messages:
+                message.ack()
+                break
+            messages.commit()
+    found = console.get(f"/v1/messages/{sent.message_id}/trace", query={"topic": topic}).json
+    spans = {span["what"]: span for span in found["spans"]}
+    assert (spans["send"]["who"], spans["send"]["ok"]) == ("senders", True)
+    assert (spans["store"]["parent"], spans["store"]["who"][:6]) == ("send", "broker")
+    assert (spans["consume"]["who"], spans["consume"]["ok"]) == (group, True)
+    assert isinstance(spans["consume"]["duration_ms"], int)
+    assert found["missing"] == []
+    with cluster.client() as mq:
+        plain = mq.send(topic, "not traced")
+    untraced = console.get(f"/v1/messages/{plain.message_id}/trace", query={"topic": topic}).json
+    assert [span["what"] for span in untraced["spans"]] == ["send", "store", "consume"]
+    assert untraced["spans"][2]["start_ms"] is None
+    assert [one["what"] for one in untraced["missing"]] == ["message traces"]
+
+
+def test_what_may_be_at_a_broker_that_does_not_answer_is_not_said_to_be_nowhere(
+    cluster, console, topic
+):
+    with cluster.client() as mq:
+        sent = mq.send(topic, b"x")
+    for kind in (ViewMessageById, QueryMessage):
+        cluster.chaos.drop_requests(kind, times=None, cut=True)
+    try:
+        answers = [
+            console.get(f"/v1/messages/{one}", query=query)
+            for one in (sent.message_id, sent.offset_message_id)
+            for query in ({}, {"topic": topic})
+        ]
+    finally:
+        cluster.chaos.heal()
+    assert {answer.status for answer in answers} <= {503, 504}
+    assert console.get(f"/v1/messages/{sent.message_id}").status == 200

@@ -1,0 +1,108 @@
+"""A group is moved where the preview said, and its lag is told in messages and time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kourou.testing.cluster import unique_name
+
+PREVIEW = {"preview": "true"}
+
+
+@pytest.fixture
+def consumed(suite: Any) -> tuple[str, str]:
+    """A topic and a group that has consumed four messages of it; four more wait."""
+    topic, group = suite.topic(), unique_name("group")
+    assert suite.console.put(f"/v1/groups/{group}", json={}).status == 200
+    with suite.cluster.client() as mq:
+        for number in range(4):
+            mq.send(topic, f"{number}")
+        ends = {queue: one.max_offset for queue, one in mq.admin.topics.stats(topic).items()}
+        mq.admin.offsets.commit(group, ends)
+        for number in range(4):
+            mq.send(topic, f"{number}")
+    return topic, group
+
+
+def test_lag_queue_by_queue(suite: Any, consumed: tuple[str, str]) -> None:
+    topic, group = consumed
+    found = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
+    assert found["lag_messages"] == sum(one["lag_messages"] for one in found["items"]) == 4
+    assert found["topics"][0]["topic"] == topic
+    for one in found["items"]:
+        assert one["end"] - one["committed"] == one["lag_messages"]
+        assert (one["lag_ms"] == 0) == (one["lag_messages"] == 0) or one["lag_ms"] is not None
+    cut = suite.console.get(f"/v1/groups/{group}/lag", query={"limit": 1}).json
+    assert (len(cut["items"]), cut["truncated"]) == (1, True)
+
+
+@pytest.mark.feature("F057", "F364")
+def test_a_reset_goes_where_its_preview_said(suite: Any, consumed: tuple[str, str]) -> None:
+    topic, group = consumed
+    path = f"/v1/groups/{group}/topics/{topic}/offsets/reset"
+    told = suite.console.post(path, query=PREVIEW, json={"to": "begin"}).json
+    assert (told["skipped"], told["repeated"]) == (0, 4)
+    lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
+    assert lag["lag_messages"] == 4  # nothing was moved
+    body = {"to": "begin", "reason": "again, please"}
+    done = suite.console.post(path, json=body).json
+    assert done["items"] == told["items"]
+    lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
+    assert lag["lag_messages"] == 8
+    past = suite.console.get(
+        "/v1/history", query={"kind": "progress", "name": group, "type": "OffsetsReset"}
+    ).json["items"]
+    assert {one["reason"] for one in past} == {"again, please"}
+
+
+def test_without_force_nothing_goes_forward(suite: Any, consumed: tuple[str, str]) -> None:
+    topic, group = consumed
+    path = f"/v1/groups/{group}/topics/{topic}/offsets/reset"
+    at_ms = suite.cluster.clock.now_ms + 3_600_000
+    told = suite.console.post(
+        path, query=PREVIEW, json={"to": "time", "at_ms": at_ms, "force": False}
+    ).json
+    assert (told["skipped"], told["repeated"]) == (0, 0)
+    told = suite.console.post(path, query=PREVIEW, json={"to": "time", "at_ms": at_ms}).json
+    assert told["skipped"] == 4
+
+
+def test_skipping_what_waits(suite: Any, consumed: tuple[str, str]) -> None:
+    topic, group = consumed
+    path = f"/v1/groups/{group}/topics/{topic}/offsets/skip"
+    told = suite.console.post(path, query=PREVIEW, json={}).json
+    assert told["skipped"] == 4
+    assert "4 messages that it has not consumed would be skipped." in told["says"]
+    assert suite.console.post(path, json={}).json["skipped"] == 4
+    lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
+    assert lag["lag_messages"] == 0
+
+
+def test_a_clone_begins_where_another_stands(suite: Any, consumed: tuple[str, str]) -> None:
+    topic, group = consumed
+    other = suite.group()
+    path = f"/v1/groups/{other}/offsets/clone"
+    body = {"from_group": group, "topic": topic}
+    told = suite.console.post(path, query=PREVIEW, json=body).json
+    assert {one["from"] for one in told["items"]} == {None}
+    assert suite.console.post(path, json=body).json["items"] == told["items"]
+    lag = suite.console.get(f"/v1/groups/{other}/lag", query={"topic": topic}).json
+    assert lag["lag_messages"] == 4
+
+
+@pytest.mark.parametrize(
+    "body", [{"to": "time"}, {"to": "end", "at_ms": 5}, {"to": "there"}, {"to": "begin", "x": 1}]
+)
+def test_what_means_nothing_is_refused(suite: Any, body: dict[str, object]) -> None:
+    path = "/v1/groups/g/topics/t/offsets/reset"
+    assert suite.console.post(path, json=body).status == 400
+
+
+def test_nobody_is_not_found(suite: Any) -> None:
+    topic = suite.topic()
+    path = f"/v1/groups/nobody/topics/{topic}/offsets/reset"
+    assert suite.console.post(path, query=PREVIEW, json={"to": "end"}).status == 404
+    path = f"/v1/groups/{suite.group()}/topics/nobody/offsets/reset"
+    assert suite.console.post(path, query=PREVIEW, json={"to": "end"}).status == 404

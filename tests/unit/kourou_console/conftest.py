@@ -1,0 +1,26 @@
+"""One console over one cluster for the tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kourou.testing.cluster import Cluster
+from kourou.testing.console import ConsoleHere
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two brokers, and a topic "orders"."""
+    with Cluster(tmp_path_factory.mktemp("cluster"), brokers=2) as cluster:
+        cluster.create_topic("orders")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def console(cluster: Cluster) -> Iterator[ConsoleHere]:
+    """Its console, without tokens."""
+    with ConsoleHere(cluster) as here:
+        yield here
+        assert not here.failures

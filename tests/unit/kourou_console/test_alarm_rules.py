@@ -1,0 +1,70 @@
+"""Each alarm is raised for its reason, says what to do, and is not raised for what is unknown."""
+
+import pytest
+
+from kourou_console.alarm_rules import (
+    AlarmThresholds,
+    BrokerLook,
+    Look,
+    MemberLook,
+    Raised,
+    alarms,
+)
+
+LIMITS = AlarmThresholds(0.75, 100, 2, 1_000)
+
+
+def raised(look: Look) -> list[Raised]:
+    found = alarms(look, LIMITS)
+    for one in found:
+        assert one.title
+        assert one.meaning.endswith(".")
+        assert one.what_to_do.endswith(".")
+        assert one.severity in ("warning", "critical")
+    return found
+
+
+def kinds(look: Look) -> list[str]:
+    return [one.kind for one in raised(look)]
+
+
+def member(**values: object) -> MemberLook:
+    return MemberLook("b", "1", **{"leads": False, **values})  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        (Look(brokers=[BrokerLook("b", up=True, disk_used_ratio=0.76)]), ["disk"]),
+        (Look(brokers=[BrokerLook("b", up=True, disk_used_ratio=0.75)]), []),
+        (Look(brokers=[BrokerLook("b", up=True, disk_used_ratio=None)]), []),
+        (Look(brokers=[BrokerLook("b", up=False, why="gone")]), ["broker_away"]),
+        (Look(members=[member(why="gone")]), ["member_away"]),
+        (Look(members=[member(why="gone", leads=True)]), []),
+        (Look(members=[member(in_sync=False, must_be_in_sync=True)]), ["replica_not_in_sync"]),
+        (Look(members=[member(in_sync=False)]), []),
+        (Look(members=[member(lag_bytes=1_001)]), ["replica_behind"]),
+        (Look(members=[member(lag_bytes=1_000)]), []),
+        (Look(lags={"g": 101, "h": 100}), ["lag"]),
+        (Look(grown={"g": 3, "h": 2}), ["dead_letters"]),
+        (Look(sample_age_ms=15_001), ["sampling_gap"]),
+        (Look(sample_age_ms=15_000), []),
+        (Look(trouble="no name server answers"), ["sampling_gap"]),
+        (Look(), []),
+    ],
+)
+def test_what_is_raised(look: Look, expected: list[str]) -> None:
+    assert kinds(look) == expected
+
+
+def test_a_full_disk_is_worse_than_a_filling_one() -> None:
+    (one,) = raised(Look(brokers=[BrokerLook("b", up=True, disk_used_ratio=0.95)]))
+    assert one.severity == "critical"
+    assert (one.value, one.threshold, one.unit) == (0.95, 0.75, "ratio")
+
+
+def test_the_worst_stand_first_and_names_are_stable() -> None:
+    look = Look(brokers=[BrokerLook("b", up=False, why="gone")], lags={"g": 200, "a": 300})
+    found = raised(look)
+    assert [one.id for one in found] == ["broker_away:broker:b", "lag:group:a", "lag:group:g"]
+    assert "gone" in found[0].meaning

@@ -1,0 +1,107 @@
+"""The console's life: it starts without a cluster, takes a free port or says why not, and ends."""
+
+from __future__ import annotations
+
+import http.client
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou.service import entry
+from kourou.testing.cluster import Cluster
+from kourou.testing.console import ConsoleHere
+from kourou.testing.otlp import OtlpReceiver
+from kourou_console.app import run
+from kourou_console.config import ConsoleSettings
+
+
+def test_it_says_what_is_wrong_with_the_port(console):
+    port = int(console.address.rpartition(":")[2])
+    with (
+        pytest.raises(ConfigError, match=f"port {port}.*consolePort"),
+        ConsoleHere(None, namesrv_addr="127.0.0.1:1", port=port),
+    ):
+        pass
+
+
+def test_it_starts_without_a_name_server_and_says_so():
+    with ConsoleHere(None, namesrv_addr="127.0.0.1:1", request_timeout_ms=100) as console:
+        state = console.get("/readyz")
+        assert state.status == 503
+        assert "name server" in state.text
+        assert console.get("/healthz").status == 200
+        sent = console.post("/v1/topics/orders/messages", body=b"x")
+        assert sent.status == 503
+        assert sent.json["retryable"]
+        assert "127.0.0.1:1" in sent.json["detail"]
+        asked = console.get("/v1/cluster")
+        assert asked.status == 503
+        assert console.get("/").status == 200
+
+
+def test_it_is_ready_when_the_cluster_is(tmp_path):
+    with Cluster(tmp_path) as cluster, ConsoleHere(cluster, admin_enabled=True) as console:
+        assert console.get("/readyz").text == "ok\n"
+        assert console.get("/v1/me").json["cluster"] == "DefaultCluster"
+        link = http.client.HTTPConnection(console.admin_address)
+        link.request("GET", "/metrics")
+        page = link.getresponse().read().decode()
+        link.close()
+        assert 'kourou_gateway_requests_total{node_type="console"' in page
+        cluster.chaos.kill("broker-a")
+        console.run(console.service._watch._ask())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "namesrvAddr"),
+        (["-n", "127.0.0.1:1", "--set", "bindAddress=0.0.0.0"], "tokenFile"),
+        (["-n", "127.0.0.1:1", "--set", "tokenFile=/nowhere"], "/nowhere"),
+        (["-n", "127.0.0.1:1", "--set", "adminAddresses=x"], "adminAddresses"),
+        (["-n", "127.0.0.1:1", "--set", "consolPort=1"], "consolePort"),
+    ],
+)
+def test_wrong_settings_end_it_with_a_sentence(arguments, said, capfd, monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setattr(entry, "configure_logs", lambda **_: None)  # a test run has its own
+    assert run([*arguments, "--set", "adminEnable=false"]) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_off_loopback_it_wants_tokens_or_a_word(tmp_path):
+    ConsoleSettings(bind_address="0.0.0.0", token_file=tmp_path / "t")
+    ConsoleSettings(bind_address="0.0.0.0", insecure_network=True)
+    with pytest.raises(ConfigError):
+        ConsoleSettings(bind_address="0.0.0.0", curve_key_file=tmp_path / "k")
+
+
+def test_a_request_is_one_span_below_its_callers(tmp_path, monkeypatch):
+    with OtlpReceiver() as receiver, Cluster(tmp_path) as cluster:
+        cluster.create_topic("orders")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+        trace, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+        with ConsoleHere(cluster) as console:
+            for flags in ("01", "00"):
+                sent = console.post(
+                    "/v1/topics/orders/messages",
+                    body=b"x",
+                    headers={"traceparent": f"00-{trace}-{caller}-{flags}"},
+                )
+                assert sent.status == 200
+            console.get("/v1/me", headers={"traceparent": "nonsense"})
+        spans = receiver.spans
+    route = "POST /v1/topics/{topic}/messages"
+    server = [one for one in spans if one.name == route]
+    assert len(server) == 1, "the second was not sampled"
+    assert server[0].trace_id == trace
+    assert server[0].parent_id == caller
+    send = [one for one in spans if one.name == "send orders"]
+    assert [one.parent_id for one in send] == [server[0].span_id]
+
+
+def test_draining_waits_for_what_is_under_way(cluster):
+    with ConsoleHere(cluster) as console:
+        console.run(console.service.drain())
+        with pytest.raises((ConnectionError, OSError)):
+            console.get("/v1/me")

@@ -1,0 +1,44 @@
+"""What the console shows is what the table of metrics says it shows."""
+
+from __future__ import annotations
+
+from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
+from kourou.telemetry.metrics import Family, expose
+from kourou_console.figures import Figures
+
+BASE = {"node_type": "console"}
+
+
+def shown(families: list[Family]) -> dict[str, frozenset[str]]:
+    return {
+        one.name: frozenset(one.samples[0][0]) if one.samples else frozenset() for one in families
+    }
+
+
+def test_the_tables_metrics_are_shown_and_no_others(console):
+    console.get("/v1/me")
+    console.get("/v1/nowhere")
+    service = console.service
+    families = [*service._figures.families(BASE), *service.gateway.families(BASE)]
+    found = shown(families)
+    listed = {
+        name: spec
+        for name, spec in METRICS.items()
+        if Service.CONSOLE in spec.services and not spec.when
+    }
+    assert set(found) == set(listed)
+    for name, labels in found.items():
+        if labels:
+            assert labels == {*listed[name].labels, *BASE_LABELS[Service.CONSOLE]}
+    assert b"kourou_gateway_requests_total" in expose(families)
+
+
+def test_a_request_is_counted_by_operation_and_status():
+    figures = Figures()
+    figures.answered("send_message", 200, 5_000_000)
+    figures.answered("send_message", 503, 1_000)
+    figures.refused["access"] += 1
+    page = expose(figures.families(BASE)).decode()
+    assert 'requests_total{node_type="console",operation="send_message",status="503"} 1.0' in page
+    assert 'latency_bucket{le="5",node_type="console",operation="send_message"} 2.0' in page
+    assert 'refused_total{node_type="console",reason="access"} 1.0' in page

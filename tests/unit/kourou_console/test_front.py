@@ -1,0 +1,74 @@
+"""What comes before the API: pages, states, and whoever may not ask at all."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kourou.testing.console import ConsoleHere
+
+
+def test_pages_are_served_with_a_strict_policy(console):
+    answer = console.get("/")
+    assert answer.status == 200
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_a_page_that_the_browser_has_is_not_sent_again(console):
+    first = console.get("/")
+    again = console.get("/", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_the_reference_page_has_every_call_and_no_script(console):
+    page = console.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    document = console.get("/openapi.json").json
+    for path, methods in document["paths"].items():
+        assert path in page.text
+        for one in methods.values():
+            assert f'id="{one["operationId"]}"' in page.text
+    assert "<script" not in page.text
+    assert " style=" not in page.text
+    targets = set(re.findall(r'href="#([^"]+)"', page.text))
+    assert targets <= set(re.findall(r' id="([^"]+)"', page.text)), (
+        "links of the page lead somewhere"
+    )
+    assert console.get("/docs.css").status == 200
+
+
+def test_every_problem_leads_into_the_reference_page(console):
+    page = console.get("/docs").text
+    for answer in (console.get("/v1/nowhere"), console.get("/v1/me?x=1"), console.post("/v1/me")):
+        assert f'id="{answer.json["type"].partition("#")[2]}"' in page
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing.js", "/../config.py", "/%2e%2e/config.py", "//etc/passwd"]
+)
+def test_what_is_no_page(console, path):
+    assert console.get(path).status == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/healthz", "/readyz"])
+def test_pages_are_only_read(console, path):
+    refused = console.post(path, body=b"x")
+    assert refused.status == 405
+    assert refused.headers["allow"] == "GET, HEAD"
+
+
+def test_a_foreign_page_gets_nothing_but_the_state(console):
+    for path in ("/", "/v1/me", "/openapi.json"):
+        assert console.get(path, headers={"Host": "evil.example"}).status == 403
+        assert console.get(path, headers={"Origin": "http://evil.example"}).status == 403
+    assert console.get("/healthz", headers={"Host": "console:8080"}).status == 200
+
+
+def test_further_names_are_settings(cluster):
+    with ConsoleHere(cluster, names="console;kourou.test") as console:
+        assert console.get("/v1/me", headers={"Host": "kourou.test:8080"}).status == 200

@@ -1,0 +1,59 @@
+"""A waterfall is made of what was noted; what nobody noted is not made up."""
+
+from __future__ import annotations
+
+from kourou.client.message_tracks import MessageTrack, TrackKind
+from kourou.model.queue import MessageQueue
+from kourou.protocol.message_trace import Consumed, Consuming, ContextCode, TraceKind
+from kourou.protocol.message_trace import TransactionEnded as Ended
+from kourou.testing.queues_read import message_at
+from kourou_console.message_spans import spans_of
+
+MESSAGE = message_at(MessageQueue("t", "broker-a", 0), 3, stored_ms=1_000)
+
+
+def begun(request_id: str, at_ms: int, times: int) -> Consuming:
+    return Consuming(at_ms, "", "g", request_id, "id", times, "")
+
+
+def test_calls_of_handlers_and_how_they_ended():
+    failed = Consumed("r1", "id", 7, False, "", ContextCode.EXCEPTION)
+    spans = spans_of(MESSAGE, [begun("r2", 3_000, 1), begun("r1", 2_000, 0), failed], [])
+    assert [(one.what, one.start_ms, one.duration_ms, one.ok) for one in spans] == [
+        ("send", 1_000, 0, True),
+        ("store", 1_000, None, True),
+        ("consume", 2_000, 7, False),
+        ("consume", 3_000, None, None),
+    ]
+    assert [one.note for one in spans[2:]] == [
+        "attempt 1, EXCEPTION",
+        "attempt 2, its end was not noted",
+    ]
+
+
+def test_a_group_without_a_trace_has_no_times():
+    tracks = [
+        MessageTrack("g", TrackKind.NOT_CONSUME_YET, False, 2),
+        MessageTrack("h", TrackKind.PULL),
+    ]
+    spans = spans_of(MESSAGE, [begun("r", 2_000, 0)], tracks)
+    assert [(one.who, one.start_ms, one.ok) for one in spans[3:]] == [("h", None, None)]
+
+
+def test_the_end_of_a_transaction():
+    end = Ended(
+        1_500,
+        "",
+        "sellers",
+        "t",
+        "id",
+        "",
+        "",
+        "",
+        TraceKind.COMMIT,
+        "tx",
+        "ROLLBACK_MESSAGE",
+        True,
+    )
+    found = next(one for one in spans_of(MESSAGE, [end], []) if one.what == "transaction")
+    assert (found.ok, found.note) == (False, "ROLLBACK_MESSAGE after a question")

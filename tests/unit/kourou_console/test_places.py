@@ -1,0 +1,44 @@
+"""A place in queues is one short text, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kourou.errors import BadRequest
+from kourou.model.queue import MessageQueue
+from kourou_console import places
+
+QUEUES = [MessageQueue("orders", broker, number) for broker in "ab" for number in range(4)]
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=8, max_size=8), st.integers(0, 2**47))
+@settings(max_examples=50)
+def test_what_was_written_is_read(offsets: list[int], time_ms: int) -> None:
+    known = dict(zip(QUEUES, offsets, strict=True))
+    text = places.written(known, time_ms)
+    assert places.read(text, QUEUES[::-1]) == places.Read(known, time_ms)
+    assert text.replace("-", "").replace("_", "").isalnum()
+
+
+def test_of_other_queues_only_the_time_is_left() -> None:
+    text = places.written({QUEUES[0]: 7}, 1_000)
+    assert places.read(text, QUEUES) == places.Read(None, 1_000)
+
+
+@given(st.text(max_size=40))
+@settings(max_examples=100)
+def test_any_other_text_is_refused_or_of_other_queues(text: str) -> None:
+    try:
+        found = places.read(text, QUEUES)
+    except BadRequest:
+        return
+    assert found.offsets is None
+
+
+def test_a_text_that_was_cut_or_made_longer_is_refused() -> None:
+    text = places.written(dict.fromkeys(QUEUES, 2**40), 1_000)
+    for changed in (text[:-4], text + "AAAA", "A" * 20_000, ""):
+        with pytest.raises(BadRequest):
+            places.read(changed, QUEUES)

@@ -1,0 +1,168 @@
+"""Rounds of samples: each broker for itself, gaps stay gaps, one that is away is an alarm."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kourou.testing.cluster import Cluster, unique_name
+from kourou.testing.console import ConsoleHere
+from kourou_console import sampler as module
+from kourou_console.sampler import Sampler
+
+
+@pytest.fixture
+def sampler(console: ConsoleHere) -> Sampler:
+    """One of its own, of which nobody takes rounds but the test."""
+    return Sampler(console.gateway)
+
+
+def series(sampler: Sampler, name: str, of: str = "") -> list[float | None]:
+    (values,) = sampler.samples.read([(name, of)]).values
+    return values
+
+
+def test_rates_need_two_rounds_and_sums_all_brokers(
+    cluster: Cluster, console: ConsoleHere, sampler: Sampler
+) -> None:
+    topic, group = cluster.create_topic(queues=2), unique_name("group")
+    with cluster.client() as mq:
+        console.run(sampler.look())
+        for number in range(12):
+            mq.send(topic, f"{number}")
+        mq.admin.groups.create(group)
+        mq.admin.offsets.commit(group, dict.fromkeys(mq.admin.topics.stats(topic), 0))
+    console.run(sampler.look())
+    assert series(sampler, "messages_in_per_s")[0] is None
+    total = series(sampler, "messages_in_per_s")[1]
+    parts = [series(sampler, "messages_in_per_s", f"broker:{name}")[1] for name in cluster.brokers]
+    assert total == sum(part for part in parts if part is not None)
+    assert total
+    assert series(sampler, "send_p99_ms")[1] is not None
+    assert series(sampler, "lag_messages", f"group:{group}") == [None, 12.0]
+    assert sampler.lags()[group] == 12
+    assert sampler.standing() == []
+
+
+def test_dead_letters_that_come_are_an_alarm(
+    cluster: Cluster, console: ConsoleHere, sampler: Sampler
+) -> None:
+    topic, group = cluster.create_topic(queues=1), unique_name("group")
+
+    def fail(number: int) -> None:
+        with cluster.client(group) as mq:
+            mq.send(topic, f"{number}")
+            with mq.subscribe(topic) as messages:
+                next(iter(messages)).dead_letter("no")
+
+    fail(0)
+    console.run(sampler.look())
+    assert sampler.dead is not None
+    assert sampler.dead[group] == 1
+    fail(1)
+    for _ in range(module.SLOW_ROUNDS):
+        console.run(sampler.look())
+    assert sampler.dead[group] == 2
+    (one,) = [one for one in sampler.standing() if one.raised.of == group]
+    assert (one.raised.kind, one.raised.value) == ("dead_letters", 1.0)
+
+
+class Hanging:
+    """A broker that takes a request and never answers it, as one whose machine swaps."""
+
+    def __init__(self, ask: Any, name: str) -> None:
+        self.ask, self.name, self.asked = ask, name, 0
+
+    async def __call__(self, broker: str) -> Any:
+        if broker != self.name:
+            return await self.ask(broker)
+        self.asked += 1
+        return await asyncio.Event().wait()
+
+
+def test_one_that_hangs_does_not_delay_the_others(
+    console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = console.gateway.admin.brokers
+    hanging = Hanging(brokers.runtime, "broker-b")
+    monkeypatch.setattr(brokers, "runtime", hanging)
+    monkeypatch.setattr(module, "BROKER_LIMIT_S", 0.05)
+    console.run(sampler.look())
+    assert hanging.asked == 1
+    assert sampler.brokers["broker-a"].up
+    assert not sampler.brokers["broker-b"].up
+    assert series(sampler, "disk_used_ratio", "broker:broker-a")[0] is not None
+    assert series(sampler, "disk_used_ratio") == [None]  # a part is missing, so there is no sum
+    (one,) = sampler.standing()
+    assert (one.raised.id, one.raised.severity) == ("broker_away:broker:broker-b", "critical")
+    assert "in time" in one.raised.meaning
+
+
+def test_brokers_are_asked_side_by_side(
+    console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one answers only when the second one has been asked."""
+    brokers = console.gateway.admin.brokers
+    runtime, second_asked = brokers.runtime, asyncio.Event()
+
+    async def ask(broker: str) -> Any:
+        if broker == "broker-b":
+            second_asked.set()
+        await second_asked.wait()
+        return await runtime(broker)
+
+    monkeypatch.setattr(brokers, "runtime", ask)
+    console.run(sampler.look())
+    assert [one.up for one in sampler.brokers.values()] == [True, True]
+
+
+def test_a_broker_that_is_gone_is_missed_for_an_hour(
+    cluster: Cluster, console: ConsoleHere, sampler: Sampler
+) -> None:
+    console.run(sampler.look())
+    cluster.chaos.kill("broker-b")
+    try:
+        console.run(sampler.look())
+        assert [one.raised.id for one in sampler.standing()] == ["broker_away:broker:broker-b"]
+        since_ms = sampler.standing()[0].since_ms
+        assert series(sampler, "up") == [2.0, 1.0]
+        console.run(sampler.look())
+        assert sampler.standing()[0].since_ms == since_ms
+    finally:
+        cluster.chaos.restart("broker-b")
+    console.run(sampler.look())
+    assert sampler.standing() == []
+
+
+def test_without_a_name_server_there_is_a_gap(
+    console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody() -> Any:
+        await asyncio.Event().wait()
+
+    console.run(sampler.look())
+    monkeypatch.setattr(console.gateway.admin.cluster, "info", nobody)
+    monkeypatch.setattr(module, "BROKER_LIMIT_S", 0.01)
+    console.run(sampler.look())
+    assert len(series(sampler, "up")) == 1
+    (one,) = sampler.standing()
+    assert one.raised.kind == "sampling_gap"
+    assert "in time" in one.raised.meaning
+
+
+def test_rounds_follow_each_other_until_it_is_closed(console: ConsoleHere) -> None:
+    found = Sampler(console.gateway)
+
+    async def some() -> int:
+        found.interval_ms = 1
+        await found.start()
+        while len(found.samples.read([("up", "")]).at_ms) < 3:  # noqa: ASYNC110 - rounds tell nobody
+            await asyncio.sleep(0)
+        await found.close()
+        return found._rounds
+
+    rounds = console.run(some())
+    assert rounds >= 3
+    assert found._rounds == rounds

@@ -1,0 +1,100 @@
+"""Pages by time leave nothing out and repeat nothing, whatever queues and filters do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kourou.client.pull_consumer import UnreadableMessages
+from kourou.errors import Corrupt, Unavailable
+from kourou.model.queue import MessageQueue
+from kourou.testing.queues_read import QueuesRead
+from kourou_console import time_pages
+
+Step = tuple[int, int, bool]
+
+
+async def all_pages(
+    queues: QueuesRead, count: int, until_ms: int
+) -> list[tuple[int, MessageQueue]]:
+    reading = queues.face()
+    offsets, missing = await time_pages.starts(reading, list(queues.messages), 0)
+    assert missing == []
+    found: list[tuple[int, MessageQueue]] = []
+    for _ in range(1_000):
+        page = await time_pages.page(reading, offsets, until_ms=until_ms, count=count, wanted="*")
+        assert len(page.messages) <= count
+        found += [(one.store_timestamp, one.queue) for one in page.messages]
+        if page.offsets is None:
+            return found
+        assert page.offsets != offsets, "every page goes on"
+        offsets = page.offsets
+    raise AssertionError("pages without end")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=40),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.integers(0, 60),
+)
+@settings(max_examples=60)
+@pytest.mark.feature("F263")
+async def test_every_message_once_in_the_order_of_time(
+    steps: list[Step], count: int, read_max: int, until_ms: int
+) -> None:
+    queues = QueuesRead("t", 3, read_max=read_max)
+    every = list(queues.messages)
+    now_ms = 0
+    wanted: list[tuple[int, MessageQueue]] = []
+    for which, later_ms, hidden in steps:
+        now_ms += later_ms
+        queues.put(every[which], stored_ms=now_ms, tag="hidden" if hidden else "")
+        if not hidden and now_ms <= until_ms:
+            wanted.append((now_ms, every[which]))
+    assert await all_pages(queues, count, until_ms) == sorted(wanted)
+
+
+async def test_a_page_does_not_pass_what_a_slow_queue_may_still_have() -> None:
+    queues = QueuesRead("t", 2, read_max=1)
+    slow, quick = queues.messages
+    for _ in range(time_pages.READS + 1):
+        queues.put(slow, stored_ms=1, tag="hidden")
+    queues.put(slow, stored_ms=5)
+    queues.put(quick, stored_ms=9)
+    assert await all_pages(queues, 5, 99) == [(5, slow), (9, quick)]
+
+
+async def test_a_queue_that_cannot_be_read_is_named() -> None:
+    queues = QueuesRead("t", 2)
+    first, second = queues.messages
+    queues.put(second, stored_ms=1)
+    queues.failing[first] = [Unavailable("its broker is away")]
+    queues.put(first, stored_ms=1)
+    page = await time_pages.page(
+        queues.face(), {first: 0, second: 0}, until_ms=9, count=5, wanted="*"
+    )
+    assert [one.queue for one in page.messages] == [second]
+    assert [(one.what, one.why) for one in page.missing] == [(str(first), "its broker is away")]
+
+
+async def test_what_is_damaged_is_named_and_passed_over() -> None:
+    queues = QueuesRead("t", 1)
+    [queue] = queues.messages
+    for _ in range(3):
+        queues.put(queue, stored_ms=1)
+    queues.failing[queue] = [UnreadableMessages("its checksum", 2)]
+    page = await time_pages.page(queues.face(), {queue: 0}, until_ms=9, count=5, wanted="*")
+    assert [one.offset for one in page.messages] == [2]
+    [damaged] = page.damaged
+    assert (damaged.what, "its checksum" in damaged.why) == (f"{queue!s}@0", True)
+
+
+async def test_an_answer_that_cannot_be_read_passes_over_nothing() -> None:
+    queues = QueuesRead("t", 1)
+    [queue] = queues.messages
+    queues.put(queue, stored_ms=1)
+    queues.failing[queue] = [Corrupt("bytes that are no record")]
+    page = await time_pages.page(queues.face(), {queue: 0}, until_ms=9, count=5, wanted="*")
+    assert (page.messages, [one.what for one in page.missing]) == ([], [str(queue)])

@@ -1,0 +1,41 @@
+"""Which half messages are open: not those an op record names, and of copies the newest."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.client.pull_consumer import UnreadableMessages
+from kourou.model.names import HALF_TOPIC, OP_TOPIC
+from kourou.model.queue import MessageQueue
+from kourou.testing.queues_read import QueuesRead, message_at
+from kourou_console import waiting
+
+HALF = MessageQueue(HALF_TOPIC, "broker-a", 0)
+OP = MessageQueue(OP_TOPIC, "broker-a", 0)
+
+
+def half(offset: int, key: str):
+    return message_at(HALF, offset, properties={"PGROUP": "g", "UNIQ_KEY": key})
+
+
+@pytest.mark.feature("F252")
+def test_open_ones():
+    ops = [
+        message_at(OP, 0, body=b"1"),
+        message_at(OP, 1, body=b"3,4,"),
+        message_at(OP, 2, body=b"x"),
+    ]
+    found = [half(0, "a"), half(1, "b"), half(2, "a"), half(3, "c"), half(4, "d"), half(5, "e")]
+    assert [one.offset for one in waiting.still_open(found, ops)] == [2, 5]
+
+
+async def test_reading_is_bounded_and_says_what_is_left():
+    queues = QueuesRead("t", 1, read_max=4)
+    queue = next(iter(queues.messages))
+    for _ in range(20):
+        queues.put(queue)
+    queues.failing[queue] = [UnreadableMessages("broken", 6)]
+    found = await waiting.span(queues.face(), queue, 5, 20, 8)
+    assert [one.offset for one in found.messages] == list(range(6, 14))
+    assert found.left == 6
+    assert [one.what for one in found.damaged] == [f"{queue!s}@5"]

@@ -1,0 +1,38 @@
+"""Capabilities alone: all are gone, also those that a program could be given."""
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from kourou.testing.forked import in_child
+from kourou_filter_server.jail import capabilities, namespaces
+
+pytestmark = pytest.mark.usefixtures("every_layer")
+
+
+def sets() -> dict[str, int]:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return {name: int(value, 16) for name, value in re.findall(r"Cap(\w+):\s*(\w+)", status)}
+
+
+@pytest.mark.feature("F243")
+def test_every_set_is_empty() -> None:
+    def look() -> object:
+        namespaces.leave()
+        assert capabilities.held() > 30
+        capabilities.give_away()
+        return capabilities.held(), set(sets().values())
+
+    assert in_child(look) == "(0, {0})"
+
+
+def test_what_they_allowed_is_forbidden() -> None:
+    def rename() -> None:
+        namespaces.leave()
+        socket.sethostname("inside")  # in a namespace of its own it may, ...
+        capabilities.give_away()
+        socket.sethostname("outside")
+
+    assert in_child(rename) == "EPERM"

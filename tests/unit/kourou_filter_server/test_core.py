@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from kourou.engine.effects import Reply
+from kourou.engine.inputs import Tick
+from kourou.protocol.filter_bodies import decode_filter_statistics
+from kourou.protocol.messages.filter_server import GetFilterStatistics, NotifyFiltersChanged
+from kourou.protocol.request import Answerer
+from kourou.protocol.table import REQUESTS
+from kourou.testing.filter_bench import GROUP, NAME, WALL_MS, Bench, record
+from kourou_filter_server.core import FilterCore
+from kourou_filter_server.effects import AskBroker, Judge
+
+
+def test_it_answers_what_the_table_says() -> None:
+    wanted = {
+        spec.header for spec in REQUESTS.values() if Answerer.FILTER_SERVER in spec.answered_by
+    }
+    assert {header for header in wanted if FilterCore.handles(header)} == wanted
+
+
+def test_figures_of_all_or_of_one(bench: Bench) -> None:
+    bench.serving()
+    for group, name, count in (("", "", 1), (GROUP, NAME, 1), (GROUP, "x", 0), ("x", "", 0)):
+        bench.turn(bench.received(GetFilterStatistics(consumer_group=group, name=name)))
+        body = b"".join(map(bytes, bench.done(Reply).body))
+        found = decode_filter_statistics(body)
+        assert len(found) == count
+    (figures,) = bench.core.figures()
+    assert (figures.seen, figures.passed, figures.batches, figures.starts) == (1, 1, 1, 1)
+    assert figures.bytes_in == figures.bytes_out == len(record(0))
+    assert figures.running
+
+
+def test_news_may_come_as_a_request(bench: Bench) -> None:
+    bench.turn(bench.received(NotifyFiltersChanged(filters_version=7)))
+    assert not bench.effects
+    bench.turn(bench.received(NotifyFiltersChanged(filters_version=8)))
+    assert bench.done(AskBroker)
+
+
+def test_filters_are_told_the_wall_clock(bench: Bench) -> None:
+    bench.turn(Tick(WALL_MS, bench.now_ms))
+    bench.serving()
+    bench.now_ms += 70
+    bench.found(bench.pull(10), record(10))
+    assert bench.done(Judge).wall_ms == WALL_MS + 70

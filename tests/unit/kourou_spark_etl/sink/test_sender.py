@@ -1,0 +1,87 @@
+"""Frames are filled to their limits, in the order of the rows, and no further."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kourou.client.drafts import Place
+from kourou_spark_etl.sink import sender
+from kourou_spark_etl.sink.draft_columns import Drafts
+from kourou_spark_etl.sink.messages import Target
+from kourou_spark_etl.sink.sender import Sender
+
+LANES = [("orders", 0), ("orders", 1), ("bills", 0)]
+Frames = list[tuple[str, list[tuple[tuple[str, int], bytes]]]]
+
+
+@pytest.fixture
+def frames(monkeypatch: pytest.MonkeyPatch) -> Frames:
+    """What was sent: the address, and each draft with its lane."""
+    sent: Frames = []
+
+    def send(_: object, frame: Any, __: int) -> None:
+        lanes = list(frame.lanes)
+        assert frame.size_bytes == sum(map(len, frame.drafts))
+        named = [lanes[number] for number in frame.lane_of]
+        sent.append((frame.address, list(zip(named, frame.drafts, strict=True))))
+
+    monkeypatch.setattr(sender, "_sent", send)
+    monkeypatch.setattr(sender, "FRAME_RECORDS_MAX", 5)
+    monkeypatch.setattr(sender, "FRAME_RECORD_BYTES_MAX", 100)
+    return sent
+
+
+class Client:
+    """Work is done when it is begun."""
+
+    session = None
+
+    def submit(self, work: None) -> Callable[[], None]:
+        return lambda: work
+
+
+def drafts(sizes: list[int], name: str = "a") -> Drafts:
+    lane_of = np.arange(len(sizes)) % 2 * 2
+    made = [bytes([number]) * size for number, size in enumerate(sizes)]
+    return Drafts(name, f"{name}:1", LANES, lane_of, made)
+
+
+def by_rows(one: Drafts, out: Sender) -> None:
+    for number, draft in zip(one.lane_of.tolist(), one.drafts, strict=True):
+        topic, queue_id = one.lanes[number]
+        place = Place(topic.encode(), queue_id, "")
+        out.put(Target(one.broker_name, one.address, topic, queue_id, place), draft)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[10], [10] * 5, [10] * 6, [30] * 7, [100, 1, 100], [150, 10, 10], [10, 150, 10], [1] * 23],
+)
+@pytest.mark.parametrize("times", [1, 3])
+def test_many_fill_frames_as_rows_do(frames: Frames, sizes: list[int], times: int) -> None:
+    out = Sender(Client(), 1_000)  # type: ignore[arg-type]  # no more of it is used
+    for _ in range(times):
+        out.put_many(drafts(sizes))
+    out.finish()
+    together = list(frames)
+    frames.clear()
+    alone = Sender(Client(), 1_000)  # type: ignore[arg-type]  # as above
+    for _ in range(times):
+        by_rows(drafts(sizes), alone)
+    alone.finish()
+    assert together == frames
+    assert out.counts == alone.counts == {"a": times * len(sizes)}
+
+
+def test_each_broker_has_its_own_frames(frames: Frames) -> None:
+    out = Sender(Client(), 1_000)  # type: ignore[arg-type]  # as above
+    for name in ("a", "b", "a"):
+        out.put_many(drafts([10, 10], name))
+    assert frames == []
+    out.finish()
+    assert [(address, len(rows)) for address, rows in frames] == [("a:1", 4), ("b:1", 2)]
+    assert [lane for lane, _ in frames[0][1]] == [("orders", 0), ("bills", 0)] * 2

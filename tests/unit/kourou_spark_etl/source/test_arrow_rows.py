@@ -1,0 +1,158 @@
+"""A row has what a consumer is told of the same record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from kourou.client.received import decode_pull
+from kourou.errors import BadRequest, Corrupt
+from kourou.model.queue import MessageQueue
+from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.protocol.compression import compress
+from kourou.protocol.record import encode_draft, encode_host, stamp
+from kourou.protocol.record_batch import scan
+from kourou.testing.rows import row_of
+from kourou_spark_etl.source.arrow_rows import ArrowRows
+from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL, arrow_schema, wanted_columns
+
+QUEUE = MessageQueue("orders", "broker-a", 3)
+V4, V6 = encode_host(("127.0.0.1", 10911)), encode_host(("::1", 10911))
+TYPES: dict[str, DataType] = {
+    "STRING": StringType(),
+    "BINARY": BinaryType(),
+    "INT": IntegerType(),
+    "BIGINT": LongType(),
+    "TIMESTAMP": TimestampType(),
+}
+
+
+def schema_of(ddl: str) -> StructType:
+    """As Spark parses it, without Spark's JVM."""
+    schema = StructType()
+    for column in ddl.split(", "):
+        name, kind = column.split()
+        schema.add(name, TYPES[kind])
+    return schema
+
+
+def record(offset: int, **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "topic": b"orders",
+        "queue_id": 3,
+        "body": b"body %d" % offset,
+        "properties": b"UNIQ_KEY\x01ID%d\x02TAGS\x01paid\x02KEYS\x01A-%d B" % (offset, offset),
+        "born_timestamp": 1_700_000_000_000 + offset,
+        "born_host": V4,
+        **changes,
+    }
+    draft = bytearray(encode_draft(**fields))
+    stamp(
+        draft,
+        0,
+        queue_offset=offset,
+        position=offset * 1_000,
+        store_timestamp=1_700_000_000_500 + offset,
+        store_host=V4,
+    )
+    return bytes(draft)
+
+
+def packed(offset: int, kind: Compression) -> bytes:
+    body = compress(kind, b"long " * 1_000)
+    return record(offset, body=body, sys_flag=SysFlag.COMPRESSED | (kind << COMPRESSION_SHIFT))
+
+
+def compared(records: list[bytes]) -> None:
+    blob = b"".join(records)
+    batch = ArrowRows().batch(QUEUE, scan(blob))
+    batch.validate(full=True)
+    messages = decode_pull(blob, QUEUE, from_offset=0, next_offset=10_000)
+    assert batch.to_pylist() == [row_of(message) for message in messages]
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_rows_are_what_a_consumer_is_told(count: int) -> None:
+    compared([record(offset) for offset in range(count)])
+
+
+def test_rows_of_unusual_records() -> None:
+    context = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    compared(
+        [
+            record(0, body=b""),
+            packed(1, Compression.ZLIB),
+            packed(2, Compression.LZ4),
+            packed(3, Compression.ZSTD),
+            packed(4, Compression.ZLIB_UNMARKED),
+            record(5, properties=b""),
+            record(6, properties=b"KEYS\x01\xff\xfe\x02r\x01\xe9"),
+            record(7, properties=b"traceparent\x01" + context),
+            record(8, properties=b"TRACE_CONTEXT\x01" + context),
+            record(9, born_host=V6),
+            record(10, reconsume_times=7, flag=9),
+            record(11, with_crc=False),
+            record(12, body=bytes(4 * 1024 * 1024)),
+            *(record(offset) for offset in range(13, 30)),
+            packed(30, Compression.ZSTD),
+        ]
+    )
+
+
+def test_a_damaged_body_names_its_place() -> None:
+    damaged = record(57, body=b"not packed", sys_flag=SysFlag.COMPRESSED)
+    with pytest.raises(Corrupt, match="orders/broker-a/3@57: body"):
+        ArrowRows().batch(QUEUE, scan(record(56) + damaged))
+
+
+def test_only_columns_that_are_wanted_are_made() -> None:
+    blob = b"".join(packed(offset, Compression.LZ4) for offset in range(3))
+    rows = ArrowRows(["offset", "tags"])
+    assert rows.batch(QUEUE, scan(blob)).to_pydict() == {"offset": [0, 1, 2], "tags": ["paid"] * 3}
+
+
+def test_other_tags_with_the_same_code_are_left_out() -> None:
+    # "Aa" and "BB" have one code in Java.
+    blob = b"".join(
+        record(offset, properties=b"TAGS\x01" + tag)
+        for offset, tag in enumerate([b"Aa", b"BB", b"Aa"])
+    ) + record(3, properties=b"")
+    rows = ArrowRows(["offset"], frozenset({"Aa"}))
+    assert rows.batch(QUEUE, scan(blob)).to_pydict() == {"offset": [0, 2]}
+    assert ArrowRows(["offset"], frozenset({"Aa", "BB"})).batch(QUEUE, scan(blob)).num_rows == 3
+
+
+def test_the_schema_is_what_spark_makes_of_it() -> None:
+    schema = schema_of(SCHEMA_DDL)
+    assert wanted_columns(schema) == COLUMNS
+    assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema())
+
+
+@pytest.mark.parametrize(
+    ("ddl", "text"),
+    [
+        ("value BINARY, body STRING", "'body', which messages do not have"),
+        ("value STRING", "the schema says that value is string; it is binary"),
+    ],
+)
+def test_schemas_that_messages_do_not_have(ddl: str, text: str) -> None:
+    with pytest.raises(BadRequest, match=text):
+        wanted_columns(schema_of(ddl))
+
+
+def test_a_schema_of_some_columns() -> None:
+    names = wanted_columns(schema_of("offset BIGINT, key STRING"))
+    assert names == ("offset", "key")
+    assert arrow_schema(names) == pa.schema([("offset", pa.int64()), ("key", pa.string())])

@@ -1,0 +1,94 @@
+"""Offsets as Spark keeps them, and how much a batch takes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kourou.errors import BadRequest
+from kourou.model.queue import MessageQueue
+from kourou_spark_etl.source.offsets import Offsets, Span, next_end, shared_out
+
+A = [MessageQueue("orders", "broker-a", number) for number in range(12)]
+
+
+def nothing_lost(queue: MessageQueue, begin: int, span: Span) -> None:
+    raise AssertionError(f"{queue} {begin} {span}")
+
+
+def test_one_order_whatever_came_first() -> None:
+    offsets = {A[10]: 1, A[2]: 2, MessageQueue("orders", "a", 0): 3, MessageQueue("all", "z", 0): 4}
+    text = '{"all":{"z":{"0":4}},"orders":{"a":{"0":3},"broker-a":{"2":2,"10":1}}}'
+    for given_ in (offsets, dict(reversed(offsets.items()))):
+        assert Offsets(given_).text() == text
+    assert Offsets.of_text(text) == Offsets(offsets)
+    assert Offsets.of_text(text).text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "cannot be understood"),
+        ("[]", "a topic ought to be named"),
+        ('{"a b":{}}', "character outside"),
+        ('{"a":1}', "a broker of a ought to be named stands 1"),
+        ('{"a":{"b":[0]}}', "a queue of a/b ought to be named"),
+        ('{"a":{"b":{"x":0}}}', "a/b has a queue 'x'"),
+        ('{"a":{"b":{"0":"1"}}}', "the offset of a/b/0 is '1'"),
+        ('{"a":{"b":{"0":true}}}', "the offset of a/b/0 is True"),
+        ('{"a":{"b":{"0":1.5}}}', "the offset of a/b/0 is 1.5"),
+        ('{"a":{"b":{"0":-3}}}', "the offset of a/b/0 is -3; at least -2"),
+    ],
+)
+def test_texts_that_are_no_offsets(text: str, why: str) -> None:
+    with pytest.raises(BadRequest, match=r"startingOffsets.* cannot be understood") as error:
+        Offsets.of_text(text, what="the option 'startingOffsets'", lowest=-2)
+    assert why in str(error.value)
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=12), st.integers(1, 10**12))
+def test_a_batch_is_shared_out_in_proportion(counts: list[int], limit: int) -> None:
+    backlog = dict(zip(A, counts, strict=False))
+    shares = shared_out(backlog, limit)
+    total = sum(counts)
+    assert sum(shares.values()) == min(limit, total)
+    for queue, count in backlog.items():
+        assert 0 <= shares[queue] <= count
+        if total > limit:
+            assert abs(shares[queue] - count * limit / total) <= 1 + total * 1e-12
+
+
+def test_rounding_goes_to_the_largest_remainder_then_to_the_first() -> None:
+    assert shared_out({A[0]: 1, A[1]: 1, A[2]: 1}, 2) == {A[0]: 1, A[1]: 1, A[2]: 0}
+    assert shared_out({A[0]: 10, A[1]: 29, A[2]: 61}, 10) == {A[0]: 1, A[1]: 3, A[2]: 6}
+
+
+def test_batches_reach_the_end_and_then_stay() -> None:
+    spans = {A[0]: Span(0, 1_000), A[1]: Span(0, 10), A[2]: Span(5, 5)}
+    offsets = Offsets({A[0]: 0, A[1]: 0, A[2]: 5})
+    batches = 0
+    while (after := next_end(offsets, spans, 100, nothing_lost)) != offsets:
+        assert sum(after[queue] - offsets[queue] for queue in after) <= 100
+        offsets, batches = after, batches + 1
+    assert batches == 11
+    assert offsets == {A[0]: 1_000, A[1]: 10, A[2]: 5}
+
+
+def test_a_new_queue_begins_at_its_first_message() -> None:
+    after = next_end(Offsets({A[0]: 5}), {A[0]: Span(0, 5), A[1]: Span(70, 90)}, 10, nothing_lost)
+    assert after == {A[0]: 5, A[1]: 80}
+
+
+def test_a_queue_that_is_away_stays_where_it_is() -> None:
+    start = Offsets({A[0]: 5, A[1]: 7})
+    assert next_end(start, {A[0]: Span(0, 9)}, None, nothing_lost) == {A[0]: 9, A[1]: 7}
+
+
+def test_what_is_not_there_any_more_is_told_and_then_passed_over() -> None:
+    told: list[tuple[MessageQueue, int]] = []
+    start = Offsets({A[0]: 5, A[1]: 70})
+    spans = {A[0]: Span(20, 30), A[1]: Span(0, 60)}
+    after = next_end(start, spans, None, lambda queue, begin, _: told.append((queue, begin)))
+    assert told == [(A[0], 5), (A[1], 70)]
+    assert after == {A[0]: 30, A[1]: 60}

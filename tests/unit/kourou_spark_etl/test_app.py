@@ -1,0 +1,219 @@
+"""What the service does beside its queries, without Spark: hearing, compacting, its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kourou.errors import ConfigError, Corrupt, MetadataUnavailable, Unavailable
+from kourou.eventstore.event_store import EventStore
+from kourou_spark_etl import compaction, unheard_batches
+from kourou_spark_etl.app import SparkEtlService
+from kourou_spark_etl.batch_events import STREAM, BatchWritten, of_recorded
+from kourou_spark_etl.config import EtlSettings
+from kourou_spark_etl.progress import Progress
+from kourou_spark_etl.read_model.read_model import Batch, Written
+from kourou_spark_etl.supervision import QueryPhase
+
+JOBS = """
+[queries.lake]
+job = "lake"
+subscribe = "orders"
+[queries.lake.options]
+compact = "1 second"
+file_mib = 2
+
+[queries.letters]
+job = "dead_letters"
+"""
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+class Spans:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, str]] = []
+
+    def batch(self, done: Progress, job: str) -> str:
+        self.told.append((done.query, done.batch_id, job))
+        return TRACE
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Any]:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(JOBS)
+    made: Any = SparkEtlService(EtlSettings(root=tmp_path, job_file=jobs))
+    made._open_databases()
+    made._spans = Spans()
+    yield made
+    made._events.close()
+    made._read_model.close()
+
+
+def done(query: str, batch_id: int, rows: int = 4) -> Progress:
+    return Progress(query, "id", batch_id, rows, 1_000, 50)
+
+
+def events_of(service: Any) -> list[tuple[BatchWritten, str]]:
+    store = EventStore.at(service._settings.folder / "events.db")
+    found = [
+        (event, recorded.trace_id)
+        for recorded in store.events(stream=STREAM)
+        if isinstance(event := of_recorded(recorded), BatchWritten)
+    ]
+    store.close()
+    return found
+
+
+def written(service: Any) -> list[Written]:
+    return [
+        Written(one.query, one.query_id, one.batch_id, one.rows, 0)
+        for one in service._read_model.batches()
+    ]
+
+
+def test_a_batch_is_a_span_an_event_and_a_number(service: Any) -> None:
+    letters = [{"consumer_group": "g", "reason": "r", "origin_topic": "t"}]
+    row = {**letters[0], "letters": 9, "first_ms": 1, "last_ms": 2}
+    service._read_model.write(Batch("letters", "id", 0, 1_000), {"dead_letters": [row]})
+    service._heard(done("letters", 0, rows=9))
+    service._heard(done("lake", 0))
+    assert service._spans.told == [("letters", 0, "dead_letters"), ("lake", 0, "lake")]
+    assert events_of(service) == [
+        (BatchWritten("letters", "id", 0, 1), TRACE),  # rows of the table, not messages
+        (BatchWritten("lake", "id", 0, 4), TRACE),
+    ]
+    assert written(service) == [Written("lake", "id", 0, 4, 0), Written("letters", "id", 0, 1, 0)]
+
+
+def test_a_batch_that_spark_runs_again_is_one_event(service: Any) -> None:
+    for _ in range(2):
+        service._heard(done("lake", 0))
+    assert [event for event, _ in events_of(service)] == [BatchWritten("lake", "id", 0, 4)]
+
+
+def test_events_that_a_store_did_not_take_are_written_before_the_next(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> Any:
+        raise MetadataUnavailable("the event store is away")
+
+    service._heard(done("lake", 0))
+    with monkeypatch.context() as patched:
+        patched.setattr(EventStore, "record", away)
+        service._heard(done("lake", 1))
+        service._heard(done("lake", 2))
+    service._heard(done("lake", 3))
+    assert [event.batch_id for event, _ in events_of(service)] == [0, 1, 2, 3]
+
+
+def test_batches_of_a_lake_that_nobody_heard_of_are_noted_at_the_next_start(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service._heard(done("lake", 0))
+    asked: list[tuple[Path, Path, Written | None]] = []
+
+    def committed(*of: Any) -> Iterator[tuple[str, int, int]]:
+        asked.append(of)
+        yield "id", 1, 7
+
+    monkeypatch.setattr(unheard_batches, "unheard_batches", committed)
+    again: Any = SparkEtlService(service._settings)
+    again._open_databases()
+    again._events.close()
+    again._read_model.close()
+    root = service._settings.folder
+    ((checkpoint, lake, last),) = asked
+    assert (checkpoint, lake) == (root / "checkpoints" / "lake", root / "lake" / "lake")
+    assert last is not None
+    assert last.batch_id == 0
+    events = [event for event, _ in events_of(service)]
+    assert events == [BatchWritten("lake", "id", 0, 4), BatchWritten("lake", "id", 1, 7)]
+
+
+def test_a_damaged_checkpoint_does_not_keep_the_service_from_starting(service: Any) -> None:
+    checkpoint = service._settings.folder / "checkpoints" / "lake"
+    (checkpoint / "commits").mkdir(parents=True)
+    (checkpoint / "metadata").write_text("{")
+    again: Any = SparkEtlService(service._settings)
+    again._open_databases()
+    again._events.close()
+    again._read_model.close()
+
+
+async def test_lakes_are_compacted_and_an_error_is_not_the_last_time(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[Path, Mapping[str, Any]]] = []
+    enough = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def compact(folder: Path, **more: Any) -> Any:
+        calls.append((folder, more))
+        if len(calls) == 1:
+            raise Corrupt("a log that is damaged")
+        loop.call_soon_threadsafe(enough.set)
+        return SimpleNamespace(made=0, deleted=0)
+
+    slept: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await real_sleep(0)
+
+    monkeypatch.setattr(compaction, "compact", compact)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    task = asyncio.create_task(service._compact(service._specs["lake"]))
+    await enough.wait()
+    task.cancel()
+    folder, more = calls[0]
+    assert folder == service._settings.folder / "lake" / "lake"
+    assert more["file_bytes"] == 2 << 20
+    assert slept[:2] == [1.0, 1.0]
+
+
+async def test_a_service_without_java_ends(service: Any) -> None:
+    failures: list[BaseException] = []
+    service._fail = failures.append
+    process = SimpleNamespace(poll=lambda: 137, returncode=137)
+    gateway = SimpleNamespace(proc=process)
+    service._spark = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
+    await service._watch_java()
+    (failure,) = failures
+    assert isinstance(failure, Unavailable)
+    assert "Java process has ended (137)" in str(failure)
+
+
+def test_it_is_ready_when_all_queries_work(service: Any) -> None:
+    assert service._unready() == "not serving"
+    service._serving = True
+    lake, letters = service._states
+    letters.phase = QueryPhase.OFF
+    assert service._unready() == "lake: waiting"
+    lake.starting()
+    lake.running()
+    assert service._unready() == ""
+    lake.failed("no such topic", 0)
+    assert service._unready() == "lake: no such topic"
+
+
+async def test_a_second_service_in_the_same_folder_is_refused(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = service._settings.folder
+    service._claim(folder)
+    second: Any = SparkEtlService(service._settings)
+    monkeypatch.setattr("kourou_spark_etl.app.check_machine", lambda: None)
+    with pytest.raises(ConfigError, match="another Spark service works in"):
+        await second.recover(lambda error: None)
+    service._lock.release()
+    second._claim(folder)
+    second._lock.release()

@@ -1,0 +1,92 @@
+"""Batches as events: each once, whatever happens between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kourou.clock import SystemClock
+from kourou.eventstore.event_store import EventStore
+from kourou_spark_etl.batch_events import (
+    ETL,
+    STREAM,
+    BatchEvents,
+    BatchWritten,
+    QueryFailed,
+    of_recorded,
+    short,
+)
+from kourou_spark_etl.read_model.read_model import Written
+
+
+def open_events(path: Path) -> BatchEvents:
+    return BatchEvents(EventStore.at(path / "events.db"), SystemClock())
+
+
+def events_in(path: Path) -> list[object]:
+    store = EventStore.at(path / "events.db")
+    found = [of_recorded(one) for one in store.events(stream=STREAM)]
+    store.close()
+    return found
+
+
+def test_what_a_crash_kept_from_being_written_is_written_at_the_next_start(tmp_path: Path) -> None:
+    events = open_events(tmp_path)
+    assert events.note(BatchWritten("q", "id", 0, 5), trace_id="ab")
+    assert events.note(QueryFailed("q", "no", 1_000))
+    events.close()
+    batches = [Written("q", "id", number, 5, 1) for number in range(3)]
+    again = open_events(tmp_path)
+    assert again.catch_up([Written("p", "x", 9, 1, 1), *batches]) == 3
+    assert again.catch_up(batches) == 0
+    assert again.catch_up([Written("q", "new checkpoint", 0, 7, 1)]) == 1
+    assert again.written == 4
+    again.close()
+    assert events_in(tmp_path) == [
+        BatchWritten("q", "id", 0, 5),
+        QueryFailed("q", "no", 1_000),
+        BatchWritten("p", "x", 9, 1),
+        BatchWritten("q", "id", 1, 5),
+        BatchWritten("q", "id", 2, 5),
+        BatchWritten("q", "new checkpoint", 0, 7),
+    ]
+
+
+def test_a_batch_that_is_an_event_already_is_none_again(tmp_path: Path) -> None:
+    events = open_events(tmp_path)
+    assert events.catch_up([Written("q", "id", 0, 5, 1)]) == 1
+    assert events.note(BatchWritten("q", "id", 0, 5)), "Spark has run it again after a crash"
+    assert events.note(BatchWritten("q", "new checkpoint", 0, 5))
+    events.close()
+    assert events_in(tmp_path) == [
+        BatchWritten("q", "id", 0, 5),
+        BatchWritten("q", "new checkpoint", 0, 5),
+    ]
+
+
+def test_two_writers_do_not_overtake_each_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = open_events(tmp_path), open_events(tmp_path)
+    assert one.catch_up([]) == 0
+    assert other.note(BatchWritten("q", "id", 0, 1))
+    assert not one.note(BatchWritten("q", "id", 1, 1)), "it has decided on what is old"
+    assert "is not written now" in caplog.text
+    assert one.note(BatchWritten("q", "id", 1, 1))
+    one.close()
+    other.close()
+    assert events_in(tmp_path) == [BatchWritten("q", "id", 0, 1), BatchWritten("q", "id", 1, 1)]
+
+
+def test_the_state_survives_as_bytes(tmp_path: Path) -> None:
+    events = open_events(tmp_path)
+    events.note(BatchWritten("q", "id", 3, 1))
+    store = EventStore.at(tmp_path / "events.db")
+    state, end = store.load(ETL)
+    assert state.last == {"q": ("id", 3)}
+    assert ETL.decode(ETL.encode(state)) == state
+    assert end == 1
+    store.close()
+    events.close()
+    assert short("x" * 10_000).endswith("…")

@@ -1,0 +1,145 @@
+"""What one types of the Spark service, without a service."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from kourou.errors import ConfigError, Unavailable
+from kourou.service.process_names import Running
+from kourou_spark_etl import commands
+from kourou_spark_etl.commands import run_command
+from kourou_spark_etl.figures import Figures
+from kourou_spark_etl.progress import Progress
+from kourou_spark_etl.supervision import QueryState
+
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "spark-etl.toml"
+
+
+def test_list_checks_a_job_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["list", "--jobs", str(EXAMPLE)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["lake", "lake", "every", "10", "s", "[^%].*"]
+    assert run_command(["list", "--jobs", str(EXAMPLE), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert first["options"]["file_mib"] == 128
+
+
+def test_help_and_what_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([]) == 0
+    assert "run|list|status|stop" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="no command"):
+        run_command(["start"])
+    with pytest.raises(ConfigError, match="--jobs"):
+        run_command(["list"])
+    with pytest.raises(ConfigError, match="needs a value"):
+        run_command(["run", "--jobs"])
+
+
+def test_help_of_run_names_its_own_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_command(["run", "--help"])
+    told = capsys.readouterr().out
+    assert "--jobs FILE" in told
+    assert "--master URL" in told
+
+
+def test_status_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(Unavailable, match="no Spark service answers"):
+        run_command(["status", "--admin", f"http://127.0.0.1:{port}"])
+    with pytest.raises(ConfigError, match="no http URL"):
+        run_command(["status", "--admin", "file:///x"])
+
+
+def test_stop_where_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "find_running", lambda service: [])
+    with pytest.raises(Unavailable, match="no Spark service of yours"):
+        run_command(["stop"])
+
+
+class Pages(BaseHTTPRequestHandler):
+    """A service's page, or another service's."""
+
+    told: ClassVar[object] = None
+
+    def do_GET(self) -> None:
+        assert self.path == "/statistics"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.told).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as it is called
+        """Not to the terminal."""
+
+
+def test_status_of_a_service(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = QueryState("lake", "lake")
+    lake.starting()
+    lake.running()
+    letters = QueryState("letters", "dead_letters")
+    letters.starting()
+    letters.failed("no such topic", 0)
+    figures = Figures([lake, letters])
+    figures.batch(Progress("lake", "id", 7, 1_234, 0, 5))
+    with HTTPServer(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            status = ["status", "--admin", f"http://127.0.0.1:{server.server_port}"]
+            monkeypatch.setattr(Pages, "told", {"queries": figures.statistics()})
+            assert run_command(status) == 0
+            first, second = capsys.readouterr().out.splitlines()
+            assert run_command([*status, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out) == Pages.told
+            monkeypatch.setattr(Pages, "told", {"brokers": 1})
+            with pytest.raises(Unavailable, match="the page of another service"):
+                run_command(status)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert " ".join(first.split()) == "lake lake running batch 7 rows 1,234 failures 0"
+    assert " ".join(second.split()[2:]) == "failed batch - rows 0 failures 1 no such topic"
+
+
+def test_stop_ends_the_services_that_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = [sys.executable, "-c", "import signal; signal.pause()"]
+    with subprocess.Popen(ending) as chosen, subprocess.Popen(ending) as other:
+        try:
+
+            def found(service: str) -> list[Running]:
+                assert service == "spark-etl"
+                return [Running(one.pid, os.pidfd_open(one.pid)) for one in (chosen, other)]
+
+            monkeypatch.setattr(commands, "find_running", found)
+            assert run_command(["stop", "--pid", str(chosen.pid)]) == 0
+            assert chosen.wait() == -signal.SIGTERM
+            assert capsys.readouterr().out == f"spark-etl (pid {chosen.pid}) has ended\n"
+            assert other.poll() is None
+        finally:
+            chosen.kill()
+            other.kill()
+
+
+def test_run_with_a_wrong_job_file_is_refused_before_java(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text("[queries.q]\njob = 'lakes'\n")
+    assert run_command(["run", "--jobs", str(jobs), "--set", f"etlPath={tmp_path}"]) == 2
+    assert "queries.q.job" in capsys.readouterr().err

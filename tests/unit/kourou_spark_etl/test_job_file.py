@@ -1,0 +1,117 @@
+"""The job file: what it declares, and the error for everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou_spark_etl.catalogue import JOBS
+from kourou_spark_etl.job_file import USUAL_JOBS, load_job_file, read_jobs
+
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "spark-etl.toml"
+
+
+def query(text: str, name: str = "q") -> str:
+    return f"[queries.{name}]\n{text}"
+
+
+def test_the_example_shows_every_job() -> None:
+    queries = load_job_file(EXAMPLE)
+    assert {spec.job for spec in queries} == set(JOBS)
+    lake = queries[0]
+    assert lake.trigger_ms == 10_000
+    assert lake.source == {
+        "subscribePattern": "[^%].*",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "1000000",
+        "group": "spark-lake",
+    }
+    assert lake.period_ms("grace") == 3_600_000
+    assert lake.number("file_mib") == 128
+
+
+def test_what_is_not_told_is_as_usual() -> None:
+    spec, letters, latency, backlog = read_jobs(
+        query('job = "lake"\nsubscribe = "a,b"\nfail_on_data_loss = false', "one")
+        + "\n"
+        + query('job = "dead_letters"\ntrigger = "available now"\nenabled = false', "two")
+        + "\n"
+        + query('job = "latency"\nsubscribe = "a"', "three")
+        + "\n"
+        + query('job = "backlog"\nname_server = "h:1"', "four")
+    )
+    assert spec.source == {
+        "subscribe": "a,b",
+        "failOnDataLoss": "false",
+        "startingOffsets": "earliest",
+    }
+    assert spec.trigger_ms == 5_000
+    assert spec.enabled
+    assert spec.text("path") == ""
+    assert letters.source["subscribePattern"] == "%DLQ%.*"
+    assert letters.trigger_ms is None
+    assert not letters.enabled
+    assert latency.source["subscribe"] == "a,RMQ_SYS_TRACE_TOPIC"
+    assert latency.source["startingOffsets"] == "latest"
+    assert backlog.source == {"nameServer": "h:1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "there is no query"),
+        ("queries = 3", "there is no query"),
+        ("[queries", "no TOML"),
+        ("[query.q]\njob = 'lake'", "did you mean queries?"),
+        ("[queries]\nq = 3", "queries.q is no table"),
+        (query("job = 'lake'\nsubscribe = 'a'", '"Q q"'), "small letters"),
+        (query("job = 'lakes'"), "queries.q.job = 'lakes': one of lake, latency"),
+        (query("job = ['lake']"), "one of lake"),
+        (query("job = 'lake'"), "queries.q names no topic"),
+        (query("job = 'lake'\nsubscribe = 'a'\nassign = '{}'"), "has subscribe and assign"),
+        (query("job = 'lake'\nsubscribe = 5"), "queries.q.subscribe = 5: a text is wanted"),
+        (query("job = 'lake'\nsubscrible = 'a'"), "did you mean subscribe?"),
+        (query("job = 'lake'\nsubscribe = 'a'\nmin_partitions = 0"), "1 to 100000"),
+        (query("job = 'lake'\nsubscribe = 'a'\nmin_partitions = true"), "a whole number"),
+        (query("job = 'lake'\nsubscribe = 'a'\ntrigger = '5 s'"), "queries.q.trigger = '5 s'"),
+        (query("job = 'lake'\nsubscribe = 'a'\nenabled = 1"), "true or false"),
+        (query("job = 'lake'\nsubscribe = 'a'\nname_server = 1"), "host:port"),
+        (query("job = 'lake'\nsubscribe = 'a'\noptions = 1"), "queries.q.options is no table"),
+        (query("job = 'lake'\nsubscribe = 'a'\noptions.file_mb = 1"), "did you mean file_mib?"),
+        (query("job = 'lake'\nsubscribe = 'a'\noptions.grace = '1 week'"), "a duration"),
+        (query("job = 'backlog'\nsubscribe = 'a'"), "the key 'subscribe', which it cannot have"),
+        (query("job = 'latency'\nsubscribe_pattern = 'a'"), "by subscribe alone"),
+        (query("job = 'lake'\nsubscribe = 'or ders'"), "queries.q: the key 'subscribe' is"),
+        (query("job = 'lake'\nsubscribe_pattern = '[a'"), "the key 'subscribe_pattern' is '[a'"),
+        (query("job = 'lake'\nsubscribe = 'a'\nstarting_offsets = 'first'"), "starting_offsets"),
+        (query("job = 'lake'\nsubscribe = 'a'\nsql = 'a >'"), "the key 'sql' is 'a >'"),
+        (query("job = 'lake'\nsubscribe = 'a'\nname_server = 'a:b'"), "the key 'name_server'"),
+        ("\n".join(query("job = 'backlog'", f"q{n}") for n in range(65)), "65 queries"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_jobs(text)
+    assert says in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the job file"):
+        load_job_file(tmp_path / "none.toml")
+    path = tmp_path / "jobs.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_job_file(path)
+    path.write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(ConfigError, match="larger"):
+        load_job_file(path)
+    path.write_text("[queries.q]\njob = 3\n")
+    with pytest.raises(ConfigError, match=r"jobs.toml: queries.q.job"):
+        load_job_file(path)
+
+
+def test_what_up_begins_with_is_what_the_example_has_enabled() -> None:
+    usual = load_job_file(USUAL_JOBS)
+    assert usual == tuple(spec for spec in load_job_file(EXAMPLE) if spec.enabled)

@@ -1,0 +1,114 @@
+"""A query's thread, with a stand-in for Spark's query."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from kourou.clock import SystemClock
+from kourou_spark_etl.batch_events import QueryBegan, QueryEnded, QueryFailed
+from kourou_spark_etl.job_file import QuerySpec
+from kourou_spark_etl.queries import Bench
+from kourou_spark_etl.runner import QueryRunner
+from kourou_spark_etl.supervision import QueryPhase, QueryState
+
+SPEC = QuerySpec("q", "lake", 1_000)
+
+
+class Query:
+    """Is in the middle of batch 3; ends it when it was waited for three times."""
+
+    isActive = True
+
+    def __init__(self, *, ends: bool = False) -> None:
+        self.waited = 0
+        self.stopped = threading.Event()
+        self.started = threading.Event()
+        self.go_on = threading.Event()
+        self.ends = ends
+        self.busy = True
+
+    def awaitTermination(self, timeout: int) -> bool:
+        self.waited += 1
+        self.started.set()
+        assert self.ends or self.go_on.wait(60)
+        return self.ends
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"isTriggerActive": self.busy}
+
+    @property
+    def lastProgress(self) -> dict[str, Any]:
+        return {"batchId": 3 if self.waited < 3 else 4}
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def made(begin: Any) -> tuple[QueryRunner, list[Any], Bench]:
+    told: list[Any] = []
+    nothing: Any = None
+    bench = Bench(nothing, "", nothing, nothing, SystemClock())
+    state = QueryState("q", "lake")
+    return QueryRunner(SPEC, state, bench, SystemClock(), told.append, begin), told, bench
+
+
+def test_it_is_stopped_when_its_batch_is_done() -> None:
+    query = Query()
+    runner, told, _ = made(lambda spec, bench: query)
+    runner.start()
+    assert query.started.wait(60)
+    assert runner.works
+    runner.stop()
+    query.go_on.set()
+    assert runner.join(60)
+    assert query.stopped.is_set()
+    assert query.waited == 3, "the batch had its time"
+    assert told == [QueryBegan("q", "lake", 1), QueryEnded("q")]
+
+
+def test_an_idle_one_is_stopped_at_once() -> None:
+    query = Query()
+    query.busy = False
+    runner, _, _ = made(lambda spec, bench: query)
+    runner.start()
+    assert query.started.wait(60)
+    runner.stop()
+    query.go_on.set()
+    assert runner.join(60)
+    assert query.stopped.is_set()
+
+
+def test_it_fails_waits_and_is_told_to_stop_meanwhile() -> None:
+    failed = threading.Event()
+    closed: list[str] = []
+
+    def begin(spec: QuerySpec, bench: Bench) -> Any:
+        bench.closing.append(lambda: closed.append("sampler"))
+        raise ValueError("no such topic")
+
+    runner, told, bench = made(begin)
+    runner._tell = lambda event: (
+        told.append(event),
+        isinstance(event, QueryFailed) and failed.set(),
+    )
+    runner.start()
+    assert failed.wait(60)
+    assert runner.state.phase is QueryPhase.FAILED
+    assert runner.state.trouble == "q: no such topic"
+    assert not runner.works
+    runner.stop()
+    assert runner.join(60), "the pause is cut short"
+    assert told[1] == QueryFailed("q", "no such topic", 1_000)
+    assert closed == ["sampler"]
+    assert bench.closing == []
+
+
+def test_one_that_ends_by_itself_has_ended() -> None:
+    runner, told, _ = made(lambda spec, bench: Query(ends=True))
+    runner.start()
+    assert runner.join(60)
+    assert runner.state.phase is QueryPhase.ENDED
+    assert runner.works
+    assert told[-1] == QueryEnded("q")

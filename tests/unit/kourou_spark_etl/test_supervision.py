@@ -1,0 +1,61 @@
+"""A query's life: pauses, and what is said of it."""
+
+from __future__ import annotations
+
+from kourou_spark_etl.supervision import QueryPhase, QueryState, told
+
+
+def test_pauses_double_and_begin_anew_after_a_batch() -> None:
+    state = QueryState("q", "lake")
+    assert state.phase is QueryPhase.WAITING
+    pauses = []
+    for _ in range(8):
+        state.starting()
+        pauses.append(state.failed("no", 0))
+    assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+    assert state.trouble == "q: no"
+    state.starting()
+    state.running()
+    assert state.trouble == "q: no", "that it was started again does not mean that it works"
+    state.progressed()
+    assert state.trouble == ""
+    assert state.failed("x" * 5_000, 5) == 1_000
+    assert state.again_ms == 1_005
+    assert len(state.error) == 2_000
+    assert (state.attempts, state.failures) == (9, 9)
+
+
+def test_an_error_is_told_in_its_own_words() -> None:
+    wrapped = Exception(
+        "[STREAM_FAILED] Query failed with an exception\n"
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 3, in read\n'
+        "kourou.errors.DataLoss: the queue orders/a/0 holds 100 to 200\n"
+        "\n== Plan ==\nRelation kourou.errors.NotThis: no\n"
+    )
+    assert told(wrapped) == "the queue orders/a/0 holds 100 to 200"
+    assert told(ValueError("what\nwhy")) == "why"
+    assert told(ValueError()) == "ValueError"
+
+
+def test_where_in_java_it_was_is_left_out() -> None:
+    wrapped = Exception(
+        "An error occurred while calling o66.start.\n"
+        "\tat org.apache.spark.sql.Some.thing(Some.scala:320)\n"
+        "Caused by: java.io.EOFException: the worker has ended\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "\t... 14 more\n"
+        " SQLSTATE: 38000\n"
+    )
+    assert told(wrapped) == "Caused by: java.io.EOFException: the worker has ended"
+    lost = "Lost task 0.0: org.apache.spark.SparkException: Python worker exited unexpectedly"
+    wrapped = Exception(
+        f"[STREAM_FAILED] Query terminated with exception: {lost}\n"
+        "\tat org.apache.spark.api.python.Some.thing(Some.scala:615)\n"
+        "Caused by: java.io.EOFException\n"
+        "\tat java.base/java.io.DataInputStream.readFully(DataInputStream.java:210)\n"
+        "\t... 29 more\n"
+        "\n"
+        "Driver stacktrace: SQLSTATE: XXKST"
+    )
+    assert told(wrapped) == f"[STREAM_FAILED] Query terminated with exception: {lost}"

@@ -1,0 +1,61 @@
+"""How bytes of a leader fit to a log."""
+
+import pytest
+
+from kourou.replication.epochs import Epochs
+from kourou.replication.raft.own_log import Fit, OwnLog
+
+
+def own(end: int = 300, confirmed: int = 0) -> OwnLog:
+    epochs = Epochs([(3, 100), (5, 260)], end)
+    return OwnLog(epochs, first_position=0, flushed=end, confirmed=confirmed)
+
+
+@pytest.mark.parametrize(
+    ("position", "end", "previous", "data", "wanted"),
+    [
+        (300, 320, 5, 5, (Fit.NEXT, 300)),
+        (300, 320, 5, 7, (Fit.NEXT, 300)),
+        (300, 300, 5, 5, (Fit.HAVE, 300)),
+        (310, 320, 5, 5, (Fit.GAP, 0)),
+        (300, 320, 3, 5, (Fit.GAP, 0)),
+        (270, 300, 5, 5, (Fit.HAVE, 300)),
+        (100, 200, 0, 3, (Fit.HAVE, 200)),
+        (270, 320, 5, 5, (Fit.OVERLAP, 300)),
+        (200, 280, 3, 3, (Fit.DIVERGED, 260)),
+        (200, 220, 3, 7, (Fit.DIVERGED, 200)),
+    ],
+)
+def test_a_chunk_fits_or_says_where_both_logs_part(
+    position: int, end: int, previous: int, data: int, wanted: tuple[Fit, int]
+):
+    assert own().compare(position, end, previous, data) == wanted
+
+
+def test_bytes_of_a_newer_epoch_open_it():
+    log = own()
+    log.append(320, 7)
+    assert (log.end, log.epochs.opened()[-1]) == (320, (7, 300))
+
+
+def test_a_cut_takes_what_was_flushed_and_never_what_is_confirmed():
+    log = own(confirmed=270)
+    assert log.may_cut(270)
+    assert not log.may_cut(269)
+    log.cut(280)
+    assert (log.end, log.flushed) == (280, 280)
+
+
+def test_flushed_and_confirmed_never_decrease_nor_pass_the_end():
+    log = own()
+    assert not log.flush(200)
+    assert log.confirm(999)
+    assert log.confirmed == 300
+    assert not log.confirm(100)
+
+
+def test_a_new_beginning_knows_the_epoch_before_it():
+    log = own()
+    log.begin(5_000, 6)
+    assert log.fits(5_000, 6)
+    assert (log.end, log.first_position, log.confirmed, log.flushed) == (5_000,) * 4

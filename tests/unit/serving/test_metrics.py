@@ -1,0 +1,260 @@
+"""A broker's metrics under RocketMQ 5's names."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from kourou.engine.events import GroupPut, ProgressRecorded, TopicPut
+from kourou.engine.filter_events import (
+    FilterMessagesSkipped,
+    FilterQuarantined,
+    FilterUploaded,
+)
+from kourou.engine.membership import ConsumerPart, Heartbeat
+from kourou.engine.open_halves import OpenHalf
+from kourou.engine.peer import Peer
+from kourou.errors import Code
+from kourou.model.group import GroupConfig
+from kourou.model.names import HALF_TOPIC
+from kourou.model.subscription import ConsumeType
+from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.record import encode_draft
+from kourou.protocol.request import Answerer
+from kourou.service.carrier import Carriers, Ears
+from kourou.service.zmq_carrier import ZmqCarrier
+from kourou.serving.measures import Measures
+from kourou.serving.metrics import broker_metrics
+from kourou.serving.rpc_latency import TimedReplyTo
+from kourou.telemetry.metric_table import METRICS
+from kourou.testing.records import delayed_draft
+from kourou.transport.zmq_server import ZmqServer
+
+
+def page(site, desks, measures=None) -> dict[str, float]:
+    carrier = ZmqCarrier(Answerer.BROKER, Ears(print, print), site.clock)
+    carrier._servers["lan"] = ZmqServer("127.0.0.1:0", print, print)  # none that listens is needed
+    parts = (desks, site.store, Carriers(carrier), measures or Measures())
+    clock = site.clock
+    text = broker_metrics(*parts, wall_ms=clock.now_ms(), now_ms=clock.monotonic_ms()).decode()
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            found[name] = float(value)
+    return found
+
+
+def value(found: dict[str, float], name: str, **labels: str) -> float:
+    (match,) = [
+        amount
+        for sample, amount in found.items()
+        if re.match(rf"{name}(_total)?{{", sample)
+        and all(f'{key}="{text}"' in sample for key, text in labels.items())
+    ]
+    return match
+
+
+def test_traffic_by_topic_and_group(site) -> None:
+    desks = site.desks()
+    for size in (50, 150, 100, 5_000):
+        desks.traffic.taken("orders", size)
+    desks.traffic.out("%RETRY%g", "g", 2, 200)
+    desks.traffic.passed_over("orders", "g", 7, 3)
+    desks.traffic.passed_over("orders", "g", 1, 0)
+    desks.traffic.refuse(13)
+    desks.traffic.repeats_removed = 5
+    found = page(site, desks)
+    who = {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}
+    assert value(found, "rocketmq_messages_in_total", topic="orders", **who) == 4
+    assert value(found, "rocketmq_throughput_in_total", topic="orders", **who) == 5_300
+    size = "rocketmq_message_size"
+    assert value(found, f"{size}_bucket", topic="orders", le="1024", **who) == 3
+    assert value(found, f"{size}_bucket", topic="orders", le="4096", **who) == 3
+    assert value(found, f"{size}_bucket", topic="orders", le="524288", **who) == 4
+    assert value(found, f"{size}_sum", topic="orders", **who) == 5_300
+    assert value(found, "rocketmq_messages_out_total", consumer_group="g", is_retry="true") == 2
+    group = {"topic": "orders", "consumer_group": "g"}
+    assert value(found, "kourou_messages_filtered_total", **group) == 8
+    assert value(found, "kourou_filter_failures_total", **group) == 3
+    assert value(found, "kourou_requests_refused_total", response_code="13") == 1
+    assert value(found, "kourou_repeats_removed_total") == 5
+
+
+def test_delayed_and_failed_messages(site) -> None:
+    desks = site.desks()
+    figures = desks.delays.figures
+    for late_ms in (0, 7, 2_000):
+        figures.late(late_ms)
+    figures.lost, figures.undeliverable = 2, 1
+    desks.send_back.sent_back["orders", "g"] = 4
+    desks.send_back.dead["orders", "g"] = 1
+    lane = ("SCHEDULE_TOPIC_XXXX", 2)
+    desks.appends.write_one(delayed_draft(3, "U", *lane), lane, site.clock.now_ms())
+    site.perform(desks.appends.take_done())
+    found = page(site, desks)
+    assert value(found, "kourou_delayed_waiting", delay_level="3") == 1
+    assert value(found, "kourou_delayed_lateness_bucket", le="1") == 1
+    assert value(found, "kourou_delayed_lateness_bucket", le="10") == 2
+    assert value(found, "kourou_delayed_lateness_sum") == 2_007
+    assert value(found, "kourou_delayed_lateness_max") == 2_000
+    assert value(found, "kourou_delayed_lost_total") == 2
+    assert value(found, "kourou_delayed_undeliverable_total") == 1
+    assert value(found, "kourou_messages_sent_back_total", topic="orders") == 4
+    assert value(found, "rocketmq_send_to_dlq_messages_total", consumer_group="g") == 1
+
+
+def test_messages_by_rocketmqs_types(site) -> None:
+    desks = site.desks()
+    desks.traffic.taken_many(["orders"], None, np.asarray([100, 200, 5_000]))
+    for place, size in (("SCHEDULE_TOPIC_XXXX", 70), (HALF_TOPIC, 30), ("orders", 50)):
+        desks.traffic.taken("orders", size)
+        desks.traffic.taken_to(place, "orders", size)
+    desks.traffic.taken("later", 10)
+    desks.traffic.taken_to("SCHEDULE_TOPIC_XXXX", "later", 10)
+    desks.traffic.taken("RMQ_SYS_TRACE_TOPIC", 5)
+    found = page(site, desks)
+    for kind, count, size in (("normal", 4, 5_350), ("delay", 1, 70), ("transaction", 1, 30)):
+        labels = {"topic": "orders", "message_type": kind, "is_system": "false"}
+        assert value(found, "rocketmq_messages_in_total", **labels) == count
+        assert value(found, "rocketmq_throughput_in_total", **labels) == size
+        assert value(found, "rocketmq_message_size_count", **labels) == count
+        assert value(found, "rocketmq_message_size_bucket", le="4096", **labels) == min(count, 3)
+    assert value(found, "rocketmq_messages_in_total", topic="later") == 1, "no plain ones"
+    assert value(found, "rocketmq_messages_in_total", is_system="true") == 1
+
+
+def test_who_is_connected(site) -> None:
+    desks = site.desks()
+    part = ConsumerPart("g", consume_type=ConsumeType.CONSUME_ACTIVELY)
+    beat = Heartbeat("java", ("p", "q"), (part,), language="JAVA", version=401)
+    desks.membership.heartbeat(0, Peer(1, "tcp", ("127.0.0.1", 5)), beat)
+    beat = Heartbeat("python", (), (ConsumerPart("CID_RMQ_SYS_x"),))
+    desks.membership.heartbeat(0, Peer(2, "zmq", ("127.0.0.1", 6)), beat)
+    found = page(site, desks)
+    java = {"language": "java", "version": "401", "protocol_type": "remoting"}
+    assert value(found, "rocketmq_producer_connections", **java) == 1, "once, in two groups"
+    told = {"consumer_group": "g", "consume_mode": "pull", "is_system": "false"}
+    assert value(found, "rocketmq_consumer_connections", **java, **told) == 1
+    told = {"consume_mode": "push", "is_system": "true", "protocol_type": "zmq"}
+    assert value(found, "rocketmq_consumer_connections", **told) == 1
+
+
+def test_how_transactions_ended_by_topic(site) -> None:
+    desks = site.desks()
+    desks.transactions.halves.open(OpenHalf(0, 0, 0))
+    ended = (("orders", "commit"), ("orders", "rollback"), ("bills", "commit"))
+    desks.transactions.resolved_by_topic.update([*ended, ended[0], ("orders", "given_up")])
+    found = page(site, desks)
+    assert value(found, "rocketmq_half_messages") == 1
+    assert value(found, "rocketmq_commit_messages_total", topic="orders") == 2
+    assert value(found, "rocketmq_commit_messages_total", topic="bills") == 1
+    assert value(found, "rocketmq_rollback_messages_total", topic="orders") == 1
+
+
+def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
+    site.record(
+        TopicPut(TopicConfig("orders", 2, 2)),
+        GroupPut(GroupConfig("g")),
+        ProgressRecorded("g", {"orders": {0: 1, 1: 7}}),
+    )
+    desks = site.desks()
+    for _ in range(4):
+        draft = encode_draft(
+            topic=b"orders",
+            queue_id=0,
+            body=b"x",
+            properties=b"",
+            born_timestamp=1,
+            born_host=bytes(8),
+        )
+        desks.appends.write_one(draft, ("orders", 0), 1)
+    site.perform(desks.appends.take_done())
+    site.clock.advance(4_000)
+    found = page(site, desks)
+    labels = {"topic": "orders", "consumer_group": "g"}
+    assert value(found, "rocketmq_consumer_lag_messages", **labels) == 3
+    first_ms = desks.view.store_time("rmq_sys_kourou_control", 0, 0)
+    age_ms = site.clock.now_ms() - first_ms
+    assert value(found, "rocketmq_storage_message_reserve_time") == age_ms >= 4_000
+    low, high = site.store.log_range()
+    assert value(found, "rocketmq_storage_size") == high - low
+    assert value(found, "rocketmq_topic_number") == 1
+    assert value(found, "rocketmq_broker_permission") == 6
+
+
+def test_locks_of_queues_by_group(site) -> None:
+    desks = site.desks()
+    desks.locks.lock(0, "g", "client", [("orders", 0), ("orders", 1)])
+    assert value(page(site, desks), "kourou_queue_locks", consumer_group="g") == 2
+
+
+def test_filters_and_filter_servers(site) -> None:
+    site.record(
+        FilterUploaded("g", "f", 1, "source", "00"),
+        FilterUploaded("g", "f", 2, "other", "01"),
+        FilterQuarantined("g", "f", 1, "it died"),
+        FilterMessagesSkipped("g", "f", 2, "orders", 0, (4, 5, 6), "it raised"),
+    )
+    desks = site.desks()
+    desks.filter_servers.register(0, "f:1", None, Peer(1, "tcp", ("f", 1)))
+    found = page(site, desks)
+    assert value(found, "kourou_filters") == 1
+    assert value(found, "kourou_filter_versions") == 2
+    assert value(found, "kourou_filter_quarantined_versions") == 1
+    assert value(found, "kourou_filter_servers") == 1
+    skipped = {"consumer_group": "g", "filter": "f"}
+    assert value(found, "kourou_filter_skips_recorded_total", **skipped) == 3
+
+
+def test_every_name_is_in_the_table(site) -> None:
+    for sample in page(site, site.desks()):
+        name = re.sub(r"_(bucket|count|sum)$", "", sample.split("{")[0])
+        assert name in METRICS
+
+
+def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
+    desks = site.desks()
+    desks.pressure.measured(1 << 40, 1 << 30, full=False)
+    desks.retention.deleted["forced"] = 3
+    desks.retention.unread_deleted["orders", "g"] = 7
+    desks.retention.unread_expiring = {("%RETRY%g", "g"): 5}
+    site.store.ages.steps = 2
+    found = page(site, desks)
+    assert value(found, "kourou_store_disk_level") == 4
+    assert value(found, "kourou_store_disk_refusing") == 1
+    assert value(found, "kourou_store_disk_low") == 1
+    assert value(found, "kourou_retention_segments_deleted_total", reason="forced") == 3
+    assert value(found, "kourou_retention_unread_deleted_total", topic="orders") == 7
+    assert value(found, "kourou_retention_unread_expiring_messages", is_retry="true") == 5
+    assert value(found, "kourou_clock_steps_total") == 2
+
+
+def test_what_a_broker_measures_of_itself(site) -> None:
+    times = iter(range(0, 1 << 40, 4_000_000))
+    measures = Measures(lambda: next(times))
+    assert measures.flush(lambda: 7) == 7
+    assert measures.checkpoint(lambda: None) is None
+    with pytest.raises(OSError, match="no"):
+        measures.flush(fails)
+    measures.loop = lambda: {"turns": 5, "inputs": 9, "largest_batch": 3, "waiting": 0}
+    peer = Peer(1, "zmq", ("127.0.0.1", 5))
+    measures.rpc.answered(TimedReplyTo(peer, 1, False, b"", SendRecords.code, 0), Code.SUCCESS)
+    found = page(site, site.desks(), measures)
+    for name in ("kourou_store_flush_latency", "kourou_store_checkpoint_latency"):
+        assert value(found, f"{name}_bucket", le="3") == 0
+        assert value(found, f"{name}_bucket", le="5") == 1
+        assert value(found, f"{name}_sum") == 4
+    assert value(found, "kourou_loop_turns_total") == 5
+    assert value(found, "kourou_loop_inputs_total") == 9
+    assert value(found, "kourou_loop_largest_batch") == 3
+    labels = {"request_code": "send_records", "response_code": "success"}
+    assert value(found, "rocketmq_rpc_latency_count", protocol_type="zmq", **labels) == 1
+    assert value(found, "kourou_peers", carrier="zmq", listener="lan") == 0
+
+
+def fails() -> None:
+    raise OSError("no")

@@ -1,0 +1,64 @@
+"""What a page shows of leaders and followers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kourou.engine.inputs import Fenced
+from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.serving.replication_metrics import replication_families
+from kourou.telemetry.metric_table import METRICS
+from kourou.telemetry.metrics import expose
+from kourou.testing.engine import Engine
+from kourou.testing.pair import Pair
+
+BASE = {"cluster": "C", "node_type": "broker", "node_id": "broker-a"}
+
+
+def shown(engine: Engine) -> dict[str, float]:
+    """Samples by name and brokerId."""
+    told = engine.core.desks.replica_desk.told(engine.now_ms)
+    found = {}
+    for line in expose(list(replication_families(BASE, told))).decode().splitlines():
+        if not line.startswith("#"):
+            sample, amount = line.rsplit(" ", 1)
+            name, labels = sample.split("{")
+            number = re.search(r'broker_id="(\d+)"', labels)
+            assert number is None or METRICS[name].labels == ("broker_id",)
+            found[name.removeprefix("kourou_replication_") + (number[1] if number else "")] = float(
+                amount
+            )
+    return found
+
+
+@pytest.mark.feature("F140")
+def test_leader_and_follower_show_the_same_lag() -> None:
+    pair = Pair(sync=True)
+    pair.connect()
+    pair.settle()
+    expected = {"leads": 1, "epoch": 64, "followers": 1, "in_sync": 1,
+                "lag_bytes1": 0, "lag_seconds1": 0}  # fmt: skip
+    assert shown(pair.leader) == expected
+    assert shown(pair.follower) == {**expected, "leads": 0, "followers": 0}
+    end = pair.leader.store.end
+    pair.leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    pair.advance(2_000)
+    pair.disconnect()
+    found = shown(pair.follower)
+    assert found["lag_seconds1"] >= 2
+    pair.connect()
+    found = shown(pair.leader)
+    assert "lag_seconds1" not in found, "it has not told yet what it has"
+    pair.settle()
+    assert shown(pair.leader)["lag_bytes1"] == 0
+    assert pair.follower.store.end == pair.leader.store.end > end
+
+
+def test_a_broker_alone_leads_epoch_0_and_a_fenced_one_leads_nothing() -> None:
+    expected = {"leads": 1, "epoch": 0, "followers": 0, "in_sync": 0}
+    assert shown(Engine()) == expected
+    leader = Engine(leads=True)
+    leader.handle(Fenced(2**32))
+    assert shown(leader) == {**expected, "leads": 0}

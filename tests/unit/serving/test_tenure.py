@@ -1,0 +1,192 @@
+"""A core is made anew in a living process: a cut, a change of role, and what goes wrong with them.
+
+A leader and a replica in this process; listeners and stores are real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kourou.engine.effects import ChangeRole, CutLog
+from kourou.errors import Code, DiskFull
+from kourou.replication.copying import Step
+from kourou.replication.epoch_numbers import next_epoch
+from kourou.serving import broker_service
+from kourou.serving.broker_service import CHANGING, BrokerService
+from kourou.serving.config import BrokerSettings
+from kourou.serving.network_keys import BrokerRole
+from kourou.serving.upkeep import Upkeep
+from kourou.testing.served_here import ServedHere, served_here
+from kourou.transport.zmq_client import Reply
+
+ASK_MS = 20_000
+GIVEN = {
+    "listen_port": 0,
+    "admin_enabled": False,
+    "segment_size_bytes": 64 * 1024,
+    "broker_name": "broker-a",
+    "event_store_url": None,
+}
+
+
+class ReplicaSettings(BrokerSettings):
+    """What the replica service adds is its own; this one only may follow."""
+
+    def check_role(self) -> None:
+        pass
+
+
+class Running(ServedHere):
+    """One service, and a client of it."""
+
+    @property
+    def tenure(self):
+        return self.service._tenure
+
+    async def send(self, body: bytes) -> Reply:
+        return await self.sent(body)
+
+
+def running(settings: BrokerSettings, failures: list[BaseException]):
+    return served_here(BrokerService(settings), failures, Running)
+
+
+@asynccontextmanager
+async def pair(root: Path, failures: list[BaseException]) -> AsyncIterator[tuple[Running, Running]]:
+    leads = BrokerSettings(store_root=root / "leader", **GIVEN)
+    async with running(leads, failures) as leader:
+        assert (await leader.send(b"one")).code == Code.SUCCESS
+        follows = ReplicaSettings(
+            store_root=root / "replica", broker_role=BrokerRole.SLAVE, broker_id=1,
+            ha_master_address=leader.address("replication"), **GIVEN,
+        )  # fmt: skip
+        async with running(follows, failures) as replica:
+            await until(lambda: replica.tenure.store.queue_range("orders", 0) == (0, 1))
+            yield leader, replica
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
+        await asyncio.sleep(0)
+
+
+def promoted(replica: Running) -> ChangeRole:
+    newest = replica.tenure.desks.control.replicas.epoch
+    return ChangeRole(True, next_epoch(newest, 1, promoted=True))
+
+
+@pytest.mark.feature("F134")
+async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> None:
+    """The same process, the same listeners, the same connections; whoever waits is answered."""
+    failures: list[BaseException] = []
+    async with pair(tmp_path, failures) as (leader, replica):
+        refused = await replica.send(b"two")
+        assert refused.code == Code.SERVICE_NOT_AVAILABLE
+        assert leader.address("replication").removeprefix("tcp://") in refused.remark
+        held = asyncio.create_task(replica.pull(1, hold_ms=ASK_MS))
+        await until(lambda: replica.tenure.desks.pulls.held == 1)
+        change, before = promoted(replica), replica.tenure
+        before._ended_by(change)
+        assert (await held).code == Code.PULL_NOT_FOUND
+        await until(lambda: replica.service._renewing is None)
+        assert replica.tenure is not before
+        assert before.over
+        assert replica.tenure.store is before.store, "it stays open"
+        assert replica.tenure.leads
+        assert replica.tenure.desks.control.replicas.epoch == change.epoch
+        assert (await replica.send(b"two")).code == Code.SUCCESS
+        assert b"".join((await replica.pull(1)).body).find(b"two") > 0
+        assert not replica.service._link.connected
+    assert failures == []
+
+
+async def test_a_promotion_outlives_the_process(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+    async with pair(tmp_path, failures) as (_, replica):
+        replica.tenure._ended_by(promoted(replica))
+        await until(lambda: replica.service._renewing is None)
+        settings = replica.service.settings
+    async with running(settings, failures) as again:
+        assert again.tenure.leads
+        assert (await again.send(b"two")).code == Code.SUCCESS
+        again.tenure._ended_by(ChangeRole(False, 0))
+        await until(lambda: again.service._renewing is None)
+        assert not again.tenure.leads
+        assert (await again.send(b"three")).code == Code.SERVICE_NOT_AVAILABLE
+    assert failures == []
+
+
+async def test_who_asks_meanwhile_is_told_so(tmp_path: Path, monkeypatch) -> None:
+    may_go_on, opening = threading.Event(), broker_service.open_store
+
+    def slow(*given: object):
+        may_go_on.wait(60)
+        return opening(*given)
+
+    failures: list[BaseException] = []
+    async with pair(tmp_path, failures) as (_, replica):
+        monkeypatch.setattr(broker_service, "open_store", slow)
+        replica.tenure._ended_by(CutLog(replica.tenure.store.end, 0))
+        reply = await replica.send(b"two")
+        assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, CHANGING)
+        assert replica.service._unready() == "not serving"
+        assert replica.service._is_healthy(), "nobody shall kill it for that"
+        may_go_on.set()
+        await until(lambda: replica.service._renewing is None)
+        following = replica.tenure.desks.following
+        await until(lambda: following.copying.step is Step.FOLLOWING)
+        assert replica.service._unready() == ""
+    assert failures == []
+
+
+async def test_a_stop_waits_for_a_change_that_is_under_way(tmp_path: Path, monkeypatch) -> None:
+    closed: list[Upkeep] = []
+    closing = Upkeep.close
+
+    async def noted(upkeep: Upkeep, *given: Any, **named: Any) -> None:
+        closed.append(upkeep)
+        await closing(upkeep, *given, **named)
+
+    monkeypatch.setattr(Upkeep, "close", noted)
+    failures: list[BaseException] = []
+    async with pair(tmp_path, failures) as (_, replica):
+        replica.tenure._ended_by(ChangeRole(False, 0))
+    assert failures == []
+    assert len(closed) == len({id(one) for one in closed}), "none is closed twice"
+    assert not (tmp_path / "replica" / "abort").exists(), "it was closed as a store should be"
+
+
+async def test_a_cut_that_costs_what_was_promised_ends_the_process(tmp_path: Path) -> None:
+    """Nothing is changed, the operator is told, and what a start finds is what was there."""
+    failures: list[BaseException] = []
+    async with pair(tmp_path, failures) as (_, replica):
+        end = replica.tenure.store.end
+        replica.tenure._ended_by(CutLog(0, end))
+        await until(lambda: bool(failures))
+        settings = replica.service.settings
+    assert "was confirmed" in str(failures[0])
+    async with running(settings, failures) as again:
+        assert again.tenure.store.end >= end
+    assert len(failures) == 1
+
+
+async def test_a_store_that_does_not_open_again_ends_the_process(
+    tmp_path: Path, monkeypatch
+) -> None:
+    def failing(*_given: object):
+        raise DiskFull("no space")
+
+    failures: list[BaseException] = []
+    async with pair(tmp_path, failures) as (_, replica):
+        with monkeypatch.context() as patch:
+            patch.setattr(broker_service, "open_store", failing)
+            replica.tenure._ended_by(CutLog(replica.tenure.store.end, 0))
+            await until(lambda: bool(failures))
+    assert str(failures[0]) == "no space"

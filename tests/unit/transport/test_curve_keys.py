@@ -1,0 +1,187 @@
+"""Files of keys: what is made, what is refused, which key is whose, and that no secret is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import zmq.auth
+
+from kourou.errors import ConfigError
+from kourou.transport.curve_keys import (
+    AllowedKeys,
+    KeyPair,
+    ServerKeys,
+    make_pair,
+    read_pair,
+    read_public,
+    write_public,
+)
+
+
+def pair_of(folder: Path, name: str, *addresses: str) -> KeyPair:
+    return read_pair(make_pair(folder, name, addresses)[1])
+
+
+def touched(path: Path) -> None:
+    """Its time is another one, whatever the file system's clock can tell apart."""
+    facts = path.stat()
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1_000_000))
+
+
+def test_a_pair_is_made_for_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:
+    public, secret = make_pair(tmp_path / "keys", "a")
+    assert (secret.stat().st_mode & 0o777, secret.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert sorted(one.name for one in (tmp_path / "keys").iterdir()) == ["a.key", "a.key_secret"]
+    before = secret.read_bytes(), public.read_bytes()
+    with pytest.raises(ConfigError, match="is there already"):
+        make_pair(tmp_path / "keys", "a")
+    assert (secret.read_bytes(), public.read_bytes()) == before
+    assert sorted(one.name for one in (tmp_path / "keys").iterdir()) == ["a.key", "a.key_secret"]
+
+
+def test_they_are_certificates_as_pyzmq_has_them(tmp_path: Path) -> None:
+    public, secret = make_pair(tmp_path, "a", ["broker", "*:20911"])
+    pair = read_pair(secret)
+    assert zmq.auth.load_certificate(public) == (pair.public.encode(), None)
+    zmq.auth.create_certificates(tmp_path, "theirs")
+    theirs = read_pair(tmp_path / "theirs.key_secret")
+    [found] = read_public(tmp_path / "theirs.key")
+    assert (found.key, found.addresses) == (theirs.public, ())
+    assert read_public(public)[0].addresses == ("broker", "*:20911")
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    pair = pair_of(tmp_path, "a")
+    assert pair.secret not in repr(pair)
+    secret = tmp_path / "a.key_secret"
+    other = pair_of(tmp_path, "b").secret
+    secret.write_text(secret.read_text().replace(pair.secret, other))
+    with pytest.raises(ConfigError, match="do not belong together") as caught:
+        read_pair(secret)
+    assert other not in str(caught.value)
+    secret.write_text(secret.read_text().replace(other, other[:-1]))
+    with pytest.raises(ConfigError) as caught:
+        read_pair(secret)
+    assert other[:-1] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be read: No such file"),
+        ("", "holds no CURVE key"),
+        ('curve\n    public-key = "short"\n', "damaged"),
+        ("x" * (1 << 21), "holds no keys"),
+    ],
+)
+def test_what_is_no_key_is_refused_by_the_files_name(
+    tmp_path: Path, text: str | None, said: str
+) -> None:
+    path = tmp_path / "a.key"
+    if text is not None:
+        path.write_text(text)
+    for read in (read_pair, read_public):
+        with pytest.raises(ConfigError) as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_each_half_is_wanted_where_it_belongs(tmp_path: Path) -> None:
+    public, secret = make_pair(tmp_path, "a")
+    with pytest.raises(ConfigError, match="holds no secret keys"):
+        read_pair(public)
+    with pytest.raises(ConfigError, match="holds a secret key"):
+        read_public(secret)
+
+
+def test_the_most_certain_address_wins(tmp_path: Path) -> None:
+    keys = {
+        name: pair_of(tmp_path, name, *addresses).public
+        for name, addresses in {
+            "exact": ("10.0.0.1:20911", "[::1]:20911"),
+            "host": ("10.0.0.1",),
+            "port": ("*:20911",),
+            "all": ("*",),
+            "broker": (),
+        }.items()
+    }
+    servers = ServerKeys(tmp_path)
+    assert servers.of("10.0.0.1:20911") == servers.of("[::1]:20911") == keys["exact"]
+    assert servers.of("tcp://10.0.0.1:1") == keys["host"]
+    assert servers.of("10.0.0.2:20911") == keys["port"]
+    assert servers.of("broker:20912") == keys["broker"], "a file's name is a host"
+    assert servers.of("elsewhere:1") == keys["all"]
+    (tmp_path / "all.key").unlink()
+    with pytest.raises(ConfigError, match=r"no public key is known for elsewhere:1.*elsewhere.key"):
+        servers.of("elsewhere:1")
+
+
+def test_one_file_is_for_all_servers(tmp_path: Path) -> None:
+    pair = pair_of(tmp_path, "cluster")
+    assert ServerKeys(tmp_path / "cluster.key").of("anywhere:1") == pair.public
+
+
+def test_what_changes_in_the_folder_counts_at_once(tmp_path: Path) -> None:
+    first, other = pair_of(tmp_path, "one"), pair_of(tmp_path / "aside", "two")
+    allowed = AllowedKeys.of_setting(str(tmp_path))
+    assert allowed.allows(first.public)
+    assert not allowed.allows(other.public)
+    write_public(tmp_path / "two.key", other.public)
+    assert allowed.allows(other.public)
+    (tmp_path / "one.key").unlink()
+    assert not allowed.allows(first.public)
+
+
+def test_a_folder_that_becomes_unreadable_lets_in_whom_it_did(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, other = pair_of(tmp_path, "one"), pair_of(tmp_path / "aside", "two")
+    allowed = AllowedKeys(tmp_path)
+    (tmp_path / "two.key").write_text("half of a ")
+    assert allowed.allows(first.public)
+    assert not allowed.allows(other.public)
+    assert "let in as before" in caplog.text
+
+
+def test_any_must_be_said_and_nobody_is_an_error(tmp_path: Path) -> None:
+    assert AllowedKeys.of_setting("any").allows("whoever")
+    with pytest.raises(ConfigError, match="no client could connect"):
+        AllowedKeys.of_setting(str(tmp_path))
+    with pytest.raises(ConfigError, match="holds no public key"):
+        ServerKeys(tmp_path).check()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        AllowedKeys.of_setting(str(tmp_path / "missing"))
+
+
+def test_one_file_may_hold_several_clients(tmp_path: Path) -> None:
+    pairs = [pair_of(tmp_path, name) for name in ("a", "b", "c")]
+    one = tmp_path / "clients"
+    one.write_text("".join((tmp_path / f"{name}.key").read_text() for name in ("a", "b")))
+    allowed = AllowedKeys(one)
+    assert [allowed.allows(pair.public) for pair in pairs] == [True, True, False]
+    with one.open("a") as opened:
+        opened.write((tmp_path / "c.key").read_text())
+    touched(one)
+    assert allowed.allows(pairs[2].public)
+
+
+def test_what_several_files_are_one_after_the_other_each_means_its_own(tmp_path: Path) -> None:
+    a, b = pair_of(tmp_path, "a", "10.0.0.1:1"), pair_of(tmp_path, "b", "10.0.0.2")
+    one = tmp_path / "servers"
+    one.write_text("".join((tmp_path / f"{name}.key").read_text() for name in ("a", "b")))
+    servers = ServerKeys(one)
+    assert (servers.of("10.0.0.1:1"), servers.of("10.0.0.2:7")) == (a.public, b.public)
+    both = tmp_path / "both"
+    both.write_text("".join((tmp_path / f"{n}.key_secret").read_text() for n in ("a", "b")))
+    with pytest.raises(ConfigError, match="holds 2 secret keys"):
+        read_pair(both)
+
+
+@pytest.mark.parametrize("address", ["a b", "*:x", "*:*", "host:", ""])
+def test_what_is_no_address_is_refused(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigError, match="names no server"):
+        make_pair(tmp_path, "a", [address])
+    assert list(tmp_path.iterdir()) == []
