@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 from paho.mqtt.client import CallbackAPIVersion, MQTTMessage
 from paho.mqtt.client import Client as Mqtt
@@ -76,14 +77,15 @@ class Bridge:
 
 def main() -> None:
     """Carry until Ctrl-C."""
-    enough = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: enough.set())
+    asked: list[int] = []  # not an Event, whose lock the main thread may hold as the signal comes
+    signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
     with Client(ADDRESS, group="mqtt-bridge") as mq, Bridge(mq) as bridge:
         for topic in (REPORTS, COMMANDS):
             mq.admin.topics.create(topic)
         with mq.listen(COMMANDS, bridge.command, ordered=True):
             print("carrying; Ctrl-C ends it", flush=True)
-            enough.wait()
+            while not asked:
+                time.sleep(0.1)
     print("closed: what was not carried yet is kept where it is")
 
 

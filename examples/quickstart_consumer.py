@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+import time
 
 from kourou import ConsumeFromWhere, ConsumerSettings, ReceivedMessage
 from kourou.sync import Client
@@ -29,11 +29,12 @@ def show(message: ReceivedMessage) -> None:
 
 def main() -> None:
     """Consume until Ctrl-C, which may come while the consumer is still starting."""
-    enough = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: enough.set())
+    asked: list[int] = []  # not an Event, whose lock the main thread may hold as the signal comes
+    signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
     print("waiting for messages; Ctrl-C ends it", flush=True)
     with Client(ADDRESS, consumer=SETTINGS) as mq, mq.listen("quickstart", show, body_type=str):
-        enough.wait()
+        while not asked:
+            time.sleep(0.1)
     print("closed: what was consumed is committed")
 
 

@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -83,23 +85,37 @@ def test_quickstart(environment: dict[str, str]) -> None:
     assert sorted(places) == sorted(line.split()[1] for line in again), "not the old ones"
 
 
-def consumed_until_ctrl_c(environment: Mapping[str, str], count: int) -> tuple[list[str], str]:
+@contextmanager
+def started(name: str, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """One that goes on until Ctrl-C. Where it hangs, it ends and shows what its threads do."""
     with subprocess.Popen(
-        [sys.executable, "-W", "error", EXAMPLES / "quickstart_consumer.py"],
+        [sys.executable, "-W", "error", "-X", "faulthandler", EXAMPLES / f"{name}.py"],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
     ) as running:
-        assert running.stdout is not None
+        patience = threading.Timer(SECONDS_MAX, running.send_signal, [signal.SIGABRT])
+        patience.start()
         try:
-            assert "Ctrl-C" in running.stdout.readline()
-            lines = [running.stdout.readline().strip() for _ in range(count)]
-            running.send_signal(signal.SIGINT)
-            end = running.stdout.read().strip()
-            assert running.wait(SECONDS_MAX) == 0
+            yield running
         finally:
+            patience.cancel()
             running.kill()
+
+
+def consumed_until_ctrl_c(environment: Mapping[str, str], count: int) -> tuple[list[str], str]:
+    with started("quickstart_consumer", environment) as running:
+        assert running.stdout is not None
+        assert "Ctrl-C" in running.stdout.readline()
+        lines = [running.stdout.readline().strip() for _ in range(count)]
+        running.send_signal(signal.SIGINT)
+        end = running.stdout.read().strip()
+        assert running.wait(SECONDS_MAX) == 0
     return lines, end
+
+
+def test_ctrl_c_may_come_while_the_consumer_starts(environment: dict[str, str]) -> None:
+    assert consumed_until_ctrl_c(environment, 0) == ([], "closed: what was consumed is committed")
 
 
 @pytest.mark.feature("F016", "F178", "F179")
@@ -247,15 +263,7 @@ def test_mqtt_bridge(environment: dict[str, str], cluster: Cluster, mqtt_broker:
     device.on_message = lambda _mqtt, _data, message: told.put(message.payload)
     device.connect("127.0.0.1", mqtt_broker)
     device.loop_start()
-    with (
-        cluster.client("test") as mq,
-        subprocess.Popen(
-            [sys.executable, "-W", "error", EXAMPLES / "mqtt_bridge.py"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as bridge,
-    ):
+    with cluster.client("test") as mq, started("mqtt_bridge", environment) as bridge:
         try:
             assert bridge.stdout is not None
             assert "Ctrl-C" in bridge.stdout.readline()
@@ -271,6 +279,5 @@ def test_mqtt_bridge(environment: dict[str, str], cluster: Cluster, mqtt_broker:
             assert bridge.stdout.read() == "closed: what was not carried yet is kept where it is\n"
             assert bridge.wait(SECONDS_MAX) == 0
         finally:
-            bridge.kill()
             device.disconnect()
             device.loop_stop()
