@@ -31,6 +31,12 @@ def last_of_both(view: StoreView, next_offset: int, below: int) -> Recorded | No
     return logged[0]
 
 
+def is_confirmed(view: StoreView, next_offset: int, below: int) -> bool:
+    """Are the control events before `next_offset` all below `below`, so that no cut takes one?"""
+    low, _ = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
+    return next_offset <= low or bool(read_control_events(view, next_offset - 1, below))
+
+
 def agree(events: EventStore, next_offset: int, high: int, last: Recorded | None) -> int:
     """Take back what the log (up to offset `high`) lacks; returns how far the stream reaches now.
 

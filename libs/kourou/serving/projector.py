@@ -25,7 +25,7 @@ from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
-from kourou.serving.agreement import agree, aside, last_of_both
+from kourou.serving.agreement import agree, aside, is_confirmed, last_of_both
 from kourou.serving.control_log import read_control_events
 
 _log = logging.getLogger("kourou.broker")
@@ -152,15 +152,14 @@ class Projector:
     async def _step(self) -> bool:
         """Project one batch; True if there may be more."""
         try:
-            if not self._in_touch:
-                await self._get_in_touch()
+            if not (self._in_touch or await self._get_in_touch()):
+                return False
             batch = self._next(self._offset)
             if not batch:
                 return False
             await self._in_thread(self._events.append, batch)
         except Corrupt as error:
-            _log.error("the event store does not match the log; it starts anew: %s", error)
-            await self._start_anew()
+            await self._start_anew(error)
             return False
         self._offset = batch[-1].offset + 1
         info = await self._in_thread(self._events.info)
@@ -168,13 +167,17 @@ class Projector:
             await self._in_thread(self._events.snapshot, CONTROL.snapshot(self._control))
         return True
 
-    async def _get_in_touch(self) -> None:
+    async def _get_in_touch(self) -> bool:
+        """Compare the two; False while the log's part of it may still be taken back."""
         reaches = (await self._in_thread(self._events.info)).next_offset
+        if not is_confirmed(self._view, min(reaches, self._high()), self._confirmed()):
+            return False
         last = last_of_both(self._view, reaches, self._confirmed())
         self._offset = await self._in_thread(agree, self._events, reaches, self._high(), last)
         self._in_touch = True
+        return True
 
-    async def _start_anew(self) -> None:
+    async def _start_anew(self, error: Corrupt) -> None:
         taken = CONTROL.snapshot(self._control)  # here: the loop changes the state meanwhile
 
         def begin() -> str:
@@ -183,6 +186,10 @@ class Projector:
             return kept
 
         self._in_touch = False  # should this fail, the database is asked where it stands
+        if not is_confirmed(self._view, taken.offset, self._confirmed()):
+            # A follower's state is ahead of what its group has confirmed, and might be taken back.
+            raise MetadataUnavailable("the newest control events are not confirmed yet")
+        _log.error("the event store does not match the log; it starts anew: %s", error)
         _log.warning("the event store's history until now: %s", await self._in_thread(begin))
         self._offset = taken.offset
         self._in_touch = True

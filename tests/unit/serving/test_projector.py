@@ -209,6 +209,31 @@ async def test_a_history_that_is_another_logs_is_kept_aside(site, event_store, c
     assert "kept as control~1" in caplog.text
 
 
+async def test_a_history_begins_anew_with_what_is_confirmed_only(site, event_store) -> None:
+    """A follower's state may hold what its next leader takes back."""
+    site.record(*(GroupPut(GroupConfig(f"g{n}")) for n in range(2)))
+    safe = site.store.end
+    site.record(GroupPut(GroupConfig("g2")))
+    later = site.store.end
+    site.record(GroupPut(GroupConfig("taken back")))
+    theirs = [Recorded(n, n, n, "", "", "", TopicPut(TopicConfig(f"theirs{n}"))) for n in range(3)]
+    event_store.append(theirs)
+    one = projector(site, Database(event_store), lambda: safe)
+    one.start()
+    async with asyncio.timeout(20):
+        await one.step()
+    assert one.trouble == "", "what both have cannot be compared yet"
+    assert event_store.events() == theirs
+    safe = later
+    async with asyncio.timeout(20):
+        await one.step()
+    assert one.trouble == "the newest control events are not confirmed yet"
+    assert event_store.events() == theirs, "the old one is kept until then"
+    safe = site.store.end
+    await one.stop()
+    assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
+
+
 async def test_a_step_can_be_had_at_once(site, event_store) -> None:
     """Whoever asks for history does not wait for the pause between two looks."""
     one = Projector(
