@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 
 from paho.mqtt.client import CallbackAPIVersion, MQTTMessage
 from paho.mqtt.client import Client as Mqtt
@@ -77,15 +76,16 @@ class Bridge:
 
 def main() -> None:
     """Carry until Ctrl-C."""
-    asked: list[int] = []  # not an Event, whose lock the main thread may hold as the signal comes
-    signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    asked, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell)  # a signal becomes a byte there, at whatever moment it comes
+    signal.signal(signal.SIGINT, lambda *_: None)
     with Client(ADDRESS, group="mqtt-bridge") as mq, Bridge(mq) as bridge:
         for topic in (REPORTS, COMMANDS):
             mq.admin.topics.create(topic)
         with mq.listen(COMMANDS, bridge.command, ordered=True):
             print("carrying; Ctrl-C ends it", flush=True)
-            while not asked:
-                time.sleep(0.1)
+            os.read(asked, 1)
     print("closed: what was not carried yet is kept where it is")
 
 

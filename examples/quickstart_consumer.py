@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 from kourou import ConsumeFromWhere, ConsumerSettings, ReceivedMessage
 from kourou.sync import Client
@@ -29,12 +28,13 @@ def show(message: ReceivedMessage) -> None:
 
 def main() -> None:
     """Consume until Ctrl-C, which may come while the consumer is still starting."""
-    asked: list[int] = []  # not an Event, whose lock the main thread may hold as the signal comes
-    signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    asked, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell)  # a signal becomes a byte there, at whatever moment it comes
+    signal.signal(signal.SIGINT, lambda *_: None)
     print("waiting for messages; Ctrl-C ends it", flush=True)
     with Client(ADDRESS, consumer=SETTINGS) as mq, mq.listen("quickstart", show, body_type=str):
-        while not asked:
-            time.sleep(0.1)
+        os.read(asked, 1)
     print("closed: what was consumed is committed")
 
 

@@ -22,7 +22,12 @@ What `/metrics?names=exporter` of a broker answers, so that dashboards made for 
 exporter work: one scrape job with `params: {names: [exporter]}`. All of them are gauges, as there.
 It is computed only when it is asked for; the `rocketmq_client_…` ones are asked of the consumers
 at that moment. Every broker answers for what lies on it, and a consumer tells each of its brokers
-the same, so add up the former over brokers, and take the `max` of the latter."""
+the same, so add up the former over brokers, and take the `max` of the latter.
+
+A name is on the page while there is something to tell by it. So the two of dead letters,
+`rocketmq_topic_dlq_offset` and `rocketmq_group_dlqdiff`, are absent until a group has its first
+one, as they are with the exporter: an alarm should ask whether they are above 0, not whether they
+are there."""
 
 
 def page(_root: Path) -> str:

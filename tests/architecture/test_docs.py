@@ -19,6 +19,7 @@ def features(root: Path) -> list[dict[str, str]]:
     return tomllib.loads((root / "docs/features.toml").read_text(encoding="utf-8"))["feature"]
 
 
+@pytest.mark.timeout(600)  # it collects all tests there are: minutes on a machine with much to do
 def test_generated_pages_are_current(root: Path) -> None:
     """FEATURES.md among them: a row says done exactly when a test with that number exists."""
     done = subprocess.run(

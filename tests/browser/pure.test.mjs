@@ -17,6 +17,8 @@ const { fill, search } = await from("core/api");
 const { collected, initial } = await from("parts/fields");
 const { filtered, sorted } = await from("parts/table");
 const { laidOut } = await from("parts/waterfall");
+const { moreOf } = await from("parts/scroll");
+const { leftOf } = await from("parts/group_actions");
 const { envelope } = await from("parts/topic_actions");
 const { selection } = await from("parts/redrive");
 
@@ -183,4 +185,19 @@ test("a form becomes a message", () => {
   assert.deepEqual(envelope({}), { body: "" });
   assert.deepEqual(selection({ tag: "a b", key: "k" }), { tag: ["a", "b"], key: "k" });
   assert.deepEqual(selection({ key: "k" }), { key: "k" });
+});
+
+test("a box says on which side it goes on", () => {
+  const box = (scrollLeft) => ({ scrollLeft, clientWidth: 300, scrollWidth: 500 });
+  assert.equal(moreOf(box(0)), "more-right");
+  assert.equal(moreOf(box(100)), "more-left more-right");
+  assert.equal(moreOf(box(199.5)), "more-left");
+  assert.equal(moreOf({ scrollLeft: 0, clientWidth: 300, scrollWidth: 300.6 }), "");
+});
+
+test("why a group is listed that no broker has", () => {
+  assert.equal(leftOf({ system: false, members: 0 }, []), "deleted; offsets kept");
+  assert.equal(leftOf({ system: false, members: 2 }, []), "deleted; members are connected");
+  assert.equal(leftOf({ system: true, members: 0 }, []), "by default");
+  assert.equal(leftOf({ system: false, members: 0 }, [{}]), "not every broker answers");
 });

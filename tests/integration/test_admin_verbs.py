@@ -122,7 +122,7 @@ def test_a_group_at_work(client: Client, run: Run, admin: Admin) -> None:
     done = threading.Semaphore(0)
     with client.listen(TOPIC, lambda _: done.release(), settings=settings):
         for _ in range(8):
-            assert done.acquire(timeout=20)
+            assert done.acquire(timeout=60)
         status = admin("consumerStatus", "-g", "cook")
         assert {row["client"] for row in status} == {client.client_id}
         one = admin("consumerStatus", "-g", "cook", "-i", client.client_id)
@@ -236,7 +236,7 @@ def test_dead_letters_are_listed_sent_again_and_let_go(
         client.send("bills", body, tag="paid")
     with client.listen("bills", refuse, settings=settings):
         for _ in range(3):
-            assert refused.acquire(timeout=20)
+            assert refused.acquire(timeout=60)
     rows = admin("deadLetters", "-g", "clerk")
     assert sorted(row["reason"] for row in rows) == [
         f"no such account: {body}" for body in ("one", "three", "two")
@@ -253,6 +253,6 @@ def test_dead_letters_are_listed_sent_again_and_let_go(
     assert admin("deadLetters", "-g", "clerk") == []
     with client.listen("bills", take, settings=settings):
         for _ in range(1 + len(left)):
-            assert again.acquire(timeout=20)
+            assert again.acquire(timeout=60)
     assert {(topic, tag) for topic, _, _, tag in taken} == {("bills", "paid")}
     assert {attempt for _, _, attempt, _ in taken} == {1}, "counted anew"

@@ -38,7 +38,7 @@ class Seen:
     async def until(self, count: int) -> list[bytes]:
         while len(self.bodies) < count:
             self._more.clear()
-            await asyncio.wait_for(self._more.wait(), 20)
+            await asyncio.wait_for(self._more.wait(), 60)
         return self.bodies
 
 
@@ -56,7 +56,7 @@ async def test_requests_and_replies_over_two_brokers(cluster) -> None:
         replies = await asyncio.gather(*(mq.request(topic, b"%d" % n) for n in range(64)))
         assert [reply.body for reply in replies] == [b"re %d" % n for n in range(64)]
         with pytest.raises(ReplyTimedOut):
-            await mq.request(topic, b"?", timeout_ms=100)
+            await mq.request(topic, b"?", timeout_ms=2_000)
         groups = await mq.admin.members.all_producers()
         assert mq.client_id in {one.client_id for one in groups["asking"]}
     kept = await _kept(cluster)

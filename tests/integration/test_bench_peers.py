@@ -144,6 +144,7 @@ def test_rocketmq_stores_and_hands_out_a_backlog(pytestconfig: pytest.Config) ->
     assert outcome.handed == outcome.stored == 3_000 // 256 * 256
 
 
+@pytest.mark.timeout(300)  # several processes: a minute on a machine with much to do
 def test_the_command_prints_a_line_a_figure() -> None:
     done = bench("--only", "send-64,java-send-1,queues", "--among", "kourou", "--json")
     assert done.returncode == 0, done.stderr

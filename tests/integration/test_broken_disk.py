@@ -191,7 +191,7 @@ async def load_until_it_fails(
     if not ended:
         child.kill()
         raise AssertionError(f"the {k}th sync failed, and the broker goes on: {child.log_tail()}")
-    assert await asyncio.to_thread(child.wait_for_exit, 10) == FAULTED, child.log_tail()
+    assert await asyncio.to_thread(child.wait_for_exit, 60) == FAULTED, child.log_tail()
     await asyncio.gather(*sending)
     return mq.close()
 

@@ -138,7 +138,7 @@ async def test_a_message_reaches_a_waiting_consumer_at_once(client, names):
         await mq.admin.topics.create(topic)
         async with mq.listen(topic, inbox.handle):
             await mq.send(topic, b"fresh")
-            await asyncio.wait_for(inbox.full.wait(), 10)
+            await asyncio.wait_for(inbox.full.wait(), 60)
 
 
 @pytest.mark.feature("F291", "F292")
@@ -224,7 +224,7 @@ async def test_a_group_is_moved_back_offline_and_online(client, names):
             await second.full.wait()
             second.wanted, second.full = 200, asyncio.Event()
             await mq.admin.offsets.reset(group, topic, 0)
-            await asyncio.wait_for(second.full.wait(), 20)
+            await asyncio.wait_for(second.full.wait(), 60)
         assert Counter(second.bodies) == Counter(2 * first.bodies)
 
 
@@ -348,7 +348,7 @@ def unused_port():
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        yield probe.getsockname()[1]  # taken, so that nobody else listens there meanwhile
 
 
 @pytest.mark.fault

@@ -17,7 +17,9 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 KOUROU = (sys.executable, "-m", "kourou.cli")
 
 
-def kourou(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def kourou(
+    *arguments: str, stdin: str = "", within_s: float = 100
+) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
     return subprocess.run(
         [*KOUROU, *arguments],
@@ -26,7 +28,7 @@ def kourou(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=within_s,
     )
 
 
@@ -36,8 +38,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
+@pytest.mark.timeout(600)  # a dozen processes: minutes on a machine with much else to do
 def test_the_demo_counts_everything_and_is_ok() -> None:
-    done = kourou("demo", "--json", "--no-spark", "--events", "20000")
+    done = kourou("demo", "--json", "--no-spark", "--events", "20000", within_s=500)
     assert done.returncode == 0, done.stdout + done.stderr
     verdict = json.loads(done.stdout.splitlines()[-1])
     assert verdict.pop("redelivered") >= 0
@@ -99,6 +102,7 @@ def test_a_benchmark_prints_its_figures(cluster: LocalCluster, work: tuple[str, 
     assert all(figure["settings"]["messages"] == 200 for figure in figures)
 
 
+@pytest.mark.timeout(300)  # several processes: a minute on a machine with much to do
 def test_up_serves_until_ctrl_c_and_drains(tmp_path: Path) -> None:
     command = [*KOUROU, "up", "--free-ports", "--folder", str(tmp_path / "up"), "--brokers", "2"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -228,8 +228,11 @@ async def test_who_may_send_may_not_copy_the_log(secured: Secured) -> None:
     async with LogSource(at, "pair", timeout_ms=10_000, curve=secured.curve("replica")) as source:
         assert (await source.beginning())[0].broker_name == "pair"
     async with LogSource(at, "pair", timeout_ms=300, curve=secured.curve("app")) as source:
-        with pytest.raises(KourouError, match="does not let it in"):
-            await source.beginning()
+        told = ""
+        while "does not let it in" not in told:  # a busy machine may not know in time why it waits
+            with pytest.raises(KourouError) as caught:
+                await source.beginning()
+            told = str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["", "stranger"])

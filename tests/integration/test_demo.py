@@ -90,6 +90,7 @@ def names_everybody(trace_id: str, services: dict[str, list[str]]) -> None:
 @pytest.mark.feature(
     "F148", "F178", "F183", "F213", "F221", "F224", "F237", "F238", "F242", "F248", "F252", "F254"
 )
+@pytest.mark.timeout(600)  # some twenty processes: minutes on a machine with much else to do
 def test_a_small_demo_is_ok_without_the_tcp_carrier_and_without_java(tmp_path: Path) -> None:
     """Each act has all its parts; the numbers are those of the first day of the year.
 

@@ -141,7 +141,8 @@ def test_transaction(environment: dict[str, str]) -> None:
     consumed = {line.split()[0] for line in lines if line.endswith("consumed")}
     assert consumed == {name for name, fate in sent.items() if not fate.startswith("refused")}
     asked = {line.split()[4].rstrip(":") for line in lines if "the broker asks" in line}
-    assert asked == {name for name, fate in sent.items() if fate.startswith("unclear")}
+    # A slow machine may be asked about others, too: those it has not decided for a second.
+    assert asked >= {name for name, fate in sent.items() if fate.startswith("unclear")}
 
 
 @pytest.mark.feature("F234", "F237")

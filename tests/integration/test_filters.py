@@ -14,7 +14,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.sync import Client as SyncClient
 from kourou_filter_server.layers import missing
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 PAUSE_MS = 50
 BROKEN = "def match(message, context):\n    return message.json['nobody'] > 0\n"
 MENDED = "def match(message, context):\n    return message.json['n'] % 3 == 0\n"

@@ -132,7 +132,7 @@ def test_one_trace_names_everybody_whom_a_message_passed(suite: Suite) -> None:
     with urllib.request.urlopen(request) as answer:
         assert answer.status in (200, 201)
     with member(suite, "sifted") as client, client.listen(TOPIC, take, everything):
-        assert here.wait(30)
+        assert here.wait(60)
 
     def of_trace(spans: Sequence[SeenSpan]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}

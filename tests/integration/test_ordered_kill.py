@@ -32,12 +32,13 @@ from kourou import ClientSettings, ConsumerSettings
 from kourou.sync import Client
 
 def handler(message):
-    print(message.queue_id, message.offset, flush=True)
+    # One write a line: handlers of several queues print at once.
+    print(f"{message.queue_id} {message.offset}\n", end="", flush=True)
 
 settings = ClientSettings(persist_consumer_offset_interval_ms=50)
 with Client(sys.argv[1], settings=settings, consumer=ConsumerSettings(consumer_group="g")) as mq:
     with mq.listen("T", handler, ordered=True):
-        print("here", flush=True)
+        print("here\n", end="", flush=True)
         sys.stdin.read()
 """
 
@@ -136,7 +137,7 @@ def test_a_dead_members_queues_go_on_when_its_locks_lapse(tmp_path: Path, rounds
             everything = wanted - {place for one in dead for place in one.consumed}
             with survivor.changed:
                 assert survivor.changed.wait_for(
-                    lambda: everything <= set(survivor.consumed), timeout=30
+                    lambda: everything <= set(survivor.consumed), timeout=60
                 )
     for consumed in (survivor.consumed, *(one.consumed for one in dead)):
         by_queue: dict[int, list[int]] = defaultdict(list)

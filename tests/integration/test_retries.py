@@ -41,7 +41,7 @@ class Attempts:
 
     def wait_for(self, count: int) -> None:
         with self._seen:
-            assert self._seen.wait_for(lambda: len(self.at_ms) >= count, 20), len(self.at_ms)
+            assert self._seen.wait_for(lambda: len(self.at_ms) >= count, 60), len(self.at_ms)
 
 
 @pytest.mark.feature("F213", "F215", "F216", "F220", "F221", "F222", "F223", "F224", "F315")

@@ -183,11 +183,11 @@ def test_whatever_is_stored_again_stays_in_its_trace(
         with mq.transaction("orders", b"committed"):
             pass
         with mq.listen("orders", handler) as listener:
-            came = [seen.get(timeout=20) for _ in range(2)]
+            came = [seen.get(timeout=60) for _ in range(2)]
             while not listener.counts.sent_back:
                 cluster.clock.advance(0)
             cluster.clock.advance(11)
-            came += [seen.get(timeout=20) for _ in range(3)]
+            came += [seen.get(timeout=60) for _ in range(3)]
     assert sorted(bytes(message.body) for message in came) == [
         b"committed",
         b"delayed",

@@ -11,7 +11,7 @@ from kourou.model.subscription import ConsumeFromWhere
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_filter_server.layers import missing
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 EVEN = Filter("def match(message, context):\n    return int(message.body) % 2 == 0\n", name="even")
 BROKEN = Filter("def match(message, context):\n    return message.json['n'] > 0\n", name="broken")
 

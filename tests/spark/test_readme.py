@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kourou.cli.demo.carrier_totals import SUMS, by_pandas
+from kourou.cli.demo.spark_act import Carriers
+from kourou.cli.demo.spark_act import _show as show
 from kourou.testing.cluster import Cluster
 from kourou_spark_etl import register
+from kourou_spark_etl.jobs.flight_tables import folder
 from kourou_spark_etl.session import missing_java
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -49,6 +55,35 @@ def test_a_plain_shell_reads_a_topic(
     )
     assert done.returncode == 0, done.stderr
     assert output in done.stdout, done.stdout + done.stderr
+
+
+def test_the_demos_table_is_that_of_the_year() -> None:
+    """The demo compares all of it with what pandas adds up; what is shown is compared here."""
+    text = README.read_text(encoding="utf-8")
+    block = re.search(r"```text\n(delays by carrier; .*?)```", text, re.DOTALL)
+    assert block
+    title, head, *rows, last = block[1].splitlines()
+    wanted = by_pandas(folder())
+    with (folder() / "airlines.csv").open(encoding="utf-8", newline="") as file:
+        names = {row["carrier"]: row["name"] for row in csv.DictReader(file)}
+    shown = Shown()
+    show(cast("Any", SimpleNamespace(view=shown)), Carriers(wanted, names, wanted))
+    assert title == shown.title
+    assert head.split() == list(shown.heads)
+    lines = [re.split(r" {2,}", row.strip()) for row in rows]
+    whole = [[cell.strip() for cell in line] for line in shown.lines]
+    gap = lines.index(["…"])
+    assert lines[:gap] == whole[:gap]
+    assert lines[gap + 1 :] == whole[gap + 1 - len(lines) :]
+    totals = len(wanted) * len(SUMS)
+    assert last.startswith(f"{totals} of {totals} totals are those that pandas computes")
+
+
+class Shown:
+    """Keeps the table that is shown."""
+
+    def table(self, title: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+        self.title, self.heads, self.lines = title, heads, lines
 
 
 def test_any_session_may_be_told_of_the_format_any_number_of_times(spark: Any) -> None:

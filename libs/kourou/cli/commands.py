@@ -264,7 +264,7 @@ def demo(
     )
 
 
-@app.command()
+@app.command(short_help="Send messages and print where each one went.")
 def send(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     bodies: Annotated[
@@ -278,7 +278,10 @@ def send(
     ] = None,
     json: JsonFlag = False,
 ) -> int:
-    """Send messages and print where each one went."""
+    """Send messages and print where each one went.
+
+    Exit code 0: all were sent, also where standard input was empty, which is told on stderr.
+    """
     from kourou.cli.send import SendOptions, run_send
 
     options = SendOptions(tag=tag, keys=key or (), properties=property_ or (), as_json=json)

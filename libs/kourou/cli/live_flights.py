@@ -4,6 +4,9 @@
     duty-managers    those more than an hour late only, chosen by the broker (SQL)
     ramp             fails for some: late flights come again, cancelled ones end as dead letters
 
+Message traces are on for all of them, sent by the group tower, so that the console can tell of each
+flight who had it when.
+
 Lives here: who sends and who consumes, in a thread of its own with its own event loop.
 May not live here: the flights (kourou.cli.demo.flights), what is printed (kourou.cli.up).
 
@@ -28,9 +31,12 @@ from kourou.client.client import Client
 from kourou.client.filters import Sql
 from kourou.client.outcomes import RetryLater
 from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ConsumerSettings
+from kourou.client.settings import ConsumerSettings, ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.message import Message
+
+TOWER = "tower"
+"""Who sends."""
 
 BOARDS, MANAGERS, RAMP = "boards", "duty-managers", "ramp"
 GROUPS = (BOARDS, MANAGERS, RAMP)
@@ -89,7 +95,8 @@ class LiveFlights:
 
     async def _fly(self) -> None:
         async with AsyncExitStack() as stack:
-            tower = await stack.enter_async_context(Client(self._address))
+            sender = ProducerSettings(producer_group=TOWER, message_trace=True)
+            tower = await stack.enter_async_context(Client(self._address, producer=sender))
             await tower.admin.topics.create(TOPIC, queues=QUEUES)
             for _ in range(BOARD_MEMBERS):
                 board = await stack.enter_async_context(self._member(BOARDS))
@@ -102,7 +109,9 @@ class LiveFlights:
             await self._send(tower)
 
     def _member(self, group: str, *, attempts_max: int = 0) -> Client:
-        settings = ConsumerSettings(consumer_group=group, max_reconsume_times=attempts_max - 1)
+        settings = ConsumerSettings(
+            consumer_group=group, max_reconsume_times=attempts_max - 1, message_trace=True
+        )
         return Client(self._address, consumer=settings)
 
     async def _send(self, tower: Client) -> None:

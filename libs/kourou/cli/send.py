@@ -47,12 +47,20 @@ class SendOptions:
 def run_send(
     namesrv: str | None, topic: str, bodies: Sequence[str] | None, options: SendOptions
 ) -> int:
-    """Send each body, or each line of stdin; print where each one went."""
+    """Send each body, or each line of stdin; print where each one went.
+
+    Of an empty stdin, which has no line, it says so on stderr. That is no failure: what is filtered
+    into it may have been nothing, and all of it was sent.
+    """
+    sent = 0
     with Client(namesrv, group=GROUP) as client:
         for texts in [[os.fsencode(body) for body in bodies]] if bodies else _typed_in():
             messages = [options.message(topic, text) for text in texts]
             for result in client.send_many(messages):
                 print(_line(result, as_json=options.as_json), flush=True)
+            sent += len(messages)
+    if not sent:
+        print("0 messages: standard input was empty", file=sys.stderr, flush=True)
     return 0
 
 

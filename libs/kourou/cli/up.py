@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,11 @@ WATCH_S = 0.5
 
 TAKEN = re.compile(r"port (\d+)\b.*(?:already in use|is taken)", re.DOTALL)
 """What a service says of a port that it did not get; its own advice is for those who configure."""
+
+START_AGAIN = "to start it again, in another terminal; Ctrl-C there ends it, and not here:"
+
+PORT_KEYS = {"http": "consolePort", "admin": "adminPort"}
+"""Who knows the other addresses learns them anew: they are registered, and these are not."""
 
 LABELS = {
     "http": "console",
@@ -108,7 +114,7 @@ def run_until_stopped(
         with _flights(cluster.address, wanted=flights):
             for line in introduction(cluster, collector, called_as, lacking, flights=flights):
                 print(line, flush=True)
-            ended = _wait(stop, cluster, told)
+            ended = _wait(stop, cluster, told, called_as)
         if ended is None or ended.ended_in_peace:
             print(_why_drained(ended), flush=True)
             ended, codes = None, cluster.stop()
@@ -189,10 +195,13 @@ class _StopRequest:
         self.asked = True
 
 
-def _wait(stop: _StopRequest, cluster: LocalCluster, told: list[str]) -> Child | None:
+def _wait(
+    stop: _StopRequest, cluster: LocalCluster, told: list[str], called_as: str
+) -> Child | None:
     """Until a stop is asked for (None) or name server or broker has ended by itself (that one).
 
-    The names of those beside that have ended, and were told, are added to `told`.
+    Those beside that have ended are told, with the command that starts them again, and their names
+    added to `told`.
     """
     while not stop.asked:
         if cluster.namesrv.wait_for_exit(WATCH_S) is not None:
@@ -204,7 +213,8 @@ def _wait(stop: _StopRequest, cluster: LocalCluster, told: list[str]) -> Child |
         for child in (*(cluster.brokers if copied else ()), *cluster.beside):
             if not child.running and child.name not in told:
                 told.append(child.name)
-                print(_farewell(child), flush=True)
+                again = start_again(child, called_as, pinned=cluster.settings.free_ports)
+                print(f"{_farewell(child)}\n{START_AGAIN}\n    {again}", flush=True)
     return None
 
 
@@ -214,6 +224,21 @@ def _farewell(child: Child) -> str:
         return f"{child.name} (pid {child.pid}) was told to end; the others go on"
     told = obituary(child.name, child.pid, child.how_it_ended(), child.log_path, child.log_tail())
     return f"{told}\nthe others go on"
+
+
+def start_again(child: Child, called_as: str, *, pinned: bool) -> str:
+    """The command that starts such a process once more, with the settings that it had.
+
+    `pinned`: the system chose its ports, and those that people and other services have been told
+    are named, so that it is found where it was.
+    """
+    module, *arguments = child.command[child.command.index("-m") + 1 :]
+    service = module.removeprefix("kourou_").replace("_", "-")
+    for what, key in PORT_KEYS.items():
+        if pinned and what in child.ready:
+            port = str(child.ready[what]).rpartition(":")[2]
+            arguments += ["--set", f"{key}={port}"]
+    return f"{called_as} {shlex.join([service, *arguments])}"
 
 
 def spark_settings(place: Path, jobs: Path | None) -> dict[str, str]:

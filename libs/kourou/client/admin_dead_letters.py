@@ -33,6 +33,8 @@ from kourou.model.names import (
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.sysflag import COMPRESSION_MASK, SysFlag
+from kourou.protocol.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
+from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
 from kourou.protocol.messages.offsets import (
     GetMinOffset,
     GetMinOffsetResponse,
@@ -143,6 +145,40 @@ class DeadLetters(AdminDesk):
             )
             await self._ask(leaders[queue.broker_name], request)
         return marks
+
+    @on_io_thread
+    async def lock(self, group: str) -> list[MessageQueue]:
+        """Lock a group's dead-letter queues for this client; those that another one holds.
+
+        They are the locks of consumers in order, so none is good for longer than QUEUE_LOCK_MS
+        unless this is said again meanwhile; `unlock` gives them back. They are for those who ask:
+        `resend` and `deal_with` do not.
+        """
+        refused: list[MessageQueue] = []
+        for address, queues in await self._dead_queues(group):
+            batch = LockBatch(group, self._session.client_id, tuple(queues))
+            reply = await self._ask(address, LockBatchMq(), body=encode_lock_batch(batch))
+            held = set(decode_locked_queues(body_of(reply)))
+            refused += [queue for queue in queues if queue not in held]
+        return refused
+
+    @on_io_thread
+    async def unlock(self, group: str) -> None:
+        """Give back what `lock` took; what another client holds stays as it is."""
+        for address, queues in await self._dead_queues(group):
+            batch = LockBatch(group, self._session.client_id, tuple(queues))
+            await self._ask(address, UnlockBatchMq(), body=encode_lock_batch(batch))
+
+    async def _dead_queues(self, group: str) -> list[tuple[str, list[MessageQueue]]]:
+        """The queues by their leader's address."""
+        leaders = await self._dead_leaders(group)
+        if not leaders:
+            return []
+        readable = (await self._session.routes.find(dlq_topic(group))).readable
+        return [
+            (address, [queue for queue in readable if queue.broker_name == name])
+            for name, address in leaders.items()
+        ]
 
     async def _dead_leaders(self, group: str) -> dict[str, str]:
         check_group(group)

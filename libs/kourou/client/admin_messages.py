@@ -205,7 +205,7 @@ class Messages(AdminDesk):
             progress = told.offsets.get(message.queue)
         except GroupNotFound as error:
             progress = error
-        return track(group, connected, progress, topic, message.offset, message.tag)
+        return track(group, connected, progress, topic, message.offset, message.properties)
 
     @on_io_thread
     async def trace(

@@ -263,6 +263,8 @@ class BlockingSends:
         keys: str | Iterable[str] = (),
         order_key: str | None = None,
         queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic as one, all or none; see `kourou.Client.send_batch`."""
@@ -271,7 +273,7 @@ class BlockingSends:
             return []
         core, port, lanes = self._ready(topic)
         done, make = _gathered()
-        choice = Choice(order_key, queue)
+        choice = Choice(order_key, queue, selector, argument)
         port.add_all(unsent_batch(core, port, lanes, messages, choice, timeout_ms, make))
         return results_of_batch(done())
 

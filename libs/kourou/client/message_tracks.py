@@ -1,19 +1,24 @@
 """Who consumed a message: the answer, and how it follows from what brokers know.
 
-Lives here: the kinds of answers and the judgement, as RocketMQ's `messageTrackDetail` makes it.
-May not live here: asking brokers (kourou.client.admin_messages).
+Lives here: the kinds of answers and the judgement, as RocketMQ's `messageTrackDetail` makes it; but
+RocketMQ looks at tags only, and calls CONSUMED what SQL92 or a filter kept from the group.
+May not live here: asking brokers (kourou.client.admin_messages), what filters mean
+(kourou.filtering.wanted).
 
 State: none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kourou.errors import Code, KourouError
+from kourou.filtering.wanted import wanted
 from kourou.model.subscription import (
     MATCH_ALL,
+    SQL92,
     TAG,
     ConsumeType,
     MessageModel,
@@ -26,12 +31,12 @@ class TrackKind(StrEnum):
     """RocketMQ's `TrackType`, with its spelling."""
 
     CONSUMED = "CONSUMED"  # the group has committed beyond it
-    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"  # beyond it, and its tag is not wanted
+    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"  # beyond it, and not wanted by tag or SQL92
     PULL = "PULL"  # the group pulls for itself and keeps its progress as it likes
     NOT_CONSUME_YET = "NOT_CONSUME_YET"  # the group has not committed beyond it
     NOT_ONLINE = "NOT_ONLINE"  # no member is connected
     CONSUME_BROADCASTING = "CONSUME_BROADCASTING"  # every member keeps its own progress
-    UNKNOWN = "UNKNOWN"  # the broker did not say
+    UNKNOWN = "UNKNOWN"  # the broker did not say, or a filter in Python decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ def track(
     progress: OffsetWrapper | KourouError | None,
     topic: str,
     offset: int,
-    tag: str | None,
+    properties: Mapping[str, str],
 ) -> MessageTrack:
     """The judgement over the message of `topic` at `offset`; `progress` is that of its queue."""
     where = progress.consumer_offset if isinstance(progress, OffsetWrapper) else None
@@ -73,14 +78,25 @@ def track(
         return MessageTrack(group, TrackKind.UNKNOWN, None, None, reason)
     if not consumed:
         return MessageTrack(group, TrackKind.NOT_CONSUME_YET, False, where)
-    wanted = connected.subscriptions.get(topic)
-    if wanted is not None and not _wants(wanted, tag):
-        return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED, True, where)
-    return MessageTrack(group, TrackKind.CONSUMED, True, where)
+    subscription = connected.subscriptions.get(topic)
+    wants = True if subscription is None else _wants(subscription, properties)
+    if wants is None:
+        assert subscription is not None, "nothing else is unknown"
+        reason = (
+            f"the group is beyond it; whether its filter {subscription.expression} let it through "
+            "is not asked here"
+        )
+        return MessageTrack(group, TrackKind.UNKNOWN, True, where, reason)
+    if wants:
+        return MessageTrack(group, TrackKind.CONSUMED, True, where)
+    assert subscription is not None, "somebody does not want it"
+    by = "SQL92" if subscription.expression_type == SQL92 else "its tag"
+    reason = f"filtered by {by}: the group wants {subscription.expression}"
+    return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED, True, where, reason)
 
 
-def _wants(subscription: Subscription, tag: str | None) -> bool:
-    """Of SQL expressions RocketMQ says nothing, and so do we: they are not looked at here."""
-    if subscription.expression_type != TAG or not subscription.tags:
-        return True
-    return MATCH_ALL in subscription.tags or tag in subscription.tags
+def _wants(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:
+    """None: a filter in Python decides. A `*` among tags is every message, as RocketMQ tells it."""
+    if MATCH_ALL in subscription.tags and subscription.expression_type == TAG:
+        return None if subscription.class_filter_mode else True
+    return wanted(subscription, properties)

@@ -69,9 +69,9 @@ class OrderedLocks:
 
     @property
     def held(self) -> list[MessageQueue]:
-        """The queues whose locks are good now."""
+        """The queues whose locks are good now. Any thread may ask, hence the copy in one step."""
         now_ms = self._session.clock.monotonic_ms()
-        return sorted(queue for queue, hold in self._holds.items() if hold.valid(now_ms))
+        return sorted(queue for queue, hold in list(self._holds.items()) if hold.valid(now_ms))
 
     @property
     def all(self) -> list[MessageQueue]:

@@ -159,8 +159,12 @@ class PushConsumer:
 
     @property
     def assigned(self) -> list[MessageQueue]:
-        """The queues this member consumes now, in order, but those of the group's retry topic."""
-        return sorted(queue for queue in self._queues if not queue.topic.startswith(RETRY_PREFIX))
+        """The queues this member consumes now, in order, but those of the group's retry topic.
+
+        Any thread may ask: the queues are copied in one step, for the I/O thread changes them.
+        """
+        queues = list(self._queues)
+        return sorted(queue for queue in queues if not queue.topic.startswith(RETRY_PREFIX))
 
     # -- life -------------------------------------------------------------------------------------
 

@@ -264,20 +264,23 @@ class Sends:
         keys: str | Iterable[str] = (),
         order_key: str | None = None,
         queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
         timeout_ms: int | None = None,
         message_ids: Sequence[str] = (),
     ) -> list[SendResult]:
         """Send messages of one topic as one: one queue, one request, all stored or none (F175).
 
         `bodies` may be bodies or Message objects of this topic. Together they may have at most
-        4 MiB; MessageIllegal otherwise. `message_ids` are names for them, as `send` takes one.
+        4 MiB; MessageIllegal otherwise. `message_ids` are names for them, as `send` takes one;
+        a `selector` looks at the first of them.
         """
         messages = as_messages(topic, bodies, tag, keys)
         if not messages:
             return []
         core, port, lanes = await self._ready(topic)
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
-        choice = Choice(order_key, queue)
+        choice = Choice(order_key, queue, selector, argument)
         port.add_all(
             unsent_batch(
                 core, port, lanes, messages, choice, timeout_ms, _gathering(done), message_ids

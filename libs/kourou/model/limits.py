@@ -250,6 +250,7 @@ LEASE_TOPIC_MESSAGES_MAX = 4_096  # of a topic, pulled and not settled; then its
 LEASE_TOPIC_MIB_MAX = 8  # the same in bytes, a MiB for each queue at least
 LEASE_SPAN_MAX = 8_192  # offsets between the oldest that is not settled and the newest
 MESSAGES_PER_PAGE_MAX = 200  # of one HTTP answer: nobody reads more, and bodies add up
+MESSAGES_PAGE_BYTES_MAX = 8 << 20  # of them, as stored and as shown, beside a single larger one
 OUTCOMES_PER_PAGE_MAX = 1_000  # of letters of a redrive
 TOPICS_SEARCHED_MAX = 64  # for an id whose topic nobody said
 PLACES_LENGTH_MAX = 16_384  # of a cursor; that of a thousand queues has a fifth of it

@@ -28,7 +28,7 @@ from typing import Any, Self
 from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError, TimedOut, Unavailable
 
-READY_TIMEOUT_MS = 30_000
+READY_TIMEOUT_MS = 60_000
 STOP_GRACE_MS = 30_000
 """A service drains for at most so long after SIGTERM."""
 
@@ -41,7 +41,7 @@ _PR_SET_PDEATHSIG = 1
 class Child:
     """A process we started, must wait for, and must not leave behind."""
 
-    __slots__ = ("_clock", "_process", "log_path", "name", "ready", "ready_file")
+    __slots__ = ("_clock", "_process", "command", "log_path", "name", "ready", "ready_file")
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Child:
         thread for the end of the parent.
         """
         self.name = name
+        self.command = tuple(command)
         self.ready: dict[str, Any] = {}
         self.ready_file = folder / f"{name}.ready"
         self.log_path = folder / f"{name}.log"

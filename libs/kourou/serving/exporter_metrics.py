@@ -153,24 +153,36 @@ def _groups(here: Labels, desks: Desks, wall_ms: int) -> Iterator[Family]:
     offsets: list[Sample] = []
     ages: list[Sample] = []
     behind: dict[str, list[Sample]] = {"diff": [], "retrydiff": [], "dlqdiff": []}
+    committed: set[tuple[str, str]] = set()
     for group, topic, queues in desks.commits.entries():
+        committed.add((group, topic))
         place = {**here, "topic": topic, "group": group}
         offsets.append((place, sum(queues.values())))
         lag, age_ms = _behind(desks.view, topic, queues, wall_ms)
         ages.append((place, age_ms))
         known = desks.membership.consumer_group(group)
         if known is None or known.message_model is MessageModel.CLUSTERING:
-            labels = {
-                "group": group,
-                "topic": topic,
-                "countOfOnlineConsumers": str(0 if known is None else len(known.members)),
-                "msgModel": CLUSTERING,
-            }
-            behind[_kind(topic)].append((labels, lag))
+            members = 0 if known is None else len(known.members)
+            behind[_kind(topic)].append((_lag(group, topic, members), lag))
+    # Of its dead letters a group commits nothing before somebody has dealt with some.
+    for topic in desks.view.topics():
+        group = topic.removeprefix(DLQ_PREFIX)
+        if group != topic and (group, topic) not in committed:
+            waiting = sum(high - low for low, high in _ranges(desks.view, topic))
+            behind["dlqdiff"].append((_lag(group, topic, 0), waiting))
     yield Family.gauge("rocketmq_consumer_offset", "", offsets)
     yield Family.gauge("rocketmq_group_get_latency_by_storetime", "", ages)
     for kind, lags in behind.items():
         yield Family.gauge(f"rocketmq_group_{kind}", "", lags)
+
+
+def _lag(group: str, topic: str, members: int) -> Labels:
+    return {
+        "group": group,
+        "topic": topic,
+        "countOfOnlineConsumers": str(members),
+        "msgModel": CLUSTERING,
+    }
 
 
 def _kind(topic: str) -> str:

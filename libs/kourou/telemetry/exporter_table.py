@@ -88,7 +88,7 @@ _ALL = (
     ),
     _gauge("rocketmq_group_diff", "Messages not consumed, at this broker", _LAG),
     _gauge("rocketmq_group_retrydiff", "The same in the retry topic", _LAG),
-    _gauge("rocketmq_group_dlqdiff", "The same of dead letters, for a group that reads them", _LAG),
+    _gauge("rocketmq_group_dlqdiff", "Dead letters of the group that nobody has dealt with", _LAG),
     _gauge(
         "rocketmq_client_consume_fail_msg_count", "Messages that failed in the last hour", _MEMBER
     ),

@@ -28,7 +28,7 @@ from kourou.testing.memory_disk import MemoryDisk
 LOOK_S = 1.1
 """A broker looks at its disk once a second."""
 
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 
 
 class Chaotic(Protocol):

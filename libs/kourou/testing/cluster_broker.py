@@ -26,7 +26,7 @@ from kourou.testing.mortal_broker import MortalBroker
 from kourou.testing.travel import TravelClock
 
 HOST = "127.0.0.1"
-PORT_WAIT_S = 2.0
+PORT_WAIT_S = 20.0
 
 SMALL: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(5 << 20),

@@ -31,7 +31,7 @@ from kourou.testing.cluster import Cluster
 from kourou.testing.console import ConsoleHere
 from kourou_filter_server.layers import missing
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 HALF_AN_HOUR = 16
 """Delay level."""
 

@@ -54,12 +54,16 @@ def children_alone() -> Iterator[None]:
     For code that forks by itself and is meant for a process without such libraries. A span
     processor of OpenTelemetry, for one, starts its thread in every child until it is collected,
     also when it has long been shut down.
+
+    A thread is refused there, as a kernel at its limit does. One that silently never ran would be
+    waited for: each living tracer provider of OpenTelemetry gives its threads 5 s in every child.
     """
     parent, start = os.getpid(), threading.Thread.start
 
     def start_in_parent(thread: threading.Thread) -> None:
-        if os.getpid() == parent:
-            start(thread)
+        if os.getpid() != parent:
+            raise RuntimeError("can't start new thread")
+        start(thread)
 
     with mock.patch.object(threading.Thread, "start", start_in_parent):
         yield

@@ -31,7 +31,7 @@ from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster_thread import ClusterThread
 
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 SHOWN_MAX = 10
 SHOWN_BODY_BYTES = 60
 _ANY: Any = msgspec.UNSET

@@ -31,6 +31,7 @@ from kourou.model.limits import (
 )
 from kourou_console.answers import written
 from kourou_console.problems import Refused
+from kourou_console.refused_headers import in_words
 
 LINGER_S = 1.0
 """So long a refused body is still read and thrown away, so that its sender sees the refusal."""
@@ -156,8 +157,8 @@ class Connection(web_protocol.RequestHandler):
         """The answer to what the parser refuses; whatever else comes here is a bug."""
         if status < 500:
             _log.debug("no HTTP request from %s: %s", request.remote, message)
-            text = (message or "this is no HTTP request").partition("\n")[0]
-            answer = written(Refused(web_status(status), text.strip()[:200]))
+            text, hint = in_words(message or "this is no HTTP request")
+            answer = written(Refused(web_status(status), text, hint=hint))
         else:
             _log.error("answering %s failed", request.path, exc_info=exc)
             answer = written(exc or RuntimeError("no answer"))

@@ -22,7 +22,7 @@ import msgspec
 from kourou.client.received import ReceivedMessage
 from kourou.errors import BadRequest, Rejected
 from kourou.model.limits import GATEWAY_DECISIONS_MAX, GATEWAY_TRANSACTION_ID_LENGTH_MAX
-from kourou.model.message import SendResult, SendStatus
+from kourou.model.message import Property, SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.model.transaction import TransactionState
 from kourou.protocol.message_id import decode_offset_id
@@ -56,6 +56,29 @@ def id_of(half: SendResult) -> str:
         half.message_id,
     )
     return base64.urlsafe_b64encode(_encode(place)).rstrip(b"=").decode()
+
+
+def id_of_waiting(half: ReceivedMessage, group: str) -> str | None:
+    """The id of a half message as it was found at its broker; None: `group` cannot end it.
+
+    Brokers take the word of the producer group that stored it, and end those of a batch only as a
+    whole.
+    """
+    said = half.properties
+    topic, queue = said.get(Property.REAL_TOPIC), said.get(Property.REAL_QID, "")
+    if said.get(Property.PGROUP) != group or Property.BATCH in said or topic is None:
+        return None
+    if not (queue.isascii() and queue.isdigit() and len(queue) < 10):
+        return None
+    return id_of(
+        SendResult(
+            SendStatus.SEND_OK,
+            half.message_id,
+            MessageQueue(topic, half.queue.broker_name, int(queue)),
+            half.offset,
+            half.offset_message_id,
+        )
+    )
 
 
 def half_of(transaction_id: str) -> SendResult:

@@ -17,8 +17,11 @@ meanwhile, or when the repeat came to another gateway. Brokers look back four mi
 A gateway that was started within those four minutes does not know what its predecessor did, so for
 so long it asks the brokers whether the ids are there with another body.
 
-What is left: where the number of a topic's queues changed between the two, the repeat may go to
-another broker, which does not know it.
+The queue is chosen by the key, and where the number of a topic's queues has changed that would be
+another one, perhaps at another broker, which does not know the message. So the queue of a request
+whose outcome is unknown is remembered with its key, and the repeat goes there or, if that takes no
+messages now, nowhere. What is left: the number changed, and the repeat comes to another gateway, or
+after this one was restarted.
 
 State: soft, bounded.
 """
@@ -34,8 +37,11 @@ from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
 from kourou.client.admin_messages import MessageNotFound
-from kourou.errors import BadRequest, Rejected
+from kourou.client.selectors import Selector, queue_of_key
+from kourou.errors import BadRequest, Rejected, Unavailable
 from kourou.model.limits import DEADLINE_MS_MAX, GATEWAY_REPEAT_KEYS_MAX
+from kourou.model.message import Message
+from kourou.model.queue import MessageQueue
 from kourou_console.call import Call
 from kourou_console.gateway import Gateway
 from kourou_console.problems import Busy, Refused
@@ -59,6 +65,8 @@ class _Asked:
     waiting: asyncio.Future[Any] | None = None
     answer: Any = None
     is_answered: bool = False
+    #: Where it was sent, if it may be stored there.
+    place: MessageQueue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +145,14 @@ class Idempotence:
         self, name: Named, asked: _Asked, work: Callable[[], Awaitable[AnswerT]]
     ) -> AnswerT:
         asked.waiting = asyncio.get_running_loop().create_future()
+        before = asked.place
         try:
             answer = await work()
         except BaseException as error:
             if isinstance(error, Rejected):
                 self._asked.pop(name.key, None)
+            if isinstance(error, Unavailable):  # this time nothing was stored
+                asked.place = before
             told = error if isinstance(error, Exception) else Busy("the gateway is ending")
             asked.waiting.set_exception(told)
             asked.waiting.exception()  # nobody need wait for it
@@ -152,6 +163,26 @@ class Idempotence:
             return answer
         finally:
             asked.waiting = None
+
+    def selector(self, name: Named, order_key: str | None) -> Selector:
+        """Chooses the queue of a request that is being done: always the same, whatever becomes of
+        the topic.
+        """
+        asked = self._asked[name.key]
+
+        def choose(queues: Sequence[MessageQueue], _message: Message, _: Any) -> MessageQueue:
+            if asked.place is None:
+                key = name.ids(1)[0] if order_key is None else order_key
+                asked.place = queue_of_key(queues, key)
+            elif asked.place not in queues:
+                raise Unavailable(
+                    f"an earlier request under this {HEADER} may be stored in {asked.place!s}, "
+                    "which takes no messages now",
+                    hint="ask again when it does; under a new key it may be stored twice",
+                )
+            return asked.place
+
+        return choose
 
     async def check(self, topic: str, ids: Sequence[str], bodies: Sequence[bytes]) -> None:
         """Raise Refused (422) where a former gateway sent something else under these ids."""

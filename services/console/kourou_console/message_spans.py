@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kourou.client.message_tracks import MessageTrack
+from kourou.client.message_tracks import MessageTrack, TrackKind
 from kourou.client.received import ReceivedMessage
 from kourou.protocol.message_trace import (
     Consumed,
@@ -27,6 +27,10 @@ from kourou.protocol.message_trace import (
     TraceRecord,
     TransactionEnded,
 )
+from kourou_console.message_views import host_text
+
+_NOT_HANDED_OVER = frozenset({TrackKind.CONSUMED_BUT_FILTERED, TrackKind.UNKNOWN})
+"""The group may be beyond the message, but no handler is known to have had it."""
 
 
 class SpanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +83,10 @@ def _sent(message: ReceivedMessage, records: Sequence[TraceRecord]) -> SpanView:
                 ok=one.success,
                 note=f"to {one.store_host}",
             )
-    host = f"{stored.born_host[0]}:{stored.born_host[1]}"
     return SpanView(
         id="send",
         parent=None,
-        who=host,
+        who=host_text(stored.born_host),
         what="send",
         start_ms=stored.born_timestamp,
         duration_ms=max(stored.store_timestamp - stored.born_timestamp, 0),
@@ -144,6 +147,6 @@ def _tracked(number: int, track: MessageTrack) -> SpanView:
         what="consume",
         start_ms=None,
         duration_ms=None,
-        ok=track.consumed,
+        ok=None if track.kind in _NOT_HANDED_OVER else track.consumed,
         note=f"{track.kind.value}{': ' + track.reason if track.reason else ''}",
     )

@@ -18,7 +18,7 @@ import msgspec
 
 from kourou.client.received import ReceivedMessage
 from kourou.errors import Corrupt
-from kourou.model.limits import BODY_SIZE_BYTES_MAX
+from kourou.model.limits import BODY_SIZE_BYTES_MAX, MESSAGES_PAGE_BYTES_MAX
 from kourou.model.message import RESERVED_PROPERTIES, Property
 from kourou.model.names import RETRY_PREFIX
 
@@ -58,6 +58,8 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     flag: int
     born_ms: int
     stored_ms: int
+    #: Where its sender was; without a port where the record has none: Kourou's own clients write
+    #: the record before they know from which port it will leave.
     born_host: str
     size_bytes: int
     #: Decompressed; null where that cannot be done.
@@ -69,6 +71,14 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     body_truncated: bool
     #: Why there is no body to show; null where there is one.
     body_error: str | None = None
+
+
+def host_text(address: tuple[str, int]) -> str:
+    """A host of a record for people; a port of 0 is none, and not shown."""
+    host, port = address
+    if not port:
+        return host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def view_of(message: ReceivedMessage, body_max: int | None = None) -> MessageView:
@@ -111,7 +121,7 @@ def view_of(message: ReceivedMessage, body_max: int | None = None) -> MessageVie
         flag=stored.flag,
         born_ms=stored.born_timestamp,
         stored_ms=stored.store_timestamp,
-        born_host=f"{stored.born_host[0]}:{stored.born_host[1]}",
+        born_host=host_text(stored.born_host),
         size_bytes=stored.size,
         body_bytes=raw_bytes,
         reconsume_times=message.reconsume_times,
@@ -143,6 +153,15 @@ def shown(raw: bytes, body_max: int | None) -> tuple[str | None, str | None, boo
     return None, base64.b64encode(part).decode(), truncated
 
 
-def views_of(messages: list[ReceivedMessage], body_max: int | None) -> list[MessageView]:
-    """All of them, in their order; a body that cannot be read is no reason to leave one out."""
-    return [view_of(message, body_max) for message in messages]
+def views_of(messages: list[ReceivedMessage], body_max: int) -> list[MessageView]:
+    """All of them, in their order; a body that cannot be read is no reason to leave one out.
+
+    Bodies may have been compressed: what is shown of them all together is bounded, too, and of
+    those beyond that nothing is shown, as if `body_max` had been 0.
+    """
+    left, views = MESSAGES_PAGE_BYTES_MAX, []
+    for message in messages:
+        view = view_of(message, min(body_max, left))
+        left -= min(body_max, left, view.body_bytes or 0)
+        views.append(view)
+    return views

@@ -8,6 +8,11 @@ it failed, and its outcome says why; one that was stopped says which letters wer
 stays where it lies, log and all, so it can be sent again: `deal_with` moves the group's mark, and
 only over letters in a row from the mark on that were all sent.
 
+While a job sends, its gateway holds the locks of the group's dead-letter queues at their brokers,
+as a consumer in order would; so a second gateway's job for the group fails at once and sends
+nothing. A gateway that dies holds them for QUEUE_LOCK_MS. Where a lock lapsed under a job that was
+stopped for longer than that, two may send the same letters: twice at most, and none is left out.
+
 State: soft. A job ends with its gateway; what it sent is sent, and who asks for it then is told
 that it is not known.
 """
@@ -24,8 +29,9 @@ from itertools import count
 
 from kourou.client.admin_dead_letters import DeadLetter
 from kourou.client.background import background
-from kourou.errors import KourouError
+from kourou.errors import KourouError, Unavailable
 from kourou.model.limits import (
+    QUEUE_LOCK_MS,
     REDRIVE_BYTES_MAX,
     REDRIVE_LETTERS_MAX,
     REDRIVES_AT_ONCE_MAX,
@@ -35,6 +41,9 @@ from kourou.model.queue import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.letters import Selection, Waiting, every_letter, waiting
 from kourou_console.problems import Busy, Refused
+
+RELOCK_S = QUEUE_LOCK_MS / 3_000
+"""So often the locks are refreshed while letters are sent."""
 
 _log = logging.getLogger("kourou.console")
 
@@ -163,11 +172,17 @@ class Redrives:
         return found
 
     async def stop(self, job: Job) -> None:
-        """Send no more; what is under way is finished."""
+        """Send no more; what is under way is finished.
+
+        It may be called again while it waits: who was told to stop is not disturbed in that.
+        """
         if job.state is not JobState.RUNNING or job.task is None:
             return
-        job.task.cancel()
+        if not job.task.cancelling():
+            job.task.cancel()
         await asyncio.wait([job.task])
+        if job.state is JobState.RUNNING:  # it was stopped before it began, so it could not say so
+            job.state, job.ended_ms = JobState.STOPPED, self._gateway.clock.now_ms()
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -180,8 +195,8 @@ class Redrives:
                 for outcome in job.outcomes:
                     if outcome.fate is Fate.WAITING:
                         outcome.fate = Fate.WOULD_SEND
-            else:
-                await self._send(job, letters, found)
+            elif letters:
+                await self._send_alone(job, letters, found)
             if not job.cut and not job.error and not job.count(Fate.FAILED, Fate.NOT_FOUND):
                 state = JobState.DONE
         except asyncio.CancelledError:
@@ -232,12 +247,35 @@ class Redrives:
             ]
         return letters
 
+    async def _send_alone(self, job: Job, letters: list[DeadLetter], found: Waiting) -> None:
+        try:
+            await self._lock(job)
+            await self._send(job, letters, found)
+        finally:
+            try:
+                await self._gateway.admin.dead_letters.unlock(job.group)
+            except KourouError as error:  # then it lapses
+                _log.info("dead letters of %s are not unlocked: %s", job.group, error)
+
+    async def _lock(self, job: Job) -> None:
+        """Take the locks, or keep them. Raises Unavailable where another client has one."""
+        refused = await self._gateway.admin.dead_letters.lock(job.group)
+        if refused:
+            raise Unavailable(
+                f"another client holds the lock of {refused[0]!s}: another gateway sends these "
+                "letters, or sent them until a minute ago",
+                hint="two at once would send some twice: look there, or try again later",
+            )
+
     async def _send(self, job: Job, letters: list[DeadLetter], found: Waiting) -> None:
         loop = asyncio.get_running_loop()
-        due_s = loop.time()
+        locked_s = due_s = loop.time()
         marks = _Marks(found)
         try:
             for letter, outcome in zip(letters, job.outcomes, strict=False):
+                if loop.time() >= locked_s + RELOCK_S:
+                    locked_s = loop.time()
+                    await self._lock(job)
                 await asyncio.sleep(max(0.0, due_s - loop.time()))
                 due_s = max(due_s, loop.time() - 1) + 1 / job.rate_per_s
                 # To its end: a letter that was stopped half way would have an unknown outcome.

@@ -107,24 +107,27 @@ def rates_between(before: Runtime | None, now: Runtime) -> Rates:
 
 
 def quantile(counts: Sequence[tuple[float | None, int]] | None, share: float) -> float | None:
-    """The upper end of the bucket in which that share of all lies.
+    """The value below which that share of all lies, as Prometheus's `histogram_quantile` has it.
 
-    None if there is nothing; beyond the last bound the last bound is told: it was more.
+    It is estimated: within a bucket the values are taken to lie evenly, from the bound before it
+    (0 for the first) to its own. None if there is nothing; beyond the last bound the last bound is
+    told: it was more.
     """
     if counts is None:
         return None
     total = sum(count for _, count in counts)
     if total <= 0:
         return None
-    below, last = 0, 0.0
+    wanted = share * total
+    below, low = 0, 0.0
     for bound, count in counts:
-        below += count
         if bound is None:
-            return last
-        last = bound
-        if below >= share * total:
-            return bound
-    return last
+            break
+        if count and below + count >= wanted:
+            return low + (bound - low) * (wanted - below) / count
+        below += count
+        low = bound
+    return low
 
 
 def joined(

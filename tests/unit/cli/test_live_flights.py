@@ -13,9 +13,10 @@ import pytest
 from kourou.cli import live_flights
 from kourou.cli.demo.flights import Flight, as_event
 from kourou.cli.demo.terms import TOPIC
-from kourou.cli.live_flights import GROUPS, LiveFlights
+from kourou.cli.live_flights import BOARDS, GROUPS, TOWER, LiveFlights
 from kourou.client.outcomes import RetryLater
 from kourou.client.received import ReceivedMessage
+from kourou.protocol.message_trace import Consumed, Published
 from kourou.testing.cluster import Cluster
 
 
@@ -48,6 +49,10 @@ def test_they_are_sent_and_consumed_until_they_land(
             assert sum(one.max_offset for one in stats.values()) >= live.sent >= 100
             known = set(mq.admin.groups.list())
             assert set(GROUPS) <= {getattr(one, "name", one) for one in known}
+            (first, *_) = mq.admin.messages.by_key(TOPIC, "UA0")
+            records = mq.admin.messages.trace(first.message_id)
+        assert {TOWER} == {one.group for one in records if isinstance(one, Published)}
+        assert BOARDS in {one.group for one in records if isinstance(one, Consumed)}
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,15 @@ def test_who_pipes_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal(shown))
     assert send.run_send("here", "orders", None, SendOptions()) == 0
     assert shown.getvalue() == b""
+
+
+@pytest.mark.parametrize("given", [b"", b"\n"])
+def test_an_empty_input_is_told_and_an_empty_line_is_a_message(
+    given: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(send, "Client", Recorder)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+    assert send.run_send("here", "orders", None, SendOptions()) == 0
+    told = capsys.readouterr()
+    assert told.err == ("" if given else "0 messages: standard input was empty\n")
+    assert [message.body for message in Recorder.sent] == ([b""] if given else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from kourou.cli import up
 from kourou.cli.up import introduction, obituary, run_until_stopped
 from kourou.errors import ConfigError, Unavailable
 from kourou.service.local_cluster import ClusterSettings
+from kourou.service.processes import Child
 from kourou_filter_server import layers
 from kourou_filter_server.layers import Layer
 from kourou_spark_etl import machine
@@ -32,6 +34,8 @@ class Pretender:
         self.ready["pid"] = "17"
         self.running = runs
         self.log_path = Path(f"/logs/{name}.log")
+        module = f"kourou_{name.rpartition('-')[0].replace('-', '_') or name}"
+        self.command = ("/bin/python", "-m", module, "-c", f"/a folder/{name}.conf")
 
     def wait_for_exit(self, timeout_s: float) -> int | None:
         return None if self.running else -9
@@ -244,11 +248,26 @@ def test_a_filter_server_that_ended_is_told_once_and_the_others_go_on(
             return {"filter-server-a1": 0 if peace else -9, "broker-a": 0, "namesrv": 0}
 
     monkeypatch.setattr(up, "LocalCluster", Going)
-    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, filter_servers=2) == 0
+    quick = {"brokers": 1, "free_ports": True, "filter_servers": 2}
+    assert run_until_stopped(tmp_path, called_as="./kourou", **quick) == 0
     told = capsys.readouterr().out
     assert told.count(said) == 1
     assert told.count("the others go on") == 1
+    again = "./kourou filter-server -c '/a folder/filter-server-a1.conf' --set adminPort=18080"
+    start = "to start it again, in another terminal; Ctrl-C there ends it, and not here:"
+    assert told.count(f"{start}\n    {again}\n") == 1
     assert "draining" in told
+
+
+@pytest.mark.parametrize(
+    ("pinned", "ports"), [(True, " --set consolePort=8080 --set adminPort=8181"), (False, "")]
+)
+def test_a_console_comes_again_where_it_was(pinned: bool, ports: str) -> None:
+    """Where its ports were chosen by the system they are named; else they are the usual ones."""
+    console = Pretender("console", "tcp://127.0.0.1:1", runs=False)
+    console.ready = {"http": "http://127.0.0.1:8080", "admin": "http://127.0.0.1:8181"}
+    told = up.start_again(cast("Child", console), "kourou", pinned=pinned)
+    assert told == f"kourou console -c '/a folder/console.conf'{ports}"
 
 
 def test_a_leader_with_followers_may_die_and_the_others_go_on(

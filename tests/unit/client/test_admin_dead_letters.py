@@ -27,17 +27,38 @@ def test_a_dead_letter_goes_to_its_group_once_more(kourou_broker):
         assert letters.of(group) == ()
         mq.send(topic, b"bill", tag="paid", keys=["K-1"], properties={"shop": "north"})
         with mq.listen(topic, handler):
-            assert died.acquire(timeout=20)
+            assert died.acquire(timeout=60)
             while not (found := letters.of(group)):
                 pass
             (letter,) = found
             assert (letter.topic, letter.reason) == (topic, "no such account")
             assert letter.message.properties["shop"] == "north"
             assert letters.resend(group, found) == {letter.message.message_id: None}
-            assert died.acquire(timeout=20)
+            assert died.acquire(timeout=60)
         assert heard == [(topic, b"bill", 1)] * 2
         assert len(letters.of(group)) == 1, "the mark stays until it is moved"
         assert list(letters.deal_with(group, found).values()) == [letter.message.offset + 1]
         assert letters.of(group) == ()
         with pytest.raises(BadRequest):
             letters.of(group, count_max=0)
+
+
+def test_one_client_at_a_time_holds_the_locks_of_a_groups_dead_letters(kourou_broker):
+    topic, group = kourou_broker.create_topic(queues=1), unique_name("g")
+    with kourou_broker.client("one") as one, kourou_broker.client("two") as two:
+        assert one.admin.dead_letters.lock(group) == [], "there are none"
+        one.admin.dead_letters.unlock(group)
+        one.send(topic, b"bill")
+        with kourou_broker.client(group) as mq, mq.subscribe(topic) as messages:
+            next(iter(messages)).dead_letter("no such account")
+        while not one.admin.dead_letters.of(group):
+            pass
+        for _ in range(2):  # the second time it is refreshed
+            assert one.admin.dead_letters.lock(group) == []
+        [refused] = two.admin.dead_letters.lock(group)
+        assert refused.topic == f"%DLQ%{group}"
+        two.admin.dead_letters.unlock(group)  # it is not its own to give back
+        assert two.admin.dead_letters.lock(group) == [refused]
+        one.admin.dead_letters.unlock(group)
+        assert two.admin.dead_letters.lock(group) == []
+        two.admin.dead_letters.unlock(group)

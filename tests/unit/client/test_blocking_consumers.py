@@ -48,7 +48,7 @@ def test_a_listener(broker, mq):
             full.set()
 
     with mq.listen("T", handler) as listener:
-        assert full.wait(10)
+        assert full.wait(60)
         assert listener.counts.pulled == 12
     assert len(seen) == 12
 

@@ -62,8 +62,9 @@ def test_replying_by_hand(asked, opened) -> None:
 
 def test_failures(asked, opened, tools) -> None:
     with opened() as mq:
-        with pytest.raises(ReplyTimedOut, match="20 ms"):
-            mq.request("T", b"ping", timeout_ms=20)
+        tools.no_reply_in_time(mq, asked)
+        with pytest.raises(ReplyTimedOut, match="20000 ms"):
+            mq.request("T", b"ping", timeout_ms=20_000)
         asked.intercept = tools.on_send(Answer(Code.MESSAGE_ILLEGAL, remark="no"))
         with pytest.raises(KourouError, match="no"):
             mq.request("T", b"ping")

@@ -22,12 +22,12 @@ def core(cluster, **settings) -> ClientCore:
 
 
 def opened(client: ClientCore) -> ClientCore:
-    client.acquire().submit(client.open()).result(10)
+    client.acquire().submit(client.open()).result(60)
     return client
 
 
 def closed(client: ClientCore) -> None:
-    client.io.submit(client.close()).result(10)
+    client.io.submit(client.close()).result(60)
     client.release()
 
 

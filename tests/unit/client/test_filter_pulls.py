@@ -301,7 +301,7 @@ async def test_a_listener_gets_what_passes(broker, server, producing, listening,
     await tools.fill(producing, 20)
     inbox = tools.Inbox(7)
     async with listening() as mq, mq.listen("T", inbox.handle, third, ordered=ordered):
-        await asyncio.wait_for(inbox.full.wait(), 10)
+        await asyncio.wait_for(inbox.full.wait(), 60)
     assert sorted(map(int, inbox.bodies)) == list(range(0, 20, 3))
     assert sum(broker.committed["g", "T", number] for number in range(4)) == 20, "over all of them"
     assert {request.topic for request in pulled_at(broker)} <= {"%RETRY%g"}
@@ -342,7 +342,7 @@ async def test_a_filter_that_fails_holds_its_queues_and_says_why_once(
             assert properties["PROP_FILTER_WAITING_QUEUES"] == "4"
             assert "three strikes" in properties["PROP_FILTER_WAITS"]
             server.failure = None
-            await asyncio.wait_for(inbox.full.wait(), 10)
+            await asyncio.wait_for(inbox.full.wait(), 60)
             await tools.until(server, lambda: not listener.waiting)
     (said,) = [one.getMessage() for one in caplog.records if "cannot judge" in one.getMessage()]
     assert "the filter third cannot judge (quarantined): three strikes" in said
@@ -381,7 +381,7 @@ async def test_without_any_filter_server_consumers_wait(
         assert {error.kind for error in listener.waiting.values()} == {UNSERVED}
         assert {request.topic for request in pulled_at(broker)} <= {"%RETRY%g"}
         cluster.filter_server(broker).passes = is_third
-        await asyncio.wait_for(inbox.full.wait(), 10)
+        await asyncio.wait_for(inbox.full.wait(), 60)
     assert sorted(map(int, inbox.bodies)) == list(range(0, 20, 3))
     assert sum("no filter server of broker-a" in one.getMessage() for one in caplog.records) == 1
 
@@ -392,7 +392,7 @@ async def test_a_broker_that_comes_later_gets_the_filter_first(
     inbox = tools.Inbox(1)
     await tools.fill(producing, 1)
     async with listening() as mq, mq.listen("T", inbox.handle, third) as listener:
-        await asyncio.wait_for(inbox.full.wait(), 10)
+        await asyncio.wait_for(inbox.full.wait(), 60)
         other = cluster.broker("broker-b")
         beside = cluster.filter_server(other)
         await mq._client.io.run(mq._client.session.routes.refresh("T"))
@@ -430,7 +430,7 @@ async def test_a_version_that_waits_for_an_operator_is_said(
         (said,) = [one for one in caplog.records if "until an operator" in one.getMessage()]
         assert "as version 1, and none runs, so the group waits" in said.getMessage()
         broker.filters.active["g", "third"] = 1
-        await asyncio.wait_for(inbox.full.wait(), 10)
+        await asyncio.wait_for(inbox.full.wait(), 60)
 
 
 async def test_a_consumer_may_have_filters_of_several_kinds(cluster, server, listening, producing):
@@ -447,7 +447,7 @@ async def test_a_consumer_may_have_filters_of_several_kinds(cluster, server, lis
             done.set()
 
     async with listening() as mq, mq.listen({"T": third, "U": "a"}, handle):
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), 60)
     assert sorted(bodies) == [("T", b"6"), ("U", b"3")]
 
 
@@ -463,9 +463,9 @@ async def test_what_failed_comes_again_without_the_filter(broker, server, produc
             raise ValueError("not today")
 
     async with listening() as mq, mq.listen("T", handle, third):
-        assert await asyncio.wait_for(attempts.get(), 10) == 1
+        assert await asyncio.wait_for(attempts.get(), 60) == 1
         server.passes = lambda _message: False
-        assert await asyncio.wait_for(attempts.get(), 10) == 2
+        assert await asyncio.wait_for(attempts.get(), 60) == 2
     assert {request.topic for request in pulled_at(server)} == {"T"}
 
 

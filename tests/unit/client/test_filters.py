@@ -95,8 +95,8 @@ def test_every_topic_may_have_its_own_kind_of_filter(kourou_broker):
             mq.send(one, text, properties={"a": text})
             mq.send(other, text, tag=text)
         with mq.listen({one: Sql("a = 'yes'"), other: "yes"}, handler):
-            assert both.acquire(timeout=20)
-            assert both.acquire(timeout=20)
+            assert both.acquire(timeout=60)
+            assert both.acquire(timeout=60)
     assert sorted(heard) == sorted([(one, b"yes"), (other, b"yes")])
 
 

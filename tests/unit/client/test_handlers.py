@@ -221,7 +221,7 @@ async def test_functions_run_in_threads_between_the_two_numbers():
 
     def handler(_item):
         if not gate.is_set():
-            all_in.wait(10)
+            all_in.wait(60)
 
     reports = Reports(30)
     runner = thread_runner(handler, reports, threads_min=1, threads_max=3)
@@ -242,14 +242,14 @@ async def test_an_item_does_not_wait_behind_a_function_that_does():
     def handler(item):
         if item == 0:
             inside.set()
-            gate.wait(10)
+            gate.wait(60)
         else:
             gate.set()
 
     reports = Reports(2)
     runner = thread_runner(handler, reports, threads_min=1, threads_max=2)
     runner.hand([0])
-    assert inside.wait(10)
+    assert inside.wait(60)
     runner.hand([1])
     await reports.wait()
     assert reports.done == [1, 0]
@@ -309,7 +309,7 @@ async def test_closing_threads_waits_for_the_running_call():
     def handler(item):
         calls.append(item)
         started.set()
-        gate.wait(10)
+        gate.wait(60)
 
     reports = Reports(1)
     runner = thread_runner(handler, reports, threads_max=1)
@@ -451,7 +451,7 @@ async def test_what_runs_is_told_while_it_runs(threads):
 
     def handle(_item):
         begun.release()
-        assert gate.wait(10)
+        assert gate.wait(60)
 
     async def handle_async(item):
         await asyncio.to_thread(handle, item)

@@ -25,7 +25,7 @@ def thread():
 
 async def test_work_runs_there_and_its_result_comes_back(thread):
     assert await thread.run(where()) == "kourou-io-test:1"
-    assert thread.submit(where()).result(5) == "kourou-io-test:1"
+    assert thread.submit(where()).result(60) == "kourou-io-test:1"
 
 
 async def test_errors_come_back(thread):
@@ -99,7 +99,7 @@ def test_a_forked_child_is_told_and_gets_a_fresh_thread(thread):
                 verdict = b"told"
             io_thread.release(thread)
             fresh = io_thread.acquire("test:1")
-            if fresh is not thread and fresh.submit(where()).result(5):
+            if fresh is not thread and fresh.submit(where()).result(60):
                 verdict += b" and fresh"
             io_thread.release(fresh)
         finally:
@@ -110,4 +110,4 @@ def test_a_forked_child_is_told_and_gets_a_fresh_thread(thread):
     os.close(read_end)
     os.waitpid(child, 0)
     assert verdict == b"told and fresh"
-    assert thread.submit(where()).result(5) == "kourou-io-test:1", "the parent goes on"
+    assert thread.submit(where()).result(60) == "kourou-io-test:1", "the parent goes on"

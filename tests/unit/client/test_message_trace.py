@@ -134,7 +134,7 @@ def test_plain_handlers(traced, broker, tools) -> None:
         mq.listen("T", lambda _message: gate.count()),
     ):
         mq.send("T", b"hello")
-        assert gate._passed.wait(10)
+        assert gate._passed.wait(60)
     assert [type(record) for record in records(broker)] == [Consuming, Consumed]
 
 

@@ -50,21 +50,42 @@ def test_the_table(
     kind: TrackKind,
     consumed: bool | None,
 ) -> None:
-    found = track("g", connection, progress, "T", 5, "a")
+    found = track("g", connection, progress, "T", 5, {"TAGS": "a"})
     assert (found.group, found.kind, found.consumed) == ("g", kind, consumed)
 
 
 def test_reasons_are_told() -> None:
-    assert "nobody is here" in track("g", AWAY, at(6), "T", 5, None).reason
-    assert "broken" in track("g", connected(), Rejected("broken"), "T", 5, None).reason
-    assert track("g", connected(), at(6), "T", 5, None) == MessageTrack(
+    assert "nobody is here" in track("g", AWAY, at(6), "T", 5, {}).reason
+    assert "broken" in track("g", connected(), Rejected("broken"), "T", 5, {}).reason
+    assert track("g", connected(), at(6), "T", 5, {}) == MessageTrack(
         "g", TrackKind.CONSUMED, True, 6
     )
 
 
-def test_expressions_other_than_tags_hide_nothing() -> None:
-    wanted = Subscription("T", "a > 1", SQL92)
-    connection = ConsumerConnection(subscriptions={"T": wanted})
-    assert track("g", connection, at(6), "T", 5, "a").kind is TrackKind.CONSUMED
-    elsewhere = ConsumerConnection(subscriptions={})
-    assert track("g", elsewhere, at(6), "T", 5, "a").kind is TrackKind.CONSUMED
+def kind_of(wanted: Subscription | None, properties: dict[str, str]) -> MessageTrack:
+    connection = ConsumerConnection(subscriptions={} if wanted is None else {"T": wanted})
+    return track("g", connection, at(6), "T", 5, properties)
+
+
+def test_what_sql_keeps_back_is_not_consumed() -> None:
+    wanted = Subscription("T", "price > 10", SQL92)
+    assert kind_of(wanted, {"price": "11"}).kind is TrackKind.CONSUMED
+    for properties in ({"price": "9"}, {}):
+        found = kind_of(wanted, properties)
+        assert found.kind is TrackKind.CONSUMED_BUT_FILTERED
+        assert found.consumed is True
+        assert "price > 10" in found.reason
+    assert track("g", ConsumerConnection(subscriptions={"T": wanted}), at(5), "T", 5, {}).kind is (
+        TrackKind.NOT_CONSUME_YET
+    )
+
+
+def test_what_a_filter_in_python_made_of_it_is_not_guessed() -> None:
+    found = kind_of(Subscription("T", "vip", class_filter_mode=True), {})
+    assert (found.kind, found.consumed) == (TrackKind.UNKNOWN, True)
+    assert "vip" in found.reason
+
+
+def test_who_names_no_subscription_hides_nothing() -> None:
+    assert kind_of(None, {"TAGS": "a"}).kind is TrackKind.CONSUMED
+    assert kind_of(Subscription("T", "no expression (", SQL92), {}).kind is TrackKind.CONSUMED

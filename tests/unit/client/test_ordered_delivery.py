@@ -77,7 +77,7 @@ def test_in_threads(cluster, broker) -> None:
         for number in range(100):
             mq.send("T", b"%d" % number, order_key="A")
         with mq.listen("T", handler, ordered=True) as listener:
-            assert full.wait(10)
+            assert full.wait(60)
             assert len(listener.locked) == 4
     assert seen == [b"%d" % number for number in range(100)]
 

@@ -66,6 +66,16 @@ def locks(session) -> OrderedLocks:
     return OrderedLocks(session, "g")
 
 
+async def test_any_thread_may_ask_what_is_held_while_that_changes(session, locks) -> None:
+    class Fleeting(Hold):
+        def valid(self, now_ms: int) -> bool:
+            del locks._holds[max(locks._holds)]
+            return super().valid(now_ms)
+
+    locks._holds = {queue: Fleeting(session.now_ms) for queue in (A0, A1)}
+    assert locks.held == [A0, A1]
+
+
 async def test_one_request_for_each_broker(session, locks) -> None:
     session.refused = {A1}
     assert set(await locks.lock([A0, A1, B0])) == {A0, B0}

@@ -100,7 +100,7 @@ async def test_wait_false_asks_for_an_early_answer(cluster, producing):
 async def test_a_timeout_of_its_own(cluster, producing):
     cluster.broker()
     async with producing() as mq:
-        await mq.send("T", b"", timeout_ms=50)
+        await mq.send("T", b"", timeout_ms=50_000)
         with pytest.raises(BadRequest):
             await mq.send("T", b"", timeout_ms=0)
 

@@ -262,6 +262,20 @@ async def test_a_change_during_a_rebalance_is_not_lost(broker, cluster, tools):
             await asyncio.sleep(0)
 
 
+async def test_any_thread_may_ask_what_is_assigned_while_that_changes(consuming, tools):
+    class Changing(str):
+        def startswith(self, *_):
+            queues.popitem()
+            return False
+
+    async with consuming() as mq, mq.listen("T", tools.Inbox(1).handle) as listener:
+        true = listener._started._queues
+        queues = {MessageQueue(Changing("T"), "b", number): None for number in range(4)}
+        asked, listener._started._queues = list(queues), queues
+        assert listener.assigned == asked
+        listener._started._queues = true
+
+
 async def test_a_queue_whose_pulling_ended_by_itself_is_begun_anew(
     broker, consuming, tools, caplog
 ):

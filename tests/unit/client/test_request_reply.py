@@ -72,23 +72,26 @@ async def test_a_request_and_its_reply(asked, producing, tools) -> None:
 
 async def test_brokers_know_who_waits_before_the_request_leaves(asked, producing, tools) -> None:
     async with producing() as mq:
-        waiting = asyncio.create_task(mq.request("T", b"1", timeout_ms=30))
+        tools.no_reply_in_time(mq, asked)
+        waiting = asyncio.create_task(mq.request("T", b"1"))
         await tools.until(asked, lambda: asked.stored("T"))
         kinds = [type(one) for one in asked.seen if type(one) in (HeartBeat, SendRecords)]
         assert kinds[:2] == [HeartBeat, SendRecords]
         with pytest.raises(ReplyTimedOut):
             await waiting
         beats = kinds.count(HeartBeat)
+        tools.no_reply_in_time(mq, asked)
         with pytest.raises(ReplyTimedOut):
-            await mq.request("T", b"2", timeout_ms=30)
+            await mq.request("T", b"2")
         again = [type(one) for one in asked.seen].count(HeartBeat)
         assert again <= beats + 1, "it is not told again before every request"
 
 
-async def test_no_reply_in_time(asked, producing) -> None:
+async def test_no_reply_in_time(asked, producing, tools) -> None:
     async with producing() as mq:
-        with pytest.raises(ReplyTimedOut, match="no reply came in 20 ms"):
-            await mq.request("T", b"ping", timeout_ms=20)
+        tools.no_reply_in_time(mq, asked)
+        with pytest.raises(ReplyTimedOut, match="no reply came in 20000 ms"):
+            await mq.request("T", b"ping", timeout_ms=20_000)
         assert len(mq._core.requests) == 0
 
 
@@ -108,8 +111,9 @@ async def test_many_at_once_each_get_their_own(asked, producing, tools) -> None:
 
 async def test_a_late_reply_is_counted_and_dropped(asked, producing, tools, caplog) -> None:
     async with producing() as mq, producing() as other:
+        tools.no_reply_in_time(mq, asked)
         with pytest.raises(ReplyTimedOut):
-            await mq.request("T", b"ping", timeout_ms=20)
+            await mq.request("T", b"ping")
         message = await received(other, asked, tools)
         await other.reply(message, b"too late")
         await tools.until(asked, lambda: mq._core.requests.late == 1)
@@ -198,7 +202,8 @@ async def test_only_requests_can_be_replied_to(asked, producing, tools) -> None:
 
 async def test_a_requester_that_is_gone(asked, producing, tools) -> None:
     async with producing() as mq, producing() as other:
-        waiting = asyncio.create_task(mq.request("T", b"ping", timeout_ms=50))
+        tools.no_reply_in_time(mq, asked)
+        waiting = asyncio.create_task(mq.request("T", b"ping"))
         message = await received(other, asked, tools)
         asked.clients.clear()
         with pytest.raises(ReplyNotTaken, match="channel not found"):

@@ -85,7 +85,7 @@ class Gate:
 
     def wait_for(self, count: int) -> None:
         with self.lock:
-            assert self.lock.wait_for(lambda: self.inside >= count, 10)
+            assert self.lock.wait_for(lambda: self.inside >= count, 60)
 
     def open(self) -> None:
         with self.lock:
@@ -94,7 +94,7 @@ class Gate:
 
 
 async def until(satisfied) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not satisfied():  # noqa: ASYNC110 - threads and tasks of several kinds are waited for
             await asyncio.sleep(0)
 

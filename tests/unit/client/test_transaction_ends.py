@@ -71,7 +71,7 @@ async def told(broker: Broker, state=TransactionState.COMMIT, *, timeout_ms=10_0
     request = end_request("shop", HALF, state)
     deadline_ms = broker.clock.monotonic_ms() + timeout_ms
     ends.put(End("orders", "broker-a", request, deadline_ms, done.set_result))
-    outcome = await asyncio.wait_for(done, 10)
+    outcome = await asyncio.wait_for(done, 60)
     await ends.close(1_000)
     return outcome
 
@@ -137,4 +137,4 @@ async def test_a_closed_producer_tells_nobody():
     done: asyncio.Future[KourouError | None] = broker.io.loop.create_future()
     request = end_request("shop", HALF, TransactionState.COMMIT)
     ends.put(End("orders", "broker-a", request, 1 << 40, done.set_result))
-    assert isinstance(await asyncio.wait_for(done, 10), Unavailable)
+    assert isinstance(await asyncio.wait_for(done, 60), Unavailable)

@@ -35,7 +35,7 @@ def open_halves(broker) -> int:
 def until_joined(broker) -> None:
     each = broker.each().values()
     assert broker._thread.run(
-        broker.until(lambda: all(desks.membership.producers("shop") for desks in each), 10)
+        broker.until(lambda: all(desks.membership.producers("shop") for desks in each), 60)
     )
 
 

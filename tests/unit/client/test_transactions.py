@@ -41,7 +41,7 @@ def joined(broker) -> None:
     """Wait until every broker knows a member of the group."""
     each = broker.each().values()
     assert broker._thread.run(
-        broker.until(lambda: all(desks.membership.producers("shop") for desks in each), 10)
+        broker.until(lambda: all(desks.membership.producers("shop") for desks in each), 60)
     )
 
 
@@ -114,7 +114,7 @@ def test_what_was_left_unknown_is_asked_about_and_a_coroutine_answers_on_its_loo
                     tx.unknown()
                 ids.append(tx.id)
             await asyncio.to_thread(round_passes, broker)
-            answers = [await asyncio.wait_for(asked.get(), 10) for _ in range(3)]
+            answers = [await asyncio.wait_for(asked.get(), 60) for _ in range(3)]
             assert sorted(key for _, key, _, _ in answers) == sorted(ids)
             assert {(name, tag) for _, _, name, tag in answers} == {(topic, "t")}
 
@@ -175,7 +175,7 @@ def test_a_check_is_mandatory_and_the_settings_may_name_it(broker, topic, sent):
         with mq.transaction(topic, b"listened") as tx:
             tx.unknown()
         round_passes(broker)
-        assert asked.wait(10)
+        assert asked.wait(60)
         sent.one(topic)
 
 
@@ -222,7 +222,7 @@ def test_a_broker_that_stays_away_is_no_error_of_the_block(broker, topic, sent, 
     with broker.client("shop") as mq:
         mq.transaction_check(topic)(lambda message: True)
         broker.chaos.drop_requests(EndTransaction, times=None, cut=True)
-        with caplog.at_level(logging.WARNING), mq.transaction(topic, b"x", timeout_ms=200) as tx:
+        with caplog.at_level(logging.WARNING), mq.transaction(topic, b"x", timeout_ms=2_000) as tx:
             pass
         broker.chaos.heal()
         broker.clock.leap(HEARTBEAT_S)  # the connection is a new one, so the broker forgot it
@@ -237,7 +237,7 @@ def test_a_commit_against_what_a_check_has_answered_is_refused(broker, topic, se
         mq.transaction_check(topic)(lambda message: False)
         tx = mq.transaction(topic, b"x").__enter__()
         round_passes(broker)
-        assert broker._thread.run(broker.until(lambda: not open_halves(broker), 10))
+        assert broker._thread.run(broker.until(lambda: not open_halves(broker), 60))
         with pytest.raises(Rejected, match="rolled back"):
             tx.__exit__(None, None, None)
     sent.none(topic)

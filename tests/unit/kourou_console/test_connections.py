@@ -22,7 +22,7 @@ MESSAGES = "/v1/topics/orders/messages"
 
 def dial(console: ConsoleHere) -> socket.socket:
     host, _, port = console.address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=8)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 @contextlib.contextmanager
@@ -41,11 +41,12 @@ def is_closed(link: socket.socket) -> bool:
 
 
 def test_a_header_must_come_in_time(console, monkeypatch):
-    monkeypatch.setattr(connections, "GATEWAY_HEADER_S_MAX", 0.1)
     before = console.service._http.cut_off_count
-    with dialled(console, 50) as slow:
+    with dialled(console, 50) as slow, monkeypatch.context() as hurried:
+        hurried.setattr(connections, "GATEWAY_HEADER_S_MAX", 0.1)
         for link in slow:
-            link.sendall(b"GET /v1/me HTTP/1.1\r\nX-Slow: ")
+            with contextlib.suppress(ConnectionError):  # it was cut off before it said anything
+                link.sendall(b"GET /v1/me HTTP/1.1\r\nX-Slow: ")
         assert all(is_closed(link) for link in slow)
     assert console.service._http.cut_off_count == before + 50
     assert console.get("/v1/me").status == 200

@@ -6,9 +6,13 @@ import asyncio
 
 import pytest
 
-from kourou.errors import BadRequest, Rejected, Unavailable
+from kourou.errors import BadRequest, Rejected, TimedOut, Unavailable
+from kourou.model.message import Message
+from kourou.model.queue import MessageQueue
 from kourou.testing.console import ConsoleHere
+from kourou_console import idempotence
 from kourou_console.call import Call
+from kourou_console.halves import half_of
 from kourou_console.idempotence import KEPT_MS, Idempotence, Named, named
 from kourou_console.problems import Refused
 
@@ -155,3 +159,111 @@ def test_keys_are_forgotten_in_the_end(console, cluster):
     assert console.run(one(keys)) == (1, True)
     cluster.clock.leap(minutes=KEPT_MS / 60_000)
     assert console.run(one(keys)) == (1, False)
+
+
+QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
+MORE = sorted([*QUEUES, *(MessageQueue("orders", "broker-b", number) for number in range(4))])
+
+
+def choose(keys: Idempotence, name: Named, queues: list[MessageQueue]) -> MessageQueue:
+    return keys.selector(name, None)(queues, Message("orders", b""), None)
+
+
+def test_a_repeat_goes_where_the_first_went_though_there_are_more_queues(console):
+    """Its outcome is not known, and only that broker would recognise it."""
+    names = [Named(("ann", f"{number}"), b"print", b"%d" % number) for number in range(8)]
+    keys = Idempotence(console.gateway)
+
+    async def once(name: Named, queues: list[MessageQueue], failure: Exception) -> MessageQueue:
+        found: list[MessageQueue] = []
+
+        async def work() -> None:
+            found.append(choose(keys, name, queues))
+            raise failure
+
+        with pytest.raises(type(failure)):
+            await keys.once(name, work)
+        return found[0]
+
+    async def both(failure: Exception) -> list[bool]:
+        firsts = [await once(name, QUEUES, failure) for name in names]
+        return [
+            await once(name, MORE, failure) == first
+            for name, first in zip(names, firsts, strict=True)
+        ]
+
+    assert all(console.run(both(TimedOut("no answer"))))
+
+
+def test_what_was_certainly_not_stored_may_go_elsewhere_and_what_may_be_may_not(console):
+    async def attempts() -> None:
+        keys = Idempotence(console.gateway)
+        used: list[MessageQueue] = []
+        failures: list[Exception] = [Unavailable("no leader"), TimedOut("no answer")]
+
+        async def work() -> str:
+            queues = [one for one in QUEUES if one not in used]
+            used.append(choose(keys, NAME, queues))
+            if failures:
+                raise failures.pop(0)
+            return "stored"
+
+        with pytest.raises(Unavailable, match="no leader"):
+            await keys.once(NAME, work)
+        with pytest.raises(TimedOut):
+            await keys.once(NAME, work)
+        assert used[0] != used[1]
+        for _ in range(2):  # its queue is not among those any more
+            with pytest.raises(Unavailable, match=str(used[1])):
+                await keys.once(NAME, work)
+        del used[1:]
+        assert await keys.once(NAME, work) == ("stored", False)
+
+    console.run(attempts())
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "call"),
+    [
+        (MESSAGES, {"body": b"x"}, "send"),
+        (BATCHES, {"json": {"messages": [{"body": "x"}, {"body": "y"}]}}, "send_batch"),
+        ("/v1/topics/orders/transactions", {"body": b"half"}, "prepare"),
+    ],
+)
+def test_who_heard_nothing_and_sends_again_finds_the_first_in_its_queue(
+    console, monkeypatch, path, asked, call
+):
+    """Between the two the topic gets another number of queues, as the gateway sees them."""
+    client = console.gateway.client
+    really = getattr(client, call)
+    first: list[MessageQueue] = []
+
+    async def lost(*given, **how):
+        result = await really(*given, **how)
+        first.append((result[0] if isinstance(result, list) else result).queue)
+        raise TimedOut("no answer came")
+
+    monkeypatch.setattr(client, call, lost)
+    name = key(f"lost {call}")
+    assert console.post(path, headers=name, **asked).status == 504
+
+    monkeypatch.setattr(client, call, really)
+    monkeypatch.setattr(idempotence, "queue_of_key", lambda queues, _: another(queues, first[0]))
+    fresh = console.post(path, headers=key(f"new {call}"), **asked)
+    again = console.post(path, headers=name, **asked)
+    assert again.status == fresh.status < 300
+    assert place_of(fresh.json) != place_of(again.json) == first[0]
+
+
+def place_of(answer):
+    """The queue of the message, the first of a batch, or the half that was answered."""
+    if "transaction_id" in answer:
+        return half_of(answer["transaction_id"]).queue
+    one = answer["items"][0] if "items" in answer else answer
+    assert not one["replayed"]
+    return MessageQueue(one["topic"], one["broker"], one["queue_id"])
+
+
+def another(queues, not_this):
+    """Any queue but that one."""
+    return next(one for one in queues if one != not_this)

@@ -8,6 +8,7 @@ from kourou.protocol.message_trace import Consumed, Consuming, ContextCode, Trac
 from kourou.protocol.message_trace import TransactionEnded as Ended
 from kourou.testing.queues_read import message_at
 from kourou_console.message_spans import spans_of
+from kourou_console.message_views import host_text
 
 MESSAGE = message_at(MessageQueue("t", "broker-a", 0), 3, stored_ms=1_000)
 
@@ -31,6 +32,14 @@ def test_calls_of_handlers_and_how_they_ended():
     ]
 
 
+def test_a_sender_without_a_trace_is_its_address_as_far_as_the_record_has_it():
+    """Kourou's own clients write no port, for they encode the record before they dial."""
+    assert [one.who for one in spans_of(MESSAGE, [], []) if one.what == "send"] == ["127.0.0.1:1"]
+    assert host_text(("127.0.0.1", 0)) == "127.0.0.1"
+    assert host_text(("::1", 0)) == "::1"
+    assert host_text(("::1", 7)) == "[::1]:7"
+
+
 def test_a_group_without_a_trace_has_no_times():
     tracks = [
         MessageTrack("g", TrackKind.NOT_CONSUME_YET, False, 2),
@@ -38,6 +47,17 @@ def test_a_group_without_a_trace_has_no_times():
     ]
     spans = spans_of(MESSAGE, [begun("r", 2_000, 0)], tracks)
     assert [(one.who, one.start_ms, one.ok) for one in spans[3:]] == [("h", None, None)]
+
+
+def test_a_group_that_filtered_it_did_not_consume_it():
+    tracks = [
+        MessageTrack("f", TrackKind.CONSUMED_BUT_FILTERED, True, 4, "filtered by SQL92"),
+        MessageTrack("h", TrackKind.UNKNOWN, True, 4, "its filter is not asked"),
+        MessageTrack("z", TrackKind.CONSUMED, True, 4),
+    ]
+    spans = [one for one in spans_of(MESSAGE, [], tracks) if one.what == "consume"]
+    assert [(one.who, one.ok) for one in spans] == [("f", None), ("h", None), ("z", True)]
+    assert spans[0].note == "CONSUMED_BUT_FILTERED: filtered by SQL92"
 
 
 def test_the_end_of_a_transaction():

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import SysFlag
 from kourou.testing.queues_read import message_at
-from kourou_console.message_views import shown, view_of
+from kourou_console import message_views
+from kourou_console.message_views import shown, view_of, views_of
 
 QUEUE = MessageQueue("%RETRY%g", "broker-a", 0)
 
@@ -35,6 +36,16 @@ def test_one_of_the_two_is_there(raw: bytes, body_max: int) -> None:
     part = text.encode() if text is not None else base64.b64decode(encoded or "")
     assert raw.startswith(part)
     assert truncated == (part != raw)
+
+
+def test_bodies_of_many_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may have been compressed, so that few bytes of the log are many of an answer."""
+    monkeypatch.setattr(message_views, "MESSAGES_PAGE_BYTES_MAX", 10)
+    messages = [message_at(QUEUE, offset, body=b"123456") for offset in range(4)]
+    views = views_of(messages, 4)
+    assert [one.body for one in views] == ["1234", "1234", "12", ""]
+    assert [one.body_truncated for one in views] == [True] * 4
+    assert [one.body for one in views_of(messages[:1], 6)] == ["123456"]
 
 
 @pytest.mark.parametrize("level", ["", "x", "9" * 40])

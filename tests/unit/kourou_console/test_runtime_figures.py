@@ -73,7 +73,7 @@ def test_rates_are_shares_of_a_second() -> None:
     assert rates.messages_in_per_s == 10.0
     assert rates.bytes_in_per_s == 5_000.0
     assert rates.messages_out_per_s == 0.0
-    assert rates.send_p50_ms == 3.0
+    assert rates.send_p50_ms == pytest.approx(1.0 + 2.0 * 50 / 99)
     assert rates.pull_p99_ms is None
 
 
@@ -86,13 +86,21 @@ def test_across_a_restart_nothing_is_known() -> None:
     assert grown(before, after) is None
 
 
-def test_a_quantile_is_the_upper_end_of_its_bucket() -> None:
+def test_a_quantile_is_estimated_within_its_bucket() -> None:
     counts = [(1.0, 90), (3.0, 9), (None, 1)]
-    assert quantile(counts, 0.5) == 1.0
-    assert quantile(counts, 0.99) == 3.0
+    assert quantile(counts, 0.45) == pytest.approx(0.5)
+    assert quantile(counts, 0.9) == pytest.approx(1.0)
+    assert quantile(counts, 0.99) == pytest.approx(3.0)
     assert quantile(counts, 1.0) == 3.0  # it was more than the last bound
+    assert quantile([(1.0, 0), (3.0, 4)], 0.0) == 1.0
+    assert quantile([(1.0, 0), (None, 3)], 0.5) == 1.0
     assert quantile([(1.0, 0), (None, 0)], 0.5) is None
     assert quantile(None, 0.5) is None
+
+
+def test_a_few_in_a_wide_bucket_do_not_count_as_its_upper_end() -> None:
+    """Between 10 and 100 ms lies no bound: 12 of 1000 there are 25 ms, and not 100."""
+    assert quantile([(10.0, 988), (100.0, 12), (None, 0)], 0.99) == pytest.approx(25.0)
 
 
 def test_histograms_of_the_same_buckets_are_added() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kourou.client.admin_reading import Reading
 from kourou.client.pull_consumer import UnreadableMessages
 from kourou.errors import Corrupt, Unavailable
 from kourou.model.queue import MessageQueue
@@ -98,3 +101,91 @@ async def test_an_answer_that_cannot_be_read_passes_over_nothing() -> None:
     queues.failing[queue] = [Corrupt("bytes that are no record")]
     page = await time_pages.page(queues.face(), {queue: 0}, until_ms=9, count=5, wanted="*")
     assert (page.messages, [one.what for one in page.missing]) == ([], [str(queue)])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 3), st.booleans()), max_size=40),
+    st.integers(1, 9),
+    st.integers(1, 6),
+    st.integers(1, 4),
+)
+@settings(max_examples=60)
+async def test_a_budget_of_bytes_leaves_nothing_out(
+    steps: list[Step], count: int, read_max: int, at_once: int
+) -> None:
+    """Every message of these has 100 bytes; and the clock of their broker goes back sometimes."""
+    queues = QueuesRead("t", 3, read_max=read_max)
+    every = list(queues.messages)
+    now_ms = 1
+    wanted: list[tuple[MessageQueue, int]] = []
+    for which, later_ms, hidden in steps:
+        now_ms = max(1, now_ms + later_ms)
+        queues.put(every[which], stored_ms=now_ms, tag="hidden" if hidden else "")
+        if not hidden:
+            wanted.append((every[which], len(queues.messages[every[which]]) - 1))
+    offsets: dict[MessageQueue, int] | None = dict.fromkeys(every, 0)
+    found: list[tuple[MessageQueue, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time_pages, "MESSAGES_PAGE_BYTES_MAX", 100 * at_once)
+        while offsets is not None:
+            page = await time_pages.page(
+                queues.face(), offsets, until_ms=999, count=count, wanted="*"
+            )
+            assert len(page.messages) <= min(count, at_once)
+            found += [(one.queue, one.offset) for one in page.messages]
+            assert page.offsets != offsets, "every page goes on"
+            offsets = page.offsets
+    assert len(found) == len(set(found))
+    assert sorted(found) == sorted(wanted)
+
+
+async def test_a_page_of_many_queues_has_no_more_bytes_than_one_answer_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time_pages, "MESSAGES_PAGE_BYTES_MAX", 250)
+    queues = QueuesRead("t", 8)
+    for number, queue in enumerate(queues.messages):
+        queues.put(queue, stored_ms=number)
+    page = await time_pages.page(
+        queues.face(), dict.fromkeys(queues.messages, 0), until_ms=99, count=50, wanted="*"
+    )
+    assert [one.store_timestamp for one in page.messages] == [0, 1]
+    assert page.offsets is not None
+
+
+async def test_one_message_larger_than_a_page_is_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_pages, "MESSAGES_PAGE_BYTES_MAX", 1)
+    queues = QueuesRead("t", 2)
+    for queue in queues.messages:
+        queues.put(queue, stored_ms=1)
+    assert await all_pages(queues, 5, 99) == [(1, queue) for queue in queues.messages]
+
+
+async def test_a_queue_that_fails_half_way_shows_what_was_read() -> None:
+    queues = QueuesRead("t", 2, read_max=1)
+    first, second = queues.messages
+    for at_ms in (1, 3):
+        queues.put(first, stored_ms=at_ms)
+    queues.put(second, stored_ms=2)
+    face = queues.face()
+    queues.reads = 0
+
+    class Failing:
+        """The second read of the first queue fails, once."""
+
+        bounds = face.bounds
+        failed = False
+
+        async def read(self, queue: MessageQueue, offset: int, **how: object) -> object:
+            if queue == first and offset == 1 and not self.failed:
+                self.failed = True
+                raise Unavailable("its broker went away")
+            return await face.read(queue, offset, **how)  # type: ignore[arg-type]  # passed on
+
+    reading = cast("Reading", Failing())
+    page = await time_pages.page(reading, {first: 0, second: 0}, until_ms=9, count=5, wanted="*")
+    assert [one.store_timestamp for one in page.messages] == [1]
+    assert [one.what for one in page.missing] == [str(first)]
+    assert page.offsets == {first: 1, second: 0}
+    page = await time_pages.page(reading, page.offsets, until_ms=9, count=5, wanted="*")
+    assert [one.store_timestamp for one in page.messages] == [2, 3]

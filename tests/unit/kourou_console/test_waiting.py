@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from kourou.client.pull_consumer import UnreadableMessages
+from kourou.errors import TopicNotFound, Unavailable
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.queue import MessageQueue
 from kourou.testing.queues_read import QueuesRead, message_at
 from kourou_console import waiting
+from kourou_console.gateway import Gateway
 
 HALF = MessageQueue(HALF_TOPIC, "broker-a", 0)
 OP = MessageQueue(OP_TOPIC, "broker-a", 0)
@@ -39,3 +44,30 @@ async def test_reading_is_bounded_and_says_what_is_left():
     assert [one.offset for one in found.messages] == list(range(6, 14))
     assert found.left == 6
     assert [one.what for one in found.damaged] == [f"{queue!s}@5"]
+
+
+class Halves(QueuesRead):
+    """Half topics of three brokers by their route; one has none, one does not answer."""
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        return [MessageQueue(topic, broker, 0) for broker in ("broker-a", "broker-b", "broker-c")]
+
+    async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        if queue.broker_name == "broker-b":
+            raise TopicNotFound(f"the topic {queue.topic} does not exist here")
+        if queue.broker_name == "broker-c":
+            raise Unavailable("it is away")
+        return await super().bounds(queue)
+
+    async def committed(self, _group: str, _queue: MessageQueue) -> int | None:
+        return None
+
+
+async def test_who_has_no_half_topic_has_no_halves_and_is_not_missing():
+    queues = Halves(HALF_TOPIC, 1)
+    queues.messages[HALF].append(half(0, "a"))
+    queues.messages[OP] = []
+    admin = SimpleNamespace(reading=queues.face())
+    found = await waiting.halves(cast("Gateway", SimpleNamespace(admin=admin)))
+    assert [one.offset for one in found.messages] == [0]
+    assert [one.what for one in found.missing] == ["broker-c"]

@@ -85,7 +85,7 @@ async def test_what_was_sent_is_there_in_the_next_life(tmp_path) -> None:
     offsets = []
     for _ in range(2):
         async with running(given) as (service, connection):
-            reply = await connection.request(message(), body=(b"x",), timeout_ms=5_000)
+            reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
             assert reply.code == Code.SUCCESS
             offsets.append(service._tenure.store.queue_range("orders", 0))
             assert service._statistics()["topics"] > 1
@@ -100,7 +100,7 @@ async def test_sync_flush_from_end_to_end(tmp_path) -> None:
 
     given = settings(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     async with running(given) as (service, connection):
-        reply = await connection.request(message(), body=(b"x",), timeout_ms=5_000)
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
         assert reply.code == Code.SUCCESS
         assert service._tenure.store.flushed == service._tenure.store.end
 
@@ -285,7 +285,7 @@ async def test_it_registers_with_the_name_servers_that_the_address_server_lists(
         name_server.close()
     async with running(settings(tmp_path, **asks)) as (service, connection):
         assert "through no name server" in caplog.text, "it says so, and serves all the same"
-        reply = await connection.request(message(), body=(b"x",), timeout_ms=5_000)
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
         assert reply.code == Code.SUCCESS
         assert service._statistics()["name_servers"] == {}
 
@@ -294,7 +294,7 @@ async def test_without_its_database_the_broker_serves(tmp_path) -> None:
     url = f"sqlite:///{tmp_path}/no/such/folder/events.db"
     (tmp_path / "no").write_text("a file where a folder is needed")
     async with running(settings(tmp_path, event_store_url=url)) as (service, connection):
-        reply = await connection.request(message(), body=(b"x",), timeout_ms=5_000)
+        reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
         assert reply.code == Code.SUCCESS
         await until(lambda: bool(service._statistics()["event_store"]["trouble"]))
 
@@ -302,14 +302,14 @@ async def test_without_its_database_the_broker_serves(tmp_path) -> None:
 async def test_requests_that_are_not_a_brokers_are_answered_so(tmp_path) -> None:
     async with running(settings(tmp_path)) as (_, connection):
         request = GetRouteInfoByTopic(topic="orders")
-        reply = await connection.request(request, timeout_ms=5_000)
+        reply = await connection.request(request, timeout_ms=60_000)
         assert reply.code == Code.REQUEST_CODE_NOT_SUPPORTED
-        assert (await connection.request(GetBrokerConfig(), timeout_ms=5_000)).code == 0
+        assert (await connection.request(GetBrokerConfig(), timeout_ms=60_000)).code == 0
 
 
 async def test_who_comes_when_too_many_wait_is_told_so(tmp_path, monkeypatch) -> None:
     async with running(settings(tmp_path, inbox_inputs_max=2)) as (service, connection):
-        await connection.request(GetBrokerConfig(), timeout_ms=5_000)
+        await connection.request(GetBrokerConfig(), timeout_ms=60_000)
         sent: list[int] = []
         carrier = service._listening.zmq
         monkeypatch.setattr(
@@ -343,7 +343,7 @@ async def test_who_asks_the_past_of_a_database_that_hangs_is_told_of_the_stop(tm
     service._tenure.history._events = Hanging()
     asking = asyncio.create_task(connection.request(GetHistory(max_count=1), timeout_ms=30_000))
     await asyncio.to_thread(entered.wait, 20)
-    sent = await connection.request(message(), body=(b"x",), timeout_ms=5_000)
+    sent = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
     assert sent.code == Code.SUCCESS
     assert service._statistics()["history"]["waiting"] == 1
     await service.drain()

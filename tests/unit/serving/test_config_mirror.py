@@ -40,7 +40,7 @@ def write(site, name: str, data: bytes) -> None:
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - a thread writes the files
             await asyncio.sleep(0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.engine.events import TopicPut
+from kourou.errors import Rejected
 from kourou.model.queue import MessageQueue
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies import ConsumerRunningInfo, ConsumeStatus
@@ -72,6 +73,46 @@ def test_offsets_lag_and_age_are_read_of_the_queues(site) -> None:
     assert found["rocketmq_group_diff", "0", "done", "1", topic] == 0
     assert found["rocketmq_group_get_latency_by_storetime", *here, "g", topic] == 7_000
     assert found["rocketmq_group_get_latency_by_storetime", *here, "done", topic] == 0
+
+
+def test_dead_letters_are_told_from_the_first_one_on(site) -> None:
+    """A group that nobody has dealt with the letters of has committed nothing there."""
+    names = {name for name, *_ in page(site, site.desks())}
+    dead = {"rocketmq_group_dlqdiff", "rocketmq_topic_dlq_offset"}
+    assert not names & dead
+    for group in ("g", "h"):
+        site.record(TopicPut(TopicConfig(f"%DLQ%{group}", 1, 1)))
+    desks = site.desks()
+    ranges = {"%DLQ%g": (2, 7), "%DLQ%h": (0, 3)}
+    desks.view = Ranges(ranges)
+    desks.commits.commit("h", "%DLQ%h", 0, 1)
+    found = page(site, desks)
+    here = ("broker-a", "DefaultCluster")
+    assert found["rocketmq_topic_dlq_offset", *here, "g"] == 7
+    assert found["rocketmq_group_dlqdiff", "0", "g", "1", "%DLQ%g"] == 5
+    assert found["rocketmq_group_dlqdiff", "0", "h", "1", "%DLQ%h"] == 2
+
+
+class Ranges:
+    """Plays a store's view: one queue of each topic, from an offset to an offset."""
+
+    def __init__(self, ranges: dict[str, tuple[int, int]]) -> None:
+        self.ranges = ranges
+
+    def topics(self) -> list[str]:
+        return list(self.ranges)
+
+    def queue_ids(self, _: str) -> list[int]:
+        return [0]
+
+    def queue_range(self, topic: str, _: int) -> tuple[int, int]:
+        return self.ranges[topic]
+
+    def store_time(self, *_: object) -> int:
+        return -1
+
+    def record_at(self, _: int) -> None:
+        raise Rejected("there is none")
 
 
 def test_what_members_told_has_their_labels(site) -> None:

@@ -282,7 +282,7 @@ async def test_after_a_failed_flush_nobody_is_acknowledged_and_the_process_ends_
     one.site.clock.advance(1_000)
     one.hands.tick()
     one.do(Flush())
-    await asyncio.wait_for(one.failed.wait(), 5)
+    await asyncio.wait_for(one.failed.wait(), 60)
     await one.settled()
     answers = codes(one)
     assert answers == {1: Code.OUTCOME_UNKNOWN, 2: Code.OUTCOME_UNKNOWN, 3: Code.STORE_FAULTED}
@@ -333,7 +333,7 @@ async def test_any_failure_of_the_store_ends_the_process(rig, monkeypatch, step,
             one.hands.tick()
     await one.settled()
     assert len(one.seen(StoreFailed)) == 1
-    await asyncio.wait_for(one.failed.wait(), 5)
+    await asyncio.wait_for(one.failed.wait(), 60)
     assert one.failures == [error]
     monkeypatch.undo()
 

@@ -89,7 +89,7 @@ class Desk:
 
     async def answer(self, **named: Any) -> HistoryAnswered:
         to = self.ask(**named)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(each.received.to == to for each in self.answers):
                 self.came.clear()
                 await self.came.wait()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
+from kourou.cli.bench.systems import free_port
 from kourou.engine.effects import Forward, Reply
 from kourou.engine.inputs import Received, ReplyTo
 from kourou.engine.peer import MEMBERS, Peer
@@ -132,10 +133,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 def nobody() -> str:
-    """An address that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """An address that nobody listens on, and that the system gives to no connection meanwhile."""
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def projector(site, events, below=None, stop_s=30.0) -> Projector:
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - threads of the projector set no event
             await asyncio.sleep(0)
 
@@ -152,7 +152,7 @@ async def test_a_database_that_hangs_holds_up_neither_loop_nor_stop(
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     await until(database.entered.is_set)
     assert one.behind == 1
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await one.stop()
     assert database.abandoned.is_set()
     assert database.closed
@@ -220,12 +220,12 @@ async def test_a_history_begins_anew_with_what_is_confirmed_only(site, event_sto
     event_store.append(theirs)
     one = projector(site, Database(event_store), lambda: safe)
     one.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await one.step()
     assert one.trouble == "", "what both have cannot be compared yet"
     assert event_store.events() == theirs
     safe = later
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await one.step()
     assert one.trouble == "the newest control events are not confirmed yet"
     assert event_store.events() == theirs, "the old one is kept until then"
@@ -243,7 +243,7 @@ async def test_a_step_can_be_had_at_once(site, event_store) -> None:
     await one.step()
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     assert one.projected == 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await one.step()
     assert one.projected == 1
     await one.stop()
@@ -259,11 +259,11 @@ async def test_a_step_that_fails_ends_too(site, event_store) -> None:
     )
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     one.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await one.step()
     assert one.trouble == "the database is gone"
     database.on = True
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await one.step()
     assert (one.trouble, one.projected) == ("", 1)
     await one.stop()

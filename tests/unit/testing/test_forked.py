@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kourou.testing.forked import in_child
@@ -29,3 +30,17 @@ def test_the_child_is_alone_where_a_library_starts_a_thread_in_every_child() -> 
 
     assert in_child(lambda: sum(1 for _ in Path("/proc/self/task").iterdir())) == "1"
     assert wanted.pop() is thread  # from here on no child starts it
+
+
+def test_a_library_that_waits_for_its_thread_in_every_child_holds_nobody_up() -> None:
+    """As OpenTelemetry does for each provider that lives, whoever made it."""
+    wanted = [int]
+
+    def asks_a_thread() -> None:
+        if wanted:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(wanted[0]).result()
+
+    os.register_at_fork(after_in_child=asks_a_thread)
+    assert in_child(lambda: "at once") == "at once"
+    wanted.clear()  # from here on no child asks

@@ -86,7 +86,7 @@ def test_every_database_is_new(postgres: PostgresServer) -> None:
 
 
 def test_frozen_it_answers_nobody_and_then_goes_on(postgres: PostgresServer) -> None:
-    database = Database(f"{postgres.new_database()}&connect_timeout=2", answer_ms=100)
+    database = Database(f"{postgres.new_database()}&connect_timeout=2", answer_ms=1_000)
     assert answers(database)
     with postgres.frozen():
         assert not answers(database)

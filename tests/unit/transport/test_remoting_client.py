@@ -145,10 +145,14 @@ async def test_an_answer_that_is_none(server: Server, connect: Connect) -> None:
 async def test_silence_ends_at_the_deadline_and_late_answers_are_dropped(
     server: Server, connect: Connect, until: Until
 ) -> None:
-    usual, server.respond = server.respond, lambda _: b""
+    usual = server.respond
     connection = connect()
+    await connection.request(ASK, timeout_ms=PATIENT_MS)  # the deadline below has no dial in it
+    server.heard.clear()
+    server.respond = lambda _: b""
     with pytest.raises(TimedOut):
         await connection.request(ASK, timeout_ms=1)
+    await until(lambda: bool(server.heard))
     server.writers[0].write(usual(server.heard[0]))
     server.respond = usual
     assert (await connection.request(ASK, timeout_ms=PATIENT_MS)).code == 0

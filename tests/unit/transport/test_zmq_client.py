@@ -19,6 +19,7 @@ from kourou.model import limits
 from kourou.protocol.frames import Frame, encode_reply, encode_request
 from kourou.protocol.messages.namesrv import GetKvConfig, QueryDataVersion
 from kourou.protocol.messages.sending import SendMessage, SendRefusal
+from kourou.testing.clock import ManualClock
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_context import process_context
 
@@ -55,7 +56,8 @@ async def test_no_answer_in_time_is_timed_out_and_drops_the_socket(
 async def test_a_held_request_that_times_out_costs_nobody_else(
     host: Host, connect: Connect, until: Until
 ) -> None:
-    connection = connect(host.address)
+    clock = ManualClock()
+    connection = connect(host.address, clock=clock)
     host.answering = False
     held = asyncio.ensure_future(connection.request(ASK, timeout_ms=HASTY_MS))
     await until(lambda: len(host.frames) == 1)
@@ -64,6 +66,7 @@ async def test_a_held_request_that_times_out_costs_nobody_else(
     await until(lambda: len(host.frames) == 3)
     host.answer(host.frames[2])
     await later
+    clock.advance(HASTY_MS)
     with pytest.raises(TimedOut):
         await held
     assert connection.statistics().reopened == 0

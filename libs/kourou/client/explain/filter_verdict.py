@@ -16,13 +16,10 @@ from collections.abc import Iterator
 from kourou.client.explain.causes import Cause, Code, Known
 from kourou.client.explain.facts import FilterFacts, GroupFacts, Place
 from kourou.client.explain.words import when
-from kourou.errors import KourouError
-from kourou.filtering.sql import sql_filter
-from kourou.filtering.tags import wants
+from kourou.filtering.wanted import wanted
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.message import Property
 from kourou.model.subscription import SQL92, TAG, Subscription
-from kourou.protocol.properties import encode_properties
 
 
 def subscription_at(message: Place, group: GroupFacts) -> Subscription | None:
@@ -42,31 +39,23 @@ def unwanted(message: Place, group: GroupFacts) -> Iterator[Cause]:
         if group.filter is not None:
             yield from _by_filter(group, group.filter)
         return
+    if wanted(subscription, message.properties) is not False:
+        return
     if subscription.expression_type == TAG:
         tag = message.properties.get(Property.TAGS)
-        if not wants(subscription, tag):
-            told = "no tag" if tag is None else f"the tag {tag!r}"
-            yield Cause(
-                Code.FILTERED_BY_TAG,
-                f"It has {told}, and {group.name} wants {subscription.expression!r}.",
-                {"tag": tag, "expression": subscription.expression},
-            )
-        return
-    if subscription.expression_type == SQL92 and not _matches(message, subscription):
+        told = "no tag" if tag is None else f"the tag {tag!r}"
+        yield Cause(
+            Code.FILTERED_BY_TAG,
+            f"It has {told}, and {group.name} wants {subscription.expression!r}.",
+            {"tag": tag, "expression": subscription.expression},
+        )
+    elif subscription.expression_type == SQL92:
         yield Cause(
             Code.FILTERED_BY_SQL,
             f"{subscription.expression!r}, which {group.name} wants, is not true for its "
             "properties.",
             {"expression": subscription.expression},
         )
-
-
-def _matches(message: Place, subscription: Subscription) -> bool:
-    try:
-        found = sql_filter(subscription.expression)
-    except KourouError:
-        return True  # nobody can subscribe such an expression: it says nothing of the message
-    return found.matches(encode_properties(dict(message.properties)))
 
 
 def _by_filter(group: GroupFacts, known: FilterFacts) -> Iterator[Cause]:

@@ -68,7 +68,8 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """A group over all brokers. `configured`: a broker has it; else it only has progress there.
+    """A group over all brokers. `configured`: a broker has it; else it was deleted (or is a
+    system group), and is listed for what is left of it: its progress, or members.
 
     `lag_messages` and `dead_letters` are as of the last sample; `consume_enabled` and `attempts`
     are null where brokers differ.
@@ -203,6 +204,10 @@ async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
         for name in sorted(by_group)
         if part in name.lower() and (parameters.system or not is_system_group(name))
     ]
+    # The last sample may be older than a deletion.
+    unset = [name for name in names if not by_group[name]]
+    left, unknown = await asked(unset, lambda name: _is_left(gateway, name))
+    names = [name for name in names if left.get(name, True)]
     shown, truncated = cut(names, parameters.limit)
     members, unasked = await asked(shown, lambda name: connected(gateway, name))
     items = [group_of(name, by_group[name], members.get(name), sampler) for name in shown]
@@ -211,8 +216,13 @@ async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
         total=None if missing else len(names),
         truncated=truncated,
         as_of_ms=gateway.clock.now_ms(),
-        missing=[*missing, *unasked],
+        missing=[*missing, *unknown, *unasked],
     )
+
+
+async def _is_left(gateway: Gateway, group: str) -> bool:
+    """Of a group that no broker has: is there progress, or a member?"""
+    return bool(await topics_of(gateway, group)) or (await connected(gateway, group))[0] > 0
 
 
 async def connected(gateway: Gateway, group: str) -> tuple[int, str | None]:
@@ -262,7 +272,7 @@ async def group(gateway: Gateway, parameters: GroupPath) -> GroupDetail:
     configs = {broker: every[name] for broker, every in found.items() if name in every}
     sampler = gateway.part(Sampler)
     await sampler.fresh()
-    if not configs and name not in sampler.lags() and not missing:
+    if not configs and not missing and not await _is_left(gateway, name):
         raise GroupNotFound(f"there is no group {name!r}")
     members, topics = await asyncio.gather(
         asked([name], lambda one: connected(gateway, one)),

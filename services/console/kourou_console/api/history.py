@@ -19,9 +19,11 @@ from kourou.client.admin_history import Decision as Decided
 from kourou.client.admin_history import HistoryPage
 from kourou.errors import BadRequest
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
+from kourou.protocol.bodies import ClusterInfo
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Done, Listing, Missing, Name, Reason, answers, brokers_of
 from kourou_console.operation import BodyKind, Operation
+from kourou_console.undoing import refusal
 
 EVENTS = 100
 
@@ -31,7 +33,8 @@ Moment = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One event. `fields` are its own, with the value `before` it where there was one; `undoes` is
-    the number of the event that it takes back.
+    the number of the event that it takes back; `final` is why nobody can take it back itself, null:
+    its broker may.
     """
 
     broker: str
@@ -46,6 +49,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     trace_id: str
     undoes: int | None
+    final: str | None
 
 
 class Beginning(msgspec.Struct, frozen=True):
@@ -142,6 +146,7 @@ class Undone(Done, frozen=True, kw_only=True):
 
 async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
     """What was decided, at one broker or all of them, the newest first."""
+    info = await gateway.admin.cluster.info()
     brokers = await brokers_of(gateway, parameters.broker)
     before = _before(parameters.cursor, brokers)
     asking = [name for name in brokers if before.get(name, 1) != 0]
@@ -162,7 +167,7 @@ async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
             then[name] = page.before or 0
     more = any(then.values()) and bool(pages)
     return HistoryList(
-        items=[_told(one) for one in shown],
+        items=[_told(one, info) for one in shown],
         total=None,
         truncated=more,
         as_of_ms=gateway.clock.now_ms(),
@@ -217,7 +222,7 @@ def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
     return found
 
 
-def _told(one: Decided) -> Decision:
+def _told(one: Decided, info: ClusterInfo) -> Decision:
     kind, _, name = one.aggregate.partition("/")
     return Decision(
         broker=one.broker_name,
@@ -232,6 +237,13 @@ def _told(one: Decided) -> Decision:
         reason=one.reason,
         trace_id=one.trace_id,
         undoes=one.undoes,
+        final=refusal(
+            one.type,
+            name,
+            created=one.fields.get("before") is None,
+            brokers=info.brokers,
+            clusters=info.clusters,
+        ),
     )
 
 
@@ -261,6 +273,7 @@ async def state(gateway: Gateway, parameters: StateWanted) -> State:
 async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undone:
     """Decide the opposite of an event; a preview tells the event and what it was before."""
     admin = gateway.admin.history
+    info = await gateway.admin.cluster.info()
     found = await admin.of(broker=body.broker, before=body.offset + 1, count_max=1)
     event = next((one for one in found.decisions if one.offset == body.offset), None)
     items: list[Decided] = []
@@ -271,8 +284,8 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     return Undone(
         preview=parameters.preview,
         says=_said(body.offset, event, items, preview=parameters.preview),
-        undone=None if event is None else _told(event),
-        items=[_told(one) for one in items],
+        undone=None if event is None else _told(event, info),
+        items=[_told(one, info) for one in items],
         as_of_ms=gateway.clock.now_ms(),
         missing=[]
         if event is not None

@@ -27,9 +27,9 @@ from kourou.model.names import check_group
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_console.gateway import Gateway
 from kourou_console.leases.book import End
-from kourou_console.leases.leases import Leases, wanted_of
+from kourou_console.leases.leases import Leases, in_short, subscribed
 from kourou_console.leases.member import GroupMember
-from kourou_console.lists import Listing
+from kourou_console.lists import Listing, Name
 from kourou_console.message_views import MessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 from kourou_console.problems import problem_of
@@ -67,7 +67,7 @@ class OneLease(msgspec.Struct, frozen=True):
 
 
 class Receive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to lease. Tags and sql are the group's subscription: the same in every receive."""
+    """What to lease. Tags, sql or filter are the group's subscription: always the same."""
 
     #: So many messages at most.
     max: Annotated[int, msgspec.Meta(ge=1, le=LEASES_PER_RECEIVE_MAX)] = 1
@@ -77,6 +77,8 @@ class Receive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=RECEIVE_WAIT_MS_MAX)] = 0
     tags: tuple[str, ...] = ()
     sql: str | None = None
+    #: The name of a filter in Python that the group has uploaded; it runs beside the brokers.
+    filter: Name | None = None
     #: One message of a queue at a time, in the order of the queue.
     order: bool = False
     #: Where a group without progress begins in queues that were there before it.
@@ -184,7 +186,7 @@ async def receive_messages(
     member, given = await leases.receive(
         parameters.group,
         parameters.topic,
-        wanted_of(wish.tags, wish.sql),
+        subscribed(wish.tags, wish.sql, wish.filter),
         count_max=wish.max,
         invisible_ms=wish.invisible_ms,
         wait_ms=wish.wait_ms,
@@ -291,7 +293,7 @@ async def _use(member: GroupMember) -> GroupUse:
     topics = [
         TopicUse(
             topic=topic,
-            filter=use.wanted if isinstance(use.wanted, str) else use.wanted.expression,
+            filter=in_short(use.wanted),
             ready=member.book.ready(topic),
             leased=member.book.out_of(topic),
         )

@@ -1,7 +1,8 @@
-"""Messages by id, by key, by time; their bodies; what became of one.
+"""Messages by id, by key, by time, the latest; their bodies; what became of one.
 
 Lives here: what these calls take and answer. May not live here: the pages of a time range
-(kourou_console.time_pages), spans (kourou_console.message_spans).
+(kourou_console.time_pages), the ends of queues (kourou_console.latest), spans
+(kourou_console.message_spans).
 
 State: none.
 """
@@ -18,12 +19,13 @@ from kourou.client.message_tracks import MessageTrack
 from kourou.client.received import ReceivedMessage
 from kourou.errors import BadRequest, KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import (
+    MESSAGES_PAGE_BYTES_MAX,
     MESSAGES_PER_PAGE_MAX,
     QUERY_MESSAGES_MAX,
     TOPICS_SEARCHED_MAX,
 )
 from kourou.model.names import check_topic, is_system_topic
-from kourou_console import places, time_pages
+from kourou_console import latest, places, time_pages
 from kourou_console.call import Content
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
@@ -48,10 +50,11 @@ MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """By key, or by time."""
+    """By key, or by time, or the `latest`."""
 
     topic: Name
     key: str | None = None
+    latest: bool = False
     from_ms: Millis | None = None
     until_ms: Millis | None = None
     count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 50
@@ -128,16 +131,35 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_messages(gateway: Gateway, parameters: Query) -> Messages:
-    """By key, or by time."""
+    """By key, or by time, or the latest."""
     check_topic(parameters.topic)
+    if parameters.latest:
+        return await _latest(gateway, parameters)
     timed = parameters.from_ms is not None or parameters.until_ms is not None
     if parameters.key is not None:
         if timed and parameters.cursor is not None:
             raise BadRequest("a query by key has no cursor")
         return await _by_key(gateway, parameters, parameters.key)
     if not timed and parameters.cursor is None:
-        raise BadRequest("say which messages", hint="key=, or from_ms= and until_ms=")
+        raise BadRequest("say which messages", hint="key=, latest=true, or from_ms= and until_ms=")
     return await _by_time(gateway, parameters)
+
+
+async def _latest(gateway: Gateway, parameters: Query) -> Messages:
+    others = (parameters.key, parameters.from_ms, parameters.until_ms, parameters.cursor)
+    if parameters.tag or parameters.sql is not None or any(one is not None for one in others):
+        raise BadRequest("the latest are asked for alone", hint="count= says how many")
+    reading = gateway.admin.reading
+    queues = await reading.queues(parameters.topic)
+    found = await latest.latest(reading, queues, parameters.count)
+    return Messages(
+        items=views_of(found.messages, parameters.body_max),
+        total=found.total,
+        truncated=found.total is None or found.total > len(found.messages),
+        cursor=None,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=found.missing,
+    )
 
 
 async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
@@ -313,8 +335,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/messages",
         "find_messages",
         "Messages of a topic with a key, the newest first; or those stored in a time range, the "
-        "oldest first, page by page: hand `cursor` back until it is null. A page may be short. "
-        "Times are epoch milliseconds.",
+        "oldest first, page by page: hand `cursor` back until it is null. A page may be short: it "
+        f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, beside a "
+        "single larger one. Times are epoch milliseconds.",
         CHAPTER,
         find_messages,
         Messages,

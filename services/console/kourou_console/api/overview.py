@@ -8,15 +8,18 @@ State: none.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import msgspec
 
 from kourou.errors import KourouError
+from kourou.model.names import is_system_group
 from kourou_console.api.alarms import Alarm, told
 from kourou_console.gateway import Gateway
 from kourou_console.lists import LOOK_S, Missing, why
 from kourou_console.operation import NoParameters, Operation
 from kourou_console.sampler import ALL, BrokerNow, Sampler
+from kourou_console.topic_kinds import TopicKind, kind_of
 
 LAGGING = 10
 
@@ -24,7 +27,8 @@ LAGGING = 10
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One broker at the last sample; `why` says why it is not `up`.
 
-    Latencies are the upper ends of histogram buckets, since the sample before.
+    Latencies are of the time since the sample before; they are estimated from the broker's
+    histogram, evenly within a bucket, as Prometheus does.
     """
 
     broker: str
@@ -56,7 +60,11 @@ class GroupFigures(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums and worst cases over all brokers; null where a registered broker did not tell."""
+    """Sums and worst cases over all brokers; null where a registered broker did not tell.
+
+    `topics` and `groups` are those that somebody made. Apart from them: what brokers have for
+    themselves, and retry and dead-letter topics, which are their groups'.
+    """
 
     as_of_ms: int
     sampled_at_ms: int | None
@@ -76,7 +84,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     brokers_known: int
     brokers_up: int
     topics: int | None
+    system_topics: int | None
+    group_topics: int | None
     groups: int | None
+    system_groups: int | None
     alarms: list[Alarm]
     missing: list[Missing]
 
@@ -92,12 +103,19 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
     ]
     if sampler.trouble is not None:
         missing.append(Missing("name servers", sampler.trouble))
-    topics = groups = None
+    of: Counter[TopicKind] | None = None
+    system: Counter[bool] | None = None
     try:
-        names, configs = await asyncio.wait_for(
-            asyncio.gather(gateway.admin.topics.list(), gateway.admin.groups.list()), LOOK_S
+        names, configs, info = await asyncio.wait_for(
+            asyncio.gather(
+                gateway.admin.topics.list(),
+                gateway.admin.groups.list(),
+                gateway.admin.cluster.info(),
+            ),
+            LOOK_S,
         )
-        topics, groups = len(names), len(configs)
+        of = Counter(kind_of(name, info.brokers, info.clusters).kind for name in names)
+        system = Counter(is_system_group(one.name) for one in configs)
     except (KourouError, TimeoutError) as error:
         missing.append(Missing("topics and groups", why(error)))
 
@@ -123,8 +141,11 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
         lagging=_lagging(sampler),
         brokers_known=len(brokers),
         brokers_up=sum(one.up for one in brokers),
-        topics=topics,
-        groups=groups,
+        topics=None if of is None else of[TopicKind.NORMAL],
+        system_topics=None if of is None else of[TopicKind.SYSTEM],
+        group_topics=None if of is None else of[TopicKind.RETRY] + of[TopicKind.DLQ],
+        groups=None if system is None else system[False],
+        system_groups=None if system is None else system[True],
         alarms=[told(one) for one in sampler.standing()],
         missing=missing,
     )

@@ -109,13 +109,16 @@ async def send_message(gateway: Gateway, parameters: OfTopic, content: bytes, ca
 
 
 async def _send(gateway: Gateway, topic: str, message: ToSend, name: Named | None) -> Sent:
+    key = message.order_key
+    selector = None if name is None else gateway.part(Idempotence).selector(name, key)
     result = await gateway.client.send(
         topic,
         message.body,
         tag=message.tag,
         keys=message.keys,
         properties=message.properties,
-        order_key=message.order_key,
+        order_key=key if selector is None else None,
+        selector=selector,
         delay=message.delay,
         delay_level=message.delay_level,
         message_id=None if name is None else name.ids(1)[0],
@@ -136,11 +139,13 @@ async def send_batch(gateway: Gateway, parameters: OfTopic, batch: Batch, call: 
 
     async def work() -> SentBatch:
         ids: list[str] = []
+        key, selector = batch.order_key, None
         if name is not None:
             ids = name.ids(len(messages))
+            key, selector = None, keys.selector(name, key)
             await keys.check(topic, ids, bodies)
         results = await gateway.client.send_batch(
-            topic, messages, order_key=batch.order_key, message_ids=ids
+            topic, messages, order_key=key, selector=selector, message_ids=ids
         )
         items = [sent(gateway, one) for one in results]
         return SentBatch(items, len(items), False, gateway.clock.now_ms())

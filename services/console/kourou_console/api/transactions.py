@@ -70,14 +70,19 @@ async def begin(gateway: Gateway, parameters: Beginning, content: bytes, call: C
     topic = parameters.topic
     name = named(gateway, call, f"half {parameters.check_immunity_s}", topic, content)
 
+    keys = gateway.part(Idempotence)
+
     async def work() -> Begun:
+        choice = Choice(order_key=message.order_key)
+        if name is not None:
+            choice = Choice(selector=keys.selector(name, message.order_key))
         half = HalfMessage(
             topic,
             message.body,
             message.tag,
             message.keys,
             message.properties,
-            Choice(order_key=message.order_key),
+            choice,
             check_immunity_s=parameters.check_immunity_s,
             message_id=None if name is None else name.ids(1)[0],
         )
@@ -93,7 +98,7 @@ async def begin(gateway: Gateway, parameters: Beginning, content: bytes, call: C
 
     if name is None:
         return await work()
-    answer, replayed = await gateway.part(Idempotence).once(name, work)
+    answer, replayed = await keys.once(name, work)
     return msgspec.structs.replace(answer, replayed=True) if replayed else answer
 
 

@@ -16,6 +16,7 @@ from kourou.model.limits import DELAY_LEVELS_MAX, MESSAGES_PER_PAGE_MAX, WAITING
 from kourou.model.message import Property
 from kourou_console import waiting
 from kourou_console.gateway import Gateway
+from kourou_console.halves import id_of_waiting
 from kourou_console.lists import Missing, Name, cut
 from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
 from kourou_console.operation import Operation
@@ -70,8 +71,13 @@ class HalfQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HalfView(msgspec.Struct, frozen=True, kw_only=True):
-    """A half message of which nobody has said what became of it."""
+    """A half message of which nobody has said what became of it.
 
+    `id` is what commit and rollback here take; null: only its producer can end it, for it is of
+    another producer group than this gateway's, or part of a batch.
+    """
+
+    id: str | None
     topic: str
     producer_group: str | None
     transaction_id: str
@@ -134,7 +140,7 @@ def _delayed(one: waiting.Delayed, body_max: int) -> DelayedView:
 async def list_transactions(gateway: Gateway, parameters: HalfQuery) -> HalfList:
     """Open transactions."""
     found = await waiting.halves(gateway)
-    now_ms = gateway.clock.now_ms()
+    now_ms, group = gateway.clock.now_ms(), gateway.settings.producer_group
     meant = [
         half
         for half in found.messages
@@ -142,7 +148,7 @@ async def list_transactions(gateway: Gateway, parameters: HalfQuery) -> HalfList
     ]
     shown, more = cut(meant, parameters.count)
     return HalfList(
-        items=[_half(half, parameters.body_max, now_ms) for half in shown],
+        items=[_half(half, parameters.body_max, now_ms, group) for half in shown],
         total=None if found.truncated or found.missing else len(meant),
         truncated=more or found.truncated,
         as_of_ms=now_ms,
@@ -150,10 +156,11 @@ async def list_transactions(gateway: Gateway, parameters: HalfQuery) -> HalfList
     )
 
 
-def _half(half: ReceivedMessage, body_max: int, now_ms: int) -> HalfView:
+def _half(half: ReceivedMessage, body_max: int, now_ms: int, group: str) -> HalfView:
     said = half.properties
     seconds = _number(said.get(Property.CHECK_IMMUNITY_TIME))
     return HalfView(
+        id=id_of_waiting(half, group),
         topic=said.get(Property.REAL_TOPIC, half.queue.topic),
         producer_group=said.get(Property.PGROUP),
         transaction_id=said.get(Property.TRANSACTION_ID) or half.message_id,
@@ -189,7 +196,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/transactions",
         "list_transactions",
         "Half messages of open transactions, the oldest first: neither committed nor rolled back. "
-        "Of each broker, the first 2000 are looked at.",
+        "Those of this gateway's producer group have the `id` that commit and rollback take. Of "
+        "each broker, the first 2000 are looked at.",
         CHAPTER,
         list_transactions,
         HalfList,

@@ -20,7 +20,8 @@ from http import HTTPStatus
 from itertools import count
 
 from kourou.client.background import background
-from kourou.client.filters import Sql, says
+from kourou.client.filters import Sql, Wanted, says
+from kourou.client.message_filters import Filter
 from kourou.errors import BadRequest, Code, KourouError, Rejected
 from kourou.model.limits import LEASE_GROUPS_MAX, LEASE_TOPICS_MAX
 from kourou.model.names import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, check_group, check_topic
@@ -78,7 +79,7 @@ class Leases:
         self,
         group: str,
         topic: str,
-        wanted: str | Sql,
+        wanted: Wanted,
         *,
         count_max: int,
         invisible_ms: int,
@@ -103,7 +104,7 @@ class Leases:
             # It was left while we came, or waited: join anew.
 
     async def _joined(
-        self, group: str, topic: str, wanted: str | Sql, ordered: bool, begin: ConsumeFromWhere
+        self, group: str, topic: str, wanted: Wanted, ordered: bool, begin: ConsumeFromWhere
     ) -> tuple[GroupMember, bool]:
         if self.closed:
             raise Busy("this gateway is about to end")
@@ -144,7 +145,7 @@ class Leases:
         if not task.cancelled():
             task.exception()  # seen: whoever asked was told, or has hung up
 
-    async def _join(self, member: GroupMember, topic: str, wanted: str | Sql) -> bool:
+    async def _join(self, member: GroupMember, topic: str, wanted: Wanted) -> bool:
         async with member.changing:
             use = member.topics.get(topic)
             if use is not None:  # somebody joined meanwhile
@@ -164,7 +165,7 @@ class Leases:
             self._looking = background(self._keep_looking(), "looking after leases")
         return True
 
-    async def _check_fit(self, group: str, topic: str, wanted: str | Sql) -> None:
+    async def _check_fit(self, group: str, topic: str, wanted: Wanted) -> None:
         """Is there such a topic, and is its subscription that of the group's other members?"""
         if topic in NOT_FOR_CLIENTS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise BadRequest(
@@ -175,6 +176,14 @@ class Leases:
         if sum(len(one.topics) for one in self._members.values()) >= LEASE_TOPICS_MAX:
             raise Busy(f"this gateway consumes {LEASE_TOPICS_MAX} topics already")
         await self._client.admin.topics.route(topic)
+        if isinstance(wanted, Filter):
+            stored = await self._client.admin.filters.list(group, wanted.name)
+            if not any(stored.values()):
+                raise Refused(
+                    HTTPStatus.NOT_FOUND,
+                    f"the group {group} has no filter {wanted.name!r}",
+                    hint=f"upload it first: PUT /v1/filters/{group}/{wanted.name}",
+                )
         try:
             told = await self._client.admin.groups.connections(group)
         except KourouError as error:
@@ -272,8 +281,24 @@ def wanted_of(tags: tuple[str, ...], sql: str | None) -> str | Sql:
     return " || ".join(sorted(set(tags)))
 
 
-def _wanted(wanted: str | Sql) -> str:
-    return f"the filter {wanted.expression!r}" if isinstance(wanted, Sql) else f"tags {wanted!r}"
+def subscribed(tags: tuple[str, ...], sql: str | None, uploaded: str | None) -> Wanted:
+    """What a receive wants: as `wanted_of`, or a filter in Python by its name."""
+    if uploaded is None:
+        return wanted_of(tags, sql)
+    if tags or sql is not None:
+        raise BadRequest("give a filter, or tags or sql, not both")
+    return Filter.named(uploaded)
+
+
+def in_short(wanted: Wanted) -> str:
+    """What is wanted, as lists show it."""
+    if isinstance(wanted, Filter):
+        return wanted.name
+    return wanted.expression if isinstance(wanted, Sql) else wanted
+
+
+def _wanted(wanted: Wanted) -> str:
+    return f"{'tags' if isinstance(wanted, str) else 'the filter'} {in_short(wanted)!r}"
 
 
 def _said(known: Subscription) -> str:
@@ -281,7 +306,7 @@ def _said(known: Subscription) -> str:
     return f"{what} {known.expression!r}"
 
 
-def _check_same(group: str, topic: str, here: str | Sql, wanted: str | Sql) -> None:
+def _check_same(group: str, topic: str, here: Wanted, wanted: Wanted) -> None:
     if here != wanted:
         raise _clash(group, topic, _wanted(here), _wanted(wanted), "this gateway")
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from kourou.client.background import background
 from kourou.client.client import Client
-from kourou.client.filters import Sql
+from kourou.client.filters import Wanted
 from kourou.client.handlers import Report, Runner
 from kourou.client.lending import Lender
 from kourou.client.settings import ConsumerSettings
@@ -70,7 +70,7 @@ GroupHeld = Held[Lent]
 class TopicUse:
     """One topic of a group here: its filter, who waits, and when somebody last asked."""
 
-    wanted: str | Sql
+    wanted: Wanted
     last_ms: int
     waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
     receiving: int = 0
@@ -106,7 +106,7 @@ class GroupMember:
 
     # -- life -------------------------------------------------------------------------------------
 
-    async def join(self, topic: str, wanted: str | Sql) -> None:
+    async def join(self, topic: str, wanted: Wanted) -> None:
         """Consume a topic from now on; `changing` is held. Raises what brokers refuse."""
         if self._lender is None:
             lender = self._client.lend(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from kourou.testing.cluster import Cluster, unique_name
 from kourou.testing.console import ConsoleHere
 from kourou_console import redrives
 from kourou_console.letters import Selection
-from kourou_console.redrives import Fate, JobState
+from kourou_console.redrives import Fate, JobState, Redrives
 
 
 @pytest.fixture
@@ -143,6 +144,64 @@ def test_a_stopped_job_says_what_it_did_not_send(console, group):
     assert first["id"] in [
         one["id"] for one in console.get("/v1/dead-letters/redrives").json["items"]
     ]
+
+
+def test_a_job_that_is_stopped_before_it_began_is_stopped(console, group):
+    """Its task never ran, so it is `stop` that says so; and the group may have another job."""
+
+    async def begun_and_stopped() -> Any:
+        jobs = Redrives(console.gateway)
+        how = {"rate_per_s": 1, "dry_run": False, "deal_with": False}
+        job = jobs.begin(group, None, Selection(), **how)
+        await asyncio.gather(jobs.stop(job), jobs.stop(job))
+        await jobs.stop(jobs.begin(group, None, Selection(), **how))
+        await jobs.close()
+        return job
+
+    job = console.run(begun_and_stopped())
+    assert (job.state, job.ended_ms is not None, job.outcomes) == (JobState.STOPPED, True, [])
+
+
+def test_two_gateways_at_once_lose_nothing_and_send_nothing_twice(cluster, console, group, topic):
+    with ConsoleHere(cluster) as other:
+        both = [(one, redrive(one, group=group, rate_per_s=5)["id"]) for one in (console, other)]
+        jobs = [ended(one, number) for one, number in both]
+        assert sorted(one["state"] for one in jobs) == ["done", "failed"]
+        [done] = [one for one in jobs if one["state"] == "done"]
+        [failed] = [one for one in jobs if one["state"] == "failed"]
+        assert (done["sent"], failed["sent"], failed["left"]) == (5, 0, 5)
+        assert "another client holds the lock of %DLQ%" in failed["error"]
+        with cluster.client(group) as mq, mq.subscribe(topic) as messages:
+            got = [message.body for _, message in zip(range(5), messages, strict=False)]
+        assert sorted(got) == [b"0", b"1", b"2", b"3", b"4"]
+        for one in (other, console):  # the locks were given back
+            assert ended(one, redrive(one, group=group, rate_per_s=1000)["id"])["sent"] == 5
+
+
+def test_where_the_lock_lapsed_both_send_and_nothing_is_lost(
+    cluster, console, group, topic, monkeypatch
+):
+    """As if each had been stopped for a minute: the locks are never refused."""
+
+    async def granted(_: Any, of: str) -> list[MessageQueue]:
+        return []
+
+    monkeypatch.setattr(DeadLetters, "lock", granted)
+    with ConsoleHere(cluster) as other:
+        both = [
+            (one, redrive(one, group=group, rate_per_s=100, deal_with=True)["id"])
+            for one in (console, other)
+        ]
+        jobs = [ended(one, number) for one, number in both]
+    # The second one finds what the first one's mark has left, if that was quicker.
+    assert [one["state"] for one in jobs] == ["done", "done"]
+    sent = sum(one["sent"] for one in jobs)
+    assert 5 <= sent <= 10
+    with cluster.client(group) as mq, mq.subscribe(topic) as messages:
+        got = [message.body for _, message in zip(range(sent), messages, strict=False)]
+    assert set(got) == {b"0", b"1", b"2", b"3", b"4"}
+    assert all(got.count(one) <= 2 for one in got)
+    assert console.get("/v1/dead-letters", query={"group": group}).json["total"] == 0
 
 
 def test_an_export_says_that_it_is_whole(console, group):

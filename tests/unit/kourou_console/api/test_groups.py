@@ -64,6 +64,26 @@ def test_a_deletion_says_what_goes(suite: Any) -> None:
     assert console.delete(f"/v1/groups/{group}").status == 404
 
 
+def test_of_a_deleted_group_only_what_is_left_is_listed(suite: Any) -> None:
+    from kourou_console.sampler import Sampler
+
+    console, topic, group = suite.console, suite.topic(), unique_name("group")
+    with suite.cluster.client(group) as mq:
+        mq.send(topic, "one")
+        with mq.subscribe(topic) as messages:
+            assert next(iter(messages)).body
+    console.run(console.gateway.part(Sampler).look())
+    console.delete(f"/v1/groups/{group}")
+    (row,) = console.get("/v1/groups", query={"search": group}).json["items"]
+    assert (row["configured"], row["brokers"], row["members"]) == (False, [], 0)
+    assert console.get(f"/v1/groups/{group}").json["topics"] == [topic]
+    console.delete(f"/v1/groups/{group}", query={"remove_offsets": "true"})
+    # The last sample still has it.
+    assert group in console.gateway.part(Sampler).lags()
+    assert console.get("/v1/groups", query={"search": group}).json["items"] == []
+    assert console.get(f"/v1/groups/{group}").status == 404
+
+
 def test_nobody_is_not_found(suite: Any) -> None:
     assert suite.console.get("/v1/groups/nobody").status == 404
     assert suite.console.delete("/v1/groups/nobody").status == 404

@@ -60,6 +60,23 @@ def test_as_of_any_event(suite) -> None:
     assert value["write_queue_nums"] == 1
 
 
+def test_what_no_broker_takes_back_says_so_and_is_refused(suite) -> None:
+    group = suite.group()
+    query = {"broker": "broker-a", "type": ["TopicPut", "GroupPut", "EpochOpened"], "count": 200}
+    final, cursor = {}, None
+    while cursor is not None or not final:
+        more = {} if cursor is None else {"cursor": cursor}
+        page = suite.console.get("/v1/history", query={**query, **more}).json
+        for one in page["items"]:
+            final.setdefault(one["aggregate"], one)
+        cursor = page["cursor"]
+    assert final[f"group/{group}"]["final"] is None
+    for name in ("topic/TBW102", "topic/broker-a", "topic/DefaultCluster", "group/TOOLS_CONSUMER"):
+        assert "belongs to the broker" in final[name]["final"], name
+        body = {"broker": "broker-a", "offset": final[name]["offset"], "force": True}
+        assert 400 <= suite.console.post("/v1/history/undo", json=body).status < 500, name
+
+
 def test_what_means_nothing_is_refused(suite) -> None:
     for query in ({"cursor": "x"}, {"name": "orders"}, {"count": 0}, {"until_ms": "soon"}):
         assert suite.console.get("/v1/history", query=query).status == 400, query

@@ -114,6 +114,23 @@ def test_by_time_page_by_page(cluster, console, topic):
     assert (bad.status, "no place" in bad.json["detail"]) == (400, True)
 
 
+def test_the_latest_of_all_queues(cluster, console, topic):
+    with cluster.client() as mq:
+        for number in range(7):
+            mq.send(topic, f"{number}")
+            cluster.clock.leap(seconds=1)
+    query = {"topic": topic, "latest": "true", "count": "3"}
+    found = console.get("/v1/messages", query=query).json
+    assert [one["body"] for one in found["items"]] == ["6", "5", "4"]
+    assert (found["total"], found["truncated"], found["cursor"]) == (7, True, None)
+    every = console.get("/v1/messages", query={"topic": topic, "latest": "true"}).json
+    assert ([one["body"] for one in every["items"]], every["truncated"]) == (list("6543210"), False)
+    for other in ({"key": "k"}, {"from_ms": "0"}, {"tag": "t"}, {"cursor": "c"}):
+        assert console.get("/v1/messages", query={**query, **other}).status == 400
+    nowhere = console.get("/v1/messages", query={"topic": "nobodys", "latest": "true"})
+    assert nowhere.status == 404
+
+
 @pytest.mark.feature("F266")
 def test_what_became_of_a_message(cluster, console, topic):
     group = f"{topic}-readers"

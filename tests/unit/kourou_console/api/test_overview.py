@@ -9,7 +9,7 @@ from kourou_console.sampler import Sampler
 
 def test_sums_of_the_last_sample(suite: Any) -> None:
     console = suite.console
-    topic = suite.topic()
+    topic, _group = suite.topic(), suite.group()
     sampler = console.gateway.part(Sampler)
     console.run(sampler.look())
     with suite.cluster.client() as mq:
@@ -28,3 +28,18 @@ def test_sums_of_the_last_sample(suite: Any) -> None:
     assert found["groups"] > 0
     assert found["missing"] == []
     assert found["sampled_at_ms"] <= found["as_of_ms"]
+
+
+def test_what_brokers_have_for_themselves_is_counted_apart(suite: Any) -> None:
+    console = suite.console
+    suite.topic()
+    suite.group()
+    found = console.get("/v1/overview").json
+    assert found["topics"] == len(console.get("/v1/topics?kind=normal").json["items"])
+    everything = console.get("/v1/topics?kind=normal&kind=system&kind=retry&kind=dlq").json
+    counted = found["topics"] + found["system_topics"] + found["group_topics"]
+    assert counted == everything["total"]
+    configured = [one for one in console.get("/v1/groups").json["items"] if one["configured"]]
+    assert found["groups"] == len(configured)
+    assert found["system_topics"] > 0
+    assert found["system_groups"] > 0

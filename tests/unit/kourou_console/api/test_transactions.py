@@ -35,6 +35,27 @@ def test_committed_is_delivered_and_rolled_back_is_not(console, cluster):
     assert bytes(sent.one("paid").body) == b"kept"
 
 
+def test_who_lists_what_waits_can_end_it(console, cluster):
+    sent = cluster.sent()
+    kept, dropped = begun(console, b"listed and kept"), begun(console, b"listed and dropped")
+    listed = {one["message"]["body"]: one for one in console.get("/v1/transactions").json["items"]}
+    assert listed["listed and kept"]["id"] == kept
+    assert listed["listed and dropped"]["id"] == dropped
+    cluster.clock.advance(minutes=2)  # the broker asks, and stores them anew
+    again = {one["message"]["body"]: one for one in console.get("/v1/transactions").json["items"]}
+    assert again["listed and kept"]["checks"] > 0
+    assert end(console, again["listed and kept"]["id"], "commit").status == 200
+    assert end(console, again["listed and dropped"]["id"], "rollback").status == 200
+    assert bytes(sent.one("paid").body) == b"listed and kept"
+    assert end(console, kept, "commit").status == 200
+    with ConsoleHere(cluster, producer_group="OTHERS") as stranger:
+        begun(console, b"not of others")
+        theirs = {
+            one["message"]["body"]: one for one in stranger.get("/v1/transactions").json["items"]
+        }
+    assert theirs["not of others"]["id"] is None
+
+
 def test_saying_it_again_is_no_error_and_the_other_thing_is(console):
     transaction = begun(console)
     assert end(console, transaction, "commit").status == 200

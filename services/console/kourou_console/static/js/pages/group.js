@@ -11,6 +11,7 @@ import {
   PutGroup,
   ResetGroup,
   SkipLag,
+  leftOf,
 } from "../parts/group_actions.js";
 import { Notice } from "../parts/notice.js";
 import { Page } from "../parts/page.js";
@@ -217,7 +218,7 @@ function Config({ group, ask }) {
       <${Table}
         label="Config by broker"
         rows=${answer.configs}
-        empty="It has the default config everywhere."
+        empty=${`Not configured: ${leftOf(answer, answer.missing)}.`}
         columns=${[
           BROKER,
           {

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../core/dom.js";
 import { useAsk } from "../core/hooks.js";
-import { PutGroup } from "../parts/group_actions.js";
+import { PutGroup, leftOf } from "../parts/group_actions.js";
 import { Page } from "../parts/page.js";
 import { Panel } from "../parts/panel.js";
 import { Table } from "../parts/table.js";
@@ -64,8 +64,10 @@ export default function Groups() {
             {
               key: "configured",
               title: "Configured",
-              cell: ({ configured }) =>
-                configured ? "yes" : html`<span class="quiet">by default</span>`,
+              cell: (row) =>
+                row.configured
+                  ? "yes"
+                  : html`<span class="quiet">${leftOf(row, answer.missing)}</span>`,
             },
           ]}
         />`}

@@ -162,7 +162,8 @@ function Tracks({ tracks, id, topic }) {
       { key: "kind", title: "How" },
       {
         key: "consumed",
-        title: "Consumed",
+        title: "Beyond it",
+        about: "The group has committed beyond it; whether a filter kept it back stands beside.",
         cell: ({ consumed }) => html`<${Flag} of=${consumed} />`,
       },
       { key: "offset", title: "Committed", num: true },

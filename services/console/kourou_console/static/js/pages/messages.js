@@ -1,7 +1,7 @@
-// Looking messages up: by id, by key, by time.
+// Looking messages up: the latest, by key, by time, by id.
 
 import { html, useState } from "../core/dom.js";
-import { fieldTime, fromFieldTime } from "../core/format.js";
+import { count, fieldTime, fromFieldTime, known, plural } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
 import { go, link } from "../core/route.js";
 import { Field } from "../parts/fields.js";
@@ -10,14 +10,17 @@ import { Page } from "../parts/page.js";
 import { Panel, Plain } from "../parts/panel.js";
 
 const QUARTER_MS = 15 * 60_000;
+const COUNT = 50;
+const COUNTS = [20, 50, 100, 200];
 const MODES = [
+  ["latest", "Latest"],
   ["key", "By key"],
   ["time", "By time"],
   ["id", "By id"],
 ];
 
 export default function Messages({ query }) {
-  const by = query.by || "key";
+  const by = query.by || (query.key ? "key" : "latest");
   const topics = useAsk("/v1/topics", {}, {}, { live: false });
   const names = topics.answer?.items.map(({ topic }) => topic) || [];
   return html`<${Page} title="Messages">
@@ -29,11 +32,11 @@ export default function Messages({ query }) {
           >`,
       )}
     </nav>
-    <${Plain} title=${MODES.find(([mode]) => mode === by)?.[1] || "By key"}>
+    <${Plain} title=${MODES.find(([mode]) => mode === by)?.[1] || "Latest"}>
       <${Form} key=${by} by=${by} query=${query} />
     <//>
     <datalist id="topics">${names.map((name) => html`<option value=${name} />`)}</datalist>
-    <${Found} by=${by} query=${query} />
+    ${by === "latest" ? html`<${Latest} query=${query} />` : html`<${Found} by=${by} query=${query} />`}
   <//>`;
 }
 
@@ -55,6 +58,9 @@ function fieldsOf(by) {
       { name: "sql", label: "SQL", hint: "Instead of a tag: price > 10" },
     ];
   }
+  if (by === "latest") {
+    return [TOPIC, { name: "count", label: "Messages", kind: "select", options: COUNTS.map(String) }];
+  }
   return [TOPIC, { name: "key", label: "Key", required: true }];
 }
 
@@ -62,12 +68,14 @@ function Form({ by, query }) {
   const [values, setValues] = useState({
     from: fieldTime(Date.now() - QUARTER_MS),
     until: fieldTime(Date.now() + 1000),
+    count: String(COUNT),
     ...query,
   });
   const submit = (event) => {
     event.preventDefault();
-    const { id, topic, key, from, until, tag, sql } = values;
+    const { id, topic, key, from, until, tag, sql, count: most } = values;
     if (by === "id") go(["messages", id], { topic });
+    else if (by === "latest") go(["messages"], { by, topic, count: most });
     else if (by === "key") go(["messages"], { by, topic, key });
     else go(["messages"], { by, topic, from, until, tag, sql });
   };
@@ -82,6 +90,25 @@ function Form({ by, query }) {
     )}
     <button class="primary">Look up</button>
   </form>`;
+}
+
+function Latest({ query: { topic, count: most = COUNT } }) {
+  const wanted = { topic, latest: true, count: most };
+  const ask = useAsk(topic ? "/v1/messages" : null, {}, wanted);
+  if (!topic) return null;
+  // That there are older ones is what "latest" says: the list is not "cut".
+  const whole = { ...ask, answer: ask.answer && { ...ask.answer, truncated: false } };
+  return html`<${Panel} title=${`Latest of ${topic}`} ask=${whole}>
+    ${(answer) => html`
+      <p class="told">${shownOf(answer)}</p>
+      <${MessagesTable} label="Latest" rows=${answer.items} without=${["topic"]} empty="No message." />
+    `}
+  <//>`;
+}
+
+function shownOf({ items, total }) {
+  const kept = known(total) ? `${plural(total, "message")} are kept` : "how many are kept is unknown";
+  return `The last ${count(items.length)} over all its queues, the newest first; ${kept}.`;
 }
 
 function Found({ by, query }) {

@@ -43,6 +43,12 @@ const CHARTS = [
   ["Disk, fullest broker", [["disk_used_ratio", "used"]]],
 ];
 
+// Of every percentile here: brokers tell histograms, and bounds lie far apart (10, then 100 ms).
+const ESTIMATED =
+  "Estimated from the brokers' histograms: evenly within a bucket, as Prometheus does.";
+
+const ABOUT = { Latency: ESTIMATED };
+
 const NAMES = CHARTS.flatMap(([, series]) => series.map(([name]) => name));
 
 export default function Overview() {
@@ -77,14 +83,25 @@ function Now({ answer }) {
         ["Brokers up", `${count(answer.brokers_up)} of ${count(answer.brokers_known)}`],
         ["Messages in", shown(answer.messages_in_per_s, rate)],
         ["Messages out", shown(answer.messages_out_per_s, rate)],
-        ["Send p99", shown(answer.send_p99_ms, duration)],
-        ["Pull p99", shown(answer.pull_p99_ms, duration), "that need not wait"],
+        ["Send p99", shown(answer.send_p99_ms, duration), "estimated", ESTIMATED],
+        ["Pull p99", shown(answer.pull_p99_ms, duration), "estimated, unless held", ESTIMATED],
         ["Lag", shown(answer.lag_messages, count), "all groups"],
         ["Dead letters", shown(answer.dead_letters, count)],
         ["Disk used", shown(answer.disk_used_ratio, percent), "fullest broker"],
         ["Replica behind", shown(answer.replica_lag_bytes, bytes), "the furthest"],
-        ["Topics", shown(answer.topics, count)],
-        ["Groups", shown(answer.groups, count)],
+        [
+          "Topics",
+          shown(answer.topics, count),
+          known(answer.system_topics) &&
+            `and ${count(answer.system_topics)} of the system, ${count(answer.group_topics)} of groups`,
+          "Beside those that somebody made: what brokers have for themselves, and the groups' retry and dead-letter topics.",
+        ],
+        [
+          "Groups",
+          shown(answer.groups, count),
+          known(answer.system_groups) && `and ${count(answer.system_groups)} of the system`,
+          "Beside those that somebody made: what every broker has.",
+        ],
       ]}
     />
     ${sampled && html`<p class="empty">${sampled}</p>`}
@@ -134,7 +151,7 @@ function Charts({ answer }) {
         .map(([name, label]) => ({ label, ...pick(of.get(name)) }));
       return (
         series.length > 0 &&
-        html`<${Chart} title=${title} times=${answer.at_ms} series=${series} />`
+        html`<${Chart} title=${title} about=${ABOUT[title]} times=${answer.at_ms} series=${series} />`
       );
     })}
   </div>`;
@@ -160,8 +177,20 @@ function Brokers({ brokers }) {
       },
       { key: "messages_in_per_s", title: "In", num: true, cell: rateCell("messages_in_per_s") },
       { key: "messages_out_per_s", title: "Out", num: true, cell: rateCell("messages_out_per_s") },
-      { key: "send_p99_ms", title: "Send p99", num: true, cell: timeCell("send_p99_ms") },
-      { key: "pull_p99_ms", title: "Pull p99", num: true, cell: timeCell("pull_p99_ms") },
+      {
+        key: "send_p99_ms",
+        title: "Send p99",
+        about: ESTIMATED,
+        num: true,
+        cell: timeCell("send_p99_ms"),
+      },
+      {
+        key: "pull_p99_ms",
+        title: "Pull p99",
+        about: ESTIMATED,
+        num: true,
+        cell: timeCell("pull_p99_ms"),
+      },
       {
         key: "disk_used_ratio",
         title: "Disk",

@@ -1,7 +1,9 @@
-// Half messages: transactions that nobody has resolved yet.
+// Half messages: transactions that nobody has resolved yet; ending those that are this console's.
 
+import { call, fill } from "../core/api.js";
 import { html } from "../core/dom.js";
 import { useAsk } from "../core/hooks.js";
+import { Action } from "../parts/action.js";
 import { BROKER, TOPIC } from "../parts/columns.js";
 import { Preview } from "../parts/messages_table.js";
 import { Page } from "../parts/page.js";
@@ -39,12 +41,51 @@ export default function Transactions() {
             {
               key: "body",
               title: "Begins with",
-              wide: true,
               value: ({ message }) => message.body,
               cell: ({ message }) => html`<${Preview} message=${message} />`,
+            },
+            {
+              key: "actions",
+              title: "",
+              fixed: true,
+              cell: (row) => html`<${Ends} row=${row} done=${ask.refresh} />`,
             },
           ]}
         />`}
     <//>
   <//>`;
+}
+
+const THEIRS =
+  "Brokers take the word of the producer group that began it, and ask its members; this console is of another one.";
+
+function Ends({ row, done }) {
+  const { id, topic, transaction_id: transaction, producer_group: group } = row;
+  if (id === null) {
+    return html`<span class="quiet small" title=${THEIRS}>
+      its producer decides<span class="hidden-label">. ${THEIRS}</span>
+    </span>`;
+  }
+  const end = (how) => () => call("POST", fill(`/v1/transactions/{id}/${how}`, { id }));
+  return html`<div class="row-actions">
+    <${Action}
+      label="Commit"
+      spoken=${`Commit ${transaction}`}
+      title=${`Commit a transaction of ${topic}`}
+      warning=${`The message ${transaction} is delivered to the groups that consume ${topic}, as if ${group} had committed it. That cannot be taken back.`}
+      name=${topic}
+      send=${end("commit")}
+      done=${done}
+    />
+    <${Action}
+      label="Roll back"
+      tone="danger"
+      spoken=${`Roll back ${transaction}`}
+      title=${`Roll back a transaction of ${topic}`}
+      warning=${`The message ${transaction} is dropped, as if ${group} had rolled it back: no group of ${topic} ever gets it. That cannot be taken back.`}
+      name=${topic}
+      send=${end("rollback")}
+      done=${done}
+    />
+  </div>`;
 }

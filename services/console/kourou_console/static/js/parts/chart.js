@@ -16,8 +16,11 @@ function formatOf(unit) {
   return FORMATS[unit] || (unit === "1/s" ? (value) => `${figure(value)}/s` : figure);
 }
 
-/** `times`: ms; `series`: [{label, unit, values}], values null where there was no sample. */
-export function Chart({ title, times, series }) {
+/**
+ * `times`: ms; `series`: [{label, unit, values}], values null where there was no sample. `about`: a
+ * tooltip of the title.
+ */
+export function Chart({ title, about, times, series }) {
   const box = useRef(null);
   const drawn = useRef(null);
   const shape = series.map(({ label }) => label).join("\n");
@@ -54,7 +57,7 @@ export function Chart({ title, times, series }) {
   useEffect(() => drawn.current?.setData(data(times, series)), [times, series]);
   return html`<figure class="chart">
     <figcaption>
-      <h3>${title}</h3>
+      <h3 title=${about}>${title}</h3>
       <ul class="legend">
         ${series.map((one, at) => html`<${Entry} one=${one} at=${at} />`)}
       </ul>

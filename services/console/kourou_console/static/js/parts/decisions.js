@@ -83,7 +83,7 @@ function columns(done) {
       fixed: true,
       cell: (row) => html`<div class="row-actions">
         <${Show} row=${row} />
-        <${Undo} row=${row} done=${done} />
+        ${row.final === null ? html`<${Undo} row=${row} done=${done} />` : html`<${Final} why=${row.final} />`}
       </div>`,
     },
   ];
@@ -131,6 +131,13 @@ function Before({ row }) {
         value === null ? "There was none." : JSON.stringify(value, null, 2)
       }</pre>`}
   <//>`;
+}
+
+/** Where the button would be; why there is none is in the tooltip, and told to screen readers. */
+function Final({ why }) {
+  return html`<span class="quiet small no-undo" title=${why}>
+    <span aria-hidden="true">no undo</span><span class="hidden-label">No undo: ${why}</span>
+  </span>`;
 }
 
 function Undo({ row, done }) {

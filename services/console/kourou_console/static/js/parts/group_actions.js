@@ -186,3 +186,10 @@ export function ConsumeDirectly({ topic, id, group, compact = true }) {
       />`}
   />`;
 }
+
+/** Of a group that no broker has: why it is listed. Pure. */
+export function leftOf({ system, members }, missing) {
+  if (missing.length) return "not every broker answers";
+  if (system) return "by default";
+  return members > 0 ? "deleted; members are connected" : "deleted; offsets kept";
+}

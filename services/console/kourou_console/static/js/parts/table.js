@@ -2,11 +2,13 @@
 
 import { html, useMemo, useState } from "../core/dom.js";
 import { count, known } from "../core/format.js";
+import { Scroll } from "./scroll.js";
 
 const STEP = 100;
 
 /**
- * `columns`: {key, title, value?(row) to sort and filter by, cell?(row), num?, wide?, fixed?}.
+ * `columns`: {key, title, value?(row) to sort and filter by, cell?(row), num?, wide?, fixed?,
+ * about? (a tooltip of its heading)}.
  * `find` shows a field that filters by any column; `pick` {chosen: Set, key(row), choose(set)} adds
  * check boxes. `label` names the table for screen readers, with `titled` for everybody.
  */
@@ -50,7 +52,7 @@ export function Table({
     ${
       rows.length === 0
         ? html`<p class="empty">${empty}</p>`
-        : html`<div class="scroll" role="group" aria-label=${label} tabindex="0">
+        : html`<${Scroll} label=${label}>
           <table>
             <caption class="hidden-label">
               ${label}
@@ -68,7 +70,7 @@ export function Table({
               ${visible.map((row) => html`<${Row} row=${row} columns=${columns} pick=${pick} />`)}
             </tbody>
           </table>
-        </div>`
+        <//>`
     }
     ${
       ordered.length > shown &&
@@ -94,6 +96,7 @@ function Head({ column, order, setOrder }) {
   return html`<th
     scope="col"
     class=${kind}
+    title=${column.about}
     aria-sort=${mine ? (order.down ? "descending" : "ascending") : undefined}
   >
     <button type="button" class="sort" onClick=${() => setOrder(next)}>

@@ -70,13 +70,13 @@ export function Facts({ of }) {
   </dl>`;
 }
 
-/** Tiles of figures: `[["Messages in", "12/s", note?], …]`. */
+/** Tiles of figures: `[["Messages in", "12/s", note?, tooltip?], …]`. */
 export function Figures({ of }) {
   return html`<div class="scroll">
     <dl class="figures">
       ${of.map(
-        ([name, value, note]) =>
-          html`<div class="figure">
+        ([name, value, note, about]) =>
+          html`<div class="figure" title=${about}>
             <dt>${name}</dt>
             <dd>${value === null ? html`<${Unknown} />` : value}</dd>
             ${note && html`<dd>${note}</dd>`}

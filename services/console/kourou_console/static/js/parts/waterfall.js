@@ -4,6 +4,7 @@ import { html } from "../core/dom.js";
 import { duration, known } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
 import { Panel } from "./panel.js";
+import { Scroll } from "./scroll.js";
 import { Badge, Duration, Time } from "./text.js";
 
 const TICKS = 4;
@@ -24,7 +25,7 @@ function Chart({ spans }) {
   const ends = timed.map((span) => span.start_ms + (span.duration_ms ?? 0));
   const whole = Math.max(Math.max(...ends) - begin, 1);
   const ticks = [...Array(TICKS + 1).keys()].map((at) => (whole * at) / TICKS);
-  return html`<div class="scroll" role="group" aria-label="Waterfall" tabindex="0">
+  return html`<${Scroll} label="Waterfall">
     <table class="waterfall">
       <caption class="hidden-label">
         Spans of the trace, by their beginning
@@ -47,7 +48,7 @@ function Chart({ spans }) {
         ${laidOut(spans).map((row) => html`<${Row} row=${row} begin=${begin} whole=${whole} />`)}
       </tbody>
     </table>
-  </div>`;
+  <//>`;
 }
 
 function Row({ row: { span, depth }, begin, whole }) {

@@ -1,0 +1,34 @@
+"""Whether a subscription wants one message of which everything is known.
+
+Lives here: one question over every kind of subscription, for those who tell afterwards why a
+message came or did not. May not live here: tags (kourou.filtering.tags) and SQL92
+(kourou.filtering.sql) themselves, filters in Python (they run at a filter server only).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kourou.errors import KourouError
+from kourou.filtering.sql import sql_filter
+from kourou.filtering.tags import wants
+from kourou.model.message import Property
+from kourou.model.subscription import SQL92, TAG, Subscription
+from kourou.protocol.properties import encode_properties
+
+
+def wanted(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:
+    """By the tag or the properties; None: a filter in Python decides, which only it can tell."""
+    if subscription.class_filter_mode:
+        return None
+    if subscription.expression_type == TAG:
+        return wants(subscription, properties.get(Property.TAGS))
+    if subscription.expression_type != SQL92:
+        return True
+    try:
+        found = sql_filter(subscription.expression)
+    except KourouError:
+        return True  # nobody can subscribe such an expression: it says nothing of the message
+    return found.matches(encode_properties(dict(properties)))

@@ -1,0 +1,47 @@
+"""What the HTTP parser refuses, in words that say which header it was and what to do.
+
+Lives here: reading the parser's own words. May not live here: headers that were parsed
+(kourou_console.envelopes), the answer (kourou_console.connections).
+
+The parser shows the line as Python writes bytes. A header can hold no control character but the
+tab, whatever its name: so a property with one must come another way.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+SHOWN_LENGTH = 200
+_BYTES = re.compile(r"""\bb(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_NAME = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):")
+
+
+def in_words(told: str) -> tuple[str, str]:
+    """What is wrong, and what to do if that is known; from what the parser said."""
+    line = _BYTES.search(told)
+    if line is not None:
+        raw: bytes = ast.literal_eval(line[0])
+        wrong, name = _CONTROL.search(raw), _NAME.match(raw)
+        if wrong is not None and name is not None and wrong.start() >= name.end():
+            header = name[1].decode()[:64]
+            return (
+                f"the value of the header {header} contains the control character "
+                f"U+{ord(wrong[0]):04X}, which no HTTP header may",
+                _advice(header, ord(wrong[0])),
+            )
+    return told.partition("\n")[0].strip()[:SHOWN_LENGTH], ""
+
+
+def _advice(header: str, character: int) -> str:
+    if not header.lower().startswith("kourou-"):
+        return "leave it out"
+    if character in (1, 2):
+        return "encode the value, for example as base64: these two separate stored properties"
+    return (
+        "send an envelope in JSON (Content-Type: application/json), which may hold it; or encode "
+        "the value, for example as base64"
+    )

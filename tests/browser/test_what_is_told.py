@@ -1,0 +1,164 @@
+"""What a reader must see to judge rightly: what is cut, estimated, filtered, or final."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from threading import Event
+from typing import Any
+
+from playwright.sync_api import expect
+
+from kourou.client.filters import Sql
+from kourou.client.settings import ConsumerSettings
+from kourou.model.subscription import ConsumeFromWhere
+from kourou.testing.console_scene import AIRPORTS, DEPARTURES
+
+NARROW = {"width": 390, "height": 844}
+ALARMS: dict[str, Any] = {
+    "as_of_ms": 1_795_324_000_000,
+    "items": [
+        {
+            "severity": "critical",
+            "of_kind": "group",
+            "of": "billing",
+            "title": "Dead letters grow",
+            "meaning": "billing gave up 6 messages in ten minutes.",
+            "what_to_do": "Look at its dead letters, mend the handler, and redrive them.",
+            "since_ms": 1_795_223_000_000,
+        }
+    ],
+    "total": 1,
+    "truncated": False,
+    "missing": [],
+}
+
+
+def test_since_when_an_alarm_holds_is_not_cut_off(walking, scene) -> None:
+    walk = walking(scene.console.address, viewport={"width": 1280, "height": 900})
+    walk.page.route("**/v1/alarms*", lambda route: route.fulfill(json=ALARMS))
+    page = walk.to("")
+    table = page.get_by_role("group", name="Alarms")
+    expect(table).to_contain_text("Since")
+    assert table.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    assert walk.violations() == ""
+
+
+def test_a_table_that_goes_on_beyond_its_edge_shows_it(walking, scene) -> None:
+    """By a mark at that edge; it is reached and moved by keyboard."""
+    walk = walking(scene.console.address, viewport=NARROW)
+    page = walk.to("groups")
+    box = page.get_by_role("group", name="Consumer groups")
+    edges = box.locator("..")
+    expect(edges).to_have_class(re.compile(r"\bmore-right\b"))
+    expect(edges).not_to_have_class(re.compile(r"\bmore-left\b"))
+    mark = "getComputedStyle(edges, '::after').content"
+    assert "›" in edges.evaluate(f"edges => {mark}")
+    box.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowRight")
+    expect(edges).to_have_class(re.compile(r"\bmore-left\b"))
+    box.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
+    expect(edges).not_to_have_class(re.compile(r"\bmore-right\b"))
+    assert walk.violations() == ""
+
+
+def test_the_overview_counts_what_somebody_made(walking, scene) -> None:
+    walk = walking(scene.console.address)
+    page = walk.to("")
+    found = scene.console.get("/v1/overview").json
+    figures = {
+        name: page.locator(".figure").filter(has=page.get_by_text(name, exact=True))
+        for name in ("Topics", "Groups")
+    }
+    expect(figures["Topics"].locator("dd").first).to_have_text(str(found["topics"]))
+    expect(figures["Topics"]).to_contain_text(f"and {found['system_topics']} of the system")
+    expect(figures["Groups"]).to_contain_text(f"and {found['system_groups']} of the system")
+    latency = page.locator(".figure", has_text="Send p99")
+    expect(latency).to_contain_text("estimated")
+    expect(latency).to_have_attribute("title", re.compile("as Prometheus does"))
+
+
+def test_the_latest_of_a_topic(walking, scene) -> None:
+    """One form, no key and no time: the newest of all queues, the newest first."""
+    walk = walking(scene.console.address)
+    page = walk.to("messages")
+    page.get_by_label("Topic", exact=True).fill("departures")
+    page.get_by_label("Messages", exact=True).select_option("20")
+    page.get_by_role("button", name="Look up").click()
+    rows = page.get_by_role("table", name="Latest").get_by_role("row")
+    expect(rows).to_have_count(21)
+    query = {"topic": "departures", "latest": "true", "count": 20}
+    newest = scene.console.get("/v1/messages", query=query).json["items"][0]
+    expect(rows.nth(1)).to_contain_text(newest["id"])
+    expect(walk.panel("Latest of departures")).to_contain_text("The last 20 over all its queues")
+    assert walk.violations() == ""
+
+
+def test_no_undo_is_offered_of_what_belongs_to_the_broker(walking, scene) -> None:
+    walk = walking(scene.console.address)
+    page = walk.to("history?kind=topic&name=TBW102&broker=broker-a")
+    row = page.get_by_role("table", name="Decisions, newest first").get_by_role("row").nth(1)
+    expect(row.locator(".no-undo")).to_have_attribute("title", re.compile("belongs to the broker"))
+    expect(row.get_by_role("button", name="Undo")).to_have_count(0)
+    walk.to("history?kind=topic&name=departures&broker=broker-a")
+    expect(
+        page.get_by_role("button", name="Undo TopicPut of topic departures").first
+    ).to_be_visible()
+
+
+def test_transactions_of_this_console_are_ended_and_others_are_their_producers(
+    walking, scene
+) -> None:
+    api = scene.console
+    for body in (b"to be paid", b"to be dropped"):
+        assert api.post("/v1/topics/payments/transactions", body=body).status == 201
+    waiting = {one["message"]["body"]: one for one in api.get("/v1/transactions").json["items"]}
+    walk = walking(api.address)
+    page = walk.to("transactions")
+    theirs = page.get_by_role("row").filter(has_text="departures-desk")
+    expect(theirs).to_contain_text("its producer decides")
+    expect(theirs.get_by_role("button")).to_have_count(0)
+    assert walk.violations() == ""
+    for body, label, says in (
+        ("to be paid", "Commit", "is delivered to the groups that consume payments"),
+        ("to be dropped", "Roll back", "no group of payments ever gets it"),
+    ):
+        transaction = waiting[body]["transaction_id"]
+        told = walk.change(f"{label} {transaction}", verb=label, name="payments")
+        assert any(says in one for one in told), told
+        walk.close()
+        expect(page.get_by_role("row").filter(has_text=transaction)).to_have_count(0)
+    query = {"topic": "payments", "latest": "true"}
+    stored = [one["body"] for one in api.get("/v1/messages", query=query).json["items"]]
+    assert "to be paid" in stored
+    assert "to be dropped" not in stored
+
+
+def test_a_trace_tells_who_filtered_a_message(walking, scene) -> None:
+    """A group that does not want it by SQL92 has not consumed it, though it is beyond it."""
+    seen, all_seen = itertools.count(1), Event()
+    northern = sum(
+        AIRPORTS[number % len(AIRPORTS)] in ("ARN", "OSL") for number in range(DEPARTURES)
+    )
+
+    def show(_message: Any) -> None:
+        if next(seen) == northern:
+            all_seen.set()
+
+    consumer = ConsumerSettings(
+        consumer_group="north", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    with (
+        scene.cluster.client("north", consumer=consumer) as mq,
+        mq.listen("departures", show, Sql("region = 'north'")) as listener,
+    ):
+        assert all_seen.wait(60)
+        listener.commit()
+        walk = walking(scene.console.address)
+        page = walk.to(f"messages/{scene.sent}/trace?topic=departures")
+        row = page.get_by_role("row").filter(has=page.get_by_text("north", exact=True))
+        expect(row).to_contain_text("CONSUMED_BUT_FILTERED")
+        expect(row).to_contain_text("region = 'north'")
+        walk.to(f"messages/{scene.sent}/why?topic=departures&group=north")
+        expect(page.locator("main")).to_contain_text("is not true for its properties")

@@ -1,0 +1,48 @@
+"""A header that the parser refuses is named, with the character and with what to do."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from kourou.testing.console import ConsoleHere
+from kourou_console.refused_headers import in_words
+
+
+@pytest.mark.parametrize(
+    ("value", "character", "advice"),
+    [
+        (b"a\x01b", "U+0001", "base64"),
+        (b"a\x02", "U+0002", "base64"),
+        (b"a\x00b", "U+0000", "an envelope in JSON"),
+        (b"it's\x1b[0m", "U+001B", "an envelope in JSON"),
+        (b"a\x7f", "U+007F", "an envelope in JSON"),
+    ],
+)
+def test_a_property_with_a_control_character_is_named(
+    console: ConsoleHere, value: bytes, character: str, advice: str
+) -> None:
+    host, _, port = console.address.removeprefix("http://").rpartition(":")
+    lines = (b"POST /v1/topics/t/messages HTTP/1.1", b"Kourou-Property-note: " + value, b"", b"")
+    with socket.create_connection((host, int(port))) as there:
+        there.sendall(b"\r\n".join(lines))
+        told = there.makefile("rb").read()
+    assert told.startswith(b"HTTP/1.0 400 ")
+    assert b"the header Kourou-Property-note contains the control character " in told
+    assert character.encode() in told
+    assert advice.encode() in told
+
+
+def test_another_header_has_no_envelope() -> None:
+    text, hint = in_words("Invalid header value char:\n\n  b'Accept: \\x05'\n      ^")
+    assert "the header Accept contains the control character U+0005" in text
+    assert hint == "leave it out"
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["Invalid method encountered:", "Bad line:\n\n  b'\\x16\\x03\\x01'\n  ^", "b'a: b'", "b'"],
+)
+def test_all_else_stays_as_the_parser_said_it(told: str) -> None:
+    assert in_words(told) == (told.partition("\n")[0], "")
