@@ -79,7 +79,7 @@ async def test_where_no_pair_is_free_any_will_do(
 
 async def test_the_second_port_is_two_below(tmp_path: Path) -> None:
     port = free_port(-2)
-    made = listening(tmp_path, listen_port=port, zmq_port=0)
+    made = listening(tmp_path, listen_port=port, zmq_port=0, replication_port=0)
     made.listen()
     assert made.told["tcp"] == f"127.0.0.1:{port}"
     assert made.told["tcp:vip"] == f"127.0.0.1:{port - 2}"
@@ -97,7 +97,8 @@ async def test_without_tcp_there_is_none(tmp_path: Path) -> None:
 
 async def test_a_taken_port_frees_the_others(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        made = listening(tmp_path, listen_port=taken.getsockname()[1], zmq_port=0)
+        port = taken.getsockname()[1]
+        made = listening(tmp_path, listen_port=port, zmq_port=0, replication_port=0)
         with pytest.raises(ConfigError, match="is taken"):
             made.listen()
         zmq_port = made.zmq.server().port

@@ -98,15 +98,15 @@ def test_a_broker_that_asks_is_told_that_nothing_is_known_and_asks_again(console
     check = console.gateway.client._producer_core().checks
     former = check._checks[""]
     check._checks[""] = type(former)("", watched, None)
+    name = half_of(transaction).message_id
     try:
         for _ in range(40):
             cluster.clock.leap(seconds=60)
-            if len(asked) > 1:
+            if asked.count((name, None)) > 1:
                 break
     finally:
         check._checks[""] = former
-    name = half_of(transaction).message_id
-    assert (name, None) in asked
+    assert asked.count((name, None)) > 1
     assert end(console, transaction, "commit").status == 200
 
 
