@@ -33,12 +33,12 @@ from kourou.sync import Client
 
 def handler(message):
     # One write a line: handlers of several queues print at once.
-    print(f"{message.queue_id} {message.offset}\n", end="", flush=True)
+    print(f"{message.queue_id} {message.offset}\\n", end="", flush=True)
 
 settings = ClientSettings(persist_consumer_offset_interval_ms=50)
 with Client(sys.argv[1], settings=settings, consumer=ConsumerSettings(consumer_group="g")) as mq:
     with mq.listen("T", handler, ordered=True):
-        print("here\n", end="", flush=True)
+        print("here\\n", end="", flush=True)
         sys.stdin.read()
 """
 
