@@ -51,6 +51,12 @@ def test_nothing_confirmed_is_lost_and_the_group_goes_on(simulation_seeds: Seeds
     assert run(simulation_seeds(FULL))
 
 
+@pytest.mark.parametrize("seed", [41_797, 183_018])
+def test_what_the_soak_once_found(seed: int) -> None:
+    """A round of an older epoch that counted for this one; an empty log that was lost for ever."""
+    assert run([seed])
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(36_000)
 def test_two_hundred_thousand_seeds_more() -> None:

@@ -124,19 +124,22 @@ class TcpProxy:
 
     # -- connections -----------------------------------------------------------------------------
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        task = asyncio.current_task()
-        assert task is not None
+        task = asyncio.ensure_future(self._serve(reader, writer))
         self._standing.add(task)
-        try:
-            await self._there.wait()  # a first packet does not get through either
-            await self._between(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # nobody is there, or it was torn: whoever came is told by the end below
-        finally:
+
+        def ended(_: asyncio.Task[None]) -> None:  # also of one that was torn before it began
             self._standing.discard(task)
             _end(writer)
+
+        task.add_done_callback(ended)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Nobody is there, or it was torn: whoever came is told by the end of the connection.
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await self._there.wait()  # a first packet does not get through either
+            await self._between(reader, writer)
 
     async def _between(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_read, to_write = await asyncio.open_connection(*self.target)

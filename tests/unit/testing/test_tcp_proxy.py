@@ -166,3 +166,15 @@ async def test_nobody_else_gets_the_port_of_a_wire_that_is_shut() -> None:
         assert (await wire.open()).port == wire.port
     finally:
         await wire.close()
+
+
+async def test_a_connection_is_ended_that_is_torn_in_the_moment_it_comes() -> None:
+    """Nobody may have looked at it yet: its task has not begun."""
+    async with wired() as (wire, arrived):
+        reader, writer = await dial(wire, arrived)
+        wire._accept(reader, writer)
+        wire.tear()
+        await turns()
+        assert writer.transport.is_closing()
+        await wire.close()
+        assert wire.connections == 0

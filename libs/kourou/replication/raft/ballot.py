@@ -47,9 +47,9 @@ class Ballot:
         self.voted_for = voted_for
         return self._write()
 
-    def joins(self, epoch: int, voted_for: str) -> SaveVote:
+    def joins(self, epoch: int, voted_for: str, *, lived: bool) -> SaveVote:
         """From now on this member votes, but never in `epoch`: it may have before its loss."""
-        self.joining = False
+        self.joining, self.lived = False, lived
         return self.write(epoch, voted_for)
 
     def lives(self) -> SaveVote:

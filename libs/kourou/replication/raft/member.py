@@ -343,7 +343,9 @@ class Member:
         if epoch > self.epoch:
             self.enter(epoch)
         mine = self.ballot.voted_for or self.leader or self.settings.member
-        self.out.append(self.ballot.joins(self.epoch, mine))
+        # With an empty log nobody counts on it; had that lived, it would be lost at the next start.
+        lived = self.ballot.lived and self.log.end > 0
+        self.out.append(self.ballot.joins(self.epoch, mine, lived=lived))
         self.part.deadline_ms = self.now + self.election_timeout_ms()
 
     def lives(self) -> None:

@@ -61,6 +61,19 @@ def test_a_group_in_which_nobody_counts_on_anybody_is_a_new_one() -> None:
     assert kit.member.role is Role.PRE_CANDIDATE
 
 
+def test_who_is_born_with_an_empty_log_has_lost_nothing_at_its_next_start() -> None:
+    """It lived, and lost its log; now nobody counts on it, and that is written down."""
+    lost = Boot(Epochs(), epoch=2, voted_for="n0", joining=True, lived=True)
+    kit = MemberKit(boot=lost).at(0)
+    kit.hears(said("n1", lived=False)).hears(said("n2", lived=False))
+    assert kit.member.joining is None
+    born = kit.wanted(SaveVote)[-1]
+    assert (born.joining, born.lived) == (False, False)
+    assert not must_join(
+        found=True, joining=born.joining, lived=born.lived, end=0, born_anyway=False
+    )
+
+
 def test_one_on_whom_others_count_is_enough_and_there_is_a_group() -> None:
     kit = MemberKit(boot=NEW).at(0).hears(said("n1", lived=False)).hears(said("n2", lived=True))
     kit.hears(said("n1", lived=False))
