@@ -211,14 +211,21 @@ def up(
     flights: Annotated[
         bool, typer.Option("--flights", help="Send and consume flights all the time, to look at.")
     ] = False,
+    suite: Annotated[
+        bool, typer.Option("--suite", help="As compose: two brokers, a copy each, and --spark.")
+    ] = False,
     trace: TraceFlag = False,
 ) -> int:
     """Start a name server, brokers, their filter servers and a web console; Ctrl-C stops them.
 
-    Where this machine lacks a layer of the filters' jail, all but the filter servers start.
+    Where this machine lacks a layer of the filters' jail, all but the filter servers start. With
+    --suite all of Kourou's services run that `docker compose up` starts, as processes; what it has
+    of others (PostgreSQL, collector, Prometheus, Grafana, Jaeger) does not.
     """
     from kourou.cli.up import run_until_stopped
 
+    if suite:
+        brokers, replicas, spark = max(brokers, 2), 0 if raft else max(replicas, 1), True
     return run_until_stopped(
         folder,
         brokers=brokers,

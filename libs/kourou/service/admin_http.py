@@ -1,7 +1,7 @@
 """A service's own page for machines: is it well, is it ready, and its figures.
 
-Lives here: /healthz /readyz /metrics /config /statistics over HTTP, and what a slow or hostile
-caller may cost. May not live here: the figures; they are asked for when a request comes.
+Lives here: /healthz /readyz /metrics /config /statistics over HTTP (/ names them), and what a slow
+or hostile caller may cost. May not live here: the figures; they are asked for when a request comes.
 
 A service may have pages of its own beside these: questions, answered in JSON (`Questions`).
 
@@ -34,6 +34,8 @@ Questions = Callable[[str, Mapping[str, str]], Awaitable[Any]]
 
 BadRequest becomes 400, another KourouError 503.
 """
+
+_THERE_ARE = b"there are /healthz, /readyz, /metrics, /config and /statistics\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,10 @@ class AdminHttp:
             case "/statistics":
                 content = msgspec.json.encode(pages.statistics(), enc_hook=str)
                 return HTTPStatus.OK, "application/json", content
+            case "/":
+                return HTTPStatus.OK, "text/plain", _THERE_ARE
             case _:
-                return HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n"
+                return HTTPStatus.NOT_FOUND, "text/plain", b"no such page; " + _THERE_ARE
 
     async def _under_names(self, names: str) -> tuple[HTTPStatus, str, bytes]:
         exporter = self._pages.exporter

@@ -15,7 +15,8 @@ meanwhile, or when the repeat came to another gateway. Brokers look back four mi
     the first's outcome is unknown     the second is sent, under the same ids
 
 A gateway that was started within those four minutes does not know what its predecessor did, so for
-so long it asks the brokers whether the ids are there with another body.
+so long it asks the brokers whether the ids are there with another body; of what is delayed or half
+they cannot tell.
 
 The queue is chosen by the key, and where the number of a topic's queues has changed that would be
 another one, perhaps at another broker, which does not know the message. So the queue of a request
@@ -38,7 +39,7 @@ from typing import Any, TypeVar, cast
 
 from kourou.client.admin_messages import MessageNotFound
 from kourou.client.selectors import Selector, queue_of_key
-from kourou.errors import BadRequest, Rejected, Unavailable
+from kourou.errors import BadRequest, Rejected, TopicNotFound, Unavailable
 from kourou.model.limits import DEADLINE_MS_MAX, GATEWAY_REPEAT_KEYS_MAX
 from kourou.model.message import Message
 from kourou.model.queue import MessageQueue
@@ -185,14 +186,19 @@ class Idempotence:
         return choose
 
     async def check(self, topic: str, ids: Sequence[str], bodies: Sequence[bytes]) -> None:
-        """Raise Refused (422) where a former gateway sent something else under these ids."""
+        """Raise Refused (422) where a former gateway sent something else under these ids.
+
+        It looks at bodies that lie in the topic: not at tags, nor at what is delayed or half.
+        """
         if self._gateway.clock.monotonic_ms() - self._began_ms >= BROKERS_MS:
             return
-        for one, body in zip(ids, bodies, strict=True):
+        for number, (one, body) in enumerate(zip(ids, bodies, strict=True)):
             try:
                 stored = await self._gateway.admin.messages.by_unique_key(topic, one)
-            except MessageNotFound:
-                return  # of a batch all or none are there
+            except (MessageNotFound, TopicNotFound) as error:
+                if number:  # of a batch all or none are there
+                    raise _other() from error
+                return
             if bytes(stored.body) != body:
                 raise _other()
 

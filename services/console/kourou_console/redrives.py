@@ -8,10 +8,11 @@ it failed, and its outcome says why; one that was stopped says which letters wer
 stays where it lies, log and all, so it can be sent again: `deal_with` moves the group's mark, and
 only over letters in a row from the mark on that were all sent.
 
-While a job sends, its gateway holds the locks of the group's dead-letter queues at their brokers,
-as a consumer in order would; so a second gateway's job for the group fails at once and sends
-nothing. A gateway that dies holds them for QUEUE_LOCK_MS. Where a lock lapsed under a job that was
-stopped for longer than that, two may send the same letters: twice at most, and none is left out.
+While a job looks and sends, its gateway holds the locks of the group's dead-letter queues at their
+brokers, as a consumer in order would (kourou_console.letter_locks); so a second gateway's job for
+the group fails at once and sends nothing. A gateway that dies holds them for QUEUE_LOCK_MS. Where a
+lock lapsed under a gateway that stood still for longer than that, two may send the same letters:
+twice at most, and none is left out.
 
 State: soft. A job ends with its gateway; what it sent is sent, and who asks for it then is told
 that it is not known.
@@ -29,9 +30,8 @@ from itertools import count
 
 from kourou.client.admin_dead_letters import DeadLetter
 from kourou.client.background import background
-from kourou.errors import KourouError, Unavailable
+from kourou.errors import KourouError
 from kourou.model.limits import (
-    QUEUE_LOCK_MS,
     REDRIVE_BYTES_MAX,
     REDRIVE_LETTERS_MAX,
     REDRIVES_AT_ONCE_MAX,
@@ -39,11 +39,9 @@ from kourou.model.limits import (
 )
 from kourou.model.queue import MessageQueue
 from kourou_console.gateway import Gateway
+from kourou_console.letter_locks import LetterLocks
 from kourou_console.letters import Selection, Waiting, every_letter, waiting
 from kourou_console.problems import Busy, Refused
-
-RELOCK_S = QUEUE_LOCK_MS / 3_000
-"""So often the locks are refreshed while letters are sent."""
 
 _log = logging.getLogger("kourou.console")
 
@@ -189,14 +187,16 @@ class Redrives:
     async def _run(self, job: Job) -> None:
         state = JobState.FAILED
         try:
-            found = await waiting(self._gateway, job.group)
-            letters = await self._selected(job, found)
             if job.dry_run:
+                await self._selected(job, await waiting(self._gateway, job.group))
                 for outcome in job.outcomes:
                     if outcome.fate is Fate.WAITING:
                         outcome.fate = Fate.WOULD_SEND
-            elif letters:
-                await self._send_alone(job, letters, found)
+            else:
+                async with LetterLocks(self._gateway, job.group) as locks:
+                    found = await waiting(self._gateway, job.group)
+                    letters = await self._selected(job, found)
+                    await self._send(job, letters, found, locks)
             if not job.cut and not job.error and not job.count(Fate.FAILED, Fate.NOT_FOUND):
                 state = JobState.DONE
         except asyncio.CancelledError:
@@ -247,36 +247,16 @@ class Redrives:
             ]
         return letters
 
-    async def _send_alone(self, job: Job, letters: list[DeadLetter], found: Waiting) -> None:
-        try:
-            await self._lock(job)
-            await self._send(job, letters, found)
-        finally:
-            try:
-                await self._gateway.admin.dead_letters.unlock(job.group)
-            except KourouError as error:  # then it lapses
-                _log.info("dead letters of %s are not unlocked: %s", job.group, error)
-
-    async def _lock(self, job: Job) -> None:
-        """Take the locks, or keep them. Raises Unavailable where another client has one."""
-        refused = await self._gateway.admin.dead_letters.lock(job.group)
-        if refused:
-            raise Unavailable(
-                f"another client holds the lock of {refused[0]!s}: another gateway sends these "
-                "letters, or sent them until a minute ago",
-                hint="two at once would send some twice: look there, or try again later",
-            )
-
-    async def _send(self, job: Job, letters: list[DeadLetter], found: Waiting) -> None:
+    async def _send(
+        self, job: Job, letters: list[DeadLetter], found: Waiting, locks: LetterLocks
+    ) -> None:
         loop = asyncio.get_running_loop()
-        locked_s = due_s = loop.time()
+        due_s = loop.time()
         marks = _Marks(found)
         try:
             for letter, outcome in zip(letters, job.outcomes, strict=False):
-                if loop.time() >= locked_s + RELOCK_S:
-                    locked_s = loop.time()
-                    await self._lock(job)
                 await asyncio.sleep(max(0.0, due_s - loop.time()))
+                locks.check()
                 due_s = max(due_s, loop.time() - 1) + 1 / job.rate_per_s
                 # To its end: a letter that was stopped half way would have an unknown outcome.
                 sending = asyncio.ensure_future(self._send_one(job, letter, outcome))

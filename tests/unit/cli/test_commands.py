@@ -75,3 +75,21 @@ def test_a_benchmark_says_which_brokers_it_measures(
 ) -> None:
     _, out, _ = said(["bench", kind, "--help"], capsys)
     assert "else one of its own, whatever NAMESRV_ADDR says" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "brokers", "replicas"),
+    [
+        (["--suite"], 2, 1),
+        (["--suite", "--brokers", "3", "--replicas", "2"], 3, 2),
+        (["--suite", "--raft", "3"], 2, 0),
+    ],
+)
+def test_the_suite_is_what_compose_starts(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], brokers: int, replicas: int
+) -> None:
+    told: dict[str, object] = {}
+    monkeypatch.setattr("kourou.cli.up.run_until_stopped", lambda _, **what: told.update(what) or 0)
+    assert command_line.main(["up", *words]) == 0
+    assert (told["brokers"], told["replicas"], told["spark"]) == (brokers, replicas, True)
+    assert told["console"]

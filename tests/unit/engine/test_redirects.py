@@ -120,7 +120,6 @@ def test_sends_of_one_turn_with_delayed_ones_go_one_by_one(engine, draft, record
     assert len(engine.stored("orders")) == 61
 
 
-@pytest.mark.feature("F209")
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_repeated_delayed_send_is_stored_once(engine, records, count) -> None:
     drafts = [delayed(2, f"K{number}") for number in range(count)]

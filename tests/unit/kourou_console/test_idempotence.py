@@ -9,6 +9,7 @@ import pytest
 from kourou.errors import BadRequest, Rejected, TimedOut, Unavailable
 from kourou.model.message import Message
 from kourou.model.queue import MessageQueue
+from kourou.testing.cluster import unique_name
 from kourou.testing.console import ConsoleHere
 from kourou_console import idempotence
 from kourou_console.call import Call
@@ -31,7 +32,7 @@ def test_the_second_gets_the_first_ones_answer(console):
     assert second.json == {**first.json, "replayed": True}
 
 
-def test_the_same_key_for_another_request_is_refused(console):
+def test_the_same_key_for_another_wishis_refused(console):
     console.post(MESSAGES, body=b"one", headers=key("b"))
     for other in (
         console.post(MESSAGES, body=b"two", headers=key("b")),
@@ -57,6 +58,23 @@ def test_a_gateway_that_was_started_meanwhile_does_not_store_it_again(console, c
             one["offset_message_id"] for one in first_batch.json["items"]
         ]
         assert another.post(MESSAGES, body=b"changed", headers=key("c")).status == 422
+        longer = {"messages": [*batch["messages"], {"body": "z"}]}
+        assert another.post(BATCHES, json=longer, headers=key("d")).status == 422
+
+
+@pytest.mark.parametrize(
+    ("kind", "wish"),
+    [
+        ("messages", {"body": b"x"}),
+        ("batches", {"json": {"messages": [{"body": "x"}]}}),
+    ],
+)
+def test_a_topic_that_is_made_by_its_first_message_is_made_under_a_key_too(cluster, kind, wish):
+    """Also by a gateway that has just been started, and therefore asks whether it is there."""
+    with ConsoleHere(cluster) as another:
+        topic = unique_name("new")
+        sent = another.post(f"/v1/topics/{topic}/{kind}", headers=key("n"), **wish)
+        assert sent.status == 200, sent.text
 
 
 def test_a_half_message_is_prepared_once(console, cluster):
@@ -68,7 +86,7 @@ def test_a_half_message_is_prepared_once(console, cluster):
     assert second.json["transaction_id"] == first.json["transaction_id"]
 
 
-def test_a_refused_request_leaves_its_key_free(console):
+def test_a_refused_wishleaves_its_key_free(console):
     assert console.post(MESSAGES, json={"body": "x", "delay_ms": 7}, headers=key("f")).status == 400
     assert console.post(MESSAGES, json={"body": "x"}, headers=key("f")).status == 200
 

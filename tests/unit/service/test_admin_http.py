@@ -72,10 +72,24 @@ async def test_a_sick_service_says_so(admin: AdminHttp, trouble: Trouble) -> Non
 
 @pytest.mark.parametrize(
     ("request_line", "status"),
-    [("GET /", 404), ("GET /../etc/passwd", 404), ("POST /config", 405), ("DELETE /metrics", 405)],
+    [
+        ("GET /none", 404),
+        ("GET /../etc/passwd", 404),
+        ("POST /config", 405),
+        ("DELETE /metrics", 405),
+    ],
 )
 async def test_everything_else_is_refused(admin: AdminHttp, request_line: str, status: int) -> None:
     assert (await fetch(admin, request_line))[0] == status
+
+
+async def test_who_opens_the_address_is_told_the_pages(admin: AdminHttp) -> None:
+    status, _, body = await fetch(admin, "GET /")
+    pages = [word.strip(",") for word in body.decode().split() if word.startswith("/")]
+    assert (status, len(pages)) == (200, 5)
+    assert (await fetch(admin, "GET /none"))[2].endswith(body)
+    for page in pages:
+        assert (await fetch(admin, f"GET {page}"))[0] == 200
 
 
 async def test_a_taken_port_is_one_clear_sentence(admin: AdminHttp) -> None:

@@ -13,7 +13,7 @@ from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
 from kourou.testing.console import ConsoleHere
-from kourou_console import redrives
+from kourou_console import letter_locks, redrives
 from kourou_console.letters import Selection
 from kourou_console.redrives import Fate, JobState, Redrives
 
@@ -169,13 +169,51 @@ def test_two_gateways_at_once_lose_nothing_and_send_nothing_twice(cluster, conso
         assert sorted(one["state"] for one in jobs) == ["done", "failed"]
         [done] = [one for one in jobs if one["state"] == "done"]
         [failed] = [one for one in jobs if one["state"] == "failed"]
-        assert (done["sent"], failed["sent"], failed["left"]) == (5, 0, 5)
+        assert (done["sent"], failed["sent"], failed["left"]) == (5, 0, 0)
         assert "another client holds the lock of %DLQ%" in failed["error"]
         with cluster.client(group) as mq, mq.subscribe(topic) as messages:
             got = [message.body for _, message in zip(range(5), messages, strict=False)]
         assert sorted(got) == [b"0", b"1", b"2", b"3", b"4"]
         for one in (other, console):  # the locks were given back
             assert ended(one, redrive(one, group=group, rate_per_s=1000)["id"])["sent"] == 5
+
+
+def test_what_is_sent_is_what_waits_under_the_lock(cluster, console, group, monkeypatch):
+    """A second gateway whose lock is granted only after the first one's job sends nothing more."""
+    lock, met, first = DeadLetters.lock, [], []
+
+    async def late(self: Any, of: str) -> list[MessageQueue]:
+        if not met:  # the second gateway asks, and meanwhile the first one does all of it
+            met.append(of)
+            await asyncio.to_thread(whole_job)
+        return await lock(self, of)
+
+    def whole_job() -> None:
+        number = redrive(console, group=group, rate_per_s=1000, deal_with=True)["id"]
+        first.append(ended(console, number))
+
+    monkeypatch.setattr(DeadLetters, "lock", late)
+    with ConsoleHere(cluster) as other:
+        second = ended(other, redrive(other, group=group, deal_with=True)["id"])
+    assert (first[0]["state"], first[0]["sent"]) == ("done", 5)
+    assert (second["state"], second["sent"]) == ("done", 0)
+
+
+def test_a_lock_that_is_lost_ends_the_job(console, group, monkeypatch):
+    """As if its gateway had stood still, and another one had taken it meanwhile."""
+    lock, asked = DeadLetters.lock, []
+
+    async def once(self: Any, of: str) -> list[MessageQueue]:
+        asked.append(of)
+        held = await lock(self, of)
+        return held if len(asked) == 1 else [MessageQueue(f"%DLQ%{of}", "broker-a", 0)]
+
+    monkeypatch.setattr(DeadLetters, "lock", once)
+    monkeypatch.setattr(letter_locks, "REFRESH_S", 0)
+    job = ended(console, redrive(console, group=group, rate_per_s=5)["id"])
+    assert job["state"] == "failed"
+    assert job["sent"] < 5
+    assert "another client holds the lock" in job["error"]
 
 
 def test_where_the_lock_lapsed_both_send_and_nothing_is_lost(

@@ -1,0 +1,82 @@
+"""The locks of a group's dead-letter queues, held for as long as a redrive looks and sends.
+
+Lives here: taking them, refreshing them, noticing that they are lost, giving them back.
+May not live here: what is done meanwhile (kourou_console.redrives), what locks are at brokers.
+
+They are taken before anybody looks which letters wait: a selection that is older than the lock may
+name letters that another gateway has sent since.
+
+State: soft. Brokers forget a lock that nobody refreshes for QUEUE_LOCK_MS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Self
+
+from kourou.client.background import background
+from kourou.errors import KourouError, Unavailable
+from kourou.model.limits import QUEUE_LOCK_MS
+from kourou_console.gateway import Gateway
+
+REFRESH_S = QUEUE_LOCK_MS / 3_000
+
+_log = logging.getLogger("kourou.console")
+
+
+class LetterLocks:
+    """`async with LetterLocks(gateway, group) as locks:`; `locks.check()` before what needs them.
+
+    Raises Unavailable where another client holds one, at the beginning or in `check`.
+    """
+
+    def __init__(self, gateway: Gateway, group: str) -> None:
+        self._letters = gateway.admin.dead_letters
+        self._group = group
+        self._keeper: asyncio.Task[None] | None = None
+        self._trouble: KourouError | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._take()
+        except BaseException:
+            await self._give_back()
+            raise
+        self._keeper = background(self._keep(), f"locks of dead letters of {self._group}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        await self._give_back()
+
+    def check(self) -> None:
+        """Raise what went wrong with them since."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            try:
+                await self._take()
+            except KourouError as error:
+                self._trouble = error
+                return
+
+    async def _take(self) -> None:
+        refused = await self._letters.lock(self._group)
+        if refused:
+            raise Unavailable(
+                f"another client holds the lock of {refused[0]!s}: another gateway sends these "
+                "letters, or sent them until a minute ago",
+                hint="two at once would send some twice: look there, or try again later",
+            )
+
+    async def _give_back(self) -> None:
+        try:
+            await self._letters.unlock(self._group)
+        except KourouError as error:  # then they lapse
+            _log.info("dead letters of %s are not unlocked: %s", self._group, error)
