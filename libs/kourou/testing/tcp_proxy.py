@@ -152,10 +152,10 @@ class TcpProxy:
             # One side's end is the other's: neither of ours speaks on after it was half closed.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
+            _end(to_write)  # first of all: it may be torn once more while it waits below
             for each in tasks:
                 each.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            _end(to_write)
 
     def _way(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event

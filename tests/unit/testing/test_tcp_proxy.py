@@ -178,3 +178,13 @@ async def test_a_connection_is_ended_that_is_torn_in_the_moment_it_comes() -> No
         assert writer.transport.is_closing()
         await wire.close()
         assert wire.connections == 0
+
+
+async def test_both_sides_are_ended_by_one_that_is_torn_twice() -> None:
+    async with wired() as (wire, arrived):
+        ours, theirs = await joined(wire, arrived)
+        wire.tear()
+        await asyncio.sleep(0)
+        wire.tear()
+        assert await asyncio.wait_for(ours[0].read(), 20) == b""
+        assert await asyncio.wait_for(theirs[0].read(), 20) == b""
