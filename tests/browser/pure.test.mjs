@@ -20,7 +20,7 @@ const { laidOut } = await from("parts/waterfall");
 const { moreOf } = await from("parts/scroll");
 const { leftOf } = await from("parts/group_actions");
 const { envelope } = await from("parts/topic_actions");
-const { selection } = await from("parts/redrive");
+const { causeText, selection } = await from("parts/redrive");
 
 test("what is not known is never 0", () => {
   for (const format of [bytes, count, duration, figure, percent, rate]) {
@@ -185,6 +185,7 @@ test("a form becomes a message", () => {
   assert.deepEqual(envelope({}), { body: "" });
   assert.deepEqual(selection({ tag: "a b", key: "k" }), { tag: ["a", "b"], key: "k" });
   assert.deepEqual(selection({ key: "k" }), { key: "k" });
+  assert.deepEqual(selection({ cause: causeText("# of # failed") }), { cause: "# of # failed" });
 });
 
 test("a box says on which side it goes on", () => {

@@ -95,6 +95,69 @@ def test_the_latest_of_a_topic(walking, scene) -> None:
     assert walk.violations() == ""
 
 
+def test_topics_are_offered_where_none_was_named(walking, scene) -> None:
+    walk = walking(scene.console.address)
+    page = walk.to("messages")
+    walk.panel("Choose a topic").get_by_role("link", name="departures", exact=True).click()
+    expect(page.get_by_role("table", name="Latest")).to_be_visible()
+    expect(page.get_by_label("Topic", exact=True)).to_have_value("departures")
+    expect(walk.panel("Choose a topic")).to_have_count(0)
+    walk.to("messages?topic=bookings")  # asked at once
+    expect(walk.panel("Latest of bookings")).to_be_visible()
+    expect(page.get_by_label("Topic", exact=True)).to_have_value("bookings")
+
+
+def test_an_unknown_address_leads_onward(walking, scene) -> None:
+    walk = walking(scene.console.address)
+    walk.to("topics")
+    page = walk.to("nowhere/at/all")
+    expect(page).to_have_title("No such page · Kourou")
+    assert walk.violations() == ""
+    page.locator("main").get_by_role("link", name="Overview").click()
+    expect(page).to_have_title("Overview · Kourou")
+    walk.to("nowhere")
+    walk.to("alarms")  # they stand there
+    expect(page).to_have_title("Overview · Kourou")
+    expect(walk.panel("Alarms")).to_be_visible()
+
+
+def test_a_group_tells_one_lag_and_what_it_gets(walking, scene) -> None:
+    walk = walking(scene.console.address)
+    page = walk.to("groups/nightly")
+    lag = scene.console.get("/v1/groups/nightly/lag").json
+    figure = page.locator(".figure").filter(has=page.get_by_text("Lag", exact=True))
+    expect(figure.locator("dd").first).to_have_text(f"{lag['lag_messages']:,}")
+    row = page.get_by_role("table", name="Lag by topic").get_by_role("row").nth(1)
+    expect(row).to_contain_text("/s")
+    walk.to("groups/nightly/config")
+    expect(page.get_by_role("columnheader", name="Attempts at most")).to_be_visible()
+
+
+def test_a_filter_in_python_is_called_one(walking, scene) -> None:
+    path = "/v1/groups/carousel/subscriptions"
+    answer = scene.console.get(path).json
+    subscription = {"topic": "baggage", "expression": "late", "kind": "FILTER"}
+    answer["items"][0]["subscriptions"] = [subscription]
+    walk = walking(scene.console.address)
+    walk.page.route(f"**{path}", lambda route: route.fulfill(json=answer))
+    page = walk.to("groups/carousel/subscriptions")
+    row = page.get_by_role("row").filter(has_text="filter in Python")
+    link = row.get_by_role("link", name="late", exact=True)
+    expect(link).to_have_attribute("href", "#/filters/carousel/late")
+
+
+def test_a_cause_is_shown_with_one_of_its_reasons(walking, scene) -> None:
+    """Numbers and ids are left out of a cause: `#` in the answer, `…` on the page."""
+    answer = scene.console.get("/v1/dead-letters", query={"group": "billing"}).json
+    answer["causes"][0] |= {"cause": "# of # is cancelled", "reason": "KR7 of 3 is cancelled"}
+    walk = walking(scene.console.address)
+    walk.page.route("**/v1/dead-letters?*", lambda route: route.fulfill(json=answer))
+    page = walk.to("dead-letters/billing")
+    row = page.get_by_role("table", name="Causes").get_by_role("row").nth(1)
+    expect(row).to_contain_text("… of … is cancelled")
+    expect(row).to_contain_text("KR7 of 3 is cancelled")
+
+
 def test_no_undo_is_offered_of_what_belongs_to_the_broker(walking, scene) -> None:
     walk = walking(scene.console.address)
     page = walk.to("history?kind=topic&name=TBW102&broker=broker-a")

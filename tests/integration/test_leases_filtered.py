@@ -56,3 +56,33 @@ def test_what_the_filter_lets_through_is_leased_and_the_rest_is_passed_over(
         mq.send_many(other, ["1", "2"])
         found = console.post(f"/v1/groups/{group}/topics/{other}/leases", json=wish).json["items"]
         assert [one["message"]["body"] for one in found] == ["2"]
+
+
+@pytest.mark.feature("F238")
+def test_who_waits_for_a_filter_that_is_disabled_or_gone_is_told_why(cluster: Cluster) -> None:
+    topic, group = cluster.create_topic(queues=1), unique_name("group")
+    path = f"/v1/groups/{group}/topics/{topic}/leases"
+    wish: dict[str, Any] = {"begin": "first", "filter": "even"}
+    with ConsoleHere(cluster) as console, cluster.client() as mq:
+        mq.admin.filters.put(group, "even", EVEN)
+        mq.admin.filters.disable(group, "even")
+        mq.send(topic, "2")
+        told = _why(console, path, wish, "")
+        assert (told["what"], "disabled" in told["why"]) == (f"{topic}/broker-a/0", True)
+        mq.admin.filters.delete(group, "even")
+        told = _why(console, path, wish, "disabled")
+        assert (told["what"], "even" in told["why"]) == (f"{topic}/broker-a/0", True)
+        mq.admin.filters.put(group, "even", EVEN)
+        answer = console.post(path, json={**wish, "wait_ms": 20_000}).json
+        assert [one["message"]["body"] for one in answer["items"]] == ["2"]
+        assert answer["missing"] == []
+
+
+def _why(console: ConsoleHere, path: str, wish: dict[str, Any], before: str) -> dict[str, str]:
+    """Why nothing is leased, when it is told and another reason than before."""
+    while True:
+        answer = console.post(path, json=wish)
+        assert (answer.status, answer.json["items"]) == (200, [])
+        for one in answer.json["missing"]:
+            if not before or before not in one["why"]:
+                return dict(one)

@@ -1,7 +1,7 @@
 """Leaders and their copies, as an operator handles them.
 
-Lives here: asking every member of a log what it knows, promoting a follower by hand, and having
-another member of a Raft group lead.
+Lives here: asking every member of a log what it knows, who of them leads and who is not there,
+promoting a follower by hand, and having another member of a Raft group lead.
 May not live here: whether one may lead (kourou.engine.promoting decides for the follower that is
 asked); what only a view of all members can tell is looked at here, before it is asked.
 
@@ -11,6 +11,7 @@ State: none.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kourou.client.admin_desk import AdminDesk
@@ -25,7 +26,7 @@ from kourou.protocol.messages.replicas import (
     TransferLeader,
     TransferLeaderResponse,
 )
-from kourou.protocol.replicas_body import ReplicasTold, decode_replicas
+from kourou.protocol.replicas_body import FollowerTold, ReplicasTold, decode_replicas
 
 LOOK_TIMEOUT_MS = 3_000
 """A member that is gone must not keep an operator waiting who wants to replace it."""
@@ -34,6 +35,8 @@ PROMOTED_WAIT_MS = 30_000
 TRANSFERRED_WAIT_MS = 10_000
 """How long `transfer_leader` waits: a member that is asked to stand does so at once, or never."""
 PAUSE_MS = 100
+NOT_THERE = "is not there: no name server knows it"
+"""What is told of each that `absent` finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,38 @@ class LogMember:
     address: str
     told: ReplicasTold | None
     error: KourouError | None = None
+
+
+def leaders_of(members: Iterable[LogMember]) -> dict[str, ReplicasTold]:
+    """Who leads each log; of two that believe it, the one of the later epoch."""
+    found: dict[str, ReplicasTold] = {}
+    for one in members:
+        told = one.told
+        if told is None or not told.leads or told.fenced:
+            continue
+        known = found.get(one.broker_name)
+        if known is None or told.epoch > known.epoch:
+            found[one.broker_name] = told
+    return found
+
+
+def absent(members: Sequence[LogMember]) -> list[tuple[ReplicasTold, FollowerTold]]:
+    """A Raft group's members that no name server knows, each after its leader's view.
+
+    A leader counts them all, there or not; without a leader nobody tells. One that is registered
+    and does not answer is not among them: its LogMember says so.
+    """
+    found = []
+    for name, leader in leaders_of(members).items():
+        mine = [one for one in members if one.broker_name == name]
+        there = {one.told.member for one in mine if one.told is not None}
+        silent = {one.registered_id for one in mine if one.told is None}
+        found += [
+            (leader, one)
+            for one in leader.followers
+            if one.member and one.member not in there and one.broker_id not in silent
+        ]
+    return found
 
 
 class Replicas(AdminDesk):

@@ -228,7 +228,7 @@ CONSOLE_SPARK_BYTES_MAX = 8 << 20  # an answer of spark-etl's
 
 # -- leases of the gateway ------------------------------------------------------------------------
 LEASES_PER_RECEIVE_MAX = 256  # messages of one answer
-RECEIVE_BYTES_MAX = 4 * 1024 * 1024  # their bodies together, beside a single large one
+RECEIVE_BYTES_MAX = 4 * 1024 * 1024  # of bodies, as stored and as shown, beside a single large one
 RECEIVE_WAIT_MS_MAX = 30_000  # half of what an answer may take
 RECEIVES_WAITING_MAX = 256  # of one group; each is a connection
 LEASE_MS_MIN = 1_000  # shorter ones end before their answer has arrived

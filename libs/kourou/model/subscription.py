@@ -34,6 +34,8 @@ class ConsumeFromWhere(StrEnum):
 
 TAG = "TAG"
 SQL92 = "SQL92"
+FILTER = "FILTER"
+"""What a subscription by a filter in Python is called; on the wire its type is TAG."""
 MATCH_ALL = "*"
 
 
@@ -48,3 +50,8 @@ class Subscription:
     codes: frozenset[int] = frozenset()
     version: int = 0
     class_filter_mode: bool = False
+
+    @property
+    def kind(self) -> str:
+        """By what it chooses: TAG, SQL92 or FILTER."""
+        return FILTER if self.class_filter_mode else self.expression_type

@@ -12,6 +12,7 @@ Invariant: decompressing allocates no more than the limit, and raises nothing bu
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 import lz4.frame
 import zstandard
@@ -70,8 +71,37 @@ def decompress(sys_flag: int, body: bytes, *, size_max: int = BODY_SIZE_BYTES_MA
     if len(data) > limit:
         raise Corrupt(f"body: it would grow beyond {limit} bytes when it is decompressed")
     if not whole:
-        raise Corrupt("body: its compressed form is cut off")
+        raise _cut_off()
     return data
+
+
+def pieces(
+    sys_flag: int, body: bytes, piece_bytes: int, *, size_max: int = BODY_SIZE_BYTES_MAX
+) -> Iterator[bytes]:
+    """As `decompress`, in pieces of 1 to `piece_bytes` bytes, each made when it is asked for.
+
+    Who stops asking has inflated no more than that. Raises Corrupt where it comes upon the fault,
+    so whoever does not come so far may not hear of it.
+    """
+    kind = (sys_flag >> COMPRESSION_SHIFT) & _KIND_MASK
+    limit = size_limit(len(body), size_max)
+    if kind in (Compression.ZLIB, Compression.ZLIB_UNMARKED):
+        made = _inflate_pieces(body, piece_bytes)
+    elif kind == Compression.LZ4:
+        made = _unlz4_pieces(body, piece_bytes)
+    elif kind == Compression.ZSTD:
+        made = _unzstd_pieces(body, piece_bytes, limit)
+    else:
+        raise Corrupt(f"body: it is compressed in an unknown way ({kind})")
+    size = 0
+    try:
+        for piece in made:
+            size += len(piece)
+            if size > limit:
+                raise Corrupt(f"body: it would grow beyond {limit} bytes when it is decompressed")
+            yield piece
+    except (zlib.error, RuntimeError, zstandard.ZstdError, EOFError) as error:
+        raise Corrupt(f"body: it cannot be decompressed: {error}") from error
 
 
 # Each of these gives up to limit + 1 bytes, and whether the compressed form was complete.
@@ -107,3 +137,51 @@ def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
     whole = zstandard.ZstdDecompressor().decompressobj()
     whole.decompress(body)
     return data, whole.eof
+
+
+# Each of these gives its pieces, and raises Corrupt behind the last one of what was cut off.
+
+
+def _inflate_pieces(body: bytes, piece_bytes: int) -> Iterator[bytes]:
+    inflater = zlib.decompressobj()
+    rest = body
+    while not inflater.eof:
+        piece = inflater.decompress(rest, piece_bytes)
+        rest = inflater.unconsumed_tail
+        if piece:
+            yield piece
+        elif not inflater.eof:
+            raise _cut_off()
+
+
+def _unlz4_pieces(body: bytes, piece_bytes: int) -> Iterator[bytes]:
+    inflater = lz4.frame.LZ4FrameDecompressor()
+    piece = bytes(inflater.decompress(body, max_length=piece_bytes))
+    while True:
+        if piece:
+            yield piece
+        if inflater.eof:
+            return
+        if inflater.needs_input:
+            raise _cut_off()
+        piece = bytes(inflater.decompress(b"", max_length=piece_bytes))
+
+
+def _unzstd_pieces(body: bytes, piece_bytes: int, limit: int) -> Iterator[bytes]:
+    told = zstandard.frame_content_size(body)
+    if told > limit:
+        raise Corrupt(f"body: it would grow to {told} bytes; at most {limit} are allowed")
+    size = 0
+    with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+        while size <= limit and (piece := reader.read(piece_bytes)):
+            size += len(piece)
+            yield piece
+    # As in `_unzstd`: only the other face tells whether the frame was whole.
+    whole = zstandard.ZstdDecompressor().decompressobj()
+    whole.decompress(body)
+    if not whole.eof:
+        raise _cut_off()
+
+
+def _cut_off() -> Corrupt:
+    return Corrupt("body: its compressed form is cut off")

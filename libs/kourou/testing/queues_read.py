@@ -25,6 +25,7 @@ def message_at(
     offset: int,
     *,
     stored_ms: int = 0,
+    position: int | None = None,
     body: bytes = b"",
     properties: Mapping[str, str] | None = None,
 ) -> ReceivedMessage:
@@ -36,7 +37,7 @@ def message_at(
         flag=0,
         queue_id=queue.queue_id,
         offset=offset,
-        position=offset * 100,
+        position=offset * 100 if position is None else position,
         size=100,
         sys_flag=0,
         born_timestamp=stored_ms,
@@ -54,8 +55,9 @@ def message_at(
 class QueuesRead:
     """The queues: each a list of messages at offsets from 0 up.
 
-    A message whose tag is `hidden` is passed over by every read, as one that a filter does not let
-    through. `failing` are errors that reads of a queue raise, one after the other.
+    All lie in one log, one behind the other. A message whose tag is `hidden` is passed over by
+    every read, as one that a filter does not let through. `failing` are errors that reads of a
+    queue raise, one after the other.
     """
 
     def __init__(self, topic: str, queues: int, *, read_max: int = 1_000) -> None:
@@ -78,8 +80,16 @@ class QueuesRead:
         """One more message."""
         messages = self.messages[queue]
         properties = {"TAGS": tag} if tag else {}
+        position = 100 * sum(map(len, self.messages.values()))
         messages.append(
-            message_at(queue, len(messages), stored_ms=stored_ms, body=body, properties=properties)
+            message_at(
+                queue,
+                len(messages),
+                stored_ms=stored_ms,
+                position=position,
+                body=body,
+                properties=properties,
+            )
         )
         self._grown.set()
         self._grown = asyncio.Event()

@@ -43,7 +43,10 @@ class BrokerLook:
 
 @dataclass(frozen=True, slots=True)
 class MemberLook:
-    """One member of a log. `in_sync` None where nobody is asked for that."""
+    """One member of a log. `in_sync` None where nobody is asked for that.
+
+    `missing`: its Raft group counts it, and no name server knows it.
+    """
 
     broker: str
     member: str
@@ -52,6 +55,7 @@ class MemberLook:
     lag_bytes: int | None = None
     in_sync: bool | None = None
     must_be_in_sync: bool = False
+    missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,18 @@ def _members(members: Sequence[MemberLook], thresholds: AlarmThresholds) -> Iter
         if one.leads:
             continue
         name = f"{one.broker}/{one.member}"
+        if one.missing:
+            yield Raised(
+                "member_missing",
+                "warning",
+                "member",
+                name,
+                f"Member {one.member} of {one.broker} is not there",
+                "Its group counts it, and no name server knows it. The log has one copy fewer, and "
+                "the next member that goes may stop the group.",
+                "Start it again on its store; look at its log for why it ended.",
+            )
+            continue
         if one.why is not None:
             yield Raised(
                 "member_away",

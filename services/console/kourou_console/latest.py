@@ -1,11 +1,16 @@
 """The newest messages of a topic, over all its queues.
 
-Lives here: reading the ends of queues and merging them by store time. May not live here: the call
-(kourou_console.api.messages), ranges of time (kourou_console.time_pages).
+Lives here: reading queues from their ends and merging them by store time. May not live here: the
+call (kourou_console.api.messages), ranges of time (kourou_console.time_pages).
 
-Of each queue as many are read as are wanted of all, for the newest may all lie in one queue. What
-has been read waits in one pool, which keeps the newest: `count` of them, and
-MESSAGES_PAGE_BYTES_MAX bytes beside a single larger one.
+Queues are read backwards, a step of each in turn: its last few messages, then twice as many before
+them, and so on while older ones can still be among the newest `count`. What has been read waits in
+one pool, which keeps the newest: `count` of them, and MESSAGES_PAGE_BYTES_MAX bytes beside a single
+larger one. So what is read beyond what is shown is a few messages of each queue.
+
+Messages are ordered by when they were stored; those of one broker and the same millisecond by their
+place in its log. Within a queue times do not go forward towards its beginning, though a broker's
+clock may: a message counts as no newer than those behind it.
 
 State: none.
 """
@@ -14,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,9 +34,10 @@ from kourou_console.lists import Missing, why
 
 READ_BYTES = 1 << 20
 AT_ONCE = 8
+FIRST_STEP = 2
 
-Key = tuple[int, MessageQueue, int]
-"""Time, queue, offset. Within a queue times do not go back in it, though a broker's clock may."""
+Key = tuple[int, str, int, MessageQueue, int]
+"""Time, broker, position in its log; queue and offset, where several stand for one record."""
 
 
 @dataclass(slots=True)
@@ -51,12 +58,17 @@ class _Pool:
         self._size_bytes = 0
         self._end: Key | None = None
 
+    def may_take(self, key: Key) -> bool:
+        """Can one that comes before this key be among the newest?"""
+        if self._end is not None:
+            return key > self._end
+        return len(self.kept) < self._count or key > self.kept[0][0]
+
     def take(self, key: Key, message: ReceivedMessage) -> None:
         """Take one in; then leave out the oldest, where there are too many."""
         if self._end is not None and key < self._end:
             return  # a newer one was left out already
-        # Alone: one small message must not keep all that was read with it.
-        insort(self.kept, (key, message.alone()))
+        insort(self.kept, (key, message))
         self._size_bytes += message.size
         while len(self.kept) > self._count or (
             self._size_bytes > MESSAGES_PAGE_BYTES_MAX and len(self.kept) > 1
@@ -65,47 +77,102 @@ class _Pool:
             self._size_bytes -= oldest.size
 
 
+@dataclass(slots=True)
+class _Back:
+    """A queue that is read backwards: all from `offset` on has been read."""
+
+    queue: MessageQueue
+    low: int
+    offset: int
+    step: int = FIRST_STEP
+    oldest: Key | None = None
+    damaged: list[Missing] = field(default_factory=list)
+
+    def goes_on(self, pool: _Pool, count: int) -> bool:
+        """Is there anything older that may be wanted?"""
+        if self.offset <= self.low or len(self.damaged) >= count:
+            return False
+        return self.oldest is None or pool.may_take(self.oldest)
+
+    async def back(self, reading: Reading, pool: _Pool, count: int) -> None:
+        """Read one step. Raises as Reading does; then nothing of the step is in the pool."""
+        begin = max(self.low, self.offset - min(self.step, count))
+        found = await self._between(reading, begin, self.offset)
+        for message in reversed(found):
+            self.oldest = self._key(message)
+            pool.take(self.oldest, message)
+        self.offset = begin
+        # Large ones are read a few at a time, or most of them would be read for nothing.
+        largest = max((message.size for message in found), default=0)
+        self.step = max(1, min(2 * self.step, READ_BYTES // max(largest, 1)))
+
+    def _key(self, message: ReceivedMessage) -> Key:
+        time_ms = message.store_timestamp
+        if self.oldest is not None:
+            time_ms = min(time_ms, self.oldest[0])
+        return (time_ms, self.queue.broker_name, message.position, self.queue, message.offset)
+
+    async def _between(self, reading: Reading, offset: int, end: int) -> deque[ReceivedMessage]:
+        """What lies in [offset, end): of many bytes the newest. Notes what cannot be read."""
+        found: deque[ReceivedMessage] = deque()
+        size_bytes = 0
+        while offset < end:
+            try:
+                result = await reading.read(
+                    self.queue, offset, count_max=end - offset, size_bytes_max=READ_BYTES
+                )
+            except UnreadableMessages as error:
+                self.damaged.append(Missing(f"{self.queue!s}@{offset}", str(error)))
+                offset = max(offset + 1, error.next_offset)
+                continue
+            if result.status is PullStatus.NO_NEW_MESSAGE:
+                break
+            for message in result.messages:
+                if message.offset < end:
+                    # Alone: one small message must not keep all that was read with it.
+                    found.append(message.alone())
+                    size_bytes += message.size
+            # One too many stays: the pool leaves it out, and knows then that nothing older counts.
+            while found and size_bytes - found[0].size > MESSAGES_PAGE_BYTES_MAX:
+                size_bytes -= found.popleft().size
+            offset = max(result.next_offset, offset + 1)
+        return found
+
+
 async def latest(reading: Reading, queues: Sequence[MessageQueue], count: int) -> Latest:
     """The newest `count` messages of these queues."""
     found, pool = Latest(), _Pool(count)
     gate = asyncio.Semaphore(AT_ONCE)
+    missing: dict[MessageQueue, list[Missing]] = {}
 
-    async def one(queue: MessageQueue) -> None:
+    def failed(queue: MessageQueue, error: KourouError) -> None:
+        found.total = None
+        missing.setdefault(queue, []).append(Missing(str(queue), why(error)))
+
+    async def begun(queue: MessageQueue) -> _Back | None:
         async with gate:
             try:
                 low, high = await reading.bounds(queue)
-                if found.total is not None:
-                    found.total += high - low
-                found.missing += await _end_of(reading, queue, max(low, high - count), high, pool)
             except KourouError as error:
-                found.total = None
-                found.missing.append(Missing(str(queue), why(error)))
+                failed(queue, error)
+                return None
+        if found.total is not None:
+            found.total += high - low
+        return _Back(queue, low, high, damaged=missing.setdefault(queue, []))
 
-    await asyncio.gather(*map(one, queues))
+    async def further(one: _Back) -> _Back | None:
+        async with gate:
+            try:
+                await one.back(reading, pool, count)
+            except KourouError as error:
+                failed(one.queue, error)
+                return None
+        return one
+
+    going = await asyncio.gather(*map(begun, queues))
+    while going:
+        wanted = [one for one in going if one is not None and one.goes_on(pool, count)]
+        going = await asyncio.gather(*map(further, wanted))
     found.messages = [message for _, message in reversed(pool.kept)]
+    found.missing = [one for queue in queues for one in missing.get(queue, [])]
     return found
-
-
-async def _end_of(
-    reading: Reading, queue: MessageQueue, offset: int, end: int, pool: _Pool
-) -> list[Missing]:
-    """What lies in [offset, end) of a queue; the places that cannot be read."""
-    damaged: list[Missing] = []
-    time_ms = 0
-    while offset < end:
-        try:
-            result = await reading.read(
-                queue, offset, count_max=end - offset, size_bytes_max=READ_BYTES
-            )
-        except UnreadableMessages as error:
-            damaged.append(Missing(f"{queue!s}@{offset}", str(error)))
-            offset = max(offset + 1, error.next_offset)
-            continue
-        if result.status is PullStatus.NO_NEW_MESSAGE:
-            break
-        for message in result.messages:
-            if message.offset < end:
-                time_ms = max(time_ms, message.store_timestamp)
-                pool.take((time_ms, queue, message.offset), message)
-        offset = max(result.next_offset, offset + 1)
-    return damaged

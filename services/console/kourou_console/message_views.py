@@ -1,6 +1,7 @@
 """A stored message as JSON: what every chapter of the API that shows messages answers.
 
-Lives here: the shape, and how much of a body is shown. May not live here: looking messages up.
+Lives here: the shape. May not live here: looking messages up, how much of a body is shown
+(kourou_console.message_bodies).
 
 A body that is UTF-8 is text, any other one base64; just one of the two is there, and neither of a
 body that cannot be read, which says why. A body that was cut says so, and is cut between two
@@ -11,16 +12,15 @@ State: none.
 
 from __future__ import annotations
 
-import base64
 from typing import Annotated
 
 import msgspec
 
 from kourou.client.received import ReceivedMessage
-from kourou.errors import Corrupt
-from kourou.model.limits import BODY_SIZE_BYTES_MAX, MESSAGES_PAGE_BYTES_MAX
+from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import RESERVED_PROPERTIES, Property
 from kourou.model.names import RETRY_PREFIX
+from kourou_console.message_bodies import Budget
 
 PREVIEW_BYTES = 1_024
 """What a list shows of each body if nothing else is said."""
@@ -62,7 +62,8 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     #: the record before they know from which port it will leave.
     born_host: str
     size_bytes: int
-    #: Decompressed; null where that cannot be done.
+    #: Decompressed; null where that cannot be done, or was not done to the end: of a compressed
+    #: body that is cut.
     body_bytes: int | None
     reconsume_times: int
     delay_level: int | None
@@ -81,24 +82,16 @@ def host_text(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def view_of(message: ReceivedMessage, body_max: int | None = None) -> MessageView:
-    """A message, with `body_max` bytes of its body at most; None: all of it.
+async def view_of(
+    message: ReceivedMessage, budget: Budget, body_max: int | None = None, *, whole: bool = False
+) -> MessageView:
+    """A message, with `body_max` bytes of its body at most (None: all), as the budget allows.
 
-    Of a body that cannot be read it says why: everything else is shown. Raises Corrupt if the
-    stored bytes are no message.
+    `whole` asks no budget. Of a body that cannot be read it says why: everything else is shown.
+    Raises Corrupt if the stored bytes are no message.
     """
+    body = await budget.body(message, body_max, whole=whole)
     stored = message.stored()
-    text: str | None = None
-    encoded: str | None = None
-    raw_bytes: int | None = None
-    truncated, unreadable = False, None
-    try:
-        raw = message.raw_body
-    except Corrupt as error:  # its producer said that it is compressed, and it is not
-        unreadable = str(error)
-    else:
-        raw_bytes = len(raw)
-        text, encoded, truncated = shown(raw, body_max)
     own: dict[str, str] = {}
     reserved: dict[str, str] = {}
     for name, value in message.properties.items():
@@ -123,13 +116,13 @@ def view_of(message: ReceivedMessage, body_max: int | None = None) -> MessageVie
         stored_ms=stored.store_timestamp,
         born_host=host_text(stored.born_host),
         size_bytes=stored.size,
-        body_bytes=raw_bytes,
+        body_bytes=body.size_bytes,
         reconsume_times=message.reconsume_times,
         delay_level=int(level) if level.isascii() and level.isdigit() and len(level) < 6 else None,
-        body=text,
-        body_base64=encoded,
-        body_truncated=truncated,
-        body_error=unreadable,
+        body=body.text,
+        body_base64=body.encoded,
+        body_truncated=body.truncated,
+        body_error=body.error,
     )
 
 
@@ -140,28 +133,11 @@ def _topic_of(message: ReceivedMessage) -> str:
     return message.properties.get(Property.REAL_TOPIC, topic)
 
 
-def shown(raw: bytes, body_max: int | None) -> tuple[str | None, str | None, bool]:
-    """A body as text, or else as base64, and whether it was cut."""
-    part = raw if body_max is None else raw[:body_max]
-    truncated = len(part) < len(raw)
-    try:
-        return part.decode(), None, truncated
-    except UnicodeDecodeError as error:
-        # A cut may lie within a character; it has four bytes at most.
-        if truncated and error.reason == "unexpected end of data" and error.start >= len(part) - 3:
-            return part[: error.start].decode(), None, True
-    return None, base64.b64encode(part).decode(), truncated
-
-
-def views_of(messages: list[ReceivedMessage], body_max: int) -> list[MessageView]:
+async def views_of(
+    messages: list[ReceivedMessage], budget: Budget, body_max: int
+) -> list[MessageView]:
     """All of them, in their order; a body that cannot be read is no reason to leave one out.
 
-    Bodies may have been compressed: what is shown of them all together is bounded, too, and of
-    those beyond that nothing is shown, as if `body_max` had been 0.
+    Of those beyond the budget nothing is shown, as if `body_max` had been 0.
     """
-    left, views = MESSAGES_PAGE_BYTES_MAX, []
-    for message in messages:
-        view = view_of(message, min(body_max, left))
-        left -= min(body_max, left, view.body_bytes or 0)
-        views.append(view)
-    return views
+    return [await view_of(message, budget, body_max) for message in messages]

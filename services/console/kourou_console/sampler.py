@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from kourou.client.admin_replicas import LogMember
+from kourou.client.admin_replicas import LogMember, absent, leaders_of
 from kourou.errors import KourouError
 from kourou.model.names import DLQ_PREFIX
 from kourou.model.queue import MessageQueue
@@ -294,7 +294,7 @@ def _kept(queues: Iterable[TopicOffset]) -> int:
 
 def _member_looks(one: BrokerNow) -> Iterable[MemberLook]:
     """The members of a log as their leader sees them, and those that do not answer."""
-    leader = next((m.told for m in one.members if m.told is not None and m.told.leads), None)
+    leader = leaders_of(one.members).get(one.broker)
     followers = {f.broker_id: f for f in leader.followers} if leader is not None else {}
     for member in one.members:
         told = member.told
@@ -313,6 +313,8 @@ def _member_looks(one: BrokerNow) -> Iterable[MemberLook]:
             None if seen is None or told.member else seen.in_sync,
             leader is not None and leader.broker_role == "SYNC_MASTER",
         )
+    for _, gone in absent(one.members):
+        yield MemberLook(one.broker, gone.member, leads=False, missing=True)
 
 
 def _values(

@@ -1,15 +1,16 @@
-"""Which decisions no broker takes back, whatever is forced.
+"""Which decisions no broker takes back, whatever is forced, and what taking back the others does.
 
-Lives here: that rule, by an event's type and what it is about, so that nobody is offered what will
-be refused. May not live here: undo itself, and what may be refused because of what has changed
-since (brokers decide).
+Lives here: both by an event's type and what it is about, so that nobody is offered what will be
+refused. May not live here: undo itself, and what may be refused because of what has changed since
+(brokers decide).
 
 State: none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from kourou.model.names import is_system_group
 from kourou_console.topic_kinds import TopicKind, kind_of
@@ -53,3 +54,35 @@ def refusal(
     if event_type in GROUPS and created and is_system_group(name):
         return f"The group {name} belongs to the broker, which does not delete it."
     return None
+
+
+def effect(event_type: str, fields: Mapping[str, Any]) -> str:
+    """What holds when an event is taken back, in a sentence; `fields` are its own."""
+    before, version = fields.get("before"), fields.get("version")
+    match event_type:
+        case "TopicPut" if before is None:
+            return "It did not exist before, so it is deleted with its messages, only by force."
+        case "GroupPut" if before is None:
+            return "It did not exist before, so it is deleted."
+        case "SettingChanged" if before is None:
+            return "The setting has the value of the broker's file again, or the default."
+        case "OffsetsReset":
+            return "The group goes on where it was before the reset."
+        case "FilterUploaded":
+            return f"Version {version} is deleted, if the filter has no other, and the filter too."
+        case "FilterEnabled" if before is None:
+            return "No version runs any more, as before: consumers that name the filter wait."
+        case "FilterEnabled" | "FilterDisabled":
+            return f"Version {before} runs again."
+        case "FilterPolicySet":
+            return "The policy before it applies again."
+        case "FilterQuarantined":
+            return f"Version {version} leaves quarantine."
+        case "FilterReleased":
+            return f"Version {version} is in quarantine again."
+        case "FilterDeleted":
+            return "The filter comes back with all its versions."
+        case "FilterRestored":
+            return "The filter is deleted again."
+        case _:
+            return "What was there before it comes back, unless it has changed since."

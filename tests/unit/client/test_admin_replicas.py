@@ -9,10 +9,17 @@ import msgspec
 import pytest
 
 from kourou.client import admin_replicas
-from kourou.client.admin_replicas import TRANSFERRED_WAIT_MS, LogMember, Replicas, _check
+from kourou.client.admin_replicas import (
+    TRANSFERRED_WAIT_MS,
+    LogMember,
+    Replicas,
+    _check,
+    absent,
+    leaders_of,
+)
 from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
 from kourou.protocol.messages.replicas import TransferLeaderResponse
-from kourou.protocol.replicas_body import ReplicasTold
+from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
 
 TOLD = ReplicasTold(
     cluster="C", broker_name="broker-a", broker_id=0, broker_role="ASYNC_MASTER", leads=True,
@@ -119,3 +126,34 @@ def test_only_a_raft_group_hands_over(kourou_broker) -> None:
         (one,) = mq.admin.replicas.of()
         with pytest.raises(Rejected, match="is no Raft group"):
             mq.admin.replicas.transfer_leader(one.broker_name)
+
+
+# -- who leads, and who is not there ---------------------------------------------------------------
+
+
+def follower(number: int, name: str) -> FollowerTold:
+    return FollowerTold(
+        broker_id=number, address="", state="PROBE", written=0, flushed=0, lag_bytes=100,
+        lag_ms=None, in_sync=False, member=name,
+    )  # fmt: skip
+
+
+def test_of_two_that_believe_to_lead_the_later_one_does() -> None:
+    old, new = member(0, TOLD), member(0, TOLD, epoch=65)
+    for members in ([old, new], [new, old]):
+        assert leaders_of(members) == {"broker-a": new.told}
+    assert leaders_of([member(0, TOLD, fenced=65), member(1, TOLD)]) == {}
+
+
+def test_a_member_that_no_name_server_knows_is_absent() -> None:
+    others = (follower(1, "n1"), follower(2, "n2"))
+    leader = member(0, TOLD, member="n0", followers=others)
+    there, silent = member(2, TOLD, member="n2"), member(2, None)
+    assert absent([leader, there]) == [(leader.told, others[0])]
+    assert absent([leader, member(1, TOLD, member="n1"), there]) == []
+    assert absent([leader, silent]) == [(leader.told, others[0])]  # n2 is known: it is silent
+    assert absent([there]) == []  # nobody leads, so nobody counts them
+
+
+def test_who_follows_no_group_is_not_counted() -> None:
+    assert absent([member(0, TOLD, followers=(follower(1, ""),))]) == []

@@ -41,6 +41,7 @@ def member(**values: object) -> MemberLook:
         (Look(brokers=[BrokerLook("b", up=False, why="gone")]), ["broker_away"]),
         (Look(members=[member(why="gone")]), ["member_away"]),
         (Look(members=[member(why="gone", leads=True)]), []),
+        (Look(members=[member(missing=True, lag_bytes=1_001)]), ["member_missing"]),
         (Look(members=[member(in_sync=False, must_be_in_sync=True)]), ["replica_not_in_sync"]),
         (Look(members=[member(in_sync=False)]), []),
         (Look(members=[member(lag_bytes=1_001)]), ["replica_behind"]),
@@ -68,3 +69,9 @@ def test_the_worst_stand_first_and_names_are_stable() -> None:
     found = raised(look)
     assert [one.id for one in found] == ["broker_away:broker:b", "lag:group:a", "lag:group:g"]
     assert "gone" in found[0].meaning
+
+
+def test_who_is_not_there_is_named() -> None:
+    (one,) = raised(Look(members=[MemberLook("broker-a", "n1", leads=False, missing=True)]))
+    assert one.title == "Member n1 of broker-a is not there"
+    assert one.id == "member_missing:member:broker-a/n1"

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kourou.client.admin_replicas import LogMember
+from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
 from kourou.testing.cluster import Cluster, unique_name
 from kourou.testing.console import ConsoleHere
 from kourou_console import sampler as module
@@ -132,6 +134,35 @@ def test_a_broker_that_is_gone_is_missed_for_an_hour(
         assert sampler.standing()[0].since_ms == since_ms
     finally:
         cluster.chaos.restart("broker-b")
+    console.run(sampler.look())
+    assert sampler.standing() == []
+
+
+def test_a_member_that_its_group_counts_and_nobody_knows_is_an_alarm(
+    console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = FollowerTold(
+        broker_id=1, address="", state="PROBE", written=0, flushed=0, lag_bytes=100, lag_ms=None,
+        in_sync=False, member="n1",
+    )  # fmt: skip
+    replicas = console.gateway.admin.replicas
+    ask = replicas.of
+
+    async def of(broker: str) -> list[LogMember]:
+        if broker != "broker-a":
+            return await ask(broker)
+        leader = ReplicasTold(
+            cluster="C", broker_name=broker, broker_id=0, broker_role="", leads=True, epoch=7,
+            leader=f"{broker}/n0", first=0, end=100, flushed=100, confirmed=100, member="n0",
+            followers=(gone,),
+        )  # fmt: skip
+        return [LogMember(broker, 0, "m0:1", leader)]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replicas, "of", of)
+        console.run(sampler.look())
+    (one,) = sampler.standing()
+    assert one.raised.title == "Member n1 of broker-a is not there"
     console.run(sampler.look())
     assert sampler.standing() == []
 

@@ -10,7 +10,7 @@ from kourou.engine.events import EVENT_TYPES
 from kourou.engine.filter_events import FilterEvent
 from kourou.engine.topics import TopicRules
 from kourou_console.topic_kinds import _PURPOSES
-from kourou_console.undoing import SKIPPED, UNDONE, refusal
+from kourou_console.undoing import SKIPPED, UNDONE, effect, refusal
 
 
 def test_the_types_are_those_that_brokers_take_back() -> None:
@@ -38,3 +38,38 @@ def test_what_may_be_taken_back() -> None:
     assert refusal("GroupPut", "TOOLS_CONSUMER", created=False) is None
     assert refusal("SettingChanged", "fileReservedTime", created=False) is None
     assert refusal("GroupPut", "TOOLS_CONSUMER", created=True)
+
+
+def test_who_wants_messages_back_that_were_passed_over_is_told_how() -> None:
+    why = refusal(SKIPPED, "billing/large", created=False)
+    assert why is not None
+    assert "reset the group" in why
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "says"),
+    [
+        ("TopicPut", {"before": None}, "deleted with its messages, only by force"),
+        ("TopicPut", {"before": {"name": "orders"}}, "What was there before"),
+        ("TopicDeleted", {"before": {"name": "orders"}}, "What was there before"),
+        ("GroupPut", {}, "so it is deleted"),
+        ("GroupPut", {"before": {"name": "billing"}}, "What was there before"),
+        ("SettingChanged", {"before": None}, "the broker's file"),
+        ("SettingChanged", {"before": 4}, "What was there before"),
+        ("OffsetsReset", {"before": {"0": 4}}, "before the reset"),
+        ("FilterUploaded", {"version": 3}, "Version 3 is deleted"),
+        ("FilterEnabled", {"version": 3, "before": None}, "No version runs any more"),
+        ("FilterEnabled", {"version": 3, "before": 2}, "Version 2 runs again"),
+        ("FilterDisabled", {"before": 2}, "Version 2 runs again"),
+        ("FilterPolicySet", {"before": {}}, "The policy before"),
+        ("FilterQuarantined", {"version": 3}, "Version 3 leaves quarantine"),
+        ("FilterReleased", {"version": 3}, "Version 3 is in quarantine again"),
+        ("FilterDeleted", {"before": {}}, "comes back with all its versions"),
+        ("FilterRestored", {}, "deleted again"),
+    ],
+)
+def test_a_preview_says_what_its_kind_of_event_does(
+    kind: str, fields: dict[str, object], says: str
+) -> None:
+    assert kind in UNDONE
+    assert says in effect(kind, fields)

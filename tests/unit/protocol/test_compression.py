@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
 from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
-from kourou.protocol.compression import compress, decompress, size_limit
+from kourou.protocol.compression import compress, decompress, pieces, size_limit
 
 KINDS = list(Compression)
 
@@ -126,3 +126,41 @@ def test_the_limit_follows_the_compressed_size() -> None:
 def test_an_unknown_way_is_corrupt(kind: int) -> None:
     with pytest.raises(Corrupt, match="unknown way"):
         decompress(flag(kind), b"x")
+
+
+def in_pieces(kind: int, body: bytes, piece_bytes: int) -> bytes:
+    found = list(pieces(flag(kind), body, piece_bytes))
+    assert all(0 < len(one) <= piece_bytes for one in found)
+    return b"".join(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    body=st.binary(max_size=300) | st.binary(max_size=3).map(lambda piece: piece * 3000),
+    piece_bytes=st.integers(1, 4_000),
+)
+def test_pieces_are_the_whole(kind: Compression, body: bytes, piece_bytes: int) -> None:
+    assert in_pieces(kind, compress(kind, body), piece_bytes) == body
+    assert in_pieces(2, streamed(body), piece_bytes) == body
+
+
+@pytest.mark.parametrize(("kind", "body"), FORMS)
+@pytest.mark.parametrize("piece_bytes", [7, 5_120, 100_000])
+def test_pieces_of_what_is_cut_off_end_in_an_error(
+    kind: Compression, body: bytes, piece_bytes: int
+) -> None:
+    for size in range(len(body)):
+        with pytest.raises(Corrupt):
+            in_pieces(kind, body[:size], piece_bytes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_of_a_bomb_end_at_the_limit(kind: Compression) -> None:
+    body = compress(kind, bytes(1 << 20))
+    limit = size_limit(len(body), 10)
+    sizes: list[int] = []
+    with pytest.raises(Corrupt, match="grow"):
+        sizes.extend(map(len, pieces(flag(kind), body, 7, size_max=10)))
+    assert sum(sizes) <= limit
+    with pytest.raises(Corrupt, match="unknown way"):
+        next(pieces(flag(7), b"x", 10))

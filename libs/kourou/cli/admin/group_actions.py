@@ -139,7 +139,7 @@ def consumers(client: Client, group: str, broker: str | None) -> Report:
         (one.client_id, one.client_addr, one.language, one.version) for one in found.connections
     ]
     remarks = [
-        f"{topic}: {one.expression} ({one.expression_type})"
+        f"{topic}: {one.expression} ({one.kind})"
         for topic, one in sorted(found.subscriptions.items())
     ]
     remarks.append(f"{found.consume_type.value} {found.message_model.value}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from kourou.cli.admin.actions import broker_name
 from kourou.cli.admin.report import Report
-from kourou.client.admin_replicas import LogMember
+from kourou.client.admin_replicas import NOT_THERE, LogMember, absent, leaders_of
 from kourou.engine.leading import ASYNC_MASTER, SYNC_MASTER
 from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
 from kourou.replication.in_sync import named
@@ -26,9 +26,13 @@ def replicas(client: Client, broker: str | None, cluster: str | None) -> Report:
     """Every member of every log; a follower's lag is its leader's word, if there is one."""
     name = None if broker is None else broker_name(client, broker)
     members: list[LogMember] = client.admin.replicas.of(name, cluster)
-    leaders = _leaders(members)
+    leaders = leaders_of(members)
     rows = [_row(one, leaders.get(one.broker_name)) for one in members]
-    missing = [row for leader in leaders.values() for row in _missing(leader, members)]
+    missing = [
+        (leader.cluster, leader.broker_name, one.member, "-", "-", None, None, one.lag_bytes,
+         None, None, NOT_THERE)
+        for leader, one in absent(members)
+    ]  # fmt: skip
     remarks = []
     for which in sorted({one.broker_name for one in members}):
         leader = leaders.get(which)
@@ -50,31 +54,6 @@ def replicas(client: Client, broker: str | None, cluster: str | None) -> Report:
         )
     )
     return Report(COLUMNS, [*rows, *missing], remarks, failed=amiss)
-
-
-def _missing(leader: ReplicasTold, members: list[LogMember]) -> list[tuple[Any, ...]]:
-    """Rows of a Raft group's members that no name server knows: a leader counts them all."""
-    name = leader.broker_name
-    there = {one.told.member for one in members if one.told and one.broker_name == name}
-    return [
-        (leader.cluster, name, one.member, "-", "-", None, None, one.lag_bytes, None, None,
-         "is not there: no name server knows it")
-        for one in leader.followers
-        if one.member and one.member not in there
-    ]  # fmt: skip
-
-
-def _leaders(members: list[LogMember]) -> dict[str, ReplicasTold]:
-    """Who leads each log; of two that believe it, the one of the later epoch."""
-    found: dict[str, ReplicasTold] = {}
-    for one in members:
-        told = one.told
-        if told is None or not told.leads or told.fenced:
-            continue
-        known = found.get(one.broker_name)
-        if known is None or told.epoch > known.epoch:
-            found[one.broker_name] = told
-    return found
 
 
 def _row(one: LogMember, leader: ReplicasTold | None) -> tuple[Any, ...]:

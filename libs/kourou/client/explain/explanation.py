@@ -16,7 +16,6 @@ from kourou.client.explain.causes import Cause, Fact
 from kourou.client.explain.facts import Facts, GroupFacts, Member, Place, Storage
 from kourou.client.explain.verdict import GroupVerdict, Verdict
 from kourou.model.message import Property
-from kourou.model.subscription import Subscription
 
 PAGE = "why.md"
 
@@ -263,7 +262,7 @@ def _member(one: Member) -> MemberTold:
     return MemberTold(
         one.client_id,
         None if one.subscription is None else one.subscription.expression,
-        None if one.subscription is None else _type_of(one.subscription),
+        None if one.subscription is None else one.subscription.kind,
         None if one.silent else queue is not None,
         None if queue is None else queue.commit_offset,
         None if queue is None else queue.cached,
@@ -271,7 +270,3 @@ def _member(one: Member) -> MemberTold:
         None if queue is None else queue.locked,
         one.silent,
     )
-
-
-def _type_of(subscription: Subscription) -> str:
-    return "FILTER" if subscription.class_filter_mode else subscription.expression_type

@@ -47,9 +47,9 @@ class Lookup:
 
     `brokers` answered, `away` are the names that nobody answered for. `bounds` are those of a named
     queue, lowest offset and end; None while it has none. `topic_known` and `queue_known` are about
-    a place; `damage` says how the bytes there fail. Where it is not confirmed, `behind` are the
-    followers that lack a part of the log, and `flushed` says whether its leader has all on disk.
-    `host` is that of an offset message id.
+    a place, and `queues` says how many its topic has at its broker; `damage` says how the bytes
+    there fail. Where it is not confirmed, `behind` are the followers that lack a part of the log,
+    and `flushed` says whether its leader has all on disk. `host` is that of an offset message id.
     """
 
     form: Form
@@ -61,6 +61,7 @@ class Lookup:
     place: tuple[MessageQueue, int] | None = None
     broker_known: bool = True
     queue_known: bool = True
+    queues: int | None = None
     bounds: tuple[int, int] | None = None
     damage: str = ""
     behind: tuple[str, ...] = ()

@@ -95,6 +95,8 @@ async def _at(asking: Asking, queue: MessageQueue, offset: int) -> Found:
         return Found(replace(lookup, broker_known=queue.broker_name in asking.away))
     if queue.topic not in voice.topics:
         return Found(replace(lookup, topic_known=False))
+    config = voice.topics[queue.topic]
+    lookup = replace(lookup, queues=max(config.read_queue_nums, config.write_queue_nums))
     request = QueryConsumeQueue(topic=queue.topic, queue_id=queue.queue_id, index=offset, count=1)
     try:
         look = decode_queue_look(body_of(await asking.reply(voice.address, request)))

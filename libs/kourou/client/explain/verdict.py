@@ -129,6 +129,16 @@ def _absent_place(facts: Facts, lookup: Lookup) -> Cause:
             {"topic": queue.topic, "broker": queue.broker_name},
         )
     low, end = lookup.bounds or (0, 0)
+    # A topic that had more queues once may still keep what was stored in them.
+    if not end and lookup.queues is not None and queue.queue_id >= lookup.queues:
+        number = lookup.queues
+        which = "queue 0 only" if number == 1 else f"{number} queues, 0 to {number - 1}"
+        return Cause(
+            Code.NOT_FOUND,
+            f"There is no queue {queue!s}: the topic {queue.topic} has {which}, at "
+            f"{queue.broker_name}.",
+            {"topic": queue.topic, "broker": queue.broker_name, "queues": number},
+        )
     if offset < low:
         hours = lookup.reserved_hours
         kept = "" if hours is None else f"; messages are kept for {hours} h (fileReservedTime)"

@@ -19,7 +19,8 @@ from kourou_console.sampler import Sampler
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     """Something that holds now. `kind` is one of disk, lag, dead_letters, replica_behind,
-    replica_not_in_sync, broker_away, member_away, sampling_gap; `severity` warning or critical.
+    replica_not_in_sync, broker_away, member_away, member_missing, sampling_gap; `severity` is
+    warning or critical.
     """
 
     id: str

@@ -14,12 +14,13 @@ import msgspec
 
 from kourou.client.pull_consumer import UnreadableMessages
 from kourou.errors import TopicNotFound
-from kourou.model.limits import MESSAGES_PER_PAGE_MAX, TOPIC_QUEUES_MAX
+from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX, MESSAGES_PER_PAGE_MAX, TOPIC_QUEUES_MAX
 from kourou.model.message import PullStatus
 from kourou.model.names import check_topic
 from kourou.model.queue import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, Name
+from kourou_console.message_bodies import Budget
 from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, views_of
 from kourou_console.operation import Operation
 
@@ -62,6 +63,7 @@ async def browse_queue(gateway: Gateway, parameters: Place) -> QueuePage:
     offset = max(low, high + offset) if offset < 0 else min(max(low, offset), high)
     missing: list[Missing] = []
     items: list[MessageView] = []
+    budget = Budget()
     # Bytes, or a damaged record, may end a read before there are enough.
     while len(items) < parameters.count and offset < high:
         try:
@@ -77,9 +79,9 @@ async def browse_queue(gateway: Gateway, parameters: Place) -> QueuePage:
             continue
         if result.status is PullStatus.NO_NEW_MESSAGE:
             break
-        items += views_of(result.messages, parameters.body_max)
+        items += await views_of(result.messages, budget, parameters.body_max)
         offset = max(result.next_offset, offset + 1)
-        if len(missing) >= MESSAGES_PER_PAGE_MAX:
+        if len(missing) >= MESSAGES_PER_PAGE_MAX or not budget.left:
             break
     return QueuePage(
         items=items,
@@ -99,7 +101,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/topics/{topic}/queues/{broker}/{queue}/messages",
         "browse_queue",
         "Messages of one queue from an offset on, also of retry, dead-letter and system topics. "
-        "Looking leaves no trace: no group's progress changes.",
+        "Looking leaves no trace: no group's progress changes. A page ends where its bodies have "
+        f"{MESSAGES_PAGE_BYTES_MAX >> 20} MiB; go on at `next_offset`.",
         "Messages",
         browse_queue,
         QueuePage,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kourou.client.admin_replicas import LogMember
+from kourou.client.admin_replicas import NOT_THERE, LogMember, absent
 from kourou.errors import Unavailable
 from kourou.protocol.replicas_body import ReplicasTold
 from kourou_console.api.overview import BrokerFigures, broker_figures
@@ -32,6 +32,7 @@ from kourou_console.runtime_figures import Runtime, runtime_of
 from kourou_console.sampler import Sampler
 
 CANDIDATE = "candidate"
+MISSING = "missing"
 
 
 class Epoch(msgspec.Struct, frozen=True):
@@ -44,7 +45,8 @@ class Epoch(msgspec.Struct, frozen=True):
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """One copy of a broker's log. Positions in bytes; `why`: it did not answer, or what is amiss.
 
-    `role` is leader, follower, candidate or fenced; `member` its name in a Raft group.
+    `role` is leader, follower, candidate, fenced, or missing: its group counts that member and no
+    name server knows it, so `address` is empty. `member` is its name in a Raft group.
     """
 
     broker: str
@@ -153,8 +155,12 @@ async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
 async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[Member]:
     """Every copy of a broker's log, as each tells itself."""
     await brokers_of(gateway, parameters.broker)
-    members = members_of(await gateway.admin.replicas.of(parameters.broker))
-    missing = [Missing(one.address, one.why or "") for one in members if one.role is None]
+    members = every_member(await gateway.admin.replicas.of(parameters.broker))
+    missing = [
+        Missing(one.address or one.member or "", one.why or "")
+        for one in members
+        if one.role in (None, MISSING)
+    ]
     return Listing(
         items=members, total=len(members), as_of_ms=gateway.clock.now_ms(), missing=missing
     )
@@ -213,7 +219,7 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
         why=trouble,
         version=None if seen is None else seen.version,
         started_at_ms=None if seen is None else seen.started_ms,
-        members=members_of(told),
+        members=every_member(told),
         replication=_replication(told),
         leader=None if leading is None else leading.address,
         epoch=None if leading is None or leading.told is None else leading.told.epoch,
@@ -250,6 +256,23 @@ def members_of(members: list[LogMember]) -> list[Member]:
     """Members as they are answered; what only the leader knows of a follower stands with that."""
     leader = _leading(members)
     return [_member(one, None if leader is None else leader.told) for one in members]
+
+
+def every_member(members: list[LogMember]) -> list[Member]:
+    """The same, and after them those that their Raft group counts and that are not there."""
+    gone = [
+        Member(
+            broker=leader.broker_name,
+            registered_id=one.broker_id,
+            address="",
+            role=MISSING,
+            member=one.member,
+            lag_bytes=one.lag_bytes,
+            why=f"it {NOT_THERE}",
+        )
+        for leader, one in absent(members)
+    ]
+    return [*members_of(members), *gone]
 
 
 def _member(one: LogMember, leader: ReplicasTold | None) -> Member:

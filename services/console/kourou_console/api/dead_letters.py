@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from kourou.client.admin_dead_letters import DeadLetter
-from kourou.errors import BadRequest, KourouError
+from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
 from kourou.model.limits import (
     DEAD_LETTERS_READ_MAX,
     MESSAGES_PER_PAGE_MAX,
@@ -21,13 +21,15 @@ from kourou.model.limits import (
     REDRIVE_LETTERS_MAX,
     REDRIVE_RATE_MAX,
 )
-from kourou.model.names import DLQ_PREFIX, check_group
+from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
 from kourou_console import places
 from kourou_console.answers import ALWAYS, disposition
+from kourou_console.api.groups import all_groups
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
 from kourou_console.letters import Selection, every_letter, letters_from, waiting
 from kourou_console.lists import Listing, Missing, Name, asked
+from kourou_console.message_bodies import Budget
 from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 from kourou_console.redrives import Fate, Job, Outcome, Redrives
@@ -184,8 +186,11 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
         letters = shown.letters
         if shown.offsets is not None:
             cursor = places.written(shown.offsets, gateway.clock.now_ms())
+    budget = Budget()
     return Letters(
-        items=[_letter(one, parameters.body_max) for one in letters],
+        items=[
+            _letter(one, await view_of(one.message, budget, parameters.body_max)) for one in letters
+        ],
         causes=sorted(causes.values(), key=lambda one: (-one.count, one.cause)),
         causes_truncated=read < found.total,
         total=found.total,
@@ -211,7 +216,7 @@ def _count(causes: dict[tuple[str, str | None], CauseView], letter: DeadLetter) 
     )
 
 
-def _letter(letter: DeadLetter, body_max: int | None) -> LetterView:
+def _letter(letter: DeadLetter, message: MessageView) -> LetterView:
     return LetterView(
         id=letter.message.offset_message_id,
         cause=letter.cause,
@@ -219,7 +224,7 @@ def _letter(letter: DeadLetter, body_max: int | None) -> LetterView:
         origin_topic=letter.topic,
         attempts=letter.attempts,
         died_ms=letter.message.store_timestamp,
-        message=view_of(letter.message, body_max),
+        message=message,
     )
 
 
@@ -257,7 +262,8 @@ async def export_dead_letters(
     try:
         async for page in every_letter(gateway, found):
             for letter in page.letters:
-                await response.write(_encode(_letter(letter, None)) + b"\n")
+                message = await view_of(letter.message, Budget(), whole=True)
+                await response.write(_encode(_letter(letter, message)) + b"\n")
                 count += 1
             for lost in page.missing + page.damaged:
                 error = f"{lost.what}: {lost.why}"
@@ -273,6 +279,7 @@ async def begin_redrive(gateway: Gateway, parameters: NoParameters, wish: Redriv
     """Start a job."""
     selection = wish.filter or Selection()
     wanted_of(selection.tag, selection.sql)  # what is no filter is refused before anything begins
+    await _check_there(gateway, check_group(wish.group))
     job = gateway.part(Redrives).begin(
         check_group(wish.group),
         None if wish.ids is None else frozenset(wish.ids),
@@ -282,6 +289,16 @@ async def begin_redrive(gateway: Gateway, parameters: NoParameters, wish: Redriv
         deal_with=wish.deal_with and not wish.dry_run,
     )
     return _job(gateway, job, 0, 0)
+
+
+async def _check_there(gateway: Gateway, group: str) -> None:
+    """Raises GroupNotFound for a group that no broker knows and that has no dead letters."""
+    try:
+        await gateway.admin.reading.queues(dlq_topic(group))
+    except TopicNotFound:
+        known, unasked = await all_groups(gateway)
+        if not unasked and not any(group in every for every in known.values()):
+            raise GroupNotFound(f"there is no group {group!r}") from None
 
 
 async def list_redrives(gateway: Gateway, parameters: NoParameters) -> Listing[JobView]:
@@ -371,7 +388,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "begin_redrive",
         "Send a selection of dead letters to their group again, so many a second; only that group "
         "gets them. With `dry_run` nothing is sent. The answer is a job: ask for it until it has "
-        "ended. It is done only if every letter was sent.",
+        "ended. It is done only if every letter was sent. A group that there is not is 404.",
         CHAPTER,
         begin_redrive,
         JobView,

@@ -17,6 +17,9 @@ import msgspec
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected, Unavailable
 from kourou.model.group import GroupConfig as BrokerGroup
 from kourou.model.names import check_group, is_system_group
+from kourou.model.queue import MessageQueue
+from kourou.protocol.bodies import OffsetWrapper
+from kourou_console.api.lag import lag_messages
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,
@@ -71,8 +74,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """A group over all brokers. `configured`: a broker has it; else it was deleted (or is a
     system group), and is listed for what is left of it: its progress, or members.
 
-    `lag_messages` and `dead_letters` are as of the last sample; `consume_enabled` and `attempts`
-    are null where brokers differ.
+    `dead_letters` are as of the last sample, and so is `lag_messages` in a list; `consume_enabled`
+    and `attempts` are null where brokers differ.
     """
 
     group: str
@@ -88,7 +91,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDetail(Group, frozen=True, kw_only=True):
-    """A group, its settings at each broker, and in what these differ."""
+    """A group, its settings at each broker, and in what these differ.
+
+    `lag_messages` is as of now, as the group's lag queue by queue is; null if nobody could tell.
+    """
 
     configs: list[GroupConfig]
     topics: list[str]
@@ -274,18 +280,19 @@ async def group(gateway: Gateway, parameters: GroupPath) -> GroupDetail:
     await sampler.fresh()
     if not configs and not missing and not await _is_left(gateway, name):
         raise GroupNotFound(f"there is no group {name!r}")
-    members, topics = await asyncio.gather(
+    members, progress = await asyncio.gather(
         asked([name], lambda one: connected(gateway, one)),
-        topics_of(gateway, name),
+        _progress_of(gateway, name),
         return_exceptions=True,
     )
     consumed: list[str] = []
-    if isinstance(topics, BaseException):
-        missing = [*missing, Missing("topics", why(topics))]
+    lag: int | None = None
+    if isinstance(progress, BaseException):
+        missing = [*missing, Missing("topics", why(progress))]
     else:
-        consumed = topics
+        consumed, lag = _topics_in(progress), lag_messages(progress)
     seen = None if isinstance(members, BaseException) else members[0].get(name)
-    row = group_of(name, configs, seen, sampler)
+    row = msgspec.structs.replace(group_of(name, configs, seen, sampler), lag_messages=lag)
     return GroupDetail(
         **{field: getattr(row, field) for field in row.__struct_fields__},
         configs=[config_of(broker, one) for broker, one in sorted(configs.items())],
@@ -298,10 +305,18 @@ async def group(gateway: Gateway, parameters: GroupPath) -> GroupDetail:
 
 async def topics_of(gateway: Gateway, group: str) -> list[str]:
     """The topics in which a group has progress, or which it subscribes; none if nobody knows it."""
+    return _topics_in(await _progress_of(gateway, group))
+
+
+async def _progress_of(gateway: Gateway, group: str) -> Mapping[MessageQueue, OffsetWrapper]:
     try:
-        return sorted({queue.topic for queue in await gateway.admin.offsets.of(group)})
+        return await gateway.admin.offsets.of(group)
     except GroupNotFound:
-        return []
+        return {}
+
+
+def _topics_in(progress: Mapping[MessageQueue, OffsetWrapper]) -> list[str]:
+    return sorted({queue.topic for queue in progress})
 
 
 def _clashes(configs: Mapping[str, BrokerGroup]) -> list[str]:
@@ -392,7 +407,7 @@ async def delete(gateway: Gateway, parameters: GroupDeletion) -> GroupLoss:
         members = (await connected(gateway, name))[0]
         progress = await gateway.admin.offsets.of(name)
         topics = sorted({queue.topic for queue in progress})
-        lag = sum(max(0, one.broker_offset - one.consumer_offset) for one in progress.values())
+        lag = lag_messages(progress)
     except GroupNotFound:
         lag = 0
     except KourouError as error:

@@ -17,13 +17,13 @@ import msgspec
 
 from kourou.client.admin_history import Decision as Decided
 from kourou.client.admin_history import HistoryPage
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
 from kourou.protocol.bodies import ClusterInfo
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Done, Listing, Missing, Name, Reason, answers, brokers_of
 from kourou_console.operation import BodyKind, Operation
-from kourou_console.undoing import refusal
+from kourou_console.undoing import effect, refusal
 
 EVENTS = 100
 
@@ -237,13 +237,17 @@ def _told(one: Decided, info: ClusterInfo) -> Decision:
         reason=one.reason,
         trace_id=one.trace_id,
         undoes=one.undoes,
-        final=refusal(
-            one.type,
-            name,
-            created=one.fields.get("before") is None,
-            brokers=info.brokers,
-            clusters=info.clusters,
-        ),
+        final=_final(one, info),
+    )
+
+
+def _final(one: Decided, info: ClusterInfo) -> str | None:
+    return refusal(
+        one.type,
+        one.aggregate.partition("/")[2],
+        created=one.fields.get("before") is None,
+        brokers=info.brokers,
+        clusters=info.clusters,
     )
 
 
@@ -271,13 +275,22 @@ async def state(gateway: Gateway, parameters: StateWanted) -> State:
 
 
 async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undone:
-    """Decide the opposite of an event; a preview tells the event and what it was before."""
+    """Decide the opposite of an event; a preview tells the event and what it was before.
+
+    What no broker takes back is refused (409) before one is asked, previewed or not.
+    """
     admin = gateway.admin.history
     info = await gateway.admin.cluster.info()
     found = await admin.of(broker=body.broker, before=body.offset + 1, count_max=1)
     event = next((one for one in found.decisions if one.offset == body.offset), None)
+    final = None if event is None else _final(event, info)
+    if final is not None:
+        raise Rejected(final)
     items: list[Decided] = []
-    if not parameters.preview:
+    if parameters.preview:
+        if event is not None and event.aggregate.startswith("filter/"):
+            await _check_filter(gateway, event)
+    else:
         items = await admin.undo(
             body.offset, broker=body.broker, reason=body.reason, force=body.force
         )
@@ -298,18 +311,21 @@ def _said(offset: int, event: Decided | None, items: list[Decided], *, preview: 
     if event is None:
         return [f"Event {offset} {will} taken back."]
     says = [f"{event.type} of {event.aggregate} (event {offset}) {will} taken back."]
-    if "before" in event.fields:
-        says.append(_effect(event))
+    says.append(effect(event.type, event.fields))
     says += [f"Event {one.offset}: {one.type} of {one.aggregate}." for one in items]
     return says
 
 
-def _effect(event: Decided) -> str:
-    if event.fields["before"] is not None:
-        return "What was there before it comes back, unless it has changed since."
-    if event.aggregate.startswith("setting/"):
-        return "The setting has the value of the broker's file again, or the default."
-    return "It did not exist before, so it is deleted; a topic with its messages only by force."
+async def _check_filter(gateway: Gateway, event: Decided) -> None:
+    """Raises what the broker would: a filter has to be there, or to be gone if it comes back."""
+    group, _, name = event.aggregate.removeprefix("filter/").partition("/")
+    found = await gateway.admin.filters.list(group, name, broker=event.broker_name)
+    there = any(found.values())
+    if event.type == "FilterDeleted":
+        if there:
+            raise Rejected(f"the group {group} has a filter {name} again (delete that one first)")
+    elif not there:
+        raise Rejected(f"the group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
 
 
 async def broker_undo(gateway: Gateway, parameters: BrokerUndoWanted, body: UndoBody) -> Undone:
@@ -347,7 +363,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/history/undo",
         "undo",
-        "Take a decision back. `preview=true` tells which, and what was there before.",
+        "Take a decision back. `preview=true` tells which, and what would hold then; what no "
+        "broker takes back (`final`) is refused also there.",
         _CHAPTER,
         undo,
         Undone,

@@ -7,10 +7,12 @@ State: none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from kourou.model.names import DLQ_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies import OffsetWrapper
 
@@ -44,3 +46,12 @@ def lag_of(queue: MessageQueue, one: OffsetWrapper) -> dict[str, Any]:
         "lag_messages": max(0, one.broker_offset - one.consumer_offset),
         "last_consumed_ms": one.last_timestamp or None,
     }
+
+
+def lag_messages(progress: Mapping[MessageQueue, OffsetWrapper]) -> int:
+    """Messages before a group; in a dead-letter topic its progress is an operator's mark."""
+    return sum(
+        max(0, one.broker_offset - one.consumer_offset)
+        for queue, one in progress.items()
+        if not queue.topic.startswith(DLQ_PREFIX)
+    )

@@ -21,15 +21,17 @@ from kourou.model.limits import (
     LEASE_REASON_LENGTH_MAX,
     LEASE_SETTLE_MAX,
     LEASES_PER_RECEIVE_MAX,
+    RECEIVE_BYTES_MAX,
     RECEIVE_WAIT_MS_MAX,
 )
 from kourou.model.names import check_group
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_console.gateway import Gateway
-from kourou_console.leases.book import End
+from kourou_console.leases.book import End, State
 from kourou_console.leases.leases import Leases, in_short, subscribed
-from kourou_console.leases.member import GroupMember
+from kourou_console.leases.member import GroupHeld, GroupMember
 from kourou_console.lists import Listing, Name
+from kourou_console.message_bodies import Budget
 from kourou_console.message_views import MessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 from kourou_console.problems import problem_of
@@ -69,7 +71,7 @@ class OneLease(msgspec.Struct, frozen=True):
 class Receive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to lease. Tags, sql or filter are the group's subscription: always the same."""
 
-    #: So many messages at most.
+    #: So many messages at most, and not more than 4 MiB of bodies beside a single larger one.
     max: Annotated[int, msgspec.Meta(ge=1, le=LEASES_PER_RECEIVE_MAX)] = 1
     #: So long nobody else gets them.
     invisible_ms: Invisible = 30_000
@@ -194,18 +196,47 @@ async def receive_messages(
         begin=first if wish.begin is Begin.FIRST else last,
     )
     now_ms = gateway.clock.now_ms()
-    items: list[Leased] = []
-    for held in given:
-        view = view_of(held.message.message)
-        if view.body_error is not None:  # nobody can ever consume it
-            reason = f"it cannot be read: {view.body_error}"
-            await member.dead_letter(held, reason[:LEASE_REASON_LENGTH_MAX])
-            continue
-        lease = leases.tokens.make(held.number)
-        expires_ms = _wall_ms(gateway, held.expires_ms)
-        items.append(Leased(lease=lease, expires_ms=expires_ms, attempt=held.attempt, message=view))
+    items = await _told(gateway, member, parameters.topic, given)
     more = member.book.ready(parameters.topic) > 0
-    return Listing(items=items, total=None, as_of_ms=now_ms, truncated=more)
+    missing = member.unfiltered(parameters.topic)
+    return Listing(items=items, total=None, as_of_ms=now_ms, truncated=more, missing=missing)
+
+
+async def _told(
+    gateway: Gateway, member: GroupMember, topic: str, given: list[GroupHeld]
+) -> list[Leased]:
+    """Leases as the answer has them: with whole bodies, so many as it may have of those.
+
+    The first may be larger. What does not fit waits again, as if it had not been handed out.
+    """
+    whole = {held.number: held for held in given}
+    left = dict(whole)
+    items: list[Leased] = []
+    budget, tokens = Budget(RECEIVE_BYTES_MAX, counting=0), gateway.part(Leases).tokens
+    try:
+        for number, held in list(whole.items()):
+            view = await view_of(held.message.message, budget, whole=not items)
+            if view.body_truncated:
+                break
+            del left[number]
+            if held.number != number or held.state is not State.LEASED:
+                continue  # it ended while bodies were inflated
+            if view.body_error is not None:  # nobody can ever consume it
+                del whole[number]  # if no broker takes it, it rests for a while
+                reason = f"it cannot be read: {view.body_error}"
+                await member.dead_letter(held, reason[:LEASE_REASON_LENGTH_MAX])
+                continue
+            expires_ms = _wall_ms(gateway, held.expires_ms)
+            lease = tokens.make(number)
+            items.append(
+                Leased(lease=lease, expires_ms=expires_ms, attempt=held.attempt, message=view)
+            )
+    except BaseException:
+        left = whole  # nobody hears of any of them
+        raise
+    finally:
+        member.untold(topic, left)
+    return items
 
 
 def _wall_ms(gateway: Gateway, monotonic_ms: int) -> int:
@@ -327,7 +358,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "Lease messages of a topic to you, for a group. The gateway is a member of the group, from "
         "your first receive until nobody has received for three minutes. What you neither "
         "acknowledge nor give back in time is handed out again, and so is what was leased when the "
-        "gateway died. The answer is empty if no message came within `wait_ms`.",
+        "gateway died. The answer is empty if no message came within `wait_ms`; `missing` names "
+        "the queues that stand still because the group's filter cannot judge, and why.",
         CHAPTER,
         receive_messages,
         Listing[Leased],

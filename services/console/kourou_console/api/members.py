@@ -25,7 +25,7 @@ ClientName = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """One topic as it is wanted; `kind` is TAG, SQL92 or another kind of filter."""
+    """One topic as it is wanted; `kind` is TAG, SQL92, or FILTER: one in Python."""
 
     topic: str
     expression: str
@@ -194,7 +194,7 @@ async def members(gateway: Gateway, parameters: GroupPath) -> MemberList:
 
 
 def _shown(wanted: Iterable[Wanted]) -> list[Subscription]:
-    found = [Subscription(one.topic, one.expression, one.expression_type) for one in wanted]
+    found = [Subscription(one.topic, one.expression, one.kind) for one in wanted]
     return sorted(found, key=lambda one: one.topic)
 
 

@@ -30,6 +30,7 @@ from kourou_console.call import Content
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, Name, why
+from kourou_console.message_bodies import Budget
 from kourou_console.message_spans import SpanView, spans_of
 from kourou_console.message_views import (
     PREVIEW_BYTES,
@@ -153,7 +154,7 @@ async def _latest(gateway: Gateway, parameters: Query) -> Messages:
     queues = await reading.queues(parameters.topic)
     found = await latest.latest(reading, queues, parameters.count)
     return Messages(
-        items=views_of(found.messages, parameters.body_max),
+        items=await views_of(found.messages, Budget(), parameters.body_max),
         total=found.total,
         truncated=found.total is None or found.total > len(found.messages),
         cursor=None,
@@ -175,7 +176,7 @@ async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
         count_max=asked,
     )
     return Messages(
-        items=views_of(found[:asked], parameters.body_max),
+        items=await views_of(found[:asked], Budget(), parameters.body_max),
         total=None,
         truncated=len(found) >= asked,
         cursor=None,
@@ -207,7 +208,7 @@ async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
         came_to_ms = page.messages[-1].store_timestamp if page.messages else from_ms
         cursor = places.written(page.offsets, came_to_ms)
     return Messages(
-        items=views_of(page.messages, parameters.body_max),
+        items=await views_of(page.messages, Budget(), parameters.body_max),
         total=None,
         truncated=cursor is not None,
         cursor=cursor,
@@ -265,7 +266,7 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
         tracks = []
     others = [one for one in copies if (one.queue, one.offset) != (message.queue, message.offset)]
     return Detail(
-        message=view_of(message, parameters.body_max),
+        message=await view_of(message, Budget(), parameters.body_max),
         copies=[_copy(one) for one in others],
         tracks=[_track(one) for one in tracks],
         as_of_ms=gateway.clock.now_ms(),
@@ -298,7 +299,11 @@ def _track(one: MessageTrack) -> TrackView:
 async def get_message_body(gateway: Gateway, parameters: OneMessage) -> Content:
     """All bytes, as they were sent."""
     message = await found(gateway, parameters)
-    return Content(message.raw_body, filename=f"{message.message_id}.bin")
+    return Content(await asyncio.to_thread(_raw, message), filename=f"{message.message_id}.bin")
+
+
+def _raw(message: ReceivedMessage) -> bytes:
+    return message.raw_body
 
 
 async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceView:
@@ -337,7 +342,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "Messages of a topic with a key, the newest first; or those stored in a time range, the "
         "oldest first, page by page: hand `cursor` back until it is null. A page may be short: it "
         f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, beside a "
-        "single larger one. Times are epoch milliseconds.",
+        "single larger one. So have the `latest`, of which the newest are kept. Times are epoch "
+        "milliseconds.",
         CHAPTER,
         find_messages,
         Messages,

@@ -29,6 +29,7 @@ from kourou_console.answers import ALWAYS
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Name
+from kourou_console.message_bodies import Budget
 from kourou_console.message_views import PREVIEW_BYTES, BodyMax, view_of
 from kourou_console.operation import Operation
 from kourou_console.problems import Busy, problem_of
@@ -137,7 +138,7 @@ async def _told(request: web.BaseRequest, tail: Tail, body_max: int) -> web.Stre
                 )
                 await response.write(_event("gap", _encode(gap), tail.place))
             else:
-                view = view_of(found, body_max)
+                view = await view_of(found, Budget(), body_max)
                 await response.write(_event("message", _encode(view), tail.place))
     except KourouError as error:
         await response.write(_event("error", _encode(problem_of(error)), ""))

@@ -102,7 +102,7 @@ async def _group(gateway: Gateway, topic: str, group: str, brokers: list[str]) -
         offsets.lag(group, topic),
         offsets.time_spans(group, topic),
         member_count(gateway, group),
-        _counted(gateway, brokers, "GROUP_GET_NUMS", f"{topic}@{group}"),
+        taken(gateway, brokers, group, topic),
     )
     return TopicGroup(
         group=group,
@@ -120,6 +120,11 @@ async def member_count(gateway: Gateway, group: str) -> int:
         return len(await gateway.admin.groups.members(group))
     except Rejected:
         return 0
+
+
+async def taken(gateway: Gateway, brokers: list[str], group: str, topic: str) -> tuple[float, int]:
+    """Messages a second that a group takes out of a topic at these brokers, and how many a day."""
+    return await _counted(gateway, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
 
 
 async def _counted(gateway: Gateway, brokers: list[str], item: str, key: str) -> tuple[float, int]:
@@ -189,7 +194,7 @@ async def _counters(gateway: Gateway, topic: str) -> list[TopicCounters]:
     in_rate, in_sum = await _counted(gateway, brokers, "TOPIC_PUT_NUMS", topic)
     rows = []
     for group in await gateway.admin.topics.consumer_groups(topic):
-        out_rate, out_sum = await _counted(gateway, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
+        out_rate, out_sum = await taken(gateway, brokers, group, topic)
         rows.append(
             TopicCounters(
                 topic=topic,

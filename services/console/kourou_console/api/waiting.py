@@ -18,6 +18,7 @@ from kourou_console import waiting
 from kourou_console.gateway import Gateway
 from kourou_console.halves import id_of_waiting
 from kourou_console.lists import Missing, Name, cut
+from kourou_console.message_bodies import Budget
 from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
 from kourou_console.operation import Operation
 
@@ -113,8 +114,9 @@ async def list_delayed(gateway: Gateway, parameters: DelayedQuery) -> DelayedLis
     total: int | None = sum(one.waiting for one in found.levels)
     if parameters.topic is not None:
         total = None if found.truncated or found.missing else len(meant)
+    budget = Budget()
     return DelayedList(
-        items=[_delayed(one, parameters.body_max) for one in shown],
+        items=[await _delayed(one, budget, parameters.body_max) for one in shown],
         levels=[
             LevelView(
                 broker=one.broker, level=one.level, delay_ms=one.delay_ms, waiting=one.waiting
@@ -128,12 +130,12 @@ async def list_delayed(gateway: Gateway, parameters: DelayedQuery) -> DelayedLis
     )
 
 
-def _delayed(one: waiting.Delayed, body_max: int) -> DelayedView:
+async def _delayed(one: waiting.Delayed, budget: Budget, body_max: int) -> DelayedView:
     return DelayedView(
         topic=one.topic,
         level=one.level,
         due_ms=one.due_ms,
-        message=view_of(one.message, body_max),
+        message=await view_of(one.message, budget, body_max),
     )
 
 
@@ -147,8 +149,9 @@ async def list_transactions(gateway: Gateway, parameters: HalfQuery) -> HalfList
         if parameters.group is None or half.properties.get(Property.PGROUP) == parameters.group
     ]
     shown, more = cut(meant, parameters.count)
+    budget = Budget()
     return HalfList(
-        items=[_half(half, parameters.body_max, now_ms, group) for half in shown],
+        items=[await _half(half, budget, parameters.body_max, now_ms, group) for half in shown],
         total=None if found.truncated or found.missing else len(meant),
         truncated=more or found.truncated,
         as_of_ms=now_ms,
@@ -156,7 +159,9 @@ async def list_transactions(gateway: Gateway, parameters: HalfQuery) -> HalfList
     )
 
 
-def _half(half: ReceivedMessage, body_max: int, now_ms: int, group: str) -> HalfView:
+async def _half(
+    half: ReceivedMessage, budget: Budget, body_max: int, now_ms: int, group: str
+) -> HalfView:
     said = half.properties
     seconds = _number(said.get(Property.CHECK_IMMUNITY_TIME))
     return HalfView(
@@ -169,7 +174,7 @@ def _half(half: ReceivedMessage, body_max: int, now_ms: int, group: str) -> Half
         age_ms=max(0, now_ms - half.born_timestamp),
         checks=_number(said.get(Property.TRANSACTION_CHECK_TIMES)) or 0,
         immunity_ms=None if seconds is None else seconds * 1_000,
-        message=view_of(half, body_max),
+        message=await view_of(half, budget, body_max),
     )
 
 

@@ -16,6 +16,8 @@ Invariants:
   - a lease's number is given once; what it named stays what it was (`ended` says how it ended)
   - messages of a topic are handed out in the order in which they arrived; one whose lease expired
     goes before those that were never handed out, one attempt later
+  - a lease of which nobody has heard is taken back by `untold`: the message waits at its place, and
+    that was no attempt
   - nothing leaves but by `settle`, `returned` or `forget`, so what was neither is still held, and
     its queue's offset stays before it
 
@@ -136,6 +138,13 @@ class Book(Generic[MessageT]):
             given.append(held)
         return given
 
+    def untold(self, held: Held[MessageT]) -> None:
+        """Nobody has heard of this lease: its message waits again, where it stood."""
+        assert held.state is State.LEASED, held.state
+        del self._out[held.number]
+        held.state, held.number, held.expires_ms = State.READY, 0, 0
+        self._put_back(held)
+
     def find(self, number: int, now_ms: int) -> Held[MessageT] | End | None:
         """What a lease stands for now: its message, or how it ended; None for none of this book.
 
@@ -224,10 +233,10 @@ class Book(Generic[MessageT]):
     # -- inside -----------------------------------------------------------------------------------
 
     def _put_back(self, held: Held[MessageT]) -> None:
-        """Where it stood: behind what arrived before it."""
+        """Where it stood: behind what expired before, if it never did, and what arrived before."""
         queue = self._ready.setdefault(held.topic, deque())
         at = 0
-        while at < len(queue) and queue[at].expiries and queue[at].arrival < held.arrival:
+        while at < len(queue) and _rank(queue[at]) < _rank(held):
             at += 1
         queue.insert(at, held)
 
@@ -247,3 +256,7 @@ class Book(Generic[MessageT]):
         self._ended[number] = end
         while len(self._ended) > self._remembered_max:
             self._ended.popitem(last=False)
+
+
+def _rank(held: Held[MessageT]) -> tuple[bool, int]:
+    return not held.expiries, held.arrival

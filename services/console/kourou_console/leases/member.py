@@ -43,6 +43,7 @@ from kourou.model.limits import (
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_console.leases.book import Book, End, Held, State
 from kourou_console.leases.runners import FreeRunner, Lent, TurnRunner
+from kourou_console.lists import Missing, why
 from kourou_console.problems import Busy, Refused
 
 COMMIT_AFTER_MS = 500
@@ -166,6 +167,15 @@ class GroupMember:
         """How many queues this gateway has of the group's."""
         return 0 if self._lender is None else await self._lender.queue_count()
 
+    def unfiltered(self, topic: str) -> list[Missing]:
+        """The topic's queues here that stand still because their filter cannot judge, and why."""
+        waiting = {} if self._lender is None else self._lender.waiting
+        return [
+            Missing(str(queue), why(failure))
+            for queue, failure in waiting.items()
+            if queue.topic == topic
+        ]
+
     @property
     def receiving(self) -> int:
         """How many receives wait."""
@@ -216,6 +226,15 @@ class GroupMember:
             if len(good) == len(found):
                 break
         return given
+
+    def untold(self, topic: str, numbers: dict[int, GroupHeld]) -> None:
+        """Nobody hears of these leases after all: their messages can be handed out at once."""
+        for number, held in numbers.items():
+            if held.number == number and held.state is State.LEASED:
+                self.book.untold(held)
+        use = self.topics.get(topic)
+        if use is not None and self.book.ready(topic):
+            _wake(use)
 
     async def _news(self, use: TopicUse, within_s: float) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -109,6 +109,12 @@ def test_a_member_that_is_not_there_is_amiss() -> None:
     assert report.failed
 
 
+def test_a_registered_member_that_is_silent_is_not_told_of_twice() -> None:
+    report = shown(member(ELECTED), member(None, 1))
+    assert [row[-1] for row in report.rows] == ["", "does not answer: nobody answers"]
+    assert report.failed
+
+
 def test_a_group_in_an_election_has_no_leader() -> None:
     candidate = msgspec.structs.replace(OTHER, state="candidate", leader="")
     report = shown(member(candidate, 1))

@@ -87,6 +87,16 @@ def test_a_question_that_fails_leaves_its_name_and_the_others_go_on(mq, cluster)
     assert "history of progress/deaf at broker-a" in [one.what for one in told.missing]
 
 
+def test_a_queue_that_the_topic_does_not_have(mq, cluster):
+    topic = cluster.create_topic(queues=4)
+    for asked, code, says in (
+        (f"{topic}/broker-a/9@0", "not_found", "has 4 queues, 0 to 3, at broker-a"),
+        (f"{topic}/broker-a/3@0", "never_stored", "ends at 0"),
+    ):
+        (cause,) = mq.admin.explain.message(asked).causes
+        assert (cause.code, says in cause.sentence) == (code, True), cause.sentence
+
+
 def test_a_dead_letter_may_be_all_that_is_left(mq, cluster):
     topic = cluster.create_topic(queues=1)
     sent = mq.send(topic, b"x")

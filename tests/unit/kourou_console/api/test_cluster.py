@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kourou.client.admin_replicas import LogMember
 from kourou.errors import Unavailable
 from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
-from kourou_console.api.cluster import members_of
+from kourou_console.api.cluster import every_member, members_of
 
 
 def test_all_brokers_of_all_clusters(suite) -> None:
@@ -81,3 +83,47 @@ def test_who_is_outdone_is_fenced_and_does_not_count_as_the_leader() -> None:
     assert "128" in old.why
     (candidate,) = members_of([told(1, member="n1", state="CANDIDATE")])
     assert candidate.role == "candidate"
+
+
+def group_that_lacks_n1(broker: str) -> list[LogMember]:
+    """Its leader n0 counts n1 and n2; the name server knows n0 and n2."""
+    others = tuple(
+        FollowerTold(
+            broker_id=number,
+            address="",
+            state="PROBE",
+            written=90,
+            flushed=90,
+            lag_bytes=10,
+            lag_ms=None,
+            in_sync=False,
+            member=f"n{number}",
+        )
+        for number in (1, 2)
+    )
+    leader = told(0, leads=True, member="n0", followers=others, broker_name=broker)
+    follower = told(2, member="n2", state="follower", broker_name=broker)
+    return [
+        LogMember(broker, one.registered_id, one.address, one.told) for one in (leader, follower)
+    ]
+
+
+def test_a_member_that_its_group_counts_and_nobody_knows_stands_with_the_others() -> None:
+    *there, gone = every_member(group_that_lacks_n1("b"))
+    assert [(one.member, one.role) for one in there] == [("n0", "leader"), ("n2", "follower")]
+    assert (gone.broker, gone.member, gone.registered_id) == ("b", "n1", 1)
+    assert (gone.role, gone.address, gone.lag_bytes, gone.end) == ("missing", "", 10, None)
+    assert gone.why == "it is not there: no name server knows it"
+
+
+def test_the_answer_names_who_is_not_there(suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def of(broker: str) -> list[LogMember]:
+        return group_that_lacks_n1(broker)
+
+    monkeypatch.setattr(suite.console.gateway.admin.replicas, "of", of)
+    found = suite.console.get("/v1/brokers/broker-a/replicas").json
+    assert found["total"] == 3
+    assert found["missing"] == [{"what": "n1", "why": "it is not there: no name server knows it"}]
+    whole = suite.console.get("/v1/brokers/broker-a").json
+    assert [one["role"] for one in whole["members"]] == ["leader", "follower", "missing"]
+    assert whole["replication"] == "raft"

@@ -249,6 +249,18 @@ def test_an_export_says_that_it_is_whole(console, group):
     assert [line["message"]["body"] for line in lines[:-1]] == list("01234")
 
 
+def test_a_group_that_there_is_not_is_refused_at_once(console, cluster):
+    before = console.get("/v1/dead-letters/redrives").json["total"]
+    for dry_run in (True, False):
+        wish = {"group": unique_name("group"), "dry_run": dry_run}
+        answer = console.post("/v1/dead-letters/redrives", json=wish)
+        assert (answer.status, "there is no group" in answer.json["detail"]) == (404, True)
+    assert console.get("/v1/dead-letters/redrives").json["total"] == before
+    without_letters = unique_name("group")
+    assert console.put(f"/v1/groups/{without_letters}", json={}).status == 200
+    assert ended(console, redrive(console, group=without_letters)["id"])["state"] == "done"
+
+
 def test_a_filter_that_is_none_is_refused_at_once(console, group):
     wish = {"group": group, "filter": {"sql": "a ="}}
     assert console.post("/v1/dead-letters/redrives", json=wish).status == 400

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kourou.testing.cluster import unique_name
 
+PASSING = "def match(message, context):\n    return True\n"
+
 
 def test_pages_over_brokers_show_everything_once(suite) -> None:
     topic = unique_name("topic")
@@ -74,7 +76,38 @@ def test_what_no_broker_takes_back_says_so_and_is_refused(suite) -> None:
     for name in ("topic/TBW102", "topic/broker-a", "topic/DefaultCluster", "group/TOOLS_CONSUMER"):
         assert "belongs to the broker" in final[name]["final"], name
         body = {"broker": "broker-a", "offset": final[name]["offset"], "force": True}
-        assert 400 <= suite.console.post("/v1/history/undo", json=body).status < 500, name
+        told = suite.console.post("/v1/history/undo", json=body)
+        shown = suite.console.post("/v1/history/undo", query={"preview": "true"}, json=body)
+        assert (shown.status, shown.json) == (told.status, told.json), name
+        assert (told.status, told.json["detail"]) == (409, final[name]["final"]), name
+
+
+def test_a_preview_of_a_filters_event_is_what_the_call_would_be(suite) -> None:
+    group, name = suite.group(), unique_name("filter")
+    path = f"/v1/filters/{group}/{name}"
+    suite.console.put(path, json={"source": PASSING, "broker": "broker-a"})
+    query = {"broker": "broker-a", "kind": "filter", "name": f"{group}/{name}"}
+
+    def both(event: dict[str, object], *, calls: bool = True):
+        body = {"broker": "broker-a", "offset": event["offset"]}
+        shown = suite.console.post("/v1/history/undo", query={"preview": "true"}, json=body)
+        return shown, suite.console.post("/v1/history/undo", json=body) if calls else None
+
+    events = suite.console.get("/v1/history", query=query).json["items"]
+    enabled = next(one for one in events if one["type"] == "FilterEnabled")
+    shown, _ = both(enabled, calls=False)
+    assert shown.status == 200
+    assert "No version runs any more" in shown.json["says"][1]
+    assert suite.console.delete(path).status == 200
+    shown, told = both(enabled)
+    assert (shown.status, shown.json) == (told.status, told.json)
+    assert shown.status == 404
+    suite.console.put(path, json={"source": PASSING, "broker": "broker-a"})
+    events = suite.console.get("/v1/history", query=query).json["items"]
+    deleted = next(one for one in events if one["type"] == "FilterDeleted")
+    shown, told = both(deleted)
+    assert (shown.status, shown.json) == (told.status, told.json)
+    assert shown.status == 409
 
 
 def test_what_means_nothing_is_refused(suite) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
+from kourou.model.subscription import Subscription as Wanted
 from kourou.testing.cluster import unique_name
 from kourou_console.api.members import Subscription, clashes_of
 
@@ -51,6 +54,20 @@ def test_a_member_handles_one_message_now(suite: Any) -> None:
     assert done["result"] == "CR_SUCCESS"
     body["message_id"] = "0" * 32
     assert suite.console.post(path, json=body).status in (400, 404)
+
+
+def test_a_filter_in_python_is_named_as_such(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the wire it is a subscription by tags."""
+
+    async def told(_group: str) -> dict[str, list[Wanted]]:
+        return {"one": [Wanted("flights", "late", class_filter_mode=True), Wanted("gates", "a")]}
+
+    monkeypatch.setattr(suite.console.gateway.admin.members, "subscriptions", told)
+    (one,) = suite.console.get("/v1/groups/boards/subscriptions").json["items"]
+    assert [(each["expression"], each["kind"]) for each in one["subscriptions"]] == [
+        ("late", "FILTER"),
+        ("a", "TAG"),
+    ]
 
 
 def test_members_that_want_different_things_are_named() -> None:

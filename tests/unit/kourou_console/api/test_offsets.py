@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from kourou.model.queue import MessageQueue
+from kourou.protocol.bodies import OffsetWrapper
 from kourou.testing.cluster import unique_name
+from kourou_console.api.lag import lag_messages
+from kourou_console.sampler import Sampler
 
 PREVIEW = {"preview": "true"}
 
@@ -36,6 +40,27 @@ def test_lag_queue_by_queue(suite: Any, consumed: tuple[str, str]) -> None:
         assert (one["lag_ms"] == 0) == (one["lag_messages"] == 0) or one["lag_ms"] is not None
     cut = suite.console.get(f"/v1/groups/{group}/lag", query={"limit": 1}).json
     assert (len(cut["items"]), cut["truncated"]) == (1, True)
+
+
+def test_a_group_and_its_queues_tell_the_same_lag(suite: Any, consumed: tuple[str, str]) -> None:
+    """Both as of now, whenever the last sample was; and how fast the group gets messages."""
+    topic, group = consumed
+    suite.console.run(suite.console.gateway.part(Sampler).look())
+    with suite.cluster.client() as mq:
+        mq.send(topic, "after the sample")
+    now = suite.console.get(f"/v1/groups/{group}").json
+    queues = suite.console.get(f"/v1/groups/{group}/lag").json
+    assert now["lag_messages"] == queues["lag_messages"] == 5
+    assert queues["topics"][0]["out_per_s"] == 0.0
+
+
+def test_what_was_dealt_with_among_dead_letters_is_no_lag() -> None:
+    def at(topic: str) -> MessageQueue:
+        return MessageQueue(topic, "broker-a", 0)
+
+    behind = OffsetWrapper(broker_offset=9, consumer_offset=4)
+    ahead = OffsetWrapper(broker_offset=3, consumer_offset=4)
+    assert lag_messages({at("orders"): behind, at("bills"): ahead, at("%DLQ%g"): behind}) == 5
 
 
 @pytest.mark.feature("F057", "F364")

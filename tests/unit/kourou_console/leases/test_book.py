@@ -36,6 +36,29 @@ def test_messages_are_handed_out_in_order_and_expired_ones_first():
     assert one.find(1, 1_000) is End.EXPIRED
 
 
+def test_a_lease_nobody_heard_of_is_no_attempt_and_its_message_keeps_its_place():
+    one = book()
+    for name in "abcd":
+        one.arrived(name, "t", 10, 1)
+    [first] = one.receive("t", 1, MIB, 1_000, 0)
+    rest = one.receive("t", 2, MIB, 9_000, 0)
+    one.untold(rest[1])
+    one.untold(rest[0])
+    assert (one.out, one.ready("t")) == (1, 3)
+    assert one.find(2, 0) is None
+    assert one.expire(1_000) == [first]
+    again = one.receive("t", 4, MIB, 1_000, 1_000)
+    assert [(held.message, held.attempt) for held in again] == [
+        ("a", 2),
+        ("b", 1),
+        ("c", 1),
+        ("d", 1),
+    ]
+    one.untold(again[1])
+    one.untold(again[0])
+    assert [held.message for held in one.receive("t", 2, MIB, 1_000, 1_000)] == ["a", "b"]
+
+
 def test_a_lease_is_over_at_its_time_even_before_anybody_looks():
     one = book()
     one.arrived("a", "t", 10, 1)

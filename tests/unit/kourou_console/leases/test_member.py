@@ -262,3 +262,18 @@ async def test_several_acks_have_outcomes_of_their_own(gateway, group, topic):
     found = await api.ack_leases(gateway, api.InGroup(group), wish)
     assert [item.state for item in found.items] == ["acked", None, None]
     assert [item.error.status for item in found.items if item.error] == [404, 404]
+
+
+async def test_who_waits_for_a_filter_that_cannot_judge_is_told_why(gateway, group, topic):
+    source = "def match(message, context):\n    return True\n"
+    await gateway.admin.filters.put(group, "every", source)
+    await gateway.client.send(topic, "a")
+    where = api.InGroupTopic(group, topic)
+    wish = api.Receive(filter="every", begin=api.Begin.FIRST)
+    told = await api.receive_messages(gateway, where, wish)
+    while not told.missing:
+        told = await api.receive_messages(gateway, where, wish)
+    assert told.items == []
+    [one] = told.missing
+    assert one.what == str(MessageQueue(topic, "broker-a", 0))
+    assert "no filter server of broker-a is known" in one.why

@@ -12,6 +12,8 @@ import { Notice, Toasts } from "./parts/notice.js";
 // A page's module is fetched when it is first looked at.
 const ROUTES = [
   { path: "", nav: "", load: () => import("./pages/overview.js") },
+  // Alarms stand on the overview.
+  { path: "alarms", nav: "", load: () => import("./pages/overview.js") },
   { path: "cluster", nav: "cluster", load: () => import("./pages/cluster.js") },
   { path: "cluster/:broker/:tab?", nav: "cluster", load: () => import("./pages/broker.js") },
   { path: "name-servers", nav: "name-servers", load: () => import("./pages/name_servers.js") },
@@ -37,6 +39,8 @@ const ROUTES = [
   { path: "history", nav: "history", load: () => import("./pages/history.js") },
 ];
 
+const NOWHERE = { route: { path: null, load: () => import("./pages/nowhere.js") }, params: {} };
+
 function App() {
   const session = useSession();
   const [address, setAddress] = useState(() => parse(window.location.hash));
@@ -49,19 +53,17 @@ function App() {
     window.addEventListener("hashchange", moved);
     return () => window.removeEventListener("hashchange", moved);
   }, []);
-  const found = match(ROUTES, address.parts);
+  const found = match(ROUTES, address.parts) || NOWHERE;
   return html`<div class="shell">
     <a class="skip button" href="#main" onClick=${toMain}>Skip to the page</a>
-    <${Nav} current=${found?.route.nav} open=${menu} close=${() => setMenu(false)} />
+    <${Nav} current=${found.route.nav} open=${menu} close=${() => setMenu(false)} />
     <div>
       <${Bar} menu=${menu} setMenu=${setMenu} />
       <main id="main" class="page">
         ${
           session.locked
             ? html`<${Login} />`
-            : found
-              ? html`<${Loaded} route=${found.route} params=${found.params} query=${address.query} />`
-              : html`<h1 tabindex="-1">No such page</h1>`
+            : html`<${Loaded} route=${found.route} params=${found.params} query=${address.query} />`
         }
       </main>
     </div>

@@ -7,7 +7,7 @@ import { Preview } from "../parts/messages_table.js";
 import { Notice } from "../parts/notice.js";
 import { Page } from "../parts/page.js";
 import { Panel } from "../parts/panel.js";
-import { Discard, Jobs, RedriveAction } from "../parts/redrive.js";
+import { Discard, Jobs, RedriveAction, causeText } from "../parts/redrive.js";
 import { SaveButton } from "../parts/save_button.js";
 import { Table } from "../parts/table.js";
 import { Link, MessageLink, Time, TopicLink } from "../parts/text.js";
@@ -109,7 +109,7 @@ function Causes({ causes, group, started }) {
         key: "cause",
         title: "Cause",
         wide: true,
-        cell: ({ cause }) => cause || html`<span class="quiet">no reason was given</span>`,
+        cell: (row) => html`<${Cause} of=${row} />`,
       },
       {
         key: "origin_topic",
@@ -134,6 +134,12 @@ function Causes({ causes, group, started }) {
       },
     ]}
   />`;
+}
+
+// What many reasons have in common, and one of them.
+function Cause({ of: { cause, reason } }) {
+  return html`${cause ? causeText(cause) : html`<span class="quiet">no reason was given</span>`}
+    ${reason && reason !== cause && html`<div class="quiet small break">${reason}</div>`}`;
 }
 
 function Letters({ answer, group, chosen, choose, started }) {
@@ -167,9 +173,7 @@ function Letters({ answer, group, chosen, choose, started }) {
         key: "cause",
         title: "Cause",
         wide: true,
-        cell: ({ cause, reason }) =>
-          html`${cause || html`<span class="quiet">no reason was given</span>`}
-            ${reason && reason !== cause && html`<div class="quiet small break">${reason}</div>`}`,
+        cell: (row) => html`<${Cause} of=${row} />`,
       },
       {
         key: "origin_topic",

@@ -58,6 +58,7 @@ function Now({ answer }) {
         dead > 0
           ? html`<${Link} to=${["dead-letters", answer.group]}>${count(dead)}<//>`
           : shown(dead),
+        "as last counted",
       ],
       ["Topics", count(answer.topics.length)],
       ["May consume", html`<${Flag} of=${answer.consume_enabled} bad="no" />`],
@@ -184,17 +185,23 @@ function Subscriptions({ group }) {
                 ? html`<${TopicLink} topic=${topic} />`
                 : html`<span class="quiet">${why}</span>`,
           },
-          { key: "kind", title: "By" },
+          { key: "kind", title: "By", cell: ({ kind }) => wordOf(kind) },
           {
             key: "expression",
             title: "Expression",
-            cell: ({ expression }) => html`<code class="break">${expression}</code>`,
+            cell: ({ expression, kind }) =>
+              kind === "FILTER"
+                ? html`<${Link} to=${["filters", group, expression]} class="break">${expression}<//>`
+                : html`<code class="break">${expression}</code>`,
           },
         ]}
       />
     `}
   <//>`;
 }
+
+// An expression of tags or SQL92 stands for itself; a filter in Python is known by its name.
+const wordOf = (kind) => (kind === "FILTER" ? "filter in Python" : kind);
 
 function Clash({ clash }) {
   return html`<${Notice} tone="bad">
@@ -203,7 +210,7 @@ function Clash({ clash }) {
       ${clash.sides.map(
         ({ expression, kind, clients }) =>
           html`<li>
-            ${expression === null ? "not subscribed" : html`<code>${expression}</code> (${kind})`}: ${clients.join(", ")}
+            ${expression === null ? "not subscribed" : html`<code>${expression}</code> (${wordOf(kind)})`}: ${clients.join(", ")}
           </li>`,
       )}
     </ul>
@@ -226,7 +233,7 @@ function Config({ group, ask }) {
             title: "May consume",
             cell: (row) => html`<${Flag} of=${row.consume_enabled} bad="no" />`,
           },
-          { key: "attempts", title: "Attempts", num: true },
+          { key: "attempts", title: "Attempts at most", num: true },
           { key: "retry_queues", title: "Retry queues", num: true },
           {
             key: "from_min_enabled",

@@ -53,7 +53,7 @@ export default function Groups() {
               title: "May consume",
               cell: (row) => html`<${Flag} of=${row.consume_enabled} bad="no" />`,
             },
-            { key: "attempts", title: "Attempts", num: true },
+            { key: "attempts", title: "Attempts at most", num: true },
             {
               key: "brokers",
               title: "Brokers",

@@ -92,7 +92,7 @@ function Content({ id, ask, topic }) {
       ${({ message }) =>
         known(message.body_error)
           ? html`<${Notice} tone="bad">${message.body_error}<//>`
-          : html`<${Body} data=${bodyOf(message)} size=${message.body_bytes} />`}
+          : html`<${Body} data=${bodyOf(message)} size=${message.body_bytes} cut=${message.body_truncated} />`}
     <//>
     <${Panel} title="Properties" ask=${ask}>
       ${({ message }) => html`<${Properties} message=${message} />`}

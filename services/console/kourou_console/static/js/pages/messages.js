@@ -1,6 +1,6 @@
 // Looking messages up: the latest, by key, by time, by id.
 
-import { html, useState } from "../core/dom.js";
+import { html, useEffect, useState } from "../core/dom.js";
 import { count, fieldTime, fromFieldTime, known, plural } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
 import { go, link } from "../core/route.js";
@@ -8,6 +8,8 @@ import { Field } from "../parts/fields.js";
 import { MessagesTable } from "../parts/messages_table.js";
 import { Page } from "../parts/page.js";
 import { Panel, Plain } from "../parts/panel.js";
+import { Table } from "../parts/table.js";
+import { Link } from "../parts/text.js";
 
 const QUARTER_MS = 15 * 60_000;
 const COUNT = 50;
@@ -36,7 +38,7 @@ export default function Messages({ query }) {
       <${Form} key=${by} by=${by} query=${query} />
     <//>
     <datalist id="topics">${names.map((name) => html`<option value=${name} />`)}</datalist>
-    ${by === "latest" ? html`<${Latest} query=${query} />` : html`<${Found} by=${by} query=${query} />`}
+    ${by === "latest" ? html`<${Latest} query=${query} topics=${topics} />` : html`<${Found} by=${by} query=${query} />`}
   <//>`;
 }
 
@@ -71,6 +73,10 @@ function Form({ by, query }) {
     count: String(COUNT),
     ...query,
   });
+  // The address may name another topic than was typed: one that was chosen below.
+  useEffect(() => {
+    if (query.topic) setValues((was) => ({ ...was, topic: query.topic }));
+  }, [query.topic]);
   const submit = (event) => {
     event.preventDefault();
     const { id, topic, key, from, until, tag, sql, count: most } = values;
@@ -92,10 +98,10 @@ function Form({ by, query }) {
   </form>`;
 }
 
-function Latest({ query: { topic, count: most = COUNT } }) {
+function Latest({ query: { topic, count: most = COUNT }, topics }) {
   const wanted = { topic, latest: true, count: most };
   const ask = useAsk(topic ? "/v1/messages" : null, {}, wanted);
-  if (!topic) return null;
+  if (!topic) return html`<${Choice} topics=${topics} />`;
   // That there are older ones is what "latest" says: the list is not "cut".
   const whole = { ...ask, answer: ask.answer && { ...ask.answer, truncated: false } };
   return html`<${Panel} title=${`Latest of ${topic}`} ask=${whole}>
@@ -103,6 +109,27 @@ function Latest({ query: { topic, count: most = COUNT } }) {
       <p class="told">${shownOf(answer)}</p>
       <${MessagesTable} label="Latest" rows=${answer.items} without=${["topic"]} empty="No message." />
     `}
+  <//>`;
+}
+
+/** Which topic: before one was named, those there are. */
+function Choice({ topics }) {
+  return html`<${Panel} title="Choose a topic" ask=${topics} number=${topics.answer?.total}>
+    ${({ items }) =>
+      html`<${Table}
+        label="Choose a topic"
+        find="Filter topics"
+        rows=${items}
+        empty="No topic yet."
+        columns=${[
+          {
+            key: "topic",
+            title: "Topic",
+            cell: ({ topic }) =>
+              html`<${Link} to=${["messages"]} query=${{ by: "latest", topic }} class="break">${topic}<//>`,
+          },
+        ]}
+      />`}
   <//>`;
 }
 

@@ -2,12 +2,11 @@
 
 import { asHex, asJson, asText } from "../core/bytes.js";
 import { html, useState } from "../core/dom.js";
-import { bytes } from "../core/format.js";
+import { bytes, known } from "../core/format.js";
 import { Notice } from "./notice.js";
 
-/** `data`: Uint8Array; `size`: of the whole body, where `data` is its beginning only. */
-export function Body({ data, size = data.length }) {
-  const cut = data.length < size;
+/** `data`: Uint8Array; `size`: of the whole body, where `data` is its beginning only; null: unknown. */
+export function Body({ data, size = data.length, cut = data.length < size }) {
   const text = asText(data, cut);
   const json = cut ? null : asJson(text);
   const [wanted, setWanted] = useState(null);
@@ -34,7 +33,7 @@ export function Body({ data, size = data.length }) {
     </div>
     ${
       cut &&
-      html`<${Notice} tone="warn">The first ${bytes(data.length)} of ${bytes(size)} are shown.<//>`
+      html`<${Notice} tone="warn">The first ${bytes(data.length)} of ${known(size) ? bytes(size) : "more"} are shown.<//>`
     }
     ${
       data.length === 0

@@ -5,7 +5,7 @@ import { count, known } from "../core/format.js";
 import { Table } from "./table.js";
 import { Badge, Bytes, Duration, Flag, Unknown } from "./text.js";
 
-const TONES = { leader: "accent", fenced: "bad", candidate: "warn" };
+const TONES = { leader: "accent", fenced: "bad", candidate: "warn", missing: "bad" };
 
 export function Members({ members }) {
   const position = (key) => (row) => (known(row[key]) ? count(row[key]) : html`<${Unknown} />`);
@@ -21,7 +21,12 @@ export function Members({ members }) {
         value: (row) => row.member || row.registered_id,
         cell: (row) => row.member || `id ${row.registered_id}`,
       },
-      { key: "address", title: "Address", cell: (row) => html`<code>${row.address}</code>` },
+      {
+        key: "address",
+        title: "Address",
+        cell: (row) =>
+          row.address ? html`<code>${row.address}</code>` : html`<${Unknown} />`,
+      },
       {
         key: "role",
         title: "Role",

@@ -23,7 +23,7 @@ const LOOK_MS = 500;
 const PATH = "/v1/dead-letters/redrives";
 
 const FILTER = [
-  { name: "cause", label: "Cause" },
+  { name: "cause", label: "Cause", hint: "As listed, … for each number and id." },
   { name: "origin_topic", label: "Topic it came from" },
   { name: "tag", label: "Tags", hint: "Separated by blanks." },
   { name: "key", label: "Key" },
@@ -63,13 +63,13 @@ export function RedriveAction({ group, label, ids, filter, done, ...rest }) {
   const which = ids
     ? plural(ids.length, "dead letter")
     : filter
-      ? `“${filter.cause}”`
+      ? `“${causeText(filter.cause)}”`
       : "dead letters";
   return html`<${Action}
     compact=${false}
     ...${rest}
     label=${label}
-    spoken=${filter && `Redrive cause ${filter.cause}`}
+    spoken=${filter && `Redrive cause ${causeText(filter.cause)}`}
     verb="Start"
     title=${`Redrive ${which} of ${group}`}
     large
@@ -82,9 +82,16 @@ export function RedriveAction({ group, label, ids, filter, done, ...rest }) {
 }
 
 /** The fields of the form as the API's filter; tags are separated by blanks. Pure. */
-export function selection({ tag, ...rest }) {
-  return tag ? { ...rest, tag: tag.split(/\s+/).filter(Boolean) } : rest;
+export function selection({ tag, cause, ...rest }) {
+  return {
+    ...rest,
+    ...(cause && { cause: cause.replaceAll("…", "#") }),
+    ...(tag && { tag: tag.split(/\s+/).filter(Boolean) }),
+  };
 }
+
+/** A cause as it is read: `#` stands for each number and id that its reasons do not share. */
+export const causeText = (cause) => cause.replaceAll("#", "…");
 
 /** Lets these letters go: they are listed no more. */
 export function Discard({ group, letters, done }) {

@@ -1,0 +1,154 @@
+"""How much of the bodies of messages one answer shows: one budget for all of them.
+
+Lives here: counting what is shown as it lies in the answer, and inflating compressed bodies so far
+and no further. May not live here: the shape of a message (kourou_console.message_views).
+
+Few bytes of a log may be many of an answer: a body may have been compressed, and a control
+character has six bytes in JSON. So what counts is what the answer has of a body. Of bodies beyond
+the budget nothing is shown, as if `body_max` had been 0, and those that were compressed are not
+inflated. Whoever shows a body yields to the loop after each piece of it.
+
+Invariant: for one answer no more is inflated than it shows, and `MESSAGES_PAGE_BYTES_MAX` bytes to
+learn how large bodies are of which a part is shown; and a piece.
+
+State: soft, of one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kourou.client.received import ReceivedMessage
+from kourou.errors import Corrupt
+from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX
+from kourou.model.message import StoredMessage
+from kourou.model.sysflag import SysFlag
+from kourou.protocol import compression
+
+PIECE_BYTES = 256 * 1024
+"""So much of a body is looked at between two turns of the loop."""
+
+_PAIRS = b'"\\\b\t\n\f\r'
+_SIXES = bytes(set(range(32)) - set(_PAIRS))
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What is shown of a body. `size_bytes` is that of all of it, None where nobody counted."""
+
+    text: str | None = None
+    encoded: str | None = None
+    size_bytes: int | None = None
+    truncated: bool = False
+    error: str | None = None
+
+
+class Budget:
+    """What an answer may still show of bodies, in bytes as they lie in it.
+
+    `counting` is what may be inflated beyond what is shown, to learn how large bodies are.
+    """
+
+    def __init__(
+        self, left: int = MESSAGES_PAGE_BYTES_MAX, *, counting: int = MESSAGES_PAGE_BYTES_MAX
+    ) -> None:
+        self.left = left
+        self.inflated = 0
+        self._counting = counting
+
+    async def body(
+        self, message: ReceivedMessage, body_max: int | None, *, whole: bool = False
+    ) -> Body:
+        """Up to `body_max` bytes of a body (None: all), as far as the budget goes.
+
+        `whole` shows it whatever is left. Of one that cannot be read it says why.
+        """
+        await asyncio.sleep(0)
+        stored = message.stored()
+        compressed = bool(stored.sys_flag & SysFlag.COMPRESSED)
+        left = sys.maxsize if whole else self.left
+        most = sys.maxsize if body_max is None else body_max
+        size = None if compressed else len(stored.body)
+        if size != 0 and 0 in (most, left):
+            return Body(text="", size_bytes=size, truncated=True)
+        try:
+            if compressed:
+                part, complete, size = await self._inflated(stored, most, left)
+            else:
+                part, complete = await _fitting(_slices(stored.body), most, left)
+        except Corrupt as error:  # its producer said that it is compressed, and it is not
+            return Body(error=str(error))
+        text, encoded, truncated = shown(part, truncated=not complete)
+        used_up = not complete and len(part) < most
+        if encoded is not None and len(encoded) > left:
+            encoded, truncated, used_up = encoded[: left // 4 * 4], True, True
+        cost = json_bytes(text.encode()) if text is not None else len(encoded or "")
+        self.left = 0 if used_up else max(0, self.left - cost)
+        return Body(text, encoded, size, truncated)
+
+    async def _inflated(
+        self, stored: StoredMessage, most: int, left: int
+    ) -> tuple[bytes, bool, int | None]:
+        """What fits of a compressed body, whether that is all, and how large it is if counted."""
+        before = self.inflated
+        piece_bytes = PIECE_BYTES
+        if self._counting <= 0:
+            piece_bytes = min(piece_bytes, most + 1, left + 1)
+        found = self._counted(compression.pieces(stored.sys_flag, stored.body, piece_bytes))
+        part, complete = await _fitting(found, most, left)
+        while not complete and self._counting > 0:
+            if next(found, None) is None:
+                return part, False, self.inflated - before
+            await asyncio.sleep(0)
+        return part, complete, self.inflated - before if complete else None
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.inflated += len(piece)
+            self._counting -= len(piece)
+            yield piece
+
+
+def shown(part: bytes, *, truncated: bool) -> tuple[str | None, str | None, bool]:
+    """Bytes as text, or else as base64, and whether they are cut. `truncated`: more followed."""
+    try:
+        return part.decode(), None, truncated
+    except UnicodeDecodeError as error:
+        # A cut may lie within a character; it has four bytes at most.
+        if truncated and error.reason == "unexpected end of data" and error.start >= len(part) - 3:
+            return part[: error.start].decode(), None, True
+    return None, base64.b64encode(part).decode(), truncated
+
+
+def json_bytes(part: bytes) -> int:
+    """So many bytes has UTF-8 text within a string of JSON."""
+    pairs = len(part) - len(part.translate(None, _PAIRS))
+    sixes = len(part) - len(part.translate(None, _SIXES))
+    return len(part) + pairs + 5 * sixes
+
+
+def _slices(body: bytes) -> Iterator[bytes]:
+    for at in range(0, len(body), PIECE_BYTES):
+        yield body[at : at + PIECE_BYTES]
+
+
+async def _fitting(pieces: Iterator[bytes], most: int, left: int) -> tuple[bytes, bool]:
+    """The first bytes, `most` at most and `left` in JSON, and whether these are all."""
+    taken: list[bytes] = []
+    for piece in pieces:
+        part = piece[:most]
+        if json_bytes(part) > left:
+            sizes = range(len(part) + 1)
+            part = part[: bisect_right(sizes, left, key=lambda size: json_bytes(piece[:size])) - 1]
+        taken.append(part)
+        most -= len(part)
+        left -= json_bytes(part)
+        if len(part) < len(piece):
+            return b"".join(taken), False
+        await asyncio.sleep(0)
+    return b"".join(taken), True
