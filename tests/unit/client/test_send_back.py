@@ -155,13 +155,21 @@ async def test_when_nobody_takes_it_the_last_failure_is_told(broker, cluster, fa
 
 @pytest.mark.fault
 @pytest.mark.feature("F215", "F228")
-async def test_it_waits_for_the_next_leader(broker, cluster, failed, tools):
+async def test_it_waits_for_the_next_leader(broker, cluster, failed, monkeypatch):
     mq, message = failed
     follower = cluster.follower(broker)
-    io = mq._client.io
-    io.loop.call_soon_threadsafe(lambda: cluster.nobody_leads(broker, down=False))
-    io.loop.call_soon_threadsafe(io.loop.call_later, 0.1, cluster.lead, follower)
+    look, looks = SendBack._look, []
+
+    async def elected(self, *topics):
+        if not looks:  # neither way was open, so it waits, and meanwhile there is a leader
+            cluster.lead(follower)
+        looks.append(topics)
+        await look(self, *topics)
+
+    monkeypatch.setattr(SendBack, "_look", elected)
+    mq._client.io.loop.call_soon_threadsafe(lambda: cluster.nobody_leads(broker, down=False))
     await back(mq, message)
+    assert len(looks) == 1
     assert len(asked(follower, ConsumerSendMsgBack)) == 1
     assert len(follower.stored("%RETRY%g")) == 1
     assert len(asked(broker, ConsumerSendMsgBack)) >= 1
