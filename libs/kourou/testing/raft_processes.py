@@ -54,8 +54,10 @@ SMALL = {
     "maxIndexNum": "20000",
     "adminEnable": "false",
     "tcpEnable": "false",
+    "cleanFileForciblyEnable": "false",
 }
-"""Files of a size that a test fills, and nothing that only operators look at."""
+"""Files of a size that a test fills, and nothing that only operators look at. A full disk deletes
+nothing: what has been read or not is retention's affair, and histories are compared from 0 on."""
 
 
 class RaftProcesses:
