@@ -7,11 +7,12 @@ All revisions are applied in one transaction under the database's write lock, so
 open the same tables at once do not collide and a failed upgrade leaves them as they were. Each set
 of tables has a version table and a lock of its own, for several may share a database.
 
-State: none.
+State: none but a lock.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ from kourou.eventstore.postgres import UPGRADE_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Alembic keeps what it works at in a module: brokers of one process take their turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ class Revisions:
         config = self.alembic_config()
         config.attributes["connection"] = connection
         try:
-            command.upgrade(config, revision)
+            with _ONE_AT_A_TIME:
+                command.upgrade(config, revision)
         except CommandError as error:
             raise MetadataUnavailable(
                 f"the {self.what} {shown} cannot be upgraded from revision {found}: "

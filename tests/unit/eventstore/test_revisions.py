@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,20 @@ def test_what_is_newer_is_named() -> None:
     mine.check("0001", "x.db")
     with pytest.raises(ConfigError, match=rf"wrote the thing x\.db: .* 9999, .* {schema.HEAD}"):
         mine.check("9999", "x.db")
+
+
+def test_databases_of_one_process_are_brought_up_to_date_at_once(tmp_path: Path) -> None:
+    """As by the brokers of a cluster in one process, each on a thread of its own."""
+    together = threading.Barrier(8)
+
+    def bring(number: int) -> str | None:
+        database = Database(sqlite_url(tmp_path / f"{number}.db"))
+        together.wait(60)
+        schema.bring_up_to_date(database)
+        with database.reading() as connection:
+            found = schema.current_revision(connection)
+        database.close()
+        return found
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(bring, range(8))) == {schema.HEAD}
