@@ -288,15 +288,15 @@ def introduction(
             if what not in {"pid", "service"}:
                 shown = plain_address(where) if what == "zmq" else where
                 lines.append(f"           {LABELS.get(what, what):<10} {shown}")
+        if child is cluster.spark_etl and cluster.settings.spark_etl is not None:
+            lines.append(f"           {'tables':<10} {child.ready['admin']}/tables")
+            lines.append(f"           {'queries':<10} {cluster.settings.spark_etl['jobFile']}")
     if lacking:
         lines.append("no filter servers: their jail cannot be built on this machine, which lacks")
         lines += [f"           {layer}" for layer in lacking]
         lines.append(f"           `{called_as} doctor` says what to do; all else runs")
     if cluster.settings.raft:
         lines.append("groups     who leads: " + f"{called_as} admin replicas")
-    if cluster.spark_etl is not None and cluster.settings.spark_etl is not None:
-        lines.append(f"           {'tables':<10} {cluster.spark_etl.ready['admin']}/tables")
-        lines.append(f"           {'queries':<10} {cluster.settings.spark_etl['jobFile']}")
     lines.append(f"store      {cluster.folder}")
     if collector:
         lines.append(f"traces     {collector}")
