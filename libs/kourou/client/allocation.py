@@ -47,9 +47,9 @@ def share_of(
     """What `allocation` gives `client`; an application's own may raise any exception."""
     try:
         return allocation(queues, clients, client)
-    except Exception:
-        raise  # the consumer keeps its queues, and says why
     except BaseException as error:
+        if isinstance(error, Exception):
+            raise  # the consumer keeps its queues, and says why
         # It runs on the client's I/O thread, where `sys.exit()` would end every client's work.
         raise BadRequest(f"the allocation raised {error!r}") from error
 
