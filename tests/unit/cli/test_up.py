@@ -307,9 +307,11 @@ def test_the_pipeline_is_shown_with_its_tables_and_its_file(
     with pytest.raises(Unavailable):  # the broker of these clusters is dead
         run_until_stopped(tmp_path, brokers=1, free_ports=True, spark=True)
     told = capsys.readouterr().out
-    assert "spark-etl  pid 17\n           pages      http://127.0.0.1:18281\n" in told
-    assert "           tables     http://127.0.0.1:18281/tables\n" in told
-    assert f"           queries    {tmp_path}/spark-etl.toml\n" in told
+    assert (
+        "spark-etl  pid 17\n           pages      http://127.0.0.1:18281\n"
+        "           tables     http://127.0.0.1:18281/tables\n"
+        f"           queries    {tmp_path}/spark-etl.toml\n"
+    ) in told
 
 
 def test_without_a_word_there_is_no_pipeline(
