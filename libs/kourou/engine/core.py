@@ -171,6 +171,8 @@ class BrokerCore:
                 case Fenced(epoch):
                     if self.desks.leading is not None:
                         effects += self.desks.leading.outdone(epoch)
+                    elif isinstance(self.desks.following, Following):
+                        self.desks.following.heard_of(epoch)
                 case _:
                     assert_never(item)
         if waiting:

@@ -4,7 +4,8 @@ Lives here: its connection to the leader, and which requests a follower refuses.
 May not live here: which bytes are taken and what the leader is told (kourou.replication.copying),
 what comes of them (engine.copied_log), reading for clients (the desks of any broker).
 
-State: projection of the copied log, by the same `evolve` as a leader's; soft: the leader's address.
+State: projection of the copied log, by the same `evolve` as a leader's; soft: the leader's address,
+and the newest promotion as name servers tell it, with every registration anew.
 
 A follower numbers nothing: Appends refuses, so that no desk can write by mistake. What a broker
 decides by its clock rests: delayed messages, questions about transactions, what expires. When the
@@ -125,6 +126,7 @@ class Following:
         self._told = ""
         self._not_copied = ""
         self._leader_address = role.leader_address
+        self._elsewhere = 0
         appends.refuse(self._refusal, hint="send to the leader")
 
     @property
@@ -157,6 +159,15 @@ class Following:
             self._leader_address = address
             self._appends.refuse(self._refusal, hint="send to the leader")
         return [self._said(self.copying.connected(now_ms))]
+
+    def heard_of(self, epoch: int) -> None:
+        """A name server knows this epoch of the log, which its leader here may never have had."""
+        self._elsewhere = max(self._elsewhere, epoch)
+
+    @property
+    def heard(self) -> int:
+        """The highest epoch that anybody told: what a promotion must outdo."""
+        return max(self.copying.epoch, self._elsewhere)
 
     def outdo(self, epoch: int) -> list[Effect]:
         """This follower will open `epoch`: a leader that hears so stores nothing more, at once."""

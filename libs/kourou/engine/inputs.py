@@ -231,7 +231,8 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A name server knows another leader of this log, whose epoch is this one, a higher one."""
+    """A name server knows this epoch of another member: what outdid a leader, or what a follower
+    must outdo if it is promoted."""
 
     epoch: int
 

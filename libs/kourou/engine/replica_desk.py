@@ -171,7 +171,7 @@ class ReplicaDesk:
                 leader=following.leader_address,
                 silent_ms=following.copying.silent_ms(now_ms),
             )
-        return following.copying.epoch
+        return following.heard
 
     def _heard_by_leader(self, request: PromoteReplica) -> int:
         """A leader that another one outdid may be made to lead again; what it has is the log."""

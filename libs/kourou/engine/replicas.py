@@ -22,6 +22,7 @@ import msgspec
 from kourou.engine.event_base import Count
 from kourou.engine.ports import ANYWHERE
 from kourou.engine.replication_events import EpochOpened, InSyncChanged, ReplicationEventBase
+from kourou.replication.epoch_numbers import promotion_of
 
 
 @dataclass(slots=True)
@@ -41,6 +42,11 @@ class Replicas:
     def epoch(self) -> int:
         """The newest epoch; 0 for a log that never had a follower."""
         return self.epochs[-1][0] if self.epochs else 0
+
+    @property
+    def promotion(self) -> int:
+        """The epoch with which its newest promotion began; 0: nobody was promoted."""
+        return promotion_of(epoch for epoch, _ in self.epochs)
 
     def copy(self) -> Replicas:
         """An independent copy."""

@@ -105,6 +105,7 @@ class BrokerService:
         )
         self._fail: Callable[[BaseException], None] = _nobody
         self._renewing: asyncio.Task[None] | None = None
+        self._due: CutLog | ChangeRole | BeginAnew | None = None
         self._stopping = False
         self._served = False
         self._ready = False
@@ -235,41 +236,54 @@ class BrokerService:
         return [self._link.address] if self._link.address else []
 
     def _renew(self, why: CutLog | ChangeRole | BeginAnew) -> None:
-        """The core asks for its end, and is at rest: another one takes over on the same store."""
+        """The core asks for its end, and is at rest: another one takes over on the same store.
+
+        What the new one asks for while it still takes over comes next.
+        """
         if self._renewing is None:
             self._renewing = asyncio.get_running_loop().create_task(self._take_over(why))
+        else:
+            self._due = why
 
-    async def _take_over(self, why: CutLog | ChangeRole | BeginAnew) -> None:
+    async def _take_over(self, why: CutLog | ChangeRole | BeginAnew | None) -> None:
+        """Go from tenure to tenure for as long as one asks for another.
+
+        What cannot be done ends the process: it changes nothing that a start would not find.
+        """
+        try:
+            while why is not None:
+                await self._another_tenure(why)
+                why, self._due = self._due, None
+        except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
+            _log.critical("the broker cannot go on in its new role: %s", error)
+            self._fail(error)
+        finally:
+            self._renewing = None
+
+    async def _another_tenure(self, why: CutLog | ChangeRole | BeginAnew) -> None:
         """End one tenure and begin another. Listeners and their connections stay.
 
-        The store stays open, but where the log is cut or begins anew. What cannot be done ends the
-        process: it changes nothing that a start would not find.
+        The store stays open, but where the log is cut or begins anew.
         """
         tenure, upkeep = self._tenure, self._upkeep
         assert tenure is not None
         assert upkeep is not None
         self._ready = False
         self._link.part()
-        try:
-            for to in tenure.release():
-                self._answer(to, Code.SERVICE_NOT_AVAILABLE, CHANGING)
-            tenure.last_records()
-            if isinstance(why, CutLog):
-                await upkeep.close(_cut(why))
-            elif isinstance(why, BeginAnew):
-                await upkeep.close(why.leave, settle=False)
-            if self._stopping:
-                return
-            if isinstance(why, ChangeRole):
-                self._tenure = self._connected(tenure.desks.control, why)
-            else:
-                await self._open()
-            await self._tenure_begins(led=tenure.leads)
-        except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
-            _log.critical("the broker cannot go on in its new role: %s", error)
-            self._fail(error)
-        finally:
-            self._renewing = None
+        for to in tenure.release():
+            self._answer(to, Code.SERVICE_NOT_AVAILABLE, CHANGING)
+        tenure.last_records()
+        if isinstance(why, CutLog):
+            await upkeep.close(_cut(why))
+        elif isinstance(why, BeginAnew):
+            await upkeep.close(why.leave, settle=False)
+        if self._stopping:
+            return
+        if isinstance(why, ChangeRole):
+            self._tenure = self._connected(tenure.desks.control, why)
+        else:
+            await self._open()
+        await self._tenure_begins(led=tenure.leads)
 
     async def _tenure_begins(self, *, led: bool) -> None:
         tenure = self._tenure
@@ -336,13 +350,14 @@ class BrokerService:
         if not addresses and not url:
             _log.warning("namesrvAddr is not set: clients find this broker through no name server")
             return
-        self._registration = self._register_with(addresses)
-        self._registration.start()
+        # Held here, too: a change of role may leave them meanwhile.
+        registration = self._registration = self._register_with(addresses)
+        registration.start()
         if url:
-            self._address_server = AddressServer(url, self._registration.follow)
-            self._address_server.start()
-            await self._address_server.first(REGISTER_WAIT_S)
-        await self._registration.first(REGISTER_WAIT_S)
+            listed = self._address_server = AddressServer(url, registration.follow)
+            listed.start()
+            await listed.first(REGISTER_WAIT_S)
+        await registration.first(REGISTER_WAIT_S)
 
     async def _leave_name_servers(self) -> None:
         if self._address_server is not None:
@@ -374,6 +389,7 @@ class BrokerService:
             announced=self._announced,
             filter_listeners=lambda: self._desks().filter_servers.told(),
             epoch=lambda: self._desks().control.replicas.epoch,
+            promotion=lambda: self._desks().control.replicas.promotion,
             fenced=lambda epoch: self._post(Fenced(epoch)),
             answered=self._registered,
             hurry=lambda: not self._follows_somebody,
@@ -461,7 +477,7 @@ class BrokerService:
         return self._tenure is not None and self._tenure.loop.running
 
     def _unready(self) -> str:
-        if self._ready:
+        if self._ready and not self._tenure_is_over:
             return ""
         return "not serving" if self._served else "starting"
 

@@ -102,9 +102,10 @@ class Registration:
     Addresses are `host:port` of ZeroMQ listeners, or `remoting://host:port` of RocketMQ's own name
     servers; those hear of no listeners but the one in `broker_addr`. `announced` is told the number
     of an announcement when every name server knows it that can be reached. `epoch` is asked for the
-    newest of the log; `fenced` is told a higher one, in which another broker leads: then that name
-    server refuses this one. `answered` is told what each registration is answered: to a follower,
-    where its leader is. While it wants to `hurry`, it asks every second.
+    newest of the log, `promotion` for that with which its newest promotion began; `fenced` is told
+    the one that outdid this leader: then that name server refuses it; or, to a follower, the one
+    that it must outdo if it is promoted. `answered` is told what each registration is answered: to
+    a follower, where its leader is. While it wants to `hurry`, it asks every second.
     """
 
     def __init__(
@@ -118,13 +119,14 @@ class Registration:
         announced: Callable[[int], None] = lambda number: None,
         filter_listeners: FilterListeners = tuple,
         epoch: Callable[[], int | None] = lambda: None,
+        promotion: Callable[[], int | None] = lambda: None,
         fenced: Callable[[int], None] = lambda epoch: None,
         answered: Callable[[RegisterBrokerResponse], None] = lambda answer: None,
         hurry: Callable[[], bool] = lambda: False,
         curve: ClientCurve | None = None,
     ) -> None:
         self._answered, self._hurry = answered, hurry
-        self._epoch = epoch
+        self._epoch, self._promotion = epoch, promotion
         self._fenced = fenced
         self._announced = announced
         self._number = self._known_number = 0
@@ -137,7 +139,7 @@ class Registration:
         self._timeout_ms = timeout_ms
         self._servers: dict[str, _NameServer] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._known = asyncio.Event()
+        self._judged = asyncio.Event()
 
     @property
     def registered(self) -> dict[str, bool]:
@@ -188,12 +190,15 @@ class Registration:
             self._announced(number)
 
     async def first(self, timeout_s: float) -> None:
-        """Wait until some name server of the list knows this broker, or the time is up."""
+        """Wait until some name server of the list knows this broker, or the time is up.
+
+        Who hears that it was outdone waits no longer: it has to follow.
+        """
         if not self._servers:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                await self._known.wait()
+                await self._judged.wait()
         except TimeoutError:
             _log.warning(
                 "no name server knows this broker yet; it goes on trying %s",
@@ -236,6 +241,7 @@ class Registration:
             listeners=me.listeners,
             filter_listeners=list(filter_servers) or None,
             epoch=self._epoch(),
+            promotion=self._promotion(),
         )
         body = encode_registration(
             BrokerRegistration(tuple(topics), version, tcp_addresses(filter_servers))
@@ -255,10 +261,11 @@ class Registration:
             return done
         if done:
             self._answered(reply.header)
-        elif reply.header.epoch is not None:
-            self._fenced(reply.header.epoch)
-            return True  # asking again at once would change nothing
-        return done
+        if reply.header.epoch is None:
+            return done
+        self._judged.set()
+        self._fenced(reply.header.epoch)
+        return True  # asking again at once would change nothing
 
     def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
         if done and not server.registered:
@@ -267,7 +274,7 @@ class Registration:
             _log.warning("the name server %s does not answer: %s", server.address, why)
         server.registered = done
         if done:
-            self._known.set()
+            self._judged.set()
         self._tell()
 
     async def _leave(self, server: _NameServer) -> None:

@@ -234,6 +234,8 @@ class Tenure:
             await asyncio.sleep(DRAIN_POLL_S)
 
     def _ended_by(self, effect: CutLog | ChangeRole) -> None:
+        if self.over:
+            return  # it has asked before; whoever comes next sees what is left to do
         self.cease()
         self._around.renew(effect)
 

@@ -4,7 +4,7 @@ Lives here: one method per request.
 May not live here: the tables of brokers and topics (kourou_namesrv.routes), changes of the
 key/value settings (kourou.engine.key_value_desk), sockets, files, clocks.
 
-State: routes are soft; key/value settings are a projection of their event store.
+State: soft (routes, promotions just heard of), projection of an event store (key/value settings).
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 STRICT_ROUTES_SINCE = 401
 """The version (4.9.4) from which on RocketMQ's name server quotes broker ids in routes."""
 
-
 Input = Received | Disconnected | Tick | KeyValuesWritten
 Effect = Reply | RecordKeyValues
 Answer = tuple[Response | None, bytes]
@@ -52,6 +51,7 @@ class NamesrvCore:
     ) -> None:
         self.routes = routes = Routes()
         self._changes = KeyValueDesk(key_values)
+        self._promotions: dict[str, int] = {}
         self.expired = 0
         self._settings = settings
         self._registry = registry
@@ -143,6 +143,7 @@ class NamesrvCore:
             dict(it.listeners or {}),
             None if it.filter_listeners is None else tuple(map(dict, it.filter_listeners)),
             it.epoch,
+            it.promotion,
         )
         registrants.check_promoted(self.key_values, identity)
         ha_address, leader = self.routes.register(
@@ -152,10 +153,12 @@ class NamesrvCore:
         if news is not None:
             _log.warning("%s leads from now on, in epoch %s", _named(identity), identity.epoch)
             key, reason = registrants.key_of(identity), "a promoted leader registered"
+            self._promotions[key] = identity.promotion or identity.epoch or 0
             self._effects += self._changes.keep(registrants.NAMESPACE, key, news, reason)
         order = self.key_values.table.get(ORDER_TOPIC_CONFIG)
+        outdo = registrants.to_outdo(self.key_values, identity, self._promotions)
         header = ask.RegisterBrokerResponse(
-            ha_server_addr=ha_address or None, master_addr=leader or None
+            ha_server_addr=ha_address or None, master_addr=leader or None, epoch=outdo
         )
         return header, bodies.encode_kv_table(order) if order else b""
 

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kourou.engine.peer import Peer
-from kourou.engine.registrants import Identity, check_epoch, check_identity
+from kourou.engine.registrants import Identity, check_identity, check_leader
 from kourou.errors import Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.permission import Permission
@@ -105,7 +105,7 @@ class Routes:
         broker.cluster = identity.cluster
         leader = broker.members.get(MASTER_ID)
         if leader is not None:
-            check_epoch(identity, leader.identity.epoch, leader.identity.address)
+            check_leader(identity, leader.identity)
         # A follower that became the leader comes back with its old address under another id.
         for other_id, other in list(broker.members.items()):
             if other.identity.address == identity.address and other_id != identity.broker_id:

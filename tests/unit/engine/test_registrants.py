@@ -13,14 +13,19 @@ from kourou.engine.registrants import (
     key_of,
     news,
     promoted,
+    to_outdo,
 )
-from kourou.replication.epoch_numbers import PROMOTION
+from kourou.replication.epoch_numbers import PROMOTION, next_epoch
 
 FIRST = PROMOTION + 65
+UNHEARD = PROMOTION + 66
+"""A promotion of member 2, which did not hear of that of member 1."""
 
 
-def leader(epoch: int | None, broker_id: int = 0, name: str = "broker-a") -> Identity:
-    return Identity("C", name, broker_id, f"{name}:1", epoch=epoch)
+def leader(
+    epoch: int | None, broker_id: int = 0, name: str = "broker-a", promotion: int | None = None
+) -> Identity:
+    return Identity("C", name, broker_id, f"{name}:1", epoch=epoch, promotion=promotion)
 
 
 def keeping(value: str) -> KeyValues:
@@ -58,3 +63,48 @@ def test_what_somebody_else_wrote_there_refuses_nobody(value: str) -> None:
 
 def test_the_key_is_that_of_the_log() -> None:
     assert key_of(leader(64)) == "C/broker-a"
+
+
+# -- two that were promoted without hearing of one another -----------------------------------------
+
+
+@pytest.mark.feature("F137")
+def test_a_follower_is_told_what_its_promotion_must_outdo() -> None:
+    kept = keeping(f"{FIRST} b:1")
+    follower = leader(64, broker_id=2)
+    assert to_outdo(kept, follower, {}) == FIRST
+    assert to_outdo(kept, follower, {"C/broker-a": UNHEARD, "C/broker-b": 1 << 60}) == UNHEARD
+    assert to_outdo(kept, leader(FIRST), {}) is None, "a leader is told only that it was outdone"
+    assert to_outdo(kept, leader(None, broker_id=2), {}) is None, "RocketMQ's"
+    assert to_outdo(KeyValues(), follower, {}) is None
+
+
+@pytest.mark.feature("F137")
+def test_no_restart_outdoes_a_rival_promotion() -> None:
+    """Whichever comes first: the higher brokerId is kept, at every name server."""
+    restarted = leader(next_epoch(FIRST, 1), promotion=FIRST)
+    second = leader(UNHEARD, promotion=UNHEARD)
+    kept = keeping(f"{FIRST} b:1")
+    check_promoted(kept, second)
+    assert news(kept, second) == f"{UNHEARD} broker-a:1"
+    kept = keeping(f"{UNHEARD} b:1")
+    with pytest.raises(Outdone, match="promoted without hearing of that") as refused:
+        check_promoted(kept, restarted)
+    assert restarted.epoch < refused.value.epoch < next_epoch(UNHEARD, 2, promoted=True)
+    check_promoted(kept, leader(next_epoch(UNHEARD, 2), promotion=UNHEARD))
+
+
+def test_within_a_promotion_whoever_has_its_log_succeeds() -> None:
+    kept = keeping(f"{FIRST} b:1")
+    successor = leader(next_epoch(FIRST, 0), promotion=FIRST)
+    check_promoted(kept, successor)
+    assert news(kept, successor) is None
+    assert news(KeyValues(), successor) == f"{FIRST} broker-a:1", "the promotion, not the start"
+
+
+def test_a_broker_that_tells_no_promotion_is_judged_by_its_epoch() -> None:
+    kept = keeping(f"{UNHEARD} b:1")
+    check_promoted(kept, leader(next_epoch(FIRST, 1)))
+    assert news(kept, leader(next_epoch(FIRST, 1))) is None
+    with pytest.raises(Outdone):
+        check_promoted(kept, leader(FIRST))

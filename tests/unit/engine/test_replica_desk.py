@@ -122,6 +122,14 @@ def test_the_promoted_core_opens_that_epoch_and_every_later_start_a_higher_one(p
     assert again.control.replicas.epoch == PROMOTED + 64
 
 
+@pytest.mark.feature("F137")
+def test_a_promotion_outdoes_one_that_only_name_servers_know(pair) -> None:
+    pair.disconnect()
+    pair.follower.handle(Fenced(PROMOTED + 64))
+    pair.follower.handle(Fenced(64))  # another name server knows less
+    assert pair.follower.ask(promote()).header.epoch == 2 * 2**32 + 64 + 1
+
+
 def test_a_copy_that_never_had_an_epoch_is_promoted_to_one() -> None:
     engine = Engine(policy=BrokerPolicy("DefaultCluster", "broker-a", 1), role=LEADS)
     assert [epoch for epoch, _ in engine.control.replicas.epochs] == [PROMOTED]

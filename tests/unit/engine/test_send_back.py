@@ -49,7 +49,7 @@ def newest(engine: Engine, topic: str):
     return stored
 
 
-@pytest.mark.feature("F215", "F216", "F220", "F221")
+@pytest.mark.feature("F215", "F216", "F219", "F220", "F221")
 def test_the_whole_way_of_a_message_that_never_succeeds(failing) -> None:
     origin = failing.stored("orders")[0]
     position, passed_ms = first(failing), 0

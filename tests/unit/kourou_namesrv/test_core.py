@@ -322,6 +322,17 @@ def test_a_promotion_is_recorded_and_outlives_the_promoted_leader(bench: Bench) 
     assert bench.core.routes.members() == []
 
 
+@pytest.mark.feature("F137")
+def test_a_follower_hears_of_the_newest_promotion(bench: Bench) -> None:
+    effect, _ = registering(bench, PROMOTED, "new:1", 2)
+    bench.handle(Disconnected(Peer(2, "zmq", ("127.0.0.1", 2))))
+    told = bench.register(peer=3, broker_id=2, epoch=64)
+    assert told.header == ask.RegisterBrokerResponse(epoch=PROMOTED), "before it is durable"
+    bench.handle(recorded(effect))
+    assert bench.register(peer=3, broker_id=2, epoch=64).header == told.header
+    assert bench.register(peer=4, broker_id=3).header == ask.RegisterBrokerResponse(), "RocketMQ's"
+
+
 def test_a_promotion_that_could_not_be_recorded_is_recorded_with_the_next_registration(
     bench: Bench,
 ) -> None:

@@ -350,6 +350,18 @@ def test_a_leader_of_a_lower_epoch_is_refused_and_changes_nothing(routes: Routes
 
 
 @pytest.mark.feature("F137")
+def test_of_two_rival_promotions_the_higher_broker_id_stands(routes: Routes) -> None:
+    first, unheard = 2**32 + 65, 2**32 + 66
+    restarted = broker(address="one:1", epoch=first + 64, promotion=first)
+    routes.register(restarted, having("T"), peer(1), 0)
+    second = broker(address="two:1", epoch=unheard, promotion=unheard)
+    routes.register(second, having("T"), peer(2), 0)
+    with pytest.raises(Outdone, match="promoted without hearing of that"):
+        routes.register(restarted, having("T"), peer(1), 0)
+    assert routes.members() == [second]
+
+
+@pytest.mark.feature("F137")
 def test_a_promoted_follower_takes_the_leaders_place(routes: Routes) -> None:
     routes.register(broker(address="old:1", epoch=64), having("T"), peer(1), 0)
     routes.register(broker(broker_id=1, address="new:1", epoch=64), having(), peer(2), 0)

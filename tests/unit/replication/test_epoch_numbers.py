@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from kourou.replication.epoch_numbers import PROMOTION, next_epoch
+from kourou.replication.epoch_numbers import (
+    PROMOTION,
+    are_rivals,
+    last_of_promotion,
+    next_epoch,
+    promotion_of,
+)
 
 
 def test_every_start_opens_a_higher_one_with_the_brokers_own_id() -> None:
@@ -27,3 +33,22 @@ def test_a_promotion_outdoes_whatever_the_old_leader_opens() -> None:
     assert next_epoch(promoted, 2, promoted=True) > promoted
     full = PROMOTION - 64
     assert next_epoch(full, 3) == PROMOTION + 64 + 3
+
+
+def test_a_promotion_is_known_by_its_first_epoch() -> None:
+    first = next_epoch(64, 1, promoted=True)
+    again = next_epoch(first, 1)
+    assert promotion_of([]) == promotion_of([64, 128]) == 0
+    assert promotion_of([64, first, again, next_epoch(again, 0)]) == first
+    second = next_epoch(again, 2, promoted=True)
+    assert promotion_of([64, first, again, second]) == second
+
+
+def test_two_that_began_one_promotion_are_rivals() -> None:
+    first, unheard = next_epoch(64, 1, promoted=True), next_epoch(128, 2, promoted=True)
+    assert are_rivals(first, unheard)
+    assert not are_rivals(first, next_epoch(first, 1)), "it started again"
+    assert not are_rivals(first, next_epoch(first, 2, promoted=True)), "it heard of the first"
+    assert not are_rivals(64, 129), "nobody was promoted"
+    restarted = next_epoch(first, 1)
+    assert restarted < last_of_promotion(unheard) < next_epoch(restarted, 2, promoted=True)

@@ -80,6 +80,7 @@ def make(monkeypatch):
         announced: Callable[[int], None] = lambda number: None,
         filter_listeners: FilterListeners = tuple,
         epoch: Callable[[], int | None] = lambda: None,
+        promotion: Callable[[], int | None] = lambda: None,
         fenced: Callable[[int], None] = lambda epoch: None,
         answered: Callable[[RegisterBrokerResponse], None] = lambda answer: None,
         hurry: Callable[[], bool] = lambda: False,
@@ -93,6 +94,7 @@ def make(monkeypatch):
             announced=announced,
             filter_listeners=filter_listeners,
             epoch=epoch,
+            promotion=promotion,
             fenced=fenced,
             answered=answered,
             hurry=hurry,
@@ -334,13 +336,13 @@ def test_rocketmq_hears_of_those_that_its_clients_can_dial() -> None:
 @pytest.mark.feature("F137")
 async def test_every_registration_tells_the_epoch_of_that_moment(make) -> None:
     epochs = iter([0, 64])
-    one = make("a", epoch=lambda: next(epochs))
+    one = make("a", epoch=lambda: next(epochs), promotion=lambda: 5)
     one.start()
     server = NameServer.servers["a"]
     await server.count(1)
     one.announce(1)
     await server.count(2)
-    assert [request.epoch for request in server.heard] == [0, 64]
+    assert [(request.epoch, request.promotion) for request in server.heard] == [(0, 5), (64, 5)]
     one.forget()
     await one.stop()
 
@@ -358,6 +360,33 @@ async def test_a_leader_that_was_outdone_is_told_so_and_counts_as_unregistered(m
         assert len(server.heard) == 1, "it is not tried again every second"
         one.announce(1)
         assert await heard.get() == 2**32
+    await one.stop()
+
+
+@pytest.mark.feature("F137")
+async def test_who_was_outdone_waits_for_no_name_server(make) -> None:
+    one = make("a")
+    one.start()
+    server = NameServer.servers["a"]
+    server.code, server.header = Code.SERVICE_NOT_AVAILABLE, RegisterBrokerResponse(epoch=2**32)
+    async with asyncio.timeout(60):
+        await one.first(1 << 30)
+    assert one.registered == {"a": False}
+    assert len(server.heard) == 1
+    await one.stop()
+
+
+@pytest.mark.feature("F137")
+async def test_a_follower_is_told_what_its_promotion_must_outdo(make) -> None:
+    heard: asyncio.Queue[int] = asyncio.Queue()
+    one = make("a", fenced=heard.put_nowait)
+    one.start()
+    server = NameServer.servers["a"]
+    server.header = RegisterBrokerResponse(epoch=2**32)
+    async with asyncio.timeout(60):
+        assert await heard.get() == 2**32
+    assert one.registered == {"a": True}
+    one.forget()
     await one.stop()
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from kourou.engine.effects import ChangeRole, CutLog
 from kourou.errors import Code, DiskFull
+from kourou.protocol.frames import decode_request, encode_reply
+from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.replication.copying import Step
 from kourou.replication.epoch_numbers import next_epoch
 from kourou.serving import broker_service
@@ -25,6 +27,7 @@ from kourou.serving.network_keys import BrokerRole
 from kourou.serving.upkeep import Upkeep
 from kourou.testing.served_here import ServedHere, served_here
 from kourou.transport.zmq_client import Reply
+from kourou.transport.zmq_server import Inbound, ZmqServer
 
 ASK_MS = 20_000
 GIVEN = {
@@ -59,13 +62,15 @@ def running(settings: BrokerSettings, failures: list[BaseException]):
 
 
 @asynccontextmanager
-async def pair(root: Path, failures: list[BaseException]) -> AsyncIterator[tuple[Running, Running]]:
+async def pair(
+    root: Path, failures: list[BaseException], **more: Any
+) -> AsyncIterator[tuple[Running, Running]]:
     leads = BrokerSettings(store_root=root / "leader", **GIVEN)
     async with running(leads, failures) as leader:
         assert (await leader.send(b"one")).code == Code.SUCCESS
         follows = ReplicaSettings(
             store_root=root / "replica", broker_role=BrokerRole.SLAVE, broker_id=1,
-            ha_master_address=leader.address("replication"), **GIVEN,
+            ha_master_address=leader.address("replication"), **GIVEN, **more,
         )  # fmt: skip
         async with running(follows, failures) as replica:
             await until(lambda: replica.tenure.store.queue_range("orders", 0) == (0, 1))
@@ -143,6 +148,62 @@ async def test_who_asks_meanwhile_is_told_so(tmp_path: Path, monkeypatch) -> Non
         following = replica.tenure.desks.following
         await until(lambda: following.copying.step is Step.FOLLOWING)
         assert replica.service._unready() == ""
+    assert failures == []
+
+
+@pytest.mark.feature("F134", "F137")
+async def test_whoever_is_refused_as_it_begins_to_lead_follows(tmp_path: Path) -> None:
+    """The refusal comes while the change of role is under way: it is another one."""
+
+    def answer(frames: list[Inbound]) -> None:
+        for inbound in frames:
+            request = decode_request(inbound.frame)
+            leads = isinstance(request, RegisterBroker) and request.broker_id == 0
+            code, header = Code.SUCCESS, None
+            if leads:
+                code, header = Code.SERVICE_NOT_AVAILABLE, RegisterBrokerResponse(epoch=2**33)
+            head = encode_reply(inbound.frame.correlation, code, "", header)
+            name_server.send(inbound.peer, (head,))
+
+    name_server = ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
+    name_server.start()
+    failures: list[BaseException] = []
+    try:
+        async with pair(tmp_path, failures, namesrv_addr=name_server.address) as (_, replica):
+            before = replica.tenure
+            before._ended_by(promoted(replica))
+            await until(lambda: replica.service._renewing is None)
+            assert replica.tenure.desks.control.replicas.epoch > 2**32, "it has led"
+            assert not replica.tenure.leads
+            assert replica.tenure.loop.running
+            assert (replica.service._unready(), replica.service._is_healthy()) == ("", True)
+            assert "is a follower" in (await replica.send(b"two")).remark
+    finally:
+        name_server.close()
+    assert failures == []
+
+
+async def test_what_a_core_asks_for_while_it_takes_over_comes_next_and_once(
+    tmp_path: Path, monkeypatch
+) -> None:
+    may_go_on = asyncio.Event()
+    failures: list[BaseException] = []
+    async with pair(tmp_path, failures) as (_, replica):
+        service, before = replica.service, replica.tenure
+        monkeypatch.setattr(service, "_find_name_servers", may_go_on.wait)
+        before._ended_by(promoted(replica))
+        await until(lambda: replica.tenure is not before and replica.tenure.loop.running)
+        second = replica.tenure
+        second._ended_by(ChangeRole(False, 0))
+        second._ended_by(CutLog(0, replica.tenure.store.end))  # not its to ask for any more
+        assert service._renewing is not None
+        assert service._unready() == "not serving"
+        may_go_on.set()
+        await until(lambda: service._renewing is None)
+        assert replica.tenure is not second
+        assert not replica.tenure.leads
+        assert replica.tenure.loop.running
+        assert service._unready() == ""
     assert failures == []
 
 

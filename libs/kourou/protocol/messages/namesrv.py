@@ -48,7 +48,8 @@ class RegisterBroker(Request, kw_only=True, frozen=True):
     `body_crc32` is the body's CRC-32 without its top bit, 0 to skip the check. Ours: `listeners`
     has one `host:port` for each named listener, among them those a RocketMQ client must dial;
     `filter_listeners` has the same of each filter server, None if the body's list is all there is;
-    `epoch` is the newest of its log, None for a broker that knows none (RocketMQ's).
+    `epoch` is the newest of its log, None for a broker that knows none (RocketMQ's); `promotion` is
+    the epoch with which the newest promotion of its log began, 0 if it never had one.
     """
 
     code: ClassVar[int] = 103
@@ -62,12 +63,14 @@ class RegisterBroker(Request, kw_only=True, frozen=True):
     listeners: dict[str, str] | None = None
     filter_listeners: list[dict[str, str]] | None = None
     epoch: Epoch | None = None
+    promotion: Epoch | None = None
 
 
 class RegisterBrokerResponse(Response, kw_only=True, frozen=True):
     """For a follower: its leader's addresses.
 
-    Ours: with `epoch` a leader is refused (14), since another one leads its log in that epoch.
+    Ours: with `epoch` a leader is refused (14), since another one leads its log in that epoch, and
+    a follower is told the newest promotion of its log, which it must outdo if it is promoted.
     """
 
     ha_server_addr: str | None = None
