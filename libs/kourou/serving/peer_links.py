@@ -39,7 +39,7 @@ from kourou.clock import Clock
 from kourou.engine.effects import AskClient, Forward, Notify, Reply
 from kourou.engine.inputs import Received, ReplyTo
 from kourou.engine.peer import MEMBERS
-from kourou.errors import Code, DecodeError, KourouError, Unavailable
+from kourou.errors import Code, DecodeError, KourouError, Unavailable, error_from_code
 from kourou.model.limits import (
     FORWARDED_BYTES_MAX,
     MEMBER_PIPE_MESSAGES_MAX,
@@ -426,8 +426,10 @@ def _fetched(outcome: Outcome) -> tuple[FetchLogResponse | KourouError, Buffer]:
         code, remark, header = decode_reply(outcome, FetchLogResponse)
     except DecodeError as error:
         return error, b""
-    if code != Code.SUCCESS or not isinstance(header, FetchLogResponse):
-        return Unavailable(remark or f"the member answered {code}"), b""
+    if code != Code.SUCCESS:
+        return error_from_code(code, remark), b""
+    if not isinstance(header, FetchLogResponse):
+        return Unavailable(remark or "the member's answer says nothing"), b""
     return header, _whole(outcome.body)
 
 

@@ -57,6 +57,18 @@ def test_a_key_and_its_three_defaults(key: str, ours: str, seed: str, rocketmq: 
     assert (row["default"], row["seed"], row["rocketmq"]) == (ours, seed, rocketmq)
 
 
+@pytest.mark.feature("F328")
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("till-7.shop.example", "till-7.shop.example"), ("till 7", "till-7"), ("", "DEFAULT_BROKER")],
+)
+def test_a_broker_is_called_by_the_name_of_its_host(
+    host: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    assert BrokerSettings().broker_name == name
+
+
 @pytest.mark.parametrize(
     ("key", "ours", "seed", "rocketmq"),
     [
@@ -77,6 +89,7 @@ def test_a_key_and_its_three_defaults(key: str, ours: str, seed: str, rocketmq: 
         ("registerNameServerPeriod", "30000", "", "30000"),
         ("defaultTopicQueueNums", "8", "", "8"),
         ("mappedFileSizeCommitLog", "1073741824", "", "1073741824"),
+        ("mappedFileSizeConsumeQueue", "6000000", "", "6000000"),
         ("groupSubscriptionPolicy", "warn", "", ""),
     ],
 )

@@ -16,7 +16,7 @@ from kourou.engine.filter_events import (
 from kourou.engine.membership import ConsumerPart, Heartbeat
 from kourou.engine.open_halves import OpenHalf
 from kourou.engine.peer import Peer
-from kourou.errors import Code
+from kourou.errors import Code, StoreFaulted
 from kourou.model.group import GroupConfig
 from kourou.model.names import HALF_TOPIC
 from kourou.model.subscription import ConsumeType
@@ -231,6 +231,23 @@ def test_retention_tells_what_went_and_what_is_to_go(site) -> None:
     assert value(found, "kourou_retention_unread_deleted_total", topic="orders") == 7
     assert value(found, "kourou_retention_unread_expiring_messages", is_retry="true") == 5
     assert value(found, "kourou_clock_steps_total") == 2
+
+
+@pytest.mark.fault
+def test_the_next_process_tells_that_the_disk_failed(site) -> None:
+    """Nobody sees the one that it failed: it ends within moments."""
+    last = "kourou_store_last_fault_timestamp_seconds"
+    assert not [sample for sample in page(site, site.desks()) if sample.startswith(last)]
+    site.record(TopicPut(TopicConfig("orders")))
+    site.disk.fail_sync(1)
+    with pytest.raises(StoreFaulted):
+        site.store.flush()
+    assert value(page(site, site.desks()), "kourou_store_faulted") == 1
+    site.disk.set_modified_ms(site.store.paths.last_fault, 5_000)
+    site.reopen(site.disk.kill())
+    found = page(site, site.desks())
+    assert value(found, "kourou_store_faulted") == 0
+    assert value(found, last) == 5
 
 
 def test_what_a_broker_measures_of_itself(site) -> None:

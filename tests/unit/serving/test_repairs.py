@@ -49,6 +49,19 @@ class Bench:
             failed=self.failures.append, pause_s=0,
         )  # fmt: skip
 
+    def damaged_there(self, end: int, epoch: int = 1) -> None:
+        """The member asked has damage there, too, up to `end`, and says so with its bytes."""
+        at = self.asked[-1][1]
+        told = FetchLogResponse(
+            position=at, end=end, previous_epoch=epoch, data_epoch=epoch, confirmed=1_000,
+            first_position=0, damage="rot",
+        )  # fmt: skip
+        self._answers.pop()(told, bytes(end - at))
+
+    async def asks(self, number: int) -> None:
+        while len(self.asked) < number:  # noqa: ASYNC110 - its pause is a timer of 0 s
+            await asyncio.sleep(0)
+
     def _log(self) -> Damaged | None:
         epochs = Epochs([(1, 0), (2, 500)], 2_000)
         return Damaged(self.store, epochs, self.confirmed) if self.open else None  # type: ignore[arg-type]
@@ -69,8 +82,8 @@ class Bench:
         )  # fmt: skip
         self._answers.pop()(told, body)
 
-    def fail(self) -> None:
-        self._answers.pop()(Unavailable("gone"), b"")
+    def fail(self, error: KourouError | None = None) -> None:
+        self._answers.pop()(error or Unavailable("gone"), b"")
 
 
 def test_regions_are_repaired_one_after_the_other_in_parts() -> None:
@@ -107,10 +120,99 @@ async def test_what_does_not_fit_is_not_taken_and_the_next_member_is_asked(unfit
     assert [member for member, _, _ in bench.asked] == ["n1", "n2"]
     unfit(bench)
     assert len(bench.asked) == 2, "not again before a pause"
-    while len(bench.asked) == 2:  # noqa: ASYNC110 - its pause is a timer of 0 s
-        await asyncio.sleep(0)
+    await bench.asks(3)
     bench.answer()
     assert bench.store.damaged_regions == []
+
+
+async def test_what_nobody_can_mend_does_not_keep_others_from_being_mended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "kourou.raft")
+    bench = Bench(Region(100, 104, "rot"), Region(600, 604, "rot"))
+    bench.repairs.look()
+    for _ in range(2):
+        bench.fail(Corrupt("damaged there, too"))
+    await bench.asks(3)
+    assert bench.asked == [("n1", 100, 4), ("n2", 100, 4), ("n1", 600, 4)]
+    bench.answer(epoch=2)
+    assert bench.store.damaged_regions == [Region(100, 104, "rot")]
+    said = len(caplog.records)
+    for number in range(4, 12):
+        await bench.asks(number)
+        assert bench.asked[-1][1] == 100
+        bench.fail(Corrupt("damaged there, too"))
+    assert len(caplog.records) == said, "what was said of a place is not said again"
+    bench.repairs.stop()
+
+
+async def test_who_does_not_answer_is_not_waited_for_once_more_in_a_round() -> None:
+    bench = Bench(Region(100, 104, "rot"), Region(600, 604, "rot"))
+    bench.repairs.look()
+    bench.fail()
+    bench.fail(Corrupt("damaged there, too"))
+    await bench.asks(3)
+    assert [member for member, _, _ in bench.asked] == ["n1", "n2", "n2"]
+    bench.fail(Corrupt("damaged there, too"))
+    await bench.asks(4)
+    assert bench.asked[-1] == ("n1", 100, 4), "the next round asks it again"
+    bench.repairs.stop()
+
+
+async def test_damage_of_all_members_is_lost_as_far_as_all_have_it() -> None:
+    bench = Bench(Region(100, 150, "rot"))
+    assert bench.repairs.lost_end(120) == 120, "nobody has been asked"
+    bench.repairs.look()
+    assert bench.asked == [("n1", 120, 30)]
+    bench.damaged_there(150)
+    bench.damaged_there(140)
+    assert [bench.repairs.lost_end(at) for at in (110, 120, 139, 140)] == [110, 140, 140, 140]
+    assert bench.mended == 1, "the leader is told"
+    bench.repairs.stop()
+
+
+@pytest.mark.parametrize(
+    "unsure",
+    [
+        lambda bench: bench.fail(),
+        lambda bench: bench.answer(b"bad"),
+        lambda bench: bench.answer(b""),
+        lambda bench: bench.damaged_there(104, epoch=2),
+    ],
+    ids=["unreachable", "good, and not to be stored now", "nothing", "of another epoch"],
+)
+async def test_what_one_member_may_have_is_not_given_up(unsure) -> None:
+    """Two of three have damage: that is a majority, and the third may be told to have none."""
+    bench = Bench(Region(100, 104, "rot"))
+    bench.repairs.lost_end(100)
+    bench.repairs.look()
+    unsure(bench)
+    unsure(bench)
+    assert bench.repairs.lost_end(100) == 100
+    bench.repairs.stop()
+
+
+async def test_good_bytes_that_cannot_be_stored_yet_are_waited_for() -> None:
+    bench = Bench(Region(100, 104, "rot"))
+    bench.repairs.lost_end(100)
+    bench.repairs.look()
+    bench.damaged_there(104)
+    bench.answer(b"bad")
+    assert bench.repairs.lost_end(100) == 100
+    bench.repairs.stop()
+
+
+async def test_what_a_member_mends_that_comes_back_is_lost_no_more() -> None:
+    bench = Bench(Region(100, 104, "rot"))
+    bench.repairs.lost_end(100)
+    bench.repairs.look()
+    bench.damaged_there(104)
+    bench.fail()
+    assert bench.repairs.lost_end(100) == 104, "a majority has damage there"
+    await bench.asks(3)
+    bench.answer()
+    assert bench.store.damaged_regions == []
+    assert bench.repairs.lost_end(100) == 100
 
 
 def test_a_disk_that_fails_ends_the_process() -> None:

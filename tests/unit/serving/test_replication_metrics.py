@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from kourou.engine.inputs import Fenced
+from kourou.engine.leading import SYNC_MASTER
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.serving.replication_metrics import replication_families
 from kourou.telemetry.metric_table import METRICS
@@ -56,8 +58,27 @@ def test_leader_and_follower_show_the_same_lag() -> None:
     assert pair.follower.store.end == pair.leader.store.end > end
 
 
+def test_nobody_keeps_a_set_of_copies_that_count_where_senders_wait_for_none() -> None:
+    """A figure of 0 would look as if one of the followers were too far behind."""
+    pair = Pair(sync=False)
+    pair.connect()
+    pair.settle()
+    for engine, followers in ((pair.leader, 1), (pair.follower, 0)):
+        found = shown(engine)
+        assert found["followers"] == followers
+        assert "in_sync" not in found
+
+
+def test_a_raft_group_counts_by_majority_and_keeps_no_such_set() -> None:
+    told = Engine().core.desks.replica_desk.told(0)
+    member = replace(told, broker_role=SYNC_MASTER, member="n0")
+    names = [family.name for family in replication_families(BASE, member)]
+    assert "kourou_replication_followers" in names
+    assert "kourou_replication_in_sync" not in names
+
+
 def test_a_broker_alone_leads_epoch_0_and_a_fenced_one_leads_nothing() -> None:
-    expected = {"leads": 1, "epoch": 0, "followers": 0, "in_sync": 0}
+    expected = {"leads": 1, "epoch": 0, "followers": 0}
     assert shown(Engine()) == expected
     leader = Engine(leads=True)
     leader.handle(Fenced(2**32))
