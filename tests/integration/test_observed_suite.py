@@ -18,6 +18,7 @@ from typing import Any
 
 import promql_parser
 import pytest
+import yaml
 
 from kourou import ClientSettings, ConsumerSettings, Filter
 from kourou.client.received import ReceivedMessage
@@ -34,12 +35,19 @@ from kourou_filter_server import layers
 from kourou_spark_etl.session import missing_java
 
 DASHBOARDS = Path(__file__).parents[2] / "deploy/grafana/dashboards"
+RULES = Path(__file__).parents[2] / "deploy/prometheus/alerts.yml"
 TOPIC = "orders"
 WINDOW = "30s"
 """What rates are made of here; Grafana takes four times what lies between two samples."""
 
 SLOW = ("spark", "replication")
 """Dashboards with panels about Spark and Raft groups, which only slow tests start."""
+
+IN_SYNC = "kourou_replication_in_sync"
+"""Only a broker that waits for copies shows it; the suite's does not, as most do not."""
+
+OF_THE_MACHINE = ("KourouDiskFilling", "KourouFlushSlow")
+"""Rules that tell of the machine on which the tests run."""
 
 
 @Filter.define("everything")
@@ -285,6 +293,8 @@ class Traffic:
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SLOW])
 def test_every_panel_has_an_answer(prometheus: PrometheusServer, name: str) -> None:
     for title, expression in questions(name):
+        if IN_SYNC in expression:
+            continue
         try:
             prometheus.wait_for(expression)
         except AssertionError as silent:
@@ -294,9 +304,47 @@ def test_every_panel_has_an_answer(prometheus: PrometheusServer, name: str) -> N
 def test_every_panel_about_copies_has_an_answer(prometheus: PrometheusServer) -> None:
     """Those about the links of Raft groups have theirs where there is such a group."""
     for title, expression in questions("replication"):
-        if "kourou_raft_" not in expression:
+        if "kourou_raft_" not in expression and IN_SYNC not in expression:
             prometheus.wait_for(expression)
             assert title
+
+
+def met(prometheus: PrometheusServer) -> list[str]:
+    """The alerts whose rules are met at this moment, for however short a time."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return [
+        rule["alert"]
+        for group in groups
+        for rule in group["rules"]
+        if rule["alert"] not in OF_THE_MACHINE and prometheus.query(rule["expr"])
+    ]
+
+
+def test_on_a_good_day_no_rule_is_met(prometheus: PrometheusServer) -> None:
+    """With a copy that nobody waits for, as `docker compose up` has it."""
+    prometheus.wait_for("up == 1", 6)
+    prometheus.wait_for("(kourou_replication_followers == 1) and kourou_replication_leads == 1")
+    assert met(prometheus) == []
+
+
+def test_panels_about_copies_that_count_have_answers(tmp_path: Path) -> None:
+    """Where senders wait for them; and such a pair is as good a day as any."""
+    try:
+        find_program("prometheus")
+    except Unavailable as missing:
+        pytest.skip(f"needs Prometheus: {missing.message}")
+    settings = ClusterSettings(replicas=1, broker={"brokerRole": "SYNC_MASTER"})
+    with LocalCluster(tmp_path / "pair", settings) as cluster:
+        targets = {
+            "broker": [page_of(cluster.brokers[0])],
+            "ha-replica": [page_of(cluster.replicas[0])],
+        }
+        with PrometheusServer(tmp_path / "prometheus", targets) as server:
+            asked = [one for name in NAMES for _, one in questions(name) if IN_SYNC in one]
+            assert len(asked) == 2
+            for expression in asked:
+                server.wait_for(f"({expression}) == 1")
+            assert met(server) == []
 
 
 def test_every_name_of_the_exporter_is_there(prometheus: PrometheusServer) -> None:
@@ -339,6 +387,11 @@ job = "lake"
 subscribe = "{TOPIC}"
 trigger = "1 second"
 starting_offsets = "earliest"
+
+[queries.flights]
+job = "flights"
+enabled = false
+subscribe = "flights"
 """
 
 
@@ -376,15 +429,20 @@ def test_a_trace_reaches_spark_and_its_panels_have_answers(
                     assert here.wait(60)
 
             def of_message(spans: Sequence[SeenSpan]) -> set[str]:
+                """Services, and what the client did: producer and consumer have one name."""
                 ids = [span.trace_id for span in spans if span.name == f"send {TOPIC}"]
-                return {span.service for span in spans if span.trace_id in ids}
+                found = [span for span in spans if span.trace_id in ids]
+                done = {span.name for span in found if span.service == "kourou-client"}
+                return {span.service for span in found} | done
 
+            who |= {f"send {TOPIC}", f"process {TOPIC}"}
             collector.wait_for(lambda spans: of_message(spans) >= who, 300)
             targets = {"spark-etl": [page_of(cluster.spark_etl)]}
             with PrometheusServer(tmp_path / "prometheus", targets) as server:
                 for title, expression in questions("spark"):
                     server.wait_for(expression)
                     assert title
+                assert met(server) == [], "a query that is turned off is no query that stopped"
 
 
 @pytest.mark.slow
@@ -393,5 +451,8 @@ def test_panels_about_raft_groups_have_answers(tmp_path: Path) -> None:
         targets = {"ha-replica": [page_of(child) for child in cluster.members]}
         with PrometheusServer(tmp_path / "prometheus", targets) as server:
             for title, expression in questions("replication"):
-                server.wait_for(expression)
-                assert title
+                if IN_SYNC not in expression:
+                    server.wait_for(expression)
+                    assert title
+            server.wait_for("kourou_raft_peer_connected == 1", 6)
+            assert met(server) == []

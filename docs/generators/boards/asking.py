@@ -3,7 +3,7 @@
 Lives here: these. May not live here: which figures a dashboard shows (its own module).
 
 A counter that nothing has counted yet has no series: where 0 is the truth then, a question ends in
-`or vector(0)`.
+`or vector(0)`; and `increase` does not see the first thing that is counted, which `risen` does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ LEADS = "and on (instance) kourou_replication_leads == 1"
 def rate(metric: str, *by: str, of: str = "") -> str:
     """So many a second, added up by these labels."""
     inner = f"rate({metric}{of}[$__rate_interval])"
+    return f"sum by ({', '.join(by)}) ({inner})" if by else f"sum({inner})"
+
+
+def risen(metric: str, window: str, *by: str) -> str:
+    """By how much within this time; all of it for a series that is new."""
+    inner = f"({metric} unless {metric} offset {window}) or increase({metric}[{window}])"
     return f"sum by ({', '.join(by)}) ({inner})" if by else f"sum({inner})"
 
 

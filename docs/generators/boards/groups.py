@@ -5,7 +5,7 @@ Lives here: its questions. May not live here: how it looks (generators.grafana).
 
 from __future__ import annotations
 
-from generators.boards.asking import LEADS, line, or_0, quantile, rate
+from generators.boards.asking import LEADS, line, or_0, quantile, rate, risen
 from generators.grafana import Dashboard, Panel, Query, Row
 
 GROUPS = Dashboard(
@@ -61,19 +61,13 @@ GROUPS = Dashboard(
                 ),
                 line(
                     "Became dead letters",
-                    or_0(
-                        "sum by (consumer_group) "
-                        "(increase(rocketmq_send_to_dlq_messages_total[10m]))"
-                    ),
+                    or_0(risen("rocketmq_send_to_dlq_messages_total", "10m", "consumer_group")),
                     "{{consumer_group}}",
                     about="In the last ten minutes.",
                 ),
                 line(
                     "Deleted unread",
-                    or_0(
-                        "sum by (consumer_group) "
-                        "(increase(kourou_retention_unread_deleted_total[1h]))"
-                    ),
+                    or_0(risen("kourou_retention_unread_deleted_total", "1h", "consumer_group")),
                     "{{consumer_group}}",
                     about="In the last hour.",
                 ),

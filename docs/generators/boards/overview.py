@@ -5,7 +5,7 @@ Lives here: its questions. May not live here: how it looks (generators.grafana).
 
 from __future__ import annotations
 
-from generators.boards.asking import LEADS, SENDS, line, or_0, quantile, rate, stat
+from generators.boards.asking import LEADS, SENDS, line, or_0, quantile, rate, risen, stat
 from generators.grafana import Dashboard, Panel, Query, Row
 
 OVERVIEW = Dashboard(
@@ -18,7 +18,7 @@ OVERVIEW = Dashboard(
             [
                 stat(
                     "Services away",
-                    'count(up{job=~"kourou.*"} == 0) or on() vector(0)',
+                    'count(up{job=~"kourou.*|collector"} == 0) or on() vector(0)',
                     bad_above=1,
                 ),
                 stat(
@@ -40,7 +40,7 @@ OVERVIEW = Dashboard(
                 ),
                 stat(
                     "Dead letters, last hour",
-                    or_0("sum(increase(rocketmq_send_to_dlq_messages_total[1h]))"),
+                    or_0(risen("rocketmq_send_to_dlq_messages_total", "1h")),
                     bad_above=1,
                 ),
                 stat("Largest lag", or_0(f"max(rocketmq_consumer_lag_messages {LEADS})")),
@@ -108,6 +108,7 @@ OVERVIEW = Dashboard(
                     "Followers that count",
                     "kourou_replication_in_sync and kourou_replication_leads == 1",
                     "{{node_id}}",
+                    about="Only of brokers that wait for copies (SYNC_MASTER).",
                 ),
                 Panel(
                     "Connections of clients",

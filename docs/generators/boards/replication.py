@@ -35,6 +35,7 @@ REPLICATION = Dashboard(
                             "{{node_id}}, in sync",
                         ),
                     ],
+                    "In sync: only of brokers that wait for copies (SYNC_MASTER).",
                 ),
                 line(
                     "Behind, in bytes",

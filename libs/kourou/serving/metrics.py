@@ -171,6 +171,9 @@ def _disk(base: Base, view: StoreView, store: Store, wall_ms: int) -> Iterator[F
     yield Family.gauge("kourou_store_disk_used_ratio", "", [(base, used)])
     yield Family.gauge("kourou_quarantined_regions", "", [(base, len(store.damaged_regions))])
     yield Family.gauge("kourou_store_faulted", "", [(base, int(store.fault is not None))])
+    if store.last_fault_ms is not None:
+        last = [(base, store.last_fault_ms / 1_000)]
+        yield Family.gauge("kourou_store_last_fault_timestamp_seconds", "", last)
 
 
 def _retention(base: Base, desks: Desks, store: Store) -> Iterator[Family]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kourou.engine.leading import SYNC_MASTER
 from kourou.protocol.replicas_body import ReplicasTold
 from kourou.telemetry.metrics import Family
 
@@ -21,7 +22,8 @@ def replication_families(base: Mapping[str, str], told: ReplicasTold) -> Iterato
     yield Family.gauge("kourou_replication_leads", "", [(base, int(leads))])
     yield Family.gauge("kourou_replication_epoch", "", [(base, told.epoch)])
     yield Family.gauge("kourou_replication_followers", "", [(base, len(told.followers))])
-    yield Family.gauge("kourou_replication_in_sync", "", [(base, len(told.in_sync))])
+    if told.broker_role == SYNC_MASTER and not told.member:  # else nobody keeps that set
+        yield Family.gauge("kourou_replication_in_sync", "", [(base, len(told.in_sync))])
     sizes: dict[int, int | None] = {one.broker_id: one.lag_bytes for one in told.followers}
     times: dict[int, int | None] = {one.broker_id: one.lag_ms for one in told.followers}
     if not told.leads:

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.store.disk import FULL, Buffer, Disk
+from kourou.store.fault_note import note_fault
 from kourou.store.paths import StorePaths, start_of
 from kourou.store.segment import Segment
 from kourou.store.staging import Staging
@@ -471,6 +472,7 @@ class CommitLog:
         with self._state_lock:
             if self._fault is None:
                 self._fault = reason
+                note_fault(self._disk, self._paths, reason)
         return StoreFaulted(self._fault, hint="restart the broker; it recovers from the log")
 
 

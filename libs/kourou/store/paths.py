@@ -92,6 +92,11 @@ class StorePaths:
         return self.kourou / "quarantine.json"
 
     @property
+    def last_fault(self) -> Path:
+        """Why a process failed on this store last."""
+        return self.kourou / "last-fault"
+
+    @property
     def ages(self) -> Path:
         """How long ago each segment was written to last."""
         return self.kourou / "ages.json"

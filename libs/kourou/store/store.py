@@ -32,6 +32,7 @@ from kourou.store.cutting import Cut, carry_out, forget_cut, prepare_cut
 from kourou.store.disk import FULL, Buffer, Disk, Lock
 from kourou.store.dispatch import Growth
 from kourou.store.epoch_file import trim_epochs
+from kourou.store.fault_note import last_fault_ms
 from kourou.store.format_version import check_format
 from kourou.store.fresh_appends import Piece
 from kourou.store.key_index import IndexState
@@ -82,8 +83,8 @@ class Store(Copies):
         self._recovery = recovery
         self.ages = AgeClock(disk, paths)
         self.reserve = Reserve(disk, paths, settings.reserve_bytes)
-        self._full = False
-        self._closed = False
+        self.last_fault_ms = last_fault_ms(disk, paths)
+        self._full = self._closed = False
 
     # -- opening ----------------------------------------------------------------------------------
 
@@ -133,8 +134,7 @@ class Store(Copies):
             tell_foreign(report, paths)
             if report.new_regions or report.foreign:
                 save_quarantine(disk, paths, parts.quarantine)
-            last = parts.point or RecoveryPoint()
-            recovery = RecoveryFile(disk, paths.recovery_point, last)
+            recovery = RecoveryFile(disk, paths.recovery_point, parts.point or RecoveryPoint())
             store = cls(settings, disk, paths, lock, parts, recovery, report)
             store.checkpoint()
             trim_epochs(disk, paths, report.end)

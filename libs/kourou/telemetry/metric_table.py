@@ -111,6 +111,12 @@ _ALL = (
     ),
     _gauge("kourou_quarantined_regions", "Damaged regions of the log that are kept aside"),
     _gauge("kourou_store_faulted", "1 after a failed flush, when nothing is acknowledged any more"),
+    _gauge(
+        "kourou_store_last_fault_timestamp_seconds",
+        "When a former process failed so on this store, last",
+        unit="s",
+        when="only after such a failure",
+    ),
     _gauge("kourou_store_disk_used_ratio", "Share of the store's disk in use, from 0 to 1"),
     _gauge("kourou_store_disk_level", "0 normal, 1 cleaning, 2 forcing, 3 refusing, 4 starving"),
     _gauge("kourou_store_disk_refusing", "1 while messages are refused because of a full disk"),
@@ -186,7 +192,9 @@ _ALL = (
     _gauge("kourou_replication_leads", "1 while it leads its log, 0 while it follows"),
     _gauge("kourou_replication_epoch", "The newest epoch of its log"),
     _gauge("kourou_replication_followers", "Followers attached to it"),
-    _gauge("kourou_replication_in_sync", "Followers whose copies count"),
+    _gauge(
+        "kourou_replication_in_sync", "Followers whose copies count", when="only of a SYNC_MASTER"
+    ),
     _gauge(
         "kourou_replication_lag_bytes", "Bytes a follower has not copied", "broker_id", unit="bytes"
     ),
@@ -357,7 +365,13 @@ _ALL = (
     _counter("kourou_filter_zygotes_total", "Zygotes started", services=_FILTER_SERVER),
     _gauge("kourou_filter_registered", "1 while the broker knows it", services=_FILTER_SERVER),
     # Ours: the Spark service
-    _gauge("kourou_etl_query_running", "1 while the query runs", *_BY_QUERY, services=_SPARK_ETL),
+    _gauge(
+        "kourou_etl_query_running",
+        "1 while the query runs",
+        *_BY_QUERY,
+        services=_SPARK_ETL,
+        when="not of one that is off, or has done all it was to do",
+    ),
     _counter("kourou_etl_batches_total", "Batches done", *_BY_QUERY, services=_SPARK_ETL),
     _counter(
         "kourou_etl_rows_total", "Rows that batches have read", *_BY_QUERY, services=_SPARK_ETL

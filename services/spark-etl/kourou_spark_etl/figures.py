@@ -19,6 +19,9 @@ from kourou.telemetry.metrics import Family, Histogram, Labels
 from kourou_spark_etl.progress import Progress
 from kourou_spark_etl.supervision import QueryPhase, QueryState
 
+_NOT_TO_RUN = (QueryPhase.OFF, QueryPhase.ENDED)
+"""Whether such a query runs is no question: it would look like one that cannot."""
+
 
 @dataclass(slots=True)
 class _Counts:
@@ -71,7 +74,11 @@ class Figures:
                 ]
                 return Family.counter(name, "", samples)
 
-            running = [(labels, _running(state)) for labels, state, _ in every]
+            running = [
+                (labels, int(state.phase is QueryPhase.RUNNING))
+                for labels, state, _ in every
+                if state.phase not in _NOT_TO_RUN
+            ]
             lasts = [(labels, counts.last) for labels, _, counts in every]
             found = [
                 Family.gauge("kourou_etl_query_running", "", running),
@@ -115,10 +122,6 @@ class Figures:
                 }
                 for name, state in self._queries.items()
             ]
-
-
-def _running(state: QueryState) -> int:
-    return int(state.phase is QueryPhase.RUNNING)
 
 
 def _counted(counts: _Counts) -> dict[str, Any]:

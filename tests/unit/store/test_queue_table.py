@@ -150,6 +150,7 @@ def test_a_flush_covers_all_queues_even_those_whose_files_were_closed(rounds):
         assert after.offset_total() == 40 + 100
 
 
+@pytest.mark.feature("F070")
 def test_real_files_come_back_too(tmp_path):
     paths = StorePaths.under(tmp_path)
     table = ConsumeQueues(RealDisk(), paths, open_files_max=2)
