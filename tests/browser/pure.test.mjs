@@ -9,8 +9,19 @@ globalThis.localStorage = { getItem: () => null };
 
 const from = (name) => import(`${process.env.STATIC}/js/${name}.js`);
 const { link, match, parse } = await from("core/route");
-const { bytes, count, duration, figure, fromFieldTime, fieldTime, percent, plural, rate, MISSING } =
-  await from("core/format");
+const {
+  bytes,
+  count,
+  duration,
+  figure,
+  fromFieldTime,
+  fieldTime,
+  isMoment,
+  percent,
+  plural,
+  rate,
+  MISSING,
+} = await from("core/format");
 const { asHex, asJson, asText, fromBase64 } = await from("core/bytes");
 const { EventParser } = await from("core/sse");
 const { fill, search } = await from("core/api");
@@ -21,6 +32,7 @@ const { moreOf } = await from("parts/scroll");
 const { leftOf } = await from("parts/group_actions");
 const { envelope } = await from("parts/topic_actions");
 const { causeText, selection } = await from("parts/redrive");
+const { after, gapText } = await from("parts/tail");
 
 test("what is not known is never 0", () => {
   for (const format of [bytes, count, duration, figure, percent, rate]) {
@@ -66,6 +78,13 @@ test("the time of a field comes back as it went in, to the second", () => {
   assert.equal(fromFieldTime(fieldTime(now)), now);
   assert.equal(fromFieldTime(""), null);
   assert.equal(fromFieldTime("yesterday"), null);
+});
+
+test("what ends in _ms is a moment or a duration", () => {
+  assert.equal(isMoment("window_ms", 1_795_314_480_000), true);
+  assert.equal(isMoment("max_ms", 37), false);
+  assert.equal(isMoment("mean_ms", null), false);
+  assert.equal(isMoment("offset", 1_795_314_480_000), false);
 });
 
 test("addresses carry any name", () => {
@@ -114,6 +133,30 @@ test("a body is text, JSON or bytes", () => {
     "00000000  30 31 32 33 34 35 36 37  38 39 61 62 63 64 65 66  0123456789abcdef\n" +
       "00000010  67 0a                                             g.",
   );
+});
+
+test("JSON is indented, and says what was sent", () => {
+  const sent = '{"order":12345678901234567890,"p":1.10,"p":-1E+400,"10":[ ],"2":{"s":"\\u00e9\\"{,}\\\\"}}';
+  assert.equal(
+    asJson(sent),
+    `{
+  "order": 12345678901234567890,
+  "p": 1.10,
+  "p": -1E+400,
+  "10": [],
+  "2": {
+    "s": "é\\"{,}\\\\"
+  }
+}`,
+  );
+  for (const value of [[], {}, [[], [{}]], { a: [1, { b: null }], c: "" }, ["\u2028\ud800 :"], "x"]) {
+    const indented = JSON.stringify(value, null, 2);
+    assert.equal(asJson(JSON.stringify(value)), indented);
+    assert.equal(asJson(indented), indented);
+  }
+  const nested = (depth) => "[".repeat(depth) + "]".repeat(depth);
+  assert.notEqual(asJson(nested(100)), null);
+  assert.equal(asJson(nested(101)), null, "its indents would be larger than itself");
 });
 
 test("events come whole, however they are cut", () => {
@@ -201,4 +244,30 @@ test("why a group is listed that no broker has", () => {
   assert.equal(leftOf({ system: false, members: 2 }, []), "deleted; members are connected");
   assert.equal(leftOf({ system: true, members: 0 }, []), "by default");
   assert.equal(leftOf({ system: false, members: 0 }, [{}]), "not every broker answers");
+});
+
+test("a gap of the live tail is told until its queue is read again", () => {
+  const gap = { queue: "t/a/3", from_offset: 5, to_offset: null, why: "away" };
+  const message = { topic: "real", stored_topic: "t", broker: "a", queue: 3 };
+  const began = { messages: [], gaps: [], gapsCut: false, seen: 0, problem: null };
+  const told = after(after(began, "gap", gap), "gap", gap);
+  assert.deepEqual(told.gaps, [gap]);
+  assert.deepEqual(after(told, "message", { ...message, queue: 2 }).gaps, [gap]);
+  const again = after(told, "message", message);
+  assert.deepEqual([again.gaps, again.seen, again.messages], [[], 1, [message]]);
+  assert.equal(gapText(gap), "Not read now: t/a/3, from offset 5 on; it is tried again. away");
+});
+
+test("what the live tail cannot show is told with its offsets, the last of it", () => {
+  const lost = (from, to = from + 2) => ({ queue: "t/a/3", from_offset: from, to_offset: to, why: "gone" });
+  const message = { stored_topic: "t", broker: "a", queue: 3 };
+  let state = { messages: [], gaps: [], gapsCut: false, seen: 0, problem: null };
+  for (let at = 0; at < 20; at += 1) state = after(state, "gap", lost(at));
+  assert.equal(after(state, "message", message).gaps.length, 20);
+  assert.equal(state.gapsCut, false);
+  state = after(state, "gap", lost(20));
+  assert.deepEqual([state.gaps.length, state.gaps[0].from_offset, state.gapsCut], [20, 1, true]);
+  assert.equal(gapText(lost(5)), "Not shown: t/a/3, offsets 5 to 6. gone");
+  assert.equal(gapText(lost(5, 0)), "Not shown: t/a/3, offset 5. gone", "it was made anew");
+  assert.equal(after(state, "error", { title: "no" }).problem.title, "no");
 });

@@ -120,13 +120,22 @@ def test_dead_letters_are_let_go(walking, scene) -> None:
     letters.get_by_role("checkbox").nth(1).check()
     walk.change("Let 1 selected go", verb="Let go")
     walk.close()
-    expect(letters.get_by_role("row")).not_to_have_count(before + 1)
+    expect(letters.get_by_role("row")).to_have_count(before)
+    expect(page.get_by_role("button", name="Redrive 0 selected")).to_be_disabled()
 
 
 def test_a_group_that_consumes_over_http_leaves(walking, scene) -> None:
     scene.console.post("/v1/groups/gates/topics/departures/leases", json={"max": 1})
     walk = walking(scene.console.address)
-    page = walk.to("leases")
+    with walk.page.expect_response("**/v1/leases") as answer:
+        page = walk.to("leases")
+    (gates,) = answer.value.json()["items"]
+    ready = sum(topic["ready"] for topic in gates["topics"])
+    figures = (gates["queues"], ready, gates["leased"], gates["receiving"])
+    row = page.get_by_role("row").filter(has_text="gates")
+    expect(row.locator("td")).to_have_text(
+        ["gates", "departures", *(str(one) for one in figures), "Leave"]
+    )
     walk.change("Leave gates", verb="Leave")
     walk.close()
     expect(page.get_by_text("No group consumes over HTTP here.")).to_be_visible()
@@ -145,3 +154,19 @@ def test_how_things_stood(walking, scene) -> None:
     asked.get_by_label("Name").fill("bookings")
     asked.get_by_role("button", name="Show").click()
     expect(page.get_by_label("State", exact=True)).to_contain_text('"write_queue_nums": 6')
+
+
+def test_older_decisions_are_shown_page_by_page(walking, scene) -> None:
+    for number in range(30):  # at two brokers each
+        scene.producer.admin.topics.create("platforms", queues=4 + number % 2, reason="works")
+    kept = scene.console.get(
+        "/v1/history", query={"kind": "topic", "name": "platforms", "count": 200}
+    ).json["items"]
+    assert len(kept) > 50
+    walk = walking(scene.console.address)
+    page = walk.to("history?kind=topic&name=platforms")
+    rows = page.get_by_role("table", name="Decisions, newest first").locator("tbody tr")
+    expect(rows).to_have_count(50)
+    page.get_by_role("button", name="Show older").click()
+    expect(rows).to_have_count(len(kept))
+    expect(page.get_by_role("button", name="Show older")).to_have_count(0)

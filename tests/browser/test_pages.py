@@ -42,6 +42,7 @@ PAGES = {
     "leases": "Leases",
     "filters": "Filters",
     "spark": "Spark",
+    "spark/latency": "Table latency",
     "history": "Control history",
 }
 """Path behind `#`, and the heading that stands there."""
@@ -142,7 +143,7 @@ def test_colours_follow_the_choice(walking, scene) -> None:
 
 
 def test_only_what_is_ours_is_loaded_and_little_of_it(walking, scene) -> None:
-    """First paint without the charts and the pages that nobody looks at."""
+    """A page comes without the charts and the pages that nobody looks at."""
     walk = walking(scene.console.address)
     asked: list[str] = []
     walk.page.on("request", lambda request: asked.append(request.url))

@@ -9,10 +9,11 @@ State: none.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Self, TypeVar
 
 from kourou.client.admin_desk import AdminDesk
 from kourou.client.connections import body_of
-from kourou.client.discovery import host_of
 from kourou.client.io_thread import on_io_thread
 from kourou.client.message_tracks import MessageTrack, track
 from kourou.client.received import ReceivedMessage, from_record, from_records
@@ -22,13 +23,13 @@ from kourou.errors import (
     GroupNotFound,
     KourouError,
     Rejected,
+    TopicNotFound,
     Unavailable,
     UnknownOutcome,
 )
 from kourou.model.limits import QUERY_MESSAGES_MAX
 from kourou.model.names import TRACE_TOPIC
 from kourou.model.queue import MessageQueue
-from kourou.model.route import BrokerData
 from kourou.protocol.bodies import (
     ConsumerConnection,
     OffsetWrapper,
@@ -48,12 +49,31 @@ from kourou.protocol.messages.topics import QueryTopicConsumeByWho
 FOR_EVER_MS = 2**62
 QUERY_COUNT = 32
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
+T = TypeVar("T")
 
 
 class MessageNotFound(Rejected):
     """No broker that answered has such a message."""
 
     code = Code.QUERY_NOT_FOUND
+
+
+class Found(list[T]):
+    """What was found. `missing` names the brokers that may have more, and why they told nothing.
+
+    So something is found while a broker is away. What is empty is complete: where nothing was found
+    and a broker is missing, its error is raised.
+    """
+
+    def __init__(self, items: Iterable[T] = (), missing: Mapping[str, KourouError] = {}) -> None:
+        super().__init__(items)
+        self.missing = dict(missing)
+
+    def or_why(self) -> Self:
+        """Itself, or that error."""
+        for error in () if self else self.missing.values():
+            raise error
+        return self
 
 
 class Messages(AdminDesk):
@@ -68,33 +88,68 @@ class Messages(AdminDesk):
         away: KourouError | None = None
         host, position = decode_offset_id(offset_message_id)
         brokers = await self._brokers()
-        # The id has the broker's own address, which need not be the one we dial: that one first.
-        for broker, address in _nearest_first(brokers, host):
-            try:
-                reply = await self._ask(address, ViewMessageById(offset=position))
-                message = from_record(body_of(reply), broker.broker_name)
-            except KourouError as error:
-                away = error if error.retryable else away
-                continue
-            if message.position == position and message.stored().store_host == host:
-                return message
+        # The id has the broker's own address, which need not be the one we dial: all are asked.
+        asking = [
+            asyncio.ensure_future(self._at(broker.broker_name, address, position))
+            for broker in brokers
+            for address in broker.broker_addrs.values()
+        ]
+        try:
+            for answer in asyncio.as_completed(asking):
+                one = await answer
+                if isinstance(one, KourouError):
+                    away = one if one.retryable else away
+                elif one.position == position and one.stored().store_host == host:
+                    return one
+        finally:
+            for task in asking:
+                task.cancel()
         if away is not None:
             raise away
         raise MessageNotFound(f"no broker has a message with the offset id {offset_message_id}")
 
-    @on_io_thread
-    async def copies(self, topic: str, unique_key: str) -> list[ReceivedMessage]:
-        """Every stored message of a topic with this unique key, the newest 32 of each broker."""
-        return await self._copies(topic, unique_key)
+    async def _at(self, broker: str, address: str, position: int) -> ReceivedMessage | KourouError:
+        try:
+            reply = await self._ask(address, ViewMessageById(offset=position))
+            return from_record(body_of(reply), broker)
+        except KourouError as error:
+            return error
 
-    async def _copies(self, topic: str, unique_key: str) -> list[ReceivedMessage]:
-        found = await self._query(topic, unique_key, QUERY_COUNT, 0, FOR_EVER_MS, unique=True)
-        return [message for message in found if message.message_id == unique_key]
+    @on_io_thread
+    async def copies(self, topic: str, unique_key: str) -> Found[ReceivedMessage]:
+        """Every stored message of a topic with this unique key, the newest 32 of each broker."""
+        return (await self._copies(topic, unique_key)).or_why()
+
+    async def _copies(
+        self, topic: str, unique_key: str, *, without: Collection[str] = ()
+    ) -> Found[ReceivedMessage]:
+        found = await self._query(
+            topic, unique_key, QUERY_COUNT, 0, FOR_EVER_MS, unique=True, without=without
+        )
+        exact = (message for message in found if message.message_id == unique_key)
+        return Found(exact, found.missing)
+
+    @on_io_thread
+    async def search(self, topics: Iterable[str], unique_key: str) -> Found[ReceivedMessage]:
+        """The copies in the first of these topics where somebody finds one.
+
+        A broker that does not answer is asked once, and not for every topic.
+        """
+        away: dict[str, KourouError] = {}
+        for topic in topics:
+            try:
+                found = await self._copies(topic, unique_key, without=away)
+            except TopicNotFound:  # deleted meanwhile
+                continue
+            away |= {name: error for name, error in found.missing.items() if error.retryable}
+            if found:
+                return Found(found, away)
+        return Found((), away).or_why()
 
     @on_io_thread
     async def by_unique_key(self, topic: str, unique_key: str) -> ReceivedMessage:
         """The message a producer's id names. Raises MessageNotFound."""
-        exact = await self._copies(topic, unique_key)
+        exact = (await self._copies(topic, unique_key)).or_why()
         if not exact:
             raise MessageNotFound(f"no message of {topic} has the id {unique_key}")
         return exact[0]
@@ -124,7 +179,7 @@ class Messages(AdminDesk):
         begin_ms: int = 0,
         end_ms: int = FOR_EVER_MS,
         count_max: int = QUERY_COUNT,
-    ) -> list[ReceivedMessage]:
+    ) -> Found[ReceivedMessage]:
         """Messages with a business key that were stored in [begin, end] (F261, F263).
 
         At most `count_max` of each broker, newest first.
@@ -133,11 +188,21 @@ class Messages(AdminDesk):
             raise BadRequest(f"count_max is {count_max}; 1 to {QUERY_MESSAGES_MAX} can be asked")
         found = await self._query(topic, key, count_max, begin_ms, end_ms, unique=False)
         exact = [message for message in found if key in message.keys]
-        return sorted(exact, key=lambda message: message.store_timestamp, reverse=True)
+        exact.sort(key=lambda message: message.store_timestamp, reverse=True)
+        return Found(exact, found.missing).or_why()
 
     async def _query(
-        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, unique: bool
-    ) -> list[ReceivedMessage]:
+        self,
+        topic: str,
+        key: str,
+        count_max: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        unique: bool,
+        without: Collection[str] = (),
+    ) -> Found[ReceivedMessage]:
+        """What the topic's brokers but those `without` find, all asked at once."""
         if not key:
             raise BadRequest("the key is empty")
         request = QueryMessage(
@@ -148,12 +213,27 @@ class Messages(AdminDesk):
             end_timestamp=end_ms,
             unique_key_query=True if unique else None,
         )
-        found: list[ReceivedMessage] = []
-        for name, address in (await self._leaders_of(topic)).items():
-            reply = await self._ask(address, request, also=_NONE)
-            if reply.code == Code.SUCCESS:
-                found.extend(from_records(body_of(reply), name))
+        leaders = await self._leaders_of(topic)
+        asked = {name: address for name, address in leaders.items() if name not in without}
+        told = await asyncio.gather(*(self._told(*one, request) for one in asked.items()))
+        found: Found[ReceivedMessage] = Found()
+        for name, one in zip(asked, told, strict=True):
+            if isinstance(one, KourouError):
+                found.missing[name] = one
+            else:
+                found += one
         return found
+
+    async def _told(
+        self, broker: str, address: str, request: QueryMessage
+    ) -> Sequence[ReceivedMessage] | KourouError:
+        try:
+            reply = await self._ask(address, request, also=_NONE)
+            if reply.code != Code.SUCCESS:
+                return []
+            return from_records(body_of(reply), broker)
+        except KourouError as error:
+            return error
 
     # -- in a queue -------------------------------------------------------------------------------
 
@@ -215,7 +295,7 @@ class Messages(AdminDesk):
         trace_topic: str = TRACE_TOPIC,
         begin_ms: int = 0,
         end_ms: int = FOR_EVER_MS,
-    ) -> list[TraceRecord]:
+    ) -> Found[TraceRecord]:
         """What clients with message traces on wrote of a message, the earliest first.
 
         `message_id` is its unique key. Clients of RocketMQ write the same records, so theirs are
@@ -231,16 +311,5 @@ class Messages(AdminDesk):
             for record in decode_trace(message.raw_body)
             if record.message_id == message_id
         ]
-        return sorted(records, key=lambda record: record.timestamp_ms)
-
-
-def _nearest_first(
-    brokers: list[BrokerData], host: tuple[str, int]
-) -> list[tuple[BrokerData, str]]:
-    """Every member of every broker, those on the id's host before others."""
-    members = [
-        (broker, broker.broker_addrs[number])
-        for broker in brokers
-        for number in sorted(broker.broker_addrs)
-    ]
-    return sorted(members, key=lambda member: host_of(member[1])[0] != host[0])
+        records.sort(key=lambda record: record.timestamp_ms)
+        return Found(records, found.missing).or_why()

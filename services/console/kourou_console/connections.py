@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web, web_protocol
@@ -30,7 +31,7 @@ from kourou.model.limits import (
     GATEWAY_STALL_S_MAX,
 )
 from kourou_console.answers import written
-from kourou_console.problems import Refused
+from kourou_console.problems import Busy, Refused
 from kourou_console.refused_headers import in_words
 
 LINGER_S = 1.0
@@ -84,7 +85,7 @@ class Connection(web_protocol.RequestHandler):
         """Write the answer, within its time; then this connection waits for the next request."""
         if not resp.prepared:
             self._within(GATEWAY_ANSWER_S_MAX)
-        if self._gateway_server.leaving and not resp.prepared:
+        if self._gateway_server.leaving:
             resp.force_close()
         result = await super().finish_response(request, resp, start_time)
         self._within(None)
@@ -145,6 +146,16 @@ class Connection(web_protocol.RequestHandler):
         """Has the caller gone, or does the service end? Then a cancelled wait is no bug."""
         return self.transport is None or self._leaving
 
+    @contextmanager
+    def ending_told(self) -> Iterator[None]:
+        """In here the service's end raises Busy while somebody is there to be told of it."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.transport is None or not self._leaving:
+                raise
+            raise Busy("the gateway is ending", hint="ask another one, or later") from None
+
     # -- what is no HTTP --------------------------------------------------------------------------
 
     def handle_error(
@@ -159,11 +170,18 @@ class Connection(web_protocol.RequestHandler):
             _log.debug("no HTTP request from %s: %s", request.remote, message)
             text, hint = in_words(message or "this is no HTTP request")
             answer = written(Refused(web_status(status), text, hint=hint))
+        elif has_begun(request):
+            raise ConnectionError("an answer has begun: no other one may follow") from exc
         else:
             _log.error("answering %s failed", request.path, exc_info=exc)
             answer = written(exc or RuntimeError("no answer"))
         answer.force_close()
         return answer
+
+
+def has_begun(request: web.BaseRequest) -> bool:
+    """Is a part of its answer sent? Then it is written on, or cut off."""
+    return request.writer.output_size > 0
 
 
 def web_status(status: int) -> Any:

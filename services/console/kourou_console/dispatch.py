@@ -28,7 +28,7 @@ from kourou_console.access import require
 from kourou_console.answers import answered, written
 from kourou_console.bodies import Bodies
 from kourou_console.call import Call, Caller
-from kourou_console.connections import Connection
+from kourou_console.connections import Connection, has_begun
 from kourou_console.figures import Figures
 from kourou_console.gateway import Gateway
 from kourou_console.operation import BodyKind, Operation
@@ -66,7 +66,11 @@ class Dispatch:
         self.leaving = False
 
     async def answer(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
-        """The answer to a request below /v1; never raises but for what is cancelled for good."""
+        """The answer to a request below /v1.
+
+        It raises only what is cancelled for good, and what ends an answer that has begun: aiohttp
+        then cuts it off, so that nobody takes a part for the whole.
+        """
         began_ns = time.perf_counter_ns()
         name = "unknown"
         status = int(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -79,20 +83,22 @@ class Dispatch:
         except asyncio.CancelledError:
             status = GONE
             connection = request.protocol
-            if not (isinstance(connection, Connection) and connection.is_left):
+            if has_begun(request) or not (
+                isinstance(connection, Connection) and connection.is_left
+            ):
                 raise
             return written(Busy("the gateway is ending", hint="ask another one, or later"))
         except KourouError as error:
             status = int(status_of(error))
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 _log.info("%s %s: %d, %s", request.method, request.path, status, error)
-            return written(error)
+            return _instead(request, error)
         except ConnectionError:
             status = GONE
-            return written(Busy("the caller is gone"))
+            return _instead(request, Busy("the caller is gone"))
         except Exception as error:  # noqa: BLE001 - a bug in one operation must not end the service
             _log.exception("%s %s failed", request.method, request.path)
-            return written(error)
+            return _instead(request, error)
         finally:
             self._figures.answered(name, status, time.perf_counter_ns() - began_ns)
 
@@ -199,6 +205,13 @@ class Dispatch:
         finally:
             if span is not None and self._spans is not None:
                 self._spans.end(span, error)
+
+
+def _instead(request: web.BaseRequest, error: Exception) -> web.Response:
+    """An error instead of an answer. Raises ConnectionError where that has begun."""
+    if has_begun(request):
+        raise ConnectionError("an answer has begun: no other one may follow") from error
+    return written(error)
 
 
 def _require_json(request: web.BaseRequest) -> None:

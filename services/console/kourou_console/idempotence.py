@@ -13,6 +13,7 @@ meanwhile, or when the repeat came to another gateway. Brokers look back four mi
     the first is not done yet          the second waits for it
     the first was refused              nothing was done: the key is free again
     the first's outcome is unknown     the second is sent, under the same ids
+    and the second is refused          the first may be stored: the key stands for it still
 
 A gateway that was started within those four minutes does not know what its predecessor did, so for
 so long it asks the brokers whether the ids are there with another body; of what is delayed or half
@@ -150,7 +151,7 @@ class Idempotence:
         try:
             answer = await work()
         except BaseException as error:
-            if isinstance(error, Rejected):
+            if isinstance(error, Rejected) and before is None:
                 self._asked.pop(name.key, None)
             if isinstance(error, Unavailable):  # this time nothing was stored
                 asked.place = before

@@ -8,22 +8,25 @@ State: none; the mark is at the brokers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from kourou.client.admin_dead_letters import DeadLetter
 from kourou.client.filters import Sql
-from kourou.errors import TopicNotFound
+from kourou.client.received import ReceivedMessage
+from kourou.errors import KourouError, TopicNotFound
 from kourou.model.names import check_group, dlq_topic
 from kourou.model.queue import MessageQueue
 from kourou_console import time_pages
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
-from kourou_console.lists import Missing
+from kourou_console.lists import Missing, why
 
 PAGE = 64
+AT_ONCE = 16
 FOR_EVER_MS = 2**62
 
 
@@ -62,28 +65,49 @@ class Waiting:
     """The queues of a group's dead letters: from the mark to the end. Empty if it has none."""
 
     group: str
-    marks: dict[MessageQueue, int]
-    ends: dict[MessageQueue, int]
+    marks: dict[MessageQueue, int] = field(default_factory=dict)
+    ends: dict[MessageQueue, int] = field(default_factory=dict)
+    #: Queues whose brokers did not say, and why: they have neither mark nor end.
+    silent: dict[MessageQueue, str] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """Letters that nobody has dealt with."""
+        """Letters that nobody has dealt with, without those of silent queues."""
         return sum(self.ends[queue] - mark for queue, mark in self.marks.items())
+
+    @property
+    def missing(self) -> list[Missing]:
+        """The silent queues, for an answer."""
+        return [Missing(str(queue), said) for queue, said in sorted(self.silent.items())]
+
+    def has(self, message: ReceivedMessage) -> bool:
+        """Is this one of the letters that nobody has dealt with?"""
+        mark = self.marks.get(message.queue)
+        return mark is not None and mark <= message.offset
 
 
 async def waiting(gateway: Gateway, group: str) -> Waiting:
-    """Where a group's letters lie."""
+    """Where a group's letters lie. A broker that does not answer hides no letters of others."""
     reading = gateway.admin.reading
-    found = Waiting(check_group(group), {}, {})
+    found = Waiting(check_group(group))
+    gate = asyncio.Semaphore(AT_ONCE)
     try:
         queues = await reading.queues(dlq_topic(group))
     except TopicNotFound:
         return found
-    for queue in queues:
-        low, high = await reading.bounds(queue)
-        mark = await reading.committed(group, queue)
+
+    async def one(queue: MessageQueue) -> None:
+        async with gate:
+            try:
+                low, high = await reading.bounds(queue)
+                mark = await reading.committed(group, queue)
+            except KourouError as error:
+                found.silent[queue] = why(error)
+                return
         found.marks[queue] = min(max(low, mark or 0), high)
         found.ends[queue] = high
+
+    await asyncio.gather(*map(one, queues))
     return found
 
 
@@ -115,7 +139,9 @@ async def letters_from(
 async def every_letter(
     gateway: Gateway, found: Waiting, wanted: str | Sql = "*"
 ) -> AsyncIterator[LetterPage]:
-    """All letters that lay there when `found` was asked, page by page."""
+    """All letters that lay there when `found` was asked, page by page; what is missing first."""
+    if found.silent:
+        yield LetterPage([], found.marks, found.missing, [])
     offsets: dict[MessageQueue, int] | None = found.marks
     while offsets:
         page = await letters_from(gateway, offsets, PAGE, wanted)

@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
 
+from kourou.errors import Unavailable
 from kourou.testing.console import ConsoleHere
 from kourou_console import connections
 from kourou_console.call import Content
@@ -153,6 +155,37 @@ def test_what_waits_is_told_when_the_service_ends(cluster):
             assert is_closed(link)
 
 
+def streams(failure: BaseException | None) -> Operation:
+    """A stream that begins, and then fails or waits for ever."""
+
+    async def begun(gateway: object, parameters: NoParameters, request: web.BaseRequest) -> None:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"begun")
+        if failure is not None:
+            raise failure
+        await asyncio.get_running_loop().create_future()
+
+    return Operation("GET", "/v1/streams", "streams", "S.", "S", begun, None, stream=True)
+
+
+@pytest.mark.parametrize("failure", [None, KeyError("bug"), Unavailable("later"), OSError()])
+def test_an_answer_that_has_begun_is_cut_off_and_has_no_other_in_it(cluster, failure):
+    with (
+        ConsoleHere(cluster) as console,
+        other_operations(console, streams(failure)),
+        dial(console) as link,
+    ):
+        link.sendall(b"GET /v1/streams HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        found = link.recv(65_536)
+        if failure is None:
+            console.run(console.service.drain())
+        while more := link.recv(65_536):
+            found += more
+    assert found.count(b"HTTP/1.1") == 1
+    assert found.endswith(b"\r\n5\r\nbegun\r\n"), "and no last chunk"
+
+
 @pytest.mark.parametrize(
     "request_bytes",
     [
@@ -201,13 +234,16 @@ def test_a_thousand_slow_clients_and_bombs_at_once(console, capsys):
             assert console.post(MESSAGES, body=b"others go on").status == 200
         assert all(is_closed(link) for link in slow)
     late = [wall for wall, _ in lag if wall > 0.1]
+    computed_s = max(cpu for _, cpu in lag)
     with capsys.disabled():
         print(  # noqa: T201 - the counts are results of the test
             f"\n1,000 slow clients, 15 bombs, 5 large bodies: {len(late)} of {len(lag)} ticks of "
             f"10 ms came over 100 ms late, the worst {max(lag)[0] * 1e3:.0f} ms (all processes of "
             "the machine included); the loop itself computed for at most "
-            f"{max(cpu for _, cpu in lag) * 1e3:.0f} ms between two ticks"
+            f"{computed_s * 1e3:.0f} ms between two ticks"
         )
+    # Of its own thread: how late a tick comes is up to the machine, too.
+    assert computed_s <= 0.1
 
 
 @contextlib.contextmanager

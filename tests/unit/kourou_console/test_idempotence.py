@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kourou.errors import BadRequest, Rejected, TimedOut, Unavailable
+from kourou.errors import BadRequest, NoPermission, Rejected, TimedOut, Unavailable
 from kourou.model.message import Message
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import unique_name
@@ -236,6 +236,35 @@ def test_what_was_certainly_not_stored_may_go_elsewhere_and_what_may_be_may_not(
                 await keys.once(NAME, work)
         del used[1:]
         assert await keys.once(NAME, work) == ("stored", False)
+
+    console.run(attempts())
+
+
+def test_a_repeat_that_is_refused_does_not_free_the_key_of_what_may_be_stored(console):
+    """Its broker takes no messages for a while, and then the topic is at another one, too."""
+
+    async def attempts() -> None:
+        keys = Idempotence(console.gateway)
+        failures: list[Exception] = [TimedOut("no answer"), NoPermission("not now")]
+        used: list[MessageQueue] = []
+
+        async def work() -> str:
+            used.append(choose(keys, NAME, MORE if len(used) == 2 else QUEUES))
+            if failures:
+                raise failures.pop(0)
+            return "stored"
+
+        with pytest.raises(TimedOut):
+            await keys.once(NAME, work)
+        with pytest.raises(NoPermission):
+            await keys.once(NAME, work)
+        with pytest.raises(Refused):
+            await keys.once(Named(NAME.key, b"other", b"seed"), work)
+        elsewhere = another(MORE, used[0])
+        with pytest.MonkeyPatch.context() as moved:
+            moved.setattr(idempotence, "queue_of_key", lambda *_: elsewhere)
+            assert await keys.once(NAME, work) == ("stored", False)
+        assert used == [used[0]] * 3
 
     console.run(attempts())
 

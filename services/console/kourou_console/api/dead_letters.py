@@ -27,7 +27,7 @@ from kourou_console.answers import ALWAYS, disposition
 from kourou_console.api.groups import all_groups
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
-from kourou_console.letters import Selection, every_letter, letters_from, waiting
+from kourou_console.letters import Selection, Waiting, every_letter, letters_from, waiting
 from kourou_console.lists import Listing, Missing, Name, asked
 from kourou_console.message_bodies import Budget
 from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
@@ -80,7 +80,10 @@ class CauseView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters(msgspec.Struct, frozen=True, kw_only=True):
-    """Letters that wait, the oldest first. `causes_truncated`: there are more than were read."""
+    """Letters that wait, the oldest first. `causes_truncated`: there are more than were read.
+
+    `total` is without the letters of queues that `missing` names.
+    """
 
     items: list[LetterView]
     causes: list[CauseView]
@@ -93,7 +96,10 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """A group that has a dead-letter topic; `waiting` are those nobody has dealt with."""
+    """A group that has a dead-letter topic; `waiting` are those nobody has dealt with.
+
+    Without those of queues that the list's `missing` names.
+    """
 
     group: str
     waiting: int
@@ -164,7 +170,8 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
     """Letters of a group, and their causes."""
     found = await waiting(gateway, parameters.group)
     missing: list[Missing] = []
-    offsets = dict(found.marks)
+    # Silent queues keep their places in cursors: their letters are on a page when they answer.
+    offsets = found.marks | dict.fromkeys(found.silent, 0)
     if parameters.cursor is not None and offsets:
         told = places.read(parameters.cursor, list(offsets))
         if told.offsets is None:
@@ -181,11 +188,12 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
             break
     cursor = None
     letters: list[DeadLetter] = []
-    if offsets:
-        shown = await letters_from(gateway, offsets, parameters.count)
+    if found.marks:
+        asking = {queue: offsets[queue] for queue in found.marks}
+        shown = await letters_from(gateway, asking, parameters.count)
         letters = shown.letters
         if shown.offsets is not None:
-            cursor = places.written(shown.offsets, gateway.clock.now_ms())
+            cursor = places.written(offsets | shown.offsets, gateway.clock.now_ms())
     budget = Budget()
     return Letters(
         items=[
@@ -235,11 +243,12 @@ async def list_dead_letter_groups(
     topics = await gateway.admin.topics.list()
     groups = [one.removeprefix(DLQ_PREFIX) for one in topics if one.startswith(DLQ_PREFIX)]
 
-    async def count(group: str) -> int:
-        return (await waiting(gateway, group)).total
+    async def of(group: str) -> Waiting:
+        return await waiting(gateway, group)
 
-    found, missing = await asked(groups, count)
-    items = [GroupLetters(group=group, waiting=number) for group, number in found.items()]
+    found, missing = await asked(groups, of)
+    missing += [one for those in found.values() for one in those.missing]
+    items = [GroupLetters(group=group, waiting=those.total) for group, those in found.items()]
     items.sort(key=lambda one: (-one.waiting, one.group))
     return Listing(items=items, total=len(groups), as_of_ms=gateway.clock.now_ms(), missing=missing)
 

@@ -3,22 +3,33 @@
 Lives here: that, with a preview. May not live here: looking at them and sending them again
 (kourou_console.api.dead_letters).
 
+A letter is named by its offset id, which is that of one place: a letter that was sent again and
+died again has its producer's id twice, and only one of the two may be meant.
+
 State: none. What is dealt with is a mark in each dead-letter queue, the group's own progress there;
 the messages stay until the log is deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
+from http import HTTPStatus
 from typing import Annotated
 
 import msgspec
 
 from kourou.client.admin_dead_letters import DeadLetter
+from kourou.client.admin_messages import MessageNotFound
+from kourou.errors import BadRequest, Unavailable
 from kourou.model.limits import CONSOLE_DISCARDS_MAX
 from kourou.model.queue import MessageQueue
 from kourou_console.gateway import Gateway
-from kourou_console.lists import Done, Name, not_there
+from kourou_console.letters import Waiting, every_letter, waiting
+from kourou_console.lists import Done, Missing, Name
 from kourou_console.operation import BodyKind, Operation
+from kourou_console.problems import Refused
+
+AT_ONCE = 16
 
 
 class DiscardWanted(msgspec.Struct, frozen=True):
@@ -28,8 +39,8 @@ class DiscardWanted(msgspec.Struct, frozen=True):
 
 
 class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Those of a group with these ids and all before them in their queues; without ids the oldest
-    thousand.
+    """Those of a group with these ids, as the list has them, and all before them in their queues;
+    without ids the oldest thousand.
     """
 
     group: Name
@@ -54,23 +65,21 @@ class Discarded(Done, frozen=True, kw_only=True):
 
 async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody) -> Discarded:
     """Move the group's marks behind these letters. Raises 404 for an id that is not listed."""
-    admin = gateway.admin.dead_letters
-    listed = await admin.of(body.group, count_max=CONSOLE_DISCARDS_MAX)
-    chosen = list(listed)
-    if body.ids:
-        by_id = {one.message.message_id: one for one in listed}
-        unknown = [one for one in body.ids if one not in by_id]
-        if unknown:
-            raise not_there(f"{body.group} has no dead letter {unknown[0]!r} listed", ())
-        chosen = [by_id[one] for one in body.ids]
-    marks = _marks(chosen)
-    gone = sum(one.message.offset < marks.get(one.message.queue, 0) for one in listed)
-    if not parameters.preview and chosen:
-        await admin.deal_with(body.group, chosen)
+    found = await waiting(gateway, body.group)
+    ids = set(body.ids)
+    chosen = _Chosen()
+    if ids:
+        await _named(gateway, found, ids, chosen)
+    else:
+        await _oldest(gateway, found, chosen)
+    last = chosen.last
+    gone = sum(one.message.offset + 1 - found.marks[queue] for queue, one in last.items())
+    if not parameters.preview and last:
+        await gateway.admin.dead_letters.deal_with(body.group, last.values())
     will = "would be" if parameters.preview else "are"
     says = [f"{gone:,} dead letters of {body.group} {will} listed no more."]
-    if gone > len(chosen):
-        says.append(f"{gone - len(chosen):,} of them lie before those that were named.")
+    if ids and gone > len(ids):
+        says.append(f"{gone - len(ids):,} of them lie before those that were named.")
     says.append("They stay in the log until it is deleted.")
     return Discarded(
         group=body.group,
@@ -78,19 +87,66 @@ async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody
         says=says,
         letters=gone,
         marks=[
-            Mark(queue.broker_name, queue.queue_id, offset)
-            for queue, offset in sorted(marks.items())
+            Mark(queue.broker_name, queue.queue_id, one.message.offset + 1)
+            for queue, one in sorted(last.items())
         ],
         as_of_ms=gateway.clock.now_ms(),
+        missing=chosen.missing,
     )
 
 
-def _marks(letters: list[DeadLetter]) -> dict[MessageQueue, int]:
-    found: dict[MessageQueue, int] = {}
-    for one in letters:
-        queue = one.message.queue
-        found[queue] = max(found.get(queue, 0), one.message.offset + 1)
-    return found
+class _Chosen:
+    """Of the letters that are meant the last of each queue: no more of them need be kept."""
+
+    def __init__(self) -> None:
+        self.last: dict[MessageQueue, DeadLetter] = {}
+        self.missing: list[Missing] = []
+
+    def take(self, letter: DeadLetter) -> None:
+        """This one is meant."""
+        queue = letter.message.queue
+        former = self.last.get(queue)
+        if former is None or former.message.offset < letter.message.offset:
+            self.last[queue] = letter
+
+
+async def _oldest(gateway: Gateway, found: Waiting, chosen: _Chosen) -> None:
+    count = 0
+    async for page in every_letter(gateway, found):
+        chosen.missing += page.missing + page.damaged
+        for letter in page.letters[: CONSOLE_DISCARDS_MAX - count]:
+            chosen.take(letter)
+        count += len(page.letters)
+        if count >= CONSOLE_DISCARDS_MAX:
+            return
+
+
+async def _named(gateway: Gateway, found: Waiting, ids: set[str], chosen: _Chosen) -> None:
+    """Those of these offset ids, each asked of the broker that has its place."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    unknown: list[str] = []
+
+    async def one(letter_id: str) -> None:
+        async with gate:
+            try:
+                message = await gateway.admin.messages.by_offset_id(letter_id)
+            except (BadRequest, MessageNotFound):
+                unknown.append(letter_id)
+                return
+        if message.queue in found.silent:
+            raise Unavailable(f"{message.queue!s}: {found.silent[message.queue]}")
+        if found.has(message):
+            chosen.take(DeadLetter(message))
+        else:
+            unknown.append(letter_id)
+
+    await asyncio.gather(*map(one, ids))
+    if unknown:
+        raise Refused(
+            HTTPStatus.NOT_FOUND,
+            f"{found.group} has no dead letter {min(unknown)!r} listed",
+            hint="give the `id` of a letter that is listed; what was let go is not",
+        )
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -10,11 +10,11 @@ State: none.
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from kourou.client.admin_messages import MessageNotFound
+from kourou.client.admin_messages import Found, MessageNotFound
 from kourou.client.message_tracks import MessageTrack
 from kourou.client.received import ReceivedMessage
 from kourou.errors import BadRequest, KourouError, Unavailable, UnknownOutcome
@@ -45,6 +45,8 @@ from kourou_console.operation import Operation
 CHAPTER = "Messages"
 
 FOR_EVER_MS = 2**53 - 1
+SEARCH_S = 30.0
+"""So long an id is looked for whose topic nobody said."""
 
 Millis = Annotated[int, msgspec.Meta(ge=0, le=FOR_EVER_MS)]
 MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -181,6 +183,7 @@ async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
         truncated=len(found) >= asked,
         cursor=None,
         as_of_ms=gateway.clock.now_ms(),
+        missing=_missing(found),
     )
 
 
@@ -219,31 +222,37 @@ async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
 
 async def found(gateway: Gateway, asked: OneMessage) -> ReceivedMessage:
     """The message that an id names. Raises MessageNotFound, TopicNotFound."""
-    messages = gateway.admin.messages
     if asked.topic is not None:
         await gateway.admin.topics.route(check_topic(asked.topic))
-        return await messages.by_id(asked.topic, asked.id)
+        return await gateway.admin.messages.by_id(asked.topic, asked.id)
+    try:
+        async with asyncio.timeout(SEARCH_S):
+            return await _searched(gateway, asked.id)
+    except TimeoutError:
+        raise Unavailable(
+            f"the search took longer than {SEARCH_S:g} s", hint="say topic= with a producer's id"
+        ) from None
+
+
+async def _searched(gateway: Gateway, message_id: str) -> ReceivedMessage:
+    messages = gateway.admin.messages
     away: KourouError | None = None
     try:
-        return await messages.by_offset_id(asked.id)
+        return await messages.by_offset_id(message_id)
     except (BadRequest, MessageNotFound):
         pass  # then it is a producer's id
     except (Unavailable, UnknownOutcome) as error:
         away = error
     topics = [one for one in await gateway.admin.topics.list() if not is_system_topic(one)]
-    for topic in sorted(topics, key=lambda one: (one.startswith("%"), one))[:TOPICS_SEARCHED_MAX]:
-        try:
-            copies = await messages.copies(topic, asked.id)
-        except KourouError as error:  # a topic without queues, or a broker that is away
-            away = error if error.retryable else away
-            continue
-        if copies:
-            return copies[0]
+    topics.sort(key=lambda one: (one.startswith("%"), one))
+    copies = await messages.search(topics[:TOPICS_SEARCHED_MAX], message_id)
+    if copies:
+        return copies[0]
     if away is not None:
         raise away  # the message may be there
     cut = len(topics) > TOPICS_SEARCHED_MAX
     raise MessageNotFound(
-        f"no message has the id {asked.id[:64]!r}"
+        f"no message has the id {message_id[:64]!r}"
         + (f" in the first {TOPICS_SEARCHED_MAX} topics" if cut else ""),
         hint="say topic= with a producer's id",
     )
@@ -260,10 +269,11 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
     )
     if isinstance(copies, BaseException):
         missing.append(Missing("copies", why(copies)))
-        copies = []
+        copies = Found()
     if isinstance(tracks, BaseException):
         missing.append(Missing("tracks", why(tracks)))
         tracks = []
+    missing += _missing(copies, "copies at ")
     others = [one for one in copies if (one.queue, one.offset) != (message.queue, message.offset)]
     return Detail(
         message=await view_of(message, Budget(), parameters.body_max),
@@ -272,6 +282,10 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
     )
+
+
+def _missing(found: Found[Any], what: str = "") -> list[Missing]:
+    return [Missing(f"{what}{broker}", why(error)) for broker, error in found.missing.items()]
 
 
 def _copy(message: ReceivedMessage) -> CopyView:
@@ -317,12 +331,13 @@ async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceVi
     )
     if isinstance(records, BaseException):
         missing.append(Missing("message traces", why(records)))
-        records = []
+        records = Found()
     elif not records:
         missing.append(Missing("message traces", "no client wrote any (setting message_trace)"))
     if isinstance(tracks, BaseException):
         missing.append(Missing("groups", why(tracks)))
         tracks = []
+    missing += _missing(records, "message traces at ")
     spans = spans_of(message, records, tracks)
     return TraceView(
         message_id=message.message_id,

@@ -26,6 +26,7 @@ from kourou.model.names import check_topic
 from kourou.model.queue import MessageQueue
 from kourou_console import places, time_pages
 from kourou_console.answers import ALWAYS
+from kourou_console.connections import Connection
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Name
@@ -119,27 +120,30 @@ def _time(text: str) -> int:
 
 
 async def _told(request: web.BaseRequest, tail: Tail, body_max: int) -> web.StreamResponse:
+    connection = request.protocol
+    assert isinstance(connection, Connection)
     headers = {**ALWAYS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
     await response.write(f"retry: {RECONNECT_MS}\n: {tail.place}\n\n".encode())
     tail.start()
     try:
-        while True:
-            found = await tail.next(ALIVE_S)
-            if found is None:
-                await response.write(f"id: {tail.place}\n: alive\n\n".encode())
-            elif isinstance(found, Gap):
-                gap = GapView(
-                    queue=str(found.queue),
-                    from_offset=found.from_offset,
-                    to_offset=found.to_offset,
-                    why=found.why,
-                )
-                await response.write(_event("gap", _encode(gap), tail.place))
-            else:
-                view = await view_of(found, Budget(), body_max)
-                await response.write(_event("message", _encode(view), tail.place))
+        with connection.ending_told():
+            while True:
+                found = await tail.next(ALIVE_S)
+                if found is None:
+                    await response.write(f"id: {tail.place}\n: alive\n\n".encode())
+                elif isinstance(found, Gap):
+                    gap = GapView(
+                        queue=str(found.queue),
+                        from_offset=found.from_offset,
+                        to_offset=found.to_offset,
+                        why=found.why,
+                    )
+                    await response.write(_event("gap", _encode(gap), tail.place))
+                else:
+                    view = await view_of(found, Budget(), body_max)
+                    await response.write(_event("message", _encode(view), tail.place))
     except KourouError as error:
         await response.write(_event("error", _encode(problem_of(error)), ""))
     await response.write_eof()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from kourou.errors import Unavailable
+from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
 from kourou.testing.console import ConsoleHere
 
@@ -56,3 +58,25 @@ def half(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
     monkeypatch.setattr(admin.topics, "all_configs", deaf(admin.topics.all_configs))
     monkeypatch.setattr(admin.groups, "configs", deaf(admin.groups.configs))
     return suite
+
+
+@pytest.fixture
+def silence(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], AbstractContextManager[None]]:
+    """`with silence("broker-b"):` nobody hears from it where its queues begin and end."""
+    reading = suite.console.gateway.admin.reading
+    ask = reading.bounds
+
+    @contextmanager
+    def silent(broker: str) -> Iterator[None]:
+        async def bounds(queue: MessageQueue) -> tuple[int, int]:
+            if queue.broker_name == broker:
+                raise Unavailable("it swaps")
+            return await ask(queue)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "bounds", bounds)
+            yield
+
+    return silent

@@ -242,6 +242,46 @@ def test_where_the_lock_lapsed_both_send_and_nothing_is_lost(
     assert console.get("/v1/dead-letters", query={"group": group}).json["total"] == 0
 
 
+@pytest.fixture
+def spread(cluster: Cluster, topic: str) -> str:
+    """A group with two dead letters at broker-a and one at broker-b."""
+    name = unique_name("group")
+    with cluster.client(name) as mq, mq.subscribe(topic) as messages:
+        for number, broker in enumerate("aab"):
+            mq.send(topic, f"{number}", queue=MessageQueue(topic, f"broker-{broker}", 0))
+        for _, message in zip(range(3), messages, strict=False):
+            message.dead_letter("broken")
+    return name
+
+
+def test_a_silent_broker_hides_no_letters_of_others(console, spread, silence):
+    query = {"group": spread, "count": "1"}
+    away = {"what": f"%DLQ%{spread}/broker-b/0", "why": "it swaps"}
+    with silence("broker-b"):
+        found = console.get("/v1/dead-letters", query=query).json
+        rest = console.get("/v1/dead-letters", query=query | {"cursor": found["cursor"]}).json
+        groups = console.get("/v1/dead-letters/groups").json
+        exported = console.get("/v1/dead-letters/export", query={"group": spread})
+        job = ended(console, redrive(console, group=spread, dry_run=True)["id"])
+    assert [one["message"]["body"] for one in found["items"] + rest["items"]] == ["0", "1"]
+    assert (found["total"], found["causes"][0]["count"], found["missing"]) == (2, 2, [away])
+    assert {"group": spread, "waiting": 2} in groups["items"]
+    assert away in groups["missing"]
+    last = msgspec.json.decode(exported.body.splitlines()[-1])
+    assert (last["end"], last["count"], "it swaps" in last["error"]) == (False, 2, True)
+    assert (job["state"], job["selected"], "it swaps" in job["error"]) == ("failed", 2, True)
+
+
+def test_a_cursor_leaves_out_no_letter_of_a_broker_that_was_silent(console, spread, silence):
+    query = {"group": spread, "count": "1"}
+    with silence("broker-b"):
+        first = console.get("/v1/dead-letters", query=query).json
+    query |= {"count": "9", "cursor": first["cursor"]}
+    rest = console.get("/v1/dead-letters", query=query).json
+    assert [one["message"]["body"] for one in first["items"]] == ["0"]
+    assert sorted(one["message"]["body"] for one in rest["items"]) == ["1", "2"]
+
+
 def test_an_export_says_that_it_is_whole(console, group):
     answer = console.get("/v1/dead-letters/export", query={"group": group})
     lines = [msgspec.json.decode(line) for line in answer.body.splitlines()]

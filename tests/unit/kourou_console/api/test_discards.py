@@ -2,38 +2,101 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from kourou.model.names import dlq_topic
+from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import unique_name
+from kourou_console.api import discards
+
+PATH = "/v1/dead-letters/discards"
+PREVIEW = {"preview": "true"}
 
 
 @pytest.fixture
-def letters(suite) -> tuple[str, list[str]]:
-    """A group, and the ids of its three dead letters."""
-    topic, group = suite.topic(queues=1), unique_name("group")
-    with suite.cluster.client(group) as mq:
-        for number in range(3):
-            mq.send(topic, f"{number}")
+def group(suite: Any) -> str:
+    """A group with three dead letters in one queue and one in another."""
+    topic, name = suite.topic(queues=1), unique_name("group")
+    with suite.cluster.client(name) as mq:
+        for number, broker in enumerate("aaab"):
+            mq.send(topic, f"{number}", queue=MessageQueue(topic, f"broker-{broker}", 0))
         with mq.subscribe(topic) as messages:
-            for _, message in zip(range(3), messages, strict=False):
+            for _, message in zip(range(4), messages, strict=False):
                 message.dead_letter("no")
-    with suite.cluster.client(group) as mq:
-        found = [one.message.message_id for one in mq.admin.dead_letters.of(group)]
-    return group, found
+    return name
 
 
-def test_those_that_are_named_and_all(suite, letters: tuple[str, list[str]]) -> None:
-    group, ids = letters
-    assert len(ids) == 3
-    path, preview = "/v1/dead-letters/discards", {"preview": "true"}
-    told = suite.console.post(path, query=preview, json={"group": group, "ids": ids[:1]}).json
-    assert told["letters"] >= 1
-    assert told["marks"]
-    done = suite.console.post(path, json={"group": group, "ids": ids[:1]}).json
-    assert done["letters"] == told["letters"]
-    left = suite.console.post(path, query=preview, json={"group": group}).json
-    assert left["letters"] == 3 - told["letters"]
-    suite.console.post(path, json={"group": group})
-    empty = suite.console.post(path, query=preview, json={"group": group}).json
+def listed(suite: Any, group: str) -> list[Any]:
+    """All of them, by their queues."""
+    found = suite.console.get("/v1/dead-letters", query={"group": group}).json["items"]
+    return sorted(found, key=lambda one: (one["message"]["broker"], one["message"]["offset"]))
+
+
+def let_go(suite: Any, group: str, *ids: str, **query: str) -> Any:
+    return suite.console.post(PATH, query=query, json={"group": group, "ids": ids})
+
+
+def test_those_that_are_named_and_all(suite: Any, group: str) -> None:
+    letters = listed(suite, group)
+    ids = [one["id"] for one in letters]
+    told = let_go(suite, group, ids[1], **PREVIEW).json
+    assert told["letters"] == 2
+    assert told["says"][:2] == [
+        f"2 dead letters of {group} would be listed no more.",
+        "1 of them lie before those that were named.",
+    ]
+    assert told["marks"] == [{"broker": "broker-a", "queue": 0, "offset": 2}]
+    assert let_go(suite, group, ids[1]).json["letters"] == 2
+    assert listed(suite, group) == letters[2:]
+    assert let_go(suite, group, **PREVIEW).json["letters"] == 2
+    let_go(suite, group)
+    empty = let_go(suite, group, **PREVIEW).json
     assert (empty["letters"], empty["marks"]) == (0, [])
-    assert suite.console.post(path, json={"group": group, "ids": ids[:1]}).status == 404
+    assert let_go(suite, group, ids[2]).status == 404
+
+
+def test_one_that_died_again_stays_when_its_first_death_is_let_go(suite: Any, group: str) -> None:
+    with suite.cluster.client(group) as mq:
+        first = min(mq.admin.dead_letters.of(group), key=lambda one: one.message.queue)
+        mq.admin.dead_letters.resend(group, [first])
+        with mq.subscribe(first.topic) as messages:
+            next(iter(messages)).dead_letter("no again")
+    letters = listed(suite, group)
+    assert letters[0]["message"]["id"] == letters[3]["message"]["id"] == first.message.message_id
+    assert let_go(suite, group, letters[0]["id"], **PREVIEW).json["letters"] == 1
+    assert let_go(suite, group, letters[0]["id"]).json["letters"] == 1
+    assert listed(suite, group) == letters[1:]
+
+
+def test_what_names_no_letter_is_told(suite: Any, group: str) -> None:
+    letters = listed(suite, group)
+    other = suite.topic(queues=1)
+    with suite.cluster.client() as mq:
+        elsewhere = mq.send(other, b"no letter").offset_message_id
+    for wrong in (letters[0]["message"]["id"], elsewhere, "nonsense", "0" * 32):
+        answer = let_go(suite, group, letters[0]["id"], wrong)
+        assert (answer.status, repr(wrong) in answer.json["detail"]) == (404, True), wrong
+    assert listed(suite, group) == letters
+
+
+def test_one_behind_the_oldest_thousand_is_found(
+    suite: Any, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discards, "CONSOLE_DISCARDS_MAX", 1)
+    letters = listed(suite, group)
+    assert let_go(suite, group, **PREVIEW).json["letters"] == 1
+    assert let_go(suite, group, letters[2]["id"]).json["letters"] == 3
+    assert listed(suite, group) == letters[3:]
+
+
+def test_of_a_silent_broker_nothing_is_let_go(suite: Any, group: str, silence: Any) -> None:
+    letters = listed(suite, group)
+    with silence("broker-b"):
+        answer = let_go(suite, group, letters[3]["id"])
+        assert (answer.status, "it swaps" in answer.json["detail"]) == (503, True)
+        told = let_go(suite, group).json
+    assert (told["letters"], [one["why"] for one in told["missing"]]) == (3, ["it swaps"])
+    assert told["missing"][0]["what"] == str(MessageQueue(dlq_topic(group), "broker-b", 0))
+    assert listed(suite, group) == letters[3:]

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from kourou import ConsumerSettings, ProducerSettings
+from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
-from kourou.testing.cluster import Cluster
+from kourou.testing.cluster import Cluster, unique_name
 from kourou.testing.console import ConsoleHere
+from kourou_console.api import messages
 
 
 @pytest.fixture
@@ -175,3 +177,37 @@ def test_what_may_be_at_a_broker_that_does_not_answer_is_not_said_to_be_nowhere(
         cluster.chaos.heal()
     assert {answer.status for answer in answers} <= {503, 504}
     assert console.get(f"/v1/messages/{sent.message_id}").status == 200
+
+
+def test_what_is_at_another_broker_is_found_while_one_is_away(cluster, console, topic):
+    for _ in range(3):
+        cluster.create_topic(unique_name("a"))  # looked through before the topic
+    with cluster.client() as mq:
+        queue = MessageQueue(topic, "broker-a", 0)
+        sent = mq.send(topic, b"x", keys=["here"], queue=queue)
+    path = f"/v1/messages/{sent.message_id}"
+    away = [
+        cluster.chaos.drop_requests(kind, times=None, cut=True, broker="broker-b")
+        for kind in (QueryMessage, ViewMessageById)
+    ]
+    try:
+        found = console.get(path)
+        questions = away[0].met
+        named = console.get(path, query={"topic": topic})
+        by_key = console.get("/v1/messages", query={"topic": topic, "key": "here"})
+        trace = console.get(f"{path}/trace", query={"topic": topic})
+    finally:
+        cluster.chaos.heal()
+    assert [one.status for one in (found, named, by_key, trace)] == [200] * 4
+    assert found.json["message"]["body"] == named.json["message"]["body"] == "x"
+    assert questions == 2, "the search, and its copies"
+    for answer in (found, named):
+        assert [one["what"] for one in answer.json["missing"]] == ["copies at broker-b"]
+    assert [one["body"] for one in by_key.json["items"]] == ["x"]
+    assert [one["what"] for one in by_key.json["missing"]] == ["broker-b"]
+
+
+def test_a_search_ends(console, monkeypatch):
+    monkeypatch.setattr(messages, "SEARCH_S", 0)
+    late = console.get("/v1/messages/00000000000000000000000000000000")
+    assert (late.status, "topic=" in late.json["hint"]) == (503, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
@@ -50,3 +51,21 @@ def test_a_topic_is_followed_and_resumed(cluster, console, topic):
 
 def test_there_is_no_head_of_what_does_not_end(console, topic):
     assert console.request("HEAD", f"/v1/topics/{topic}/tail").status == 405
+
+
+def test_a_stream_ends_in_words_and_whole_when_the_gateway_ends(cluster, topic):
+    with ConsoleHere(cluster) as console:
+        host, _, port = console.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as link:
+            link.sendall(
+                b"GET /v1/topics/%b/tail HTTP/1.1\r\nHost: localhost\r\n\r\n" % topic.encode()
+            )
+            found = link.recv(65_536)
+            console.run(console.service.drain())
+            while more := link.recv(65_536):
+                found += more
+    assert found.startswith(b"HTTP/1.1 200")
+    assert found.count(b"HTTP/1.1") == 1, "no other answer is in it"
+    assert b"event: error\ndata: " in found
+    assert b"the gateway is ending" in found
+    assert found.endswith(b"\r\n0\r\n\r\n"), "the last chunk"

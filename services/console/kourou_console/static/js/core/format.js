@@ -77,6 +77,11 @@ export function moment(ms) {
   return `${day(at)} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** Whether a field that nobody here knows is a moment: `*_ms` may be a duration, which is short. */
+export function isMoment(name, value) {
+  return name.endsWith("_ms") && typeof value === "number" && value > 1e11;
+}
+
 /** What `<input type="datetime-local" step="1">` takes. */
 export function fieldTime(ms) {
   return known(ms) ? moment(ms).replace(" ", "T") : "";

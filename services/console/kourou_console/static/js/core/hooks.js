@@ -25,7 +25,8 @@ export function useEvery(work, on = true) {
 
 /**
  * {answer, problem, loading, refresh} of a GET. Pass path null to ask nothing yet. What was there
- * stays while it is asked again; a refusal stands beside it. `live` false: only by hand.
+ * stays while it is asked again; a refusal stands beside it. `live` false: only by hand. An answer
+ * that takes longer than the session's seconds is waited for, not asked for anew.
  */
 export function useAsk(path, params = {}, query = {}, { live = true } = {}) {
   const key = path && JSON.stringify([path, params, query]);
@@ -49,13 +50,14 @@ export function useAsk(path, params = {}, query = {}, { live = true } = {}) {
     );
     return () => stop.abort();
   }, [key, turn]);
-  useEvery(refresh, live && Boolean(key));
   // A new question never shows the answer to the last one.
   const mine = state.key === key;
+  const loading = Boolean(key) && (!mine || state.loading);
+  useEvery(() => loading || refresh(), live && Boolean(key));
   return {
     answer: mine ? state.answer : null,
     problem: mine ? state.problem : null,
-    loading: Boolean(key) && (!mine || state.loading),
+    loading,
     refresh,
   };
 }

@@ -48,7 +48,9 @@ function OfGroup({ group }) {
   const [chosen, choose] = useState(new Set());
   const [jobs, setJobs] = useState(0);
   useEffect(() => choose(new Set()), [pages]);
-  const started = () => {
+  const started = ({ dry_run: dry }) => {
+    // What was rehearsed is still to be sent; anything else is done with what was chosen.
+    if (!dry) choose(new Set());
     setJobs((number) => number + 1);
     ask.refresh();
   };

@@ -8,7 +8,6 @@ import { GROUP } from "../parts/columns.js";
 import { Page } from "../parts/page.js";
 import { Panel } from "../parts/panel.js";
 import { Table } from "../parts/table.js";
-import { Duration } from "../parts/text.js";
 
 export default function Leases() {
   const ask = useAsk("/v1/leases");
@@ -27,15 +26,14 @@ export default function Leases() {
               value: ({ topics }) => topics.map(({ topic }) => topic).join(", "),
             },
             { key: "queues", title: "Queues", num: true },
-            { key: "ready", title: "Ready", num: true },
-            { key: "leased", title: "Leased", num: true },
-            { key: "waiting", title: "Waiting calls", num: true },
             {
-              key: "idle_ms",
-              title: "Idle for",
+              key: "ready",
+              title: "Ready",
               num: true,
-              cell: (row) => html`<${Duration} of=${row.idle_ms} />`,
+              value: ({ topics }) => topics.reduce((sum, { ready }) => sum + ready, 0),
             },
+            { key: "leased", title: "Leased", num: true },
+            { key: "receiving", title: "Waiting calls", num: true },
             {
               key: "leave",
               title: "",

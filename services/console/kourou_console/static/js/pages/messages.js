@@ -38,7 +38,11 @@ export default function Messages({ query }) {
       <${Form} key=${by} by=${by} query=${query} />
     <//>
     <datalist id="topics">${names.map((name) => html`<option value=${name} />`)}</datalist>
-    ${by === "latest" ? html`<${Latest} query=${query} topics=${topics} />` : html`<${Found} by=${by} query=${query} />`}
+    ${
+      by === "latest"
+        ? html`<${Latest} query=${query} topics=${topics} />`
+        : html`<${Found} key=${JSON.stringify(query)} by=${by} query=${query} />`
+    }
   <//>`;
 }
 

@@ -1,16 +1,16 @@
 // Spark: the queries that run, and the tables that they fill.
 
 import { html, useState } from "../core/dom.js";
-import { figure, known } from "../core/format.js";
+import { isMoment, known } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
 import { Field } from "../parts/fields.js";
 import { Notice } from "../parts/notice.js";
 import { Page } from "../parts/page.js";
-import { Panel } from "../parts/panel.js";
+import { Panel, Plain } from "../parts/panel.js";
 import { Table } from "../parts/table.js";
-import { Badge, Duration, Link, Time, Value } from "../parts/text.js";
+import { Badge, Duration, Link, Time } from "../parts/text.js";
 
-const PHASES = { running: "good", failed: "bad", stopped: "warn" };
+const PHASES = { running: "good", failed: "bad" };
 
 export default function Spark({ table }) {
   const ask = useAsk("/v1/spark");
@@ -49,19 +49,26 @@ function Queries({ answer }) {
         title: "Phase",
         cell: ({ phase }) => html`<${Badge} tone=${PHASES[phase] || ""}>${phase}<//>`,
       },
-      { key: "since_ms", title: "Since", cell: (row) => html`<${Time} ms=${row.since_ms} />` },
-      { key: "batch", title: "Batch", num: true },
+      { key: "batches", title: "Batches", num: true, value: ({ figures }) => figures.batches },
+      { key: "rows", title: "Rows", num: true, value: ({ figures }) => figures.rows },
       {
-        key: "rows_per_s",
-        title: "Rows/s",
+        key: "last",
+        title: "Last batch",
         num: true,
-        cell: (row) => html`<${Value} of=${row.rows_per_s} format=${figure} />`,
+        value: ({ figures }) => figures.last?.batch_id,
       },
       {
-        key: "last_batch_ms",
-        title: "Last batch took",
+        key: "began_ms",
+        title: "Began",
+        value: ({ figures }) => figures.last?.began_ms,
+        cell: ({ figures }) => html`<${Time} ms=${figures.last?.began_ms} />`,
+      },
+      {
+        key: "took_ms",
+        title: "Took",
         num: true,
-        cell: (row) => html`<${Duration} of=${row.last_batch_ms} />`,
+        value: ({ figures }) => figures.last?.took_ms,
+        cell: ({ figures }) => html`<${Duration} of=${figures.last?.took_ms} />`,
       },
       {
         key: "error",
@@ -89,7 +96,7 @@ function Tables({ answer }) {
         key: "columns",
         title: "Columns",
         wide: true,
-        value: ({ columns }) => columns.map(({ name }) => name).join(", "),
+        value: ({ columns }) => columns.join(", "),
       },
       { key: "about", title: "About", wide: true },
     ]}
@@ -110,21 +117,25 @@ function Rows({ table }) {
     event.preventDefault();
     setAsked(values);
   };
-  return html`<${Panel} title="Rows" ask=${ask} number=${ask.answer?.total}>
-    ${(answer) =>
-      answer.available
-        ? html`<form class="ask" onSubmit=${submit}>
-              ${FIELDS.map(
-                (field) =>
-                  html`<${Field}
-                    field=${field}
-                    value=${values[field.name]}
-                    change=${(value) => setValues({ ...values, [field.name]: value })}
-                  />`,
-              )}
-              <button>Show</button>
-            </form>
-            <${Table}
+  // Outside the panel: where a condition is refused, it can be corrected.
+  return html`
+    <${Plain} title="Which rows">
+      <form class="ask" onSubmit=${submit}>
+        ${FIELDS.map(
+          (field) =>
+            html`<${Field}
+              field=${field}
+              value=${values[field.name]}
+              change=${(value) => setValues({ ...values, [field.name]: value })}
+            />`,
+        )}
+        <button class="primary">Show</button>
+      </form>
+    <//>
+    <${Panel} title="Rows" ask=${ask} number=${ask.answer?.total}>
+      ${(answer) =>
+        answer.available
+          ? html`<${Table}
               label="Rows"
               rows=${answer.items}
               empty="No row."
@@ -135,11 +146,13 @@ function Rows({ table }) {
                 cell: (row) => cell(name, row[name]),
               }))}
             />`
-        : html`<${Away} answer=${answer} />`}
-  <//>`;
+          : html`<${Away} answer=${answer} />`}
+    <//>
+  `;
 }
 
 function cell(name, value) {
-  if (name.endsWith("_ms") && typeof value === "number") return html`<${Time} ms=${value} />`;
+  if (isMoment(name, value)) return html`<${Time} ms=${value} />`;
+  if (name.endsWith("_ms") && known(value)) return html`<${Duration} of=${value} />`;
   return known(value) ? String(value) : html`<span class="quiet">null</span>`;
 }

@@ -1,6 +1,6 @@
 // Changes: a button, its form, what would happen (asked of the API), and what has happened.
 
-import { html, useEffect, useState } from "../core/dom.js";
+import { html, useEffect, useRef, useState } from "../core/dom.js";
 import { Dialog } from "./dialog.js";
 import { collected, Fields, initial } from "./fields.js";
 import { Gaps, Refusal, Says, toast } from "./notice.js";
@@ -52,10 +52,18 @@ export function ActionDialog({
   const [values, setValues] = useState(() => initial(fields));
   const [state, setState] = useState({ busy: false, preview: null, answer: null, problem: null });
   const [typed, setTyped] = useState("");
+  const edits = useRef(0);
   const run = async (preview) => {
+    const edit = edits.current;
+    // What would have happened with other values must not be taken for what will.
+    const late = () => preview && edits.current !== edit;
     setState((was) => ({ ...was, busy: true, problem: null }));
     try {
       const answer = await send(collected(fields, values), preview);
+      if (late()) {
+        setState((was) => ({ ...was, busy: false }));
+        return;
+      }
       setState({
         busy: false,
         problem: null,
@@ -64,7 +72,7 @@ export function ActionDialog({
       });
       if (!preview) finish(answer);
     } catch (problem) {
-      setState((was) => ({ ...was, busy: false, problem }));
+      setState((was) => ({ ...was, busy: false, problem: late() ? null : problem }));
     }
   };
   const finish = (answer) => {
@@ -77,6 +85,7 @@ export function ActionDialog({
     if (previews && fields.length === 0) run(true);
   }, []);
   const change = (field, value) => {
+    edits.current += 1;
     setValues((was) => ({ ...was, [field]: value }));
     setState((was) => ({ ...was, preview: null, problem: null }));
   };

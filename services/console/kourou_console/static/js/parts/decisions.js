@@ -12,24 +12,26 @@ import { Table } from "./table.js";
 import { Badge, Time } from "./text.js";
 
 const PAGE = 50;
+const NONE = { items: [], cursor: undefined, busy: false, problem: null };
 
 /** A panel of what `/v1/history` has for `query`, page by page. */
 export function Decisions({ title, query }) {
   const ask = useAsk("/v1/history", {}, { count: PAGE, ...query }, { live: false });
-  const [more, setMore] = useState({ items: [], cursor: undefined, problem: null });
+  const [more, setMore] = useState(NONE);
   const key = JSON.stringify(query);
-  useEffect(() => setMore({ items: [], cursor: undefined, problem: null }), [key, ask.answer]);
+  useEffect(() => setMore({ ...NONE }), [key, ask.answer]);
   const cursor = more.cursor === undefined ? ask.answer?.cursor : more.cursor;
   const next = async () => {
+    const asking = { ...more, busy: true, problem: null };
+    // Once each, and nothing of what was asked for another list.
+    const came = (found) =>
+      setMore((was) => (was === asking ? { ...was, ...found, busy: false } : was));
+    setMore(asking);
     try {
       const page = await get("/v1/history", {}, { count: PAGE, ...query, cursor });
-      setMore((was) => ({
-        items: [...was.items, ...page.items],
-        cursor: page.cursor,
-        problem: null,
-      }));
+      came({ items: [...more.items, ...page.items], cursor: page.cursor });
     } catch (problem) {
-      setMore((was) => ({ ...was, problem }));
+      came({ problem });
     }
   };
   // What lies on further pages is fetched below, so the list itself is not "cut".
@@ -48,7 +50,9 @@ export function Decisions({ title, query }) {
         cursor &&
         html`<div class="table-foot">
         Older ones are kept as well.
-        <button type="button" class="compact" onClick=${next}>Show older</button>
+        <button type="button" class="compact" disabled=${more.busy} onClick=${next}>
+          Show older
+        </button>
       </div>`
       }
     `}

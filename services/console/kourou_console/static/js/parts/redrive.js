@@ -2,11 +2,11 @@
 
 import { call, fill } from "../core/api.js";
 import { html, useEffect, useState } from "../core/dom.js";
-import { count, plural } from "../core/format.js";
+import { count } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
 import { Action } from "./action.js";
 import { Dialog } from "./dialog.js";
-import { Notice } from "./notice.js";
+import { Notice, Refusal } from "./notice.js";
 import { Panel } from "./panel.js";
 import { Table } from "./table.js";
 import { Badge, MessageLink, Time } from "./text.js";
@@ -61,7 +61,7 @@ export function RedriveAction({ group, label, ids, filter, done, ...rest }) {
     });
   };
   const which = ids
-    ? plural(ids.length, "dead letter")
+    ? "the selected dead letters"
     : filter
       ? `“${causeText(filter.cause)}”`
       : "dead letters";
@@ -100,12 +100,12 @@ export function Discard({ group, letters, done }) {
     verb="Let go"
     tone="danger"
     disabled=${letters.length === 0}
-    title=${`Let ${plural(letters.length, "dead letter")} of ${group} go`}
+    title=${`Let the selected dead letters of ${group} go`}
     previews
     send=${(_, preview) =>
       call("POST", "/v1/dead-letters/discards", {
         query: { preview },
-        body: { group, ids: letters.map(({ message }) => message.id) },
+        body: { group, ids: letters.map(({ id }) => id) },
       })}
     done=${done}
   />`;
@@ -176,12 +176,19 @@ function useWhile(on, ask) {
 function Job({ id }) {
   const ask = useAsk(`${PATH}/{id}`, { id });
   useWhile(ask.answer?.state === "running", ask);
+  const [refusal, setRefusal] = useState(null);
   const stop = async () => {
-    await call("DELETE", fill(`${PATH}/{id}`, { id }));
-    ask.refresh();
+    try {
+      await call("DELETE", fill(`${PATH}/{id}`, { id }));
+      setRefusal(null);
+      ask.refresh();
+    } catch (problem) {
+      setRefusal(problem);
+    }
   };
   return html`<${Panel} title="Outcome" ask=${ask}>
     ${(job) => html`
+      <${Refusal} problem=${refusal} />
       <div class="padded stack">
         <div class="row">
           <${Badge} tone=${TONES[job.state]}>${job.state}<//>

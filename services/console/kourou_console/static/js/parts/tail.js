@@ -9,6 +9,7 @@ import { Plain } from "./panel.js";
 import { Badge } from "./text.js";
 
 const KEPT = 200;
+const GAPS_KEPT = 20;
 
 const FIELDS = [
   { name: "tag", label: "Tags", hint: "Separated by blanks; empty: all." },
@@ -24,32 +25,32 @@ const FIELDS = [
   },
 ];
 
+const NOTHING = { running: false, messages: [], gaps: [], seen: 0, gapsCut: false, problem: null };
+
 export function Tail({ topic }) {
   const [values, setValues] = useState({ tag: "", sql: "", from: "now" });
-  const [state, setState] = useState({
-    running: false,
-    messages: [],
-    gaps: [],
-    seen: 0,
-    problem: null,
-  });
+  const [state, setState] = useState(NOTHING);
   const stop = useRef(null);
   useEffect(() => () => stop.current?.abort(), []);
   const start = async (event) => {
     event.preventDefault();
     const mine = new AbortController();
     stop.current = mine;
-    setState({ running: true, messages: [], gaps: [], seen: 0, problem: null });
+    setState({ ...NOTHING, running: true });
     const query = { ...values, tag: values.tag.split(/\s+/).filter(Boolean) };
+    const take = ({ event, data }) => {
+      const value = JSON.parse(data);
+      setState((was) => after(was, event, value));
+    };
     try {
-      await events(fill("/v1/topics/{topic}/tail", { topic }), query, took(setState), mine.signal);
+      await events(fill("/v1/topics/{topic}/tail", { topic }), query, take, mine.signal);
       setState((was) => ({ ...was, running: false }));
     } catch (problem) {
       const refused = problem.name === "AbortError" ? null : problem;
       setState((was) => ({ ...was, running: false, problem: refused }));
     }
   };
-  const { running, messages, gaps, seen, problem } = state;
+  const { running, messages, gaps, gapsCut, seen, problem } = state;
   return html`<${Plain}
     title="Live tail"
     tools=${html`<${Badge} tone=${running ? "good" : ""}>${running ? "runs" : "stopped"}<//>
@@ -70,12 +71,8 @@ export function Tail({ topic }) {
       </div>
     </form>
     <${Refusal} problem=${problem} />
-    ${gaps.map(
-      (gap) =>
-        html`<${Notice} tone="warn">
-          Not shown: ${gap.queue}, offsets ${gap.from_offset} to ${gap.to_offset}. ${gap.why}
-        <//>`,
-    )}
+    ${gapsCut && html`<${Notice} tone="warn">More was not shown; these are the last of it.<//>`}
+    ${gaps.map((gap) => html`<${Notice} tone="warn">${gapText(gap)}<//>`)}
     ${seen > KEPT && html`<${Notice} tone="warn">The newest ${KEPT} of ${seen} are shown.<//>`}
     <${MessagesTable}
       label="Messages as they come"
@@ -86,15 +83,34 @@ export function Tail({ topic }) {
   <//>`;
 }
 
-function took(setState) {
-  return ({ event, data }) => {
-    const value = JSON.parse(data);
-    setState((was) => {
-      if (event === "message") {
-        return { ...was, seen: was.seen + 1, messages: [value, ...was.messages].slice(0, KEPT) };
-      }
-      if (event === "gap") return { ...was, gaps: [...was.gaps, value] };
-      return event === "error" ? { ...was, problem: value } : was;
-    });
-  };
+/** What is shown after an event. Pure. */
+export function after(was, event, value) {
+  if (event === "message") {
+    const { stored_topic: topic, broker, queue } = value;
+    return {
+      ...was,
+      seen: was.seen + 1,
+      messages: [value, ...was.messages].slice(0, KEPT),
+      gaps: withoutWaiting(was.gaps, `${topic}/${broker}/${queue}`),
+    };
+  }
+  if (event === "gap") {
+    const gaps = [...withoutWaiting(was.gaps, value.queue), value];
+    const gapsCut = was.gapsCut || gaps.length > GAPS_KEPT;
+    return { ...was, gaps: gaps.slice(-GAPS_KEPT), gapsCut };
+  }
+  return event === "error" ? { ...was, problem: value } : was;
+}
+
+// A queue that could not be read: whatever comes of it next tells that it is read again.
+const withoutWaiting = (gaps, queue) =>
+  gaps.filter((gap) => gap.queue !== queue || gap.to_offset !== null);
+
+/** A gap in a sentence. Pure. */
+export function gapText({ queue, from_offset: from, to_offset: to, why }) {
+  if (to === null) return `Not read now: ${queue}, from offset ${from} on; it is tried again. ${why}`;
+  // A queue that was made anew begins below.
+  return to > from
+    ? `Not shown: ${queue}, offsets ${from} to ${to - 1}. ${why}`
+    : `Not shown: ${queue}, offset ${from}. ${why}`;
 }

@@ -162,25 +162,17 @@ export function DeleteTopic({ topic, done, compact = true }) {
 
 /** RESET CONSUMER OFFSET: of one of the groups that consume the topic. */
 export function ResetOffsets({ topic, compact = true }) {
-  const [groups, setGroups] = useState(null);
+  const [field, setField] = useState(null);
   const ask = async () => {
+    setField(null);
     try {
       const { items } = await get("/v1/topics/{topic}/groups", { topic });
-      setGroups(items.map(({ group }) => group));
+      setField(groupField(items.map(({ group }) => group)));
     } catch {
       // Then the group is typed in; the change itself tells what is wrong.
-      setGroups([]);
+      setField(groupField([], "Which groups consume it could not be asked."));
     }
   };
-  const field =
-    groups?.length > 0
-      ? { name: "group", label: "Group", kind: "select", options: groups, value: groups[0] }
-      : {
-          name: "group",
-          label: "Group",
-          required: true,
-          hint: groups && "No group is known to consume it.",
-        };
   return html`<${Action}
     label="RESET CONSUMER OFFSET"
     compact=${compact}
@@ -189,10 +181,10 @@ export function ResetOffsets({ topic, compact = true }) {
     verb="Reset"
     tone="danger"
     opened=${ask}
-    waits=${groups === null}
+    waits=${field === null}
     previews
     large
-    fields=${[field, ...resetFields()]}
+    fields=${field ? [field, ...resetFields()] : []}
     send=${({ group, ...body }, preview) =>
       call("POST", fill("/v1/groups/{group}/topics/{topic}/offsets/reset", { group, topic }), {
         query: { preview },
@@ -200,4 +192,12 @@ export function ResetOffsets({ topic, compact = true }) {
       })}
     shown=${(answer) => html`<${Moves} answer=${answer} />`}
   />`;
+}
+
+/** One of these groups; where there is none a field to type in, with the reason. */
+function groupField(groups, hint = "No group is known to consume it.") {
+  const field = { name: "group", label: "Group" };
+  return groups.length > 0
+    ? { ...field, kind: "select", options: groups, value: groups[0] }
+    : { ...field, required: true, hint };
 }

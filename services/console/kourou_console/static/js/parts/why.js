@@ -1,7 +1,7 @@
 // "Why?": the causes of where a message is, first of the message, then of each group.
 
 import { html } from "../core/dom.js";
-import { count, known, time } from "../core/format.js";
+import { count, isMoment, known, time } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
 import { GROUP } from "./columns.js";
 import { Notice } from "./notice.js";
@@ -105,7 +105,7 @@ function CauseFacts({ facts }) {
 
 function fact(name, value) {
   if (!known(value)) return null;
-  if (name.endsWith("_ms") && typeof value === "number" && value > 1e11) return time(value);
+  if (isMoment(name, value)) return time(value);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
