@@ -6,7 +6,7 @@
 #
 # A release gives the base by digest: --build-arg PYTHON_IMAGE=python@sha256:…
 # Python is always called by name and never by path, since bases keep it in different places.
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
 
 # -- the tools that make wheels -------------------------------------------------------------------
 FROM ${PYTHON_IMAGE} AS builder

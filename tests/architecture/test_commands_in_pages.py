@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from kourou.cli.commands import app
+from kourou.cli.shutdown import SERVICES
 
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_TEXT = re.compile(r"`((?:\./)?kourou [^`]+)`")
@@ -66,6 +67,16 @@ def test_what_pages_tell_to_type_can_be_typed(texts: dict[str, str], commands: A
         f"{path}: {found}" for path, line in sorted(told) if (found := wrong(commands, line))
     ]
     assert not mistakes, "\n".join(mistakes)
+
+
+def test_the_list_of_commands_names_what_they_take(texts: dict[str, str], commands: Any) -> None:
+    rows = dict(
+        re.findall(r"^\| `kourou (\w+)` \| (.+) \|$", texts["docs/operating.md"], re.MULTILINE)
+    )
+    taken = {"shutdown": SERVICES, "bench": commands.commands["bench"].commands}
+    for name, words in taken.items():
+        missing = [word for word in words if not re.search(rf"`(?:{name} )?{word}`", rows[name])]
+        assert not missing, f"docs/operating.md: `kourou {name}` lacks {', '.join(missing)}"
 
 
 def test_the_looks_see_what_they_look_for(commands: Any) -> None:

@@ -6,10 +6,11 @@ checks that a machine without systemd never runs.
     apt-get install --no-install-recommends \
         podman runc netavark aardvark-dns iptables catatonit mmdebstrap
 
-What stands in for images of a registry: `python:3.11-slim-bookworm` is Debian's own Python 3.11 of
-the same release, `postgres:17-bookworm` Debian's PostgreSQL 15 with an entry point that understands
-the variables which docker-compose.yml uses, Prometheus an older one; the collector, Grafana and
-Jaeger are a program that answers and no more. Our images are built from our Dockerfile as it is.
+What stands in for images of a registry: `python:3.11.13-slim-bookworm` is Debian's own Python 3.11
+of the same release, `postgres:17.5-bookworm` Debian's PostgreSQL 15 with an entry point that
+understands the variables which docker-compose.yml uses, Prometheus an older one; the collector,
+Grafana and Jaeger are a program that answers and no more. Our images are built from our Dockerfile
+as it is.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 DEBIAN = "bookworm"
-PYTHON_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
-POSTGRES_IMAGE = "docker.io/library/postgres:17-bookworm"
+PYTHON_IMAGE = "docker.io/library/python:3.11.13-slim-bookworm"
+POSTGRES_IMAGE = "docker.io/library/postgres:17.5-bookworm"
 WATCHING_IMAGES = (
     "docker.io/prom/prometheus:v3.13.3",
     "docker.io/otel/opentelemetry-collector-contrib:0.150.1",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.containers.podman_engine import POSTGRES_IMAGE, PYTHON_IMAGE, WATCHING_IMAGES
 
 from kourou.service.command_line import parse_arguments
 from kourou.service.settings import load_settings
@@ -35,6 +36,9 @@ RAFT = ("raft-n0", "raft-n1", "raft-n2")
 
 COUNTED = re.compile(r"-(\d+|[b-z])$")
 """What is behind the name of a service that there are several of."""
+
+CERTAIN = re.compile(r"postgres:\d+\.\d+-\w+|(?!postgres:)[\w./-]+:v?\d+\.\d+\.\d+(-[\w-]+)?")
+"""An image whose tag names one release; PostgreSQL's have two numbers, the others' three."""
 
 RUN = Path("/run/kourou")
 """Where keys lie in a container."""
@@ -74,15 +78,30 @@ def test_plain_up_starts_all_of_it_and_profiles_only_add(compose) -> None:
         assert found == plain | set(added)
 
 
-def test_every_image_is_a_certain_one(composed: dict[str, Any]) -> None:
+def test_every_image_is_a_certain_one(composed: dict[str, Any], root: Path) -> None:
+    """To the last number: what `17-bookworm` or `3.11-slim` is changes from month to month."""
     images = {service["image"] for service in composed["services"].values()}
-    assert {image for image in images if not image.startswith("kourou")} == {
-        "postgres:17-bookworm",
-        "otel/opentelemetry-collector-contrib:0.150.1",
-        "jaegertracing/jaeger:2.19.0",
-        "prom/prometheus:v3.13.3",
-        "grafana/grafana:12.4.4",
-    }
+    [base] = re.findall(
+        r"^ARG PYTHON_IMAGE=(.*)$", (root / "Dockerfile").read_text("utf-8"), re.MULTILINE
+    )
+    assert [one for one in sorted(images | {base}) if not CERTAIN.fullmatch(one)] == []
+    assert len([one for one in images if not one.startswith("kourou")]) == 5
+    for moving in ("postgres:17-bookworm", "python:3.11-slim-bookworm", "prom/prometheus:v3.13"):
+        assert not CERTAIN.fullmatch(moving)
+
+
+def test_the_stand_ins_are_called_as_what_they_stand_in_for(
+    composed: dict[str, Any], root: Path
+) -> None:
+    """Else the engine would look for the image in a registry, which it cannot reach."""
+    others = {composed["services"][name]["image"] for name in OTHERS}
+    made = {POSTGRES_IMAGE, *WATCHING_IMAGES}
+    assert {re.sub(r"^docker\.io/(library/)?", "", one) for one in made} == others
+    base = PYTHON_IMAGE.rpartition("/")[2]
+    assert f"ARG PYTHON_IMAGE={base}\n" in (root / "Dockerfile").read_text("utf-8")
+    for folder in ("postgres-stand-in", "watching-stand-in"):
+        file = root / "tests/containers" / folder / "Dockerfile"
+        assert f"\nFROM {base}\n" in file.read_text("utf-8"), folder
 
 
 @pytest.mark.feature("F132")

@@ -1,4 +1,4 @@
-"""What several files of this layer share: a command line that runs in the process of the tests.
+"""What several files of this layer share: command lines, in the process of the tests or in a shell.
 
 Real processes are started by `kourou.service.local_cluster`, where processes are what is tried.
 Where it is what a broker does, `kourou.testing.cluster` does the same in a tenth of the time.
@@ -6,6 +6,7 @@ Where it is what a broker does, `kourou.testing.cluster` does the same in a tent
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -35,5 +36,26 @@ def kourou_admin() -> Callable[..., Done]:
             patch.setenv("NAMESRV_ADDR", address)
             code = main(("admin", *arguments))
         return Done(code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def typed() -> Callable[[str, str], str]:
+    """`typed(block, address)` does in bash what a page tells to type; what it printed.
+
+    The console that the page means is at `address`.
+    """
+
+    def run(block: str, address: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.replace("127.0.0.1:8080", address)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, (block, done.stdout, done.stderr)
+        return done.stdout
 
     return run

@@ -21,16 +21,19 @@ CONFIG = ROOT / "deploy/prometheus/prometheus.yml"
 
 
 class Case(NamedTuple):
-    """Series, a value every minute for an hour, that raise an alert; and such as must not."""
+    """Series, a value every minute for so long, that raise an alert; and such as must not."""
 
     bad: Mapping[str, str]
     good: Mapping[str, str]
+    minutes: int = 60
 
 
 BROKER = 'cluster="c",node_id="broker-a",node_type="broker",instance="b:1",job="kourou"'
+LAST_FAULT = f"kourou_store_last_fault_timestamp_seconds{{{BROKER}}}"
 LAG = f'rocketmq_consumer_lag_messages{{{BROKER},consumer_group="g",topic="t",is_system="false"}}'
 LEADS = f"kourou_replication_leads{{{BROKER}}}"
 FOLLOWERS, IN_SYNC = (f"kourou_replication_{what}{{{BROKER}}}" for what in ("followers", "in_sync"))
+LINK = f'kourou_raft_peer_connected{{{BROKER},peer="n2"}}'
 QUERY = 'query="q",job="j",instance="s:1"'
 GATEWAY = "kourou_gateway_requests_total"
 UNREAD = f'{{{BROKER},consumer_group="g",topic="t",is_retry="false",is_system="false"}}'
@@ -66,7 +69,10 @@ CASES = {
     ),
     "KourouStoreFaulted": Case(
         {f"kourou_store_faulted{{{BROKER}}}": "0x50 1x9"},
-        {f"kourou_store_faulted{{{BROKER}}}": "0x60"},
+        {
+            f"kourou_store_faulted{{{BROKER}}}": "0x60",
+            LAST_FAULT: "-120x60",  # that was an hour ago
+        },
     ),
     "KourouLogDamaged": Case(
         {f"kourou_quarantined_regions{{{BROKER}}}": "0x50 1x9"},
@@ -88,11 +94,14 @@ CASES = {
         {FOLLOWERS: "1x50 0x10", LEADS: "1x60"},
         {FOLLOWERS: "1x50 0x10", LEADS: "1x49 0x11"},  # it follows another one since
     ),
+    "KourouRaftMemberAway": Case(
+        {LINK: "1x50 0x10", LINK.replace("n2", "n1"): "1x60"}, {LINK: "1x58 0x2"}
+    ),
     "KourouLagGrowing": Case(
         {LAG: "0+2000x60", LEADS: "1x60"}, {LAG: "90000-100x60", LEADS: "1x60"}
     ),
     "KourouDeadLetters": Case(
-        {f"rocketmq_send_to_dlq_messages_total{UNREAD}": "0x55 3x5"},
+        {f"rocketmq_send_to_dlq_messages_total{UNREAD}": "1x55 3x5"},
         {f"rocketmq_send_to_dlq_messages_total{UNREAD}": "3x60"},
     ),
     "KourouUnreadExpiring": Case(
@@ -100,8 +109,9 @@ CASES = {
         {f"kourou_retention_unread_expiring_messages{UNREAD}": "0x60", LEADS: "1x60"},
     ),
     "KourouUnreadDeleted": Case(
-        {f"kourou_retention_unread_deleted_total{UNREAD}": "0x50 3x10"},
-        {f"kourou_retention_unread_deleted_total{UNREAD}": "3x60"},
+        {f"kourou_retention_unread_deleted_total{UNREAD}": "1x110 3x10"},
+        {f"kourou_retention_unread_deleted_total{UNREAD}": "3x120"},
+        minutes=120,
     ),
     "KourouRefusing": Case(
         {f'kourou_requests_refused_total{{{BROKER},response_code="2"}}': "0+60x60"},
@@ -121,7 +131,10 @@ CASES = {
     ),
     "KourouSparkQueryStopped": Case(
         {f"kourou_etl_query_running{{{QUERY}}}": "1x50 0x10"},
-        {f"kourou_etl_query_running{{{QUERY}}}": "1x56 0x4"},  # it is started again
+        {
+            f"kourou_etl_query_running{{{QUERY}}}": "1x56 0x4",  # it is started again
+            f"kourou_etl_query_running{{{QUERY.replace('q', 'done')}}}": "1x40",
+        },
     ),
     "KourouGatewayErrors": Case(
         {
@@ -139,6 +152,23 @@ CASES = {
     ),
 }
 
+ALSO_BAD = [
+    ("KourouServiceAway", {'up{job="collector",service="collector",instance="c:1"}': "1x10 0x50"}),
+    # The broker is there again, and says that its last process failed.
+    (
+        "KourouStoreFaulted",
+        {f"kourou_store_faulted{{{BROKER}}}": "0x60", LAST_FAULT: "_x50 3000x9"},
+    ),
+    # Such a counter has no series before it happens for the first time.
+    ("KourouDeadLetters", {f"rocketmq_send_to_dlq_messages_total{UNREAD}": "_x50 3x9"}),
+    ("KourouUnreadDeleted", {f"kourou_retention_unread_deleted_total{UNREAD}": "_x50 3x9"}),
+    (
+        "KourouFilterFailing",
+        {'kourou_filter_pulls_failed_total{node_id="0",kind="error"}': "_x50 3x9"},
+    ),
+]
+"""What else must raise a rule."""
+
 
 @pytest.fixture(autouse=True)
 def _programs() -> None:
@@ -153,7 +183,9 @@ def rules() -> Iterator[dict[str, Any]]:
         yield from group["rules"]
 
 
-def tried(alert: str, series: Mapping[str, str], *, raised: bool) -> dict[str, Any]:
+def tried(
+    alert: str, series: Mapping[str, str], *, raised: bool, minutes: int = 60
+) -> dict[str, Any]:
     fires = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
     return {
         "interval": "1m",
@@ -161,7 +193,7 @@ def tried(alert: str, series: Mapping[str, str], *, raised: bool) -> dict[str, A
         "promql_expr_test": [
             {
                 "expr": fires,
-                "eval_time": "59m",
+                "eval_time": f"{minutes - 1}m",
                 "exp_samples": [{"labels": "{}", "value": 1}] if raised else [],
             }
         ],
@@ -171,10 +203,11 @@ def tried(alert: str, series: Mapping[str, str], *, raised: bool) -> dict[str, A
 def test_every_rule_is_raised_by_what_must_raise_it_and_by_nothing_else(tmp_path: Path) -> None:
     assert {rule["alert"] for rule in rules()} == set(CASES)
     tests = [
-        tried(alert, series, raised=series is case.bad)
+        tried(alert, series, raised=series is case.bad, minutes=case.minutes)
         for alert, case in CASES.items()
-        for series in case
+        for series in (case.bad, case.good)
     ]
+    tests += [tried(alert, series, raised=True) for alert, series in ALSO_BAD]
     path = tmp_path / "tests.yml"
     path.write_text(
         json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}),

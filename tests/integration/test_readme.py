@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kourou.cli.up import layers_lacking
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.testing.cluster import Cluster
+from kourou.testing.console import ConsoleHere
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,6 +46,22 @@ def test_the_example_sends_and_consumes(readme: str, tmp_path: Path) -> None:
             running.stdout.close()
     assert sent.startswith("SEND_OK")
     assert "Order(id='A-2', amount=7)" in received
+
+
+def test_its_lines_for_curl_send_and_consume(
+    readme: str, tmp_path: Path, typed: Callable[[str, str], str]
+) -> None:
+    [block] = re.findall(r"^```sh\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    with Cluster(tmp_path) as cluster, ConsoleHere(cluster) as console:
+        cluster.create_topic("orders")
+        sent, leased = (
+            msgspec.json.decode(typed(line, console.address)) for line in block.splitlines()
+        )
+    assert sent["status"] == "SEND_OK"
+    [lease] = leased["items"]
+    message = lease["message"]
+    assert message["id"] == sent["message_id"]
+    assert (message["body"], message["tag"], message["keys"]) == ("two coffees", "paid", ["A-3"])
 
 
 @pytest.mark.feature("F238", "F240", "F242")

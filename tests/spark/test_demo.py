@@ -42,6 +42,7 @@ def test_flights_become_rows_and_tables_while_they_are_sent(tmp_path: Path) -> N
     assert FIRST <= numbers["spark_rows_while_sent"] <= FLIGHTS
     assert (numbers["spark_duplicates"], numbers["aggregates_match"]) == (0, True)
     assert (numbers["spark_left_out"], numbers["ok"]) == (None, True)
+    assert "kourou-spark-etl" in numbers["trace_services"], numbers["trace_services"]
     title = "== last act, Spark: 1,000 flights as rows of Parquet, their delays as tables"
     last = lines[lines.index(title) :]
     assert [line for line in last if "0 twice, 0 missing, 0 not as sent" in line]

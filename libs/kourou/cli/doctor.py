@@ -25,12 +25,20 @@ OPEN_FILES_WANTED = 20_000
 PORTS = {
     9876: "name server",
     19876: "name server (ZeroMQ)",
+    18080: "name server (pages)",
     10911: "broker",
+    10909: "broker (VIP)",
     20911: "broker (ZeroMQ)",
+    20912: "broker (followers)",
+    18081: "broker (pages)",
     10915: "filter server",
     20915: "filter server (ZeroMQ)",
+    18181: "filter server (pages)",
     8080: "web console",
+    18380: "web console (pages)",
 }
+"""What `kourou up` listens on, if nobody adds to it."""
+
 TOOLS = (
     (("chromium", "chromium-browser", "google-chrome"), "tests of the web console", "chromium"),
     (("prometheus",), "tests of alerts and dashboards", "prometheus"),

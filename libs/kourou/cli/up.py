@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from kourou.cli.trace_option import trace_from_here
-from kourou.errors import ConfigError, Unavailable
+from kourou.errors import ConfigError, KourouError, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
 from kourou.service.processes import Child
 
@@ -34,6 +34,8 @@ no use."""
 FLIGHTS_LINE = (
     "flights    some are sent and consumed all the time, by the groups boards, duty-managers, ramp"
 )
+
+GROUNDED = "the flights have ended"
 
 JOB_FILE = "spark-etl.toml"
 """In the folder: the queries of the Spark pipeline, unless somebody names another file."""
@@ -111,10 +113,10 @@ def run_until_stopped(
         print("starting, and Java with Spark, which takes a while …", flush=True)
     with _started(place, settings) as cluster:
         told: list[str] = []
-        with _flights(cluster.address, wanted=flights):
+        with _flights(cluster.address, wanted=flights) as live:
             for line in introduction(cluster, collector, called_as, lacking, flights=flights):
                 print(line, flush=True)
-            ended = _wait(stop, cluster, told, called_as)
+            ended = _wait(stop, cluster, told, called_as, live)
         if ended is None or ended.ended_in_peace:
             print(_why_drained(ended), flush=True)
             ended, codes = None, cluster.stop()
@@ -145,11 +147,11 @@ def _judge(codes: Mapping[str, int], told: Sequence[str], place: Path) -> None:
 
 
 @contextmanager
-def _flights(address: str, *, wanted: bool) -> Iterator[None]:
+def _flights(address: str, *, wanted: bool) -> Iterator[LiveFlights | None]:
     """They land before anybody drains: who sends on meanwhile is in the way."""
     live = take_off(address) if wanted else None
     try:
-        yield
+        yield live
     finally:
         if live is not None:
             live.stop()
@@ -196,12 +198,16 @@ class _StopRequest:
 
 
 def _wait(
-    stop: _StopRequest, cluster: LocalCluster, told: list[str], called_as: str
+    stop: _StopRequest,
+    cluster: LocalCluster,
+    told: list[str],
+    called_as: str,
+    live: LiveFlights | None,
 ) -> Child | None:
     """Until a stop is asked for (None) or name server or broker has ended by itself (that one).
 
     Those beside that have ended are told, with the command that starts them again, and their names
-    added to `told`.
+    added to `told`; so are flights that have ended.
     """
     while not stop.asked:
         if cluster.namesrv.wait_for_exit(WATCH_S) is not None:
@@ -215,7 +221,19 @@ def _wait(
                 told.append(child.name)
                 again = start_again(child, called_as, pinned=cluster.settings.free_ports)
                 print(f"{_farewell(child)}\n{START_AGAIN}\n    {again}", flush=True)
+        if live is not None and live.failure is not None and GROUNDED not in told:
+            told.append(GROUNDED)
+            print(_why_grounded(live.failure, called_as), flush=True)
     return None
+
+
+def _why_grounded(failure: BaseException, called_as: str) -> str:
+    """What is said of flights that nobody will send any more."""
+    why = str(failure) if isinstance(failure, KourouError) else repr(failure)
+    return (
+        f"{GROUNDED}: {why}\n"
+        f"all else goes on; for flights stop it, and type {called_as} up --flights again"
+    )
 
 
 def _farewell(child: Child) -> str:

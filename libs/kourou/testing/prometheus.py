@@ -57,7 +57,7 @@ def promtool(*arguments: str, text: str = "") -> tuple[int, str]:
 class PrometheusServer:
     """Scrapes every second. `targets` are addresses by the value of their label `service`.
 
-    `paths`: of a service, another path than /metrics, with its query's values.
+    `names`: by service, the value of the query's `names` that its page is asked with.
     """
 
     def __init__(

@@ -10,8 +10,12 @@ import pytest
 
 from kourou.cli import doctor
 from kourou.errors import Unavailable
+from kourou.serving.config import BrokerSettings
+from kourou_console.config import ConsoleSettings
 from kourou_filter_server import layers
+from kourou_filter_server.config import FilterServerSettings
 from kourou_filter_server.layers import Layer
+from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl import machine
 
 MOUNTS = """\
@@ -49,6 +53,23 @@ def test_a_taken_port_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.verdict is doctor.Verdict.NOTE
     assert str(port) in finding.what
     assert list(doctor._ports()) == []
+
+
+def test_every_port_that_services_take_by_default_is_looked_at() -> None:
+    namesrv, broker = NamesrvSettings(), BrokerSettings()
+    filters, console = FilterServerSettings(), ConsoleSettings()
+    taken = [
+        *namesrv.listeners().values(),
+        *namesrv.tcp_listeners.values(),
+        broker.zmq_bind_address,
+        broker.members_bind_address,
+        *broker.tcp_listeners.values(),
+        filters.zmq_bind_address,
+        *filters.tcp_listeners.values(),
+    ]
+    ports = {int(address.rpartition(":")[2]) for address in taken}
+    ports |= {one.admin_port for one in (namesrv, broker, filters, console)} | {console.port}
+    assert set(doctor.PORTS) == ports
 
 
 @pytest.mark.parametrize(("free", "noted"), [(16, False), (15, True), (5, True)])

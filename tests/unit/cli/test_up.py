@@ -9,7 +9,8 @@ from typing import cast
 
 import pytest
 
-from kourou.cli import up
+from kourou.cli import live_flights, up
+from kourou.cli.live_flights import LiveFlights
 from kourou.cli.up import introduction, obituary, run_until_stopped
 from kourou.errors import ConfigError, Unavailable
 from kourou.service.local_cluster import ClusterSettings
@@ -81,6 +82,22 @@ class Cluster:
 
     def stop(self) -> dict[str, int]:
         return {"broker-a": -9, "namesrv": 0}
+
+
+class Going(Cluster):
+    """Its name server is looked at so many times, then a stop is asked for."""
+
+    looks = 2
+
+    def __init__(self, folder: Path, settings: ClusterSettings) -> None:
+        super().__init__(folder, settings)
+        self.namesrv.wait_for_exit = self.look  # type: ignore[method-assign]  # a pretender's
+
+    def look(self, timeout_s: float) -> int | None:
+        self.looks -= 1
+        if not self.looks:
+            signal.raise_signal(signal.SIGTERM)
+        return None
 
 
 @pytest.fixture(autouse=True)
@@ -227,27 +244,21 @@ def test_a_filter_server_that_ended_is_told_once_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Going(Cluster):
-        """Its broker runs; the name server is looked at four times, then a stop is asked for."""
+    class WithoutFilters(Going):
+        """Its broker runs."""
+
+        looks = 4
 
         def __init__(self, folder: Path, settings: ClusterSettings) -> None:
             super().__init__(folder, settings)
             self.brokers[0].running = True
             self.filter_servers[1].running = False
             self.filter_servers[1].ended_in_peace = peace
-            self.looks = 0
-            self.namesrv.wait_for_exit = self.look  # type: ignore[method-assign]  # a pretender's
-
-        def look(self, timeout_s: float) -> int | None:
-            self.looks += 1
-            if self.looks == 4:
-                signal.raise_signal(signal.SIGTERM)
-            return None
 
         def stop(self) -> dict[str, int]:
             return {"filter-server-a1": 0 if peace else -9, "broker-a": 0, "namesrv": 0}
 
-    monkeypatch.setattr(up, "LocalCluster", Going)
+    monkeypatch.setattr(up, "LocalCluster", WithoutFilters)
     quick = {"brokers": 1, "free_ports": True, "filter_servers": 2}
     assert run_until_stopped(tmp_path, called_as="./kourou", **quick) == 0
     told = capsys.readouterr().out
@@ -275,25 +286,8 @@ def test_a_leader_with_followers_may_die_and_the_others_go_on(
 ) -> None:
     """So that whoever tries a promotion on one machine can."""
 
-    class Going(Cluster):
-        """Its leader is dead; the name server is looked at twice, then a stop is asked for."""
-
-        def __init__(self, folder: Path, settings: ClusterSettings) -> None:
-            super().__init__(folder, settings)
-            assert settings.replicas == 1
-            self.brokers[0].ended_in_peace = False
-            self.looks = 0
-            self.namesrv.wait_for_exit = self.look  # type: ignore[method-assign]  # a pretender's
-
-        def look(self, timeout_s: float) -> int | None:
-            self.looks += 1
-            if self.looks == 2:
-                signal.raise_signal(signal.SIGTERM)
-            return None
-
-    monkeypatch.setattr(up, "LocalCluster", Going)
-    quick = {"brokers": 1, "free_ports": True, "filter_servers": 0}
-    assert run_until_stopped(tmp_path, replicas=1, **quick) == 0
+    monkeypatch.setattr(up, "LocalCluster", Going)  # its leader is dead
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, replicas=1) == 0
     told = capsys.readouterr().out
     assert told.count("broker-a (pid 17) was killed by SIGKILL") == 1
     assert "the others go on" in told
@@ -408,8 +402,8 @@ def test_a_group_has_three_members_or_five(wanted: int, tmp_path: Path) -> None:
 def test_members_are_told_and_one_may_die(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Group(Cluster):
-        """A member is dead; the name server is looked at twice, then a stop is asked for."""
+    class Group(Going):
+        """A member is dead."""
 
         def __init__(self, folder: Path, settings: ClusterSettings) -> None:
             super().__init__(folder, settings)
@@ -417,18 +411,10 @@ def test_members_are_told_and_one_may_die(
             self.brokers = []
             self.members = [Pretender(f"broker-a-n{n}", "tcp://127.0.0.1:1") for n in range(size)]
             self.members[1].running = False
-            self.looks = 0
-            self.namesrv.wait_for_exit = self.look  # type: ignore[method-assign]  # a pretender's
 
         @property
         def beside(self) -> list[Pretender]:
             return self.members
-
-        def look(self, timeout_s: float) -> int | None:
-            self.looks += 1
-            if self.looks == 3:
-                signal.raise_signal(signal.SIGTERM)
-            return None
 
         def stop(self) -> dict[str, int]:
             return {"broker-a-n1": -9, "broker-a-n0": 0, "namesrv": 0}
@@ -471,6 +457,8 @@ def test_flights_land_before_the_brokers_drain(
     order: list[str] = []
 
     class Flights:
+        failure = None
+
         def stop(self) -> None:
             order.append("landed")
 
@@ -485,3 +473,27 @@ def test_flights_land_before_the_brokers_drain(
         run_until_stopped(tmp_path, brokers=1, free_ports=True, flights=True)
     assert order[:2] == ["landed", "stopped"]
     assert "duty-managers" in capsys.readouterr().out
+
+
+def test_flights_that_ended_are_told_once_and_all_else_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their address is none: they end before they have a topic."""
+    monkeypatch.setattr(up, "LocalCluster", Going)
+    monkeypatch.setattr(live_flights, "load_events", lambda count: ())
+    take_off = up.take_off
+
+    def grounded(address: str) -> LiveFlights:
+        live = take_off("127.0.0.1:99999")
+        live._thread.join()
+        return live
+
+    monkeypatch.setattr(up, "take_off", grounded)
+    quick = {"brokers": 1, "free_ports": True, "replicas": 1, "called_as": "./kourou"}
+    assert run_until_stopped(tmp_path, flights=True, **quick) == 0
+    told = capsys.readouterr().out
+    assert told.count("the flights have ended") == 1
+    assert (
+        "the flights have ended: '127.0.0.1:99999' is no address (write host:port, or [ipv6]:port)"
+        "\nall else goes on; for flights stop it, and type ./kourou up --flights again\n"
+    ) in told

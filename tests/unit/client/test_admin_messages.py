@@ -6,7 +6,7 @@ import pytest
 
 from kourou.client.admin_messages import MessageNotFound
 from kourou.client.message_tracks import TrackKind
-from kourou.errors import BadRequest, Code, TopicNotFound, Unavailable
+from kourou.errors import BadRequest, Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
 from kourou.protocol.bodies import (
@@ -29,9 +29,9 @@ from kourou.protocol.message_trace import (
 )
 from kourou.protocol.messages.groups import GetConsumeStats
 from kourou.protocol.messages.membership import GetConsumerConnectionList
-from kourou.protocol.messages.queries import QueryConsumeQueue
+from kourou.protocol.messages.queries import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.messages.topics import QueryTopicConsumeByWho
-from kourou.testing.wire_broker import Answer
+from kourou.testing.wire_broker import Answer, Cut
 
 
 @pytest.fixture
@@ -104,6 +104,69 @@ async def test_what_cannot_be_asked(mq):
             await mq.admin.messages.by_key("T", **bad)
     with pytest.raises(TopicNotFound):
         await mq.admin.messages.by_key("Nobody", "k")
+
+
+@pytest.fixture
+def away(cluster, broker):
+    """Another broker, whose connections end under every look-up."""
+    another = cluster.broker("broker-b")
+
+    def cut(request):
+        if isinstance(request, QueryMessage | ViewMessageById):
+            raise Cut
+        return None
+
+    another.intercept = cut
+    return another
+
+
+HERE = MessageQueue("T", "broker-a", 0)
+
+
+@pytest.mark.feature("F261")
+async def test_what_others_find_is_told_while_a_broker_is_away(broker, away, mq):
+    sent = await mq.send("T", b"x", keys="k", queue=HERE)
+    by_key = await mq.admin.messages.by_key("T", "k")
+    copies = await mq.admin.messages.copies("T", sent.message_id)
+    for found in (by_key, copies):
+        assert [message.body for message in found] == [b"x"]
+        assert list(found.missing) == ["broker-b"]
+    assert (await mq.admin.messages.by_unique_key("T", sent.message_id)).body == b"x"
+    assert (await mq.admin.messages.by_id("T", sent.message_id)).body == b"x"
+    stored = broker.stored("T")[0]
+    offset_id = encode_offset_id(stored.store_host, stored.position)
+    assert (await mq.admin.messages.by_id("T", offset_id)).body == b"x"
+
+
+async def test_an_offset_id_is_found_while_another_broker_says_nothing_at_all(cluster, broker, mq):
+    other = cluster.broker("broker-b")
+    await mq.send("T", b"x", queue=MessageQueue("T", "broker-b", 0))
+    broker._handlers[ViewMessageById] = lambda *_: None  # its answer never comes
+    stored = other.stored("T")[0]
+    name = encode_offset_id(stored.store_host, stored.position)
+    assert (await mq.admin.messages.by_offset_id(name)).body == b"x"
+
+
+async def test_what_nobody_finds_may_be_at_the_broker_that_is_away(away, mq):
+    messages = mq.admin.messages
+    for asking in (
+        messages.by_key("T", "k"),
+        messages.copies("T", "0" * 32),
+        messages.by_id("T", "0" * 32),
+        messages.search(["T"], "0" * 32),
+    ):
+        with pytest.raises(UnknownOutcome):
+            await asking
+
+
+async def test_a_search_asks_who_is_away_once(cluster, away, mq):
+    cluster.topics |= dict.fromkeys(("S1", "S2", "S3"), (1, 1))
+    sent = await mq.send("T", b"x", queue=HERE)
+    found = await mq.admin.messages.search(["S1", "gone", "S2", "T", "S3"], sent.message_id)
+    assert ([one.body for one in found], list(found.missing)) == ([b"x"], ["broker-b"])
+    assert sum(isinstance(one, QueryMessage) for one in away.seen) == 1
+    away.intercept = None
+    assert await mq.admin.messages.search(["S1", "S2"], sent.message_id) == []
 
 
 @pytest.mark.feature("F265")

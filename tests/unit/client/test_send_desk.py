@@ -124,13 +124,15 @@ async def test_a_batch_moves_as_a_whole(cluster, producing, tools):
 
 
 @pytest.mark.feature("F169", "F295", "F167", "F184")
+@pytest.mark.parametrize("status", [SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT])
 @pytest.mark.parametrize("resend", [False, True])
-async def test_stored_but_not_yet_safe(cluster, producing, resend, tools):
+async def test_stored_but_not_yet_safe(cluster, producing, resend, status, tools):
+    """It is handed to the caller as it is; nobody sends it again, unless told to, and elsewhere."""
     unsafe, safe = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (1, 1)
 
     def warn(request):
-        answer = Answer(Code.FLUSH_DISK_TIMEOUT)
+        answer = Answer(Code[status.name])
         answer.header = SendRecordsAnswer
         return answer
 
@@ -145,8 +147,10 @@ async def test_stored_but_not_yet_safe(cluster, producing, resend, tools):
         assert statuses == {SendStatus.SEND_OK}
         assert len(safe.stored("T")) == 2
     else:
-        assert statuses == {SendStatus.SEND_OK, SendStatus.FLUSH_DISK_TIMEOUT}
+        assert statuses == {SendStatus.SEND_OK, status}
         assert len(safe.stored("T")) == 1
+    sent = [one for one in unsafe.seen if isinstance(one, SendRecords)]
+    assert [frame.attempt for frame in sent] == [1] * len(sent), "never there again"
 
 
 async def test_slow_or_failing_brokers_are_avoided_for_a_while(cluster, producing, tools):

@@ -313,7 +313,7 @@ def _thresholds(listener) -> set[int]:
     return {consumed._limits.count_max for consumed in listener._consumer._queues.values()}
 
 
-@pytest.mark.feature("F312")
+@pytest.mark.feature("F200", "F312")
 async def test_a_pause_follows_a_pull_that_brought_messages(one_queue, consumer, tools):
     await tools.fill(consumer, 10)
     inbox = tools.Inbox(1)

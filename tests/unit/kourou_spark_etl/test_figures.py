@@ -6,7 +6,7 @@ from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
 from kourou.telemetry.metrics import expose
 from kourou_spark_etl.figures import Figures
 from kourou_spark_etl.progress import Progress
-from kourou_spark_etl.supervision import QueryState
+from kourou_spark_etl.supervision import QueryPhase, QueryState
 
 
 def test_pages_show_what_was_counted() -> None:
@@ -32,3 +32,18 @@ def test_pages_show_what_was_counted() -> None:
     page = expose(families).decode()
     assert 'kourou_etl_rows_total{job="lake",node_type="spark-etl",query="q"} 10.0' in page
     assert "kourou_etl_events_total{" in page
+
+
+def test_who_is_not_to_run_does_not_look_like_who_cannot() -> None:
+    states = [QueryState(phase.value, "lake", phase) for phase in QueryPhase]
+    (shown,) = [
+        family
+        for family in Figures(states).families({}, 0)
+        if family.name == "kourou_etl_query_running"
+    ]
+    assert {labels["query"]: value for labels, value in shown.samples} == {
+        "waiting": 0,
+        "starting": 0,
+        "running": 1,
+        "failed": 0,
+    }

@@ -16,7 +16,7 @@ from kourou.cli.admin.report import Report
 from kourou.cli.admin.topic_actions import check_perm
 from kourou.cli.tail import as_json_line
 from kourou.client.admin_groups import TO_THE_END_MS
-from kourou.client.admin_messages import MessageNotFound
+from kourou.client.admin_messages import Found, MessageNotFound
 from kourou.client.discovery import store_host_of
 from kourou.client.received import ReceivedMessage
 from kourou.errors import BadRequest, GroupNotFound, TopicNotFound
@@ -222,7 +222,8 @@ def messages_by_key(
 
 
 def shown_messages(found: list[ReceivedMessage]) -> Report:
-    """Messages, one a row."""
+    """Messages, one a row; where some broker told nothing the exit code is 1."""
+    missing = found.missing if isinstance(found, Found) else {}
     objects = [json.loads(as_json_line(message)) for message in found]
     columns = ("topic", "broker", "queue", "offset", "message_id", "tag", "keys", "body")
     rows = [
@@ -231,7 +232,7 @@ def shown_messages(found: list[ReceivedMessage]) -> Report:
         )
         for one in objects
     ]
-    return Report(columns, rows)
+    return Report(columns, rows, failed=bool(missing), missing=missing)
 
 
 # -- brokers --------------------------------------------------------------------------------------

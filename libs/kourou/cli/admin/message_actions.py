@@ -128,7 +128,8 @@ def trace(client: Client, message_id: str, trace_topic: str) -> Report:
     """What clients wrote of a message."""
     found = client.admin.messages.trace(message_id, trace_topic=trace_topic)
     remarks = [] if found else ["nothing: clients write traces only when they are told to"]
-    return Report(TRACE_COLUMNS, [_traced(one) for one in found], remarks)
+    rows = [_traced(one) for one in found]
+    return Report(TRACE_COLUMNS, rows, remarks, failed=bool(found.missing), missing=found.missing)
 
 
 TRACE_COLUMNS = ("what", "when", "group", "ms", "worked", "detail")

@@ -3,29 +3,36 @@
 Lives here: one shape for all answers. May not live here: questions.
 
 A terminal gets a table with a frame; a pipe gets aligned columns, which `awk` takes apart; `--json`
-gives one object a row, or `{"remark": …}` where there is nothing but words.
+gives one object a row, or `{"remark": …}` where there is nothing but words. Who did not answer is
+named on standard error.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(slots=True)
 class Report:
-    """Rows under named columns, and remarks below them; `failed` makes the exit code 1."""
+    """Rows under named columns, and remarks below them; `failed` makes the exit code 1.
+
+    `missing` names brokers that may have more rows, and why they told nothing.
+    """
 
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     remarks: list[str] = field(default_factory=list)
     failed: bool = False
+    missing: Mapping[str, Exception] = field(default_factory=dict)
 
     def show(self, *, as_json: bool) -> None:
         """Print it; as JSON, one object a row, whose names are the columns."""
+        for broker, error in self.missing.items():
+            print(f"missing: {broker}: {error}", file=sys.stderr, flush=True)
         if as_json:
             for row in self.rows:
                 print(json.dumps(dict(zip(self.columns, row, strict=True))), flush=True)

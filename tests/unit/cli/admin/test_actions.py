@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from kourou.cli.admin import actions, broker_actions, dead_letter_actions, group_actions
-from kourou.client.admin_messages import MessageNotFound
-from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
+from kourou.cli.admin import (
+    actions,
+    broker_actions,
+    dead_letter_actions,
+    group_actions,
+    message_actions,
+)
+from kourou.client.admin_messages import Found, MessageNotFound
+from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound, Unavailable
 from kourou.model.group import GroupConfig
 from kourou.model.route import BrokerData
 from kourou.protocol.bodies import ClusterInfo
@@ -101,6 +107,16 @@ def test_an_id_that_is_not_found_may_be_of_the_other_kind(error: KourouError) ->
     with pytest.raises(type(error)) as told:
         actions.message_by_id(client, None, "C0A80001")
     assert (told.value.message, told.value.hint) == (error.message, HINT)
+
+
+def test_where_a_broker_did_not_answer_the_report_says_so() -> None:
+    some: Found[Any] = Found((), {"broker-b": Unavailable("away")})
+    client = client_with(
+        messages=SimpleNamespace(by_key=lambda *_, **__: some, trace=lambda *_, **__: some)
+    )
+    by_key = actions.messages_by_key(client, "orders", "k", begin_ms=0, end_ms=1, count_max=9)
+    for report in (by_key, message_actions.trace(client, "id", "traces")):
+        assert (report.failed, report.missing) == (True, some.missing)
 
 
 CLUSTER = ClusterInfo(
