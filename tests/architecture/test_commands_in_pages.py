@@ -11,6 +11,7 @@ import typer
 
 from kourou.cli.commands import app
 from kourou.cli.shutdown import SERVICES
+from kourou.service.process_names import PREFIX
 
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_TEXT = re.compile(r"`((?:\./)?kourou [^`]+)`")
@@ -77,6 +78,18 @@ def test_the_list_of_commands_names_what_they_take(texts: dict[str, str], comman
     for name, words in taken.items():
         missing = [word for word in words if not re.search(rf"`(?:{name} )?{word}`", rows[name])]
         assert not missing, f"docs/operating.md: `kourou {name}` lacks {', '.join(missing)}"
+
+
+def test_the_page_on_restarts_names_every_process_that_can_be_told_to_end(
+    texts: dict[str, str],
+) -> None:
+    page = texts["docs/operating.md"]
+    [section] = re.findall(
+        r"^## Restarting a broker without a failed send\n(.*?)^## ", page, re.MULTILINE | re.DOTALL
+    )
+    process = {service: (PREFIX + service)[:15] for service in SERVICES}
+    missing = [word for pair in process.items() for word in pair if f"`{word}`" not in section]
+    assert not missing, f"docs/operating.md: {', '.join(missing)}"
 
 
 def test_the_looks_see_what_they_look_for(commands: Any) -> None:

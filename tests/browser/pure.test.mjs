@@ -29,10 +29,11 @@ const { collected, initial } = await from("parts/fields");
 const { filtered, sorted } = await from("parts/table");
 const { laidOut } = await from("parts/waterfall");
 const { moreOf } = await from("parts/scroll");
-const { leftOf } = await from("parts/group_actions");
+const { leftOf, topicField } = await from("parts/group_actions");
 const { envelope } = await from("parts/topic_actions");
 const { causeText, selection } = await from("parts/redrive");
 const { after, gapText } = await from("parts/tail");
+const { newestOf } = await from("pages/filter");
 
 test("what is not known is never 0", () => {
   for (const format of [bytes, count, duration, figure, percent, rate]) {
@@ -270,4 +271,19 @@ test("what the live tail cannot show is told with its offsets, the last of it", 
   assert.equal(gapText(lost(5)), "Not shown: t/a/3, offsets 5 to 6. gone");
   assert.equal(gapText(lost(5, 0)), "Not shown: t/a/3, offset 5. gone", "it was made anew");
   assert.equal(after(state, "error", { title: "no" }).problem.title, "no");
+});
+
+test("the dead letters of a group are no topic whose lag it skips", () => {
+  const field = topicField(["%DLQ%g", "orders", "returns"]);
+  assert.deepEqual([field.options, field.value], [["orders", "returns"], "orders"]);
+  for (const none of [["%DLQ%g"], [], undefined]) {
+    assert.deepEqual(topicField(none), { name: "topic", label: "Topic", required: true });
+  }
+});
+
+test("the newest version of a filter is asked for where it is", () => {
+  const at = (broker, ...versions) => ({ broker, versions: versions.map((version) => ({ version })) });
+  assert.deepEqual(newestOf([at("a", 1), at("b", 1, 2)]), { version: 2, broker: "b" });
+  assert.deepEqual(newestOf([at("a", 1, 2), at("b", 2)]), { version: 2, broker: "a" });
+  assert.equal(newestOf([]).version, 0);
 });

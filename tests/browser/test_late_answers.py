@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 PREVIEW = "Show what will happen"
@@ -20,6 +22,18 @@ def held_back(page: Page, url: re.Pattern[str]) -> list[Route]:
 
     page.route(url, hold)
     return held
+
+
+def redrive(**said: Any) -> dict[str, Any]:
+    """A job as the API tells of it."""
+    job = {"id": "r-1", "group": "billing", "dry_run": False, "deal_with": False}
+    counts = {"sent": 0, "failed": 0, "left": 0, "outcomes": [], "outcomes_total": 0}
+    times = {"started_ms": 1_795_324_000_000, "ended_ms": None, "as_of_ms": 1_795_324_000_000}
+    return job | counts | times | {"error": None, "truncated": False} | said
+
+
+def listed(job: dict[str, Any]) -> dict[str, Any]:
+    return {"items": [job], "total": 1, "truncated": False, "as_of_ms": job["as_of_ms"]}
 
 
 def test_a_preview_of_other_values_is_not_taken_for_these(walking, scene) -> None:
@@ -132,25 +146,7 @@ def test_groups_that_could_not_be_asked_for_are_not_said_to_be_none(walking, sce
 
 def test_that_a_redrive_cannot_be_stopped_is_told(walking, scene) -> None:
     """As where the console was started anew since."""
-    job: dict[str, Any] = {
-        "id": "r-1",
-        "group": "billing",
-        "state": "running",
-        "dry_run": False,
-        "deal_with": False,
-        "selected": 3,
-        "sent": 1,
-        "failed": 0,
-        "left": 2,
-        "started_ms": 1_795_324_000_000,
-        "ended_ms": None,
-        "error": None,
-        "outcomes": [],
-        "outcomes_total": 0,
-        "truncated": False,
-        "as_of_ms": 1_795_324_000_000,
-    }
-    jobs = {"items": [job], "total": 1, "truncated": False, "as_of_ms": job["as_of_ms"]}
+    job = redrive(state="running", selected=3, sent=1, left=2)
     walk = walking(scene.console.address)
     walk.refusals = {404}
 
@@ -158,10 +154,83 @@ def test_that_a_redrive_cannot_be_stopped_is_told(walking, scene) -> None:
         if route.request.method == "DELETE":
             route.fulfill(status=404, json={"title": "There is no redrive r-1", "hint": "Look."})
         else:
-            route.fulfill(json=job if route.request.url.endswith("r-1") else jobs)
+            route.fulfill(json=job if "r-1?" in route.request.url else listed(job))
 
     walk.page.route("**/v1/dead-letters/redrives**", answered)
     page = walk.open("dead-letters")
     page.get_by_role("button", name="Outcomes of redrive r-1").click()
     walk.dialog().get_by_role("button", name="Stop").click()
     expect(walk.dialog().get_by_role("alert")).to_contain_text("There is no redrive r-1")
+
+
+def test_a_dialog_stays_with_what_it_was_opened_for(walking, scene) -> None:
+    """However the list is asked again: with another row in front, or without its own."""
+    walk = walking(scene.console.address)
+    page = walk.page
+    page.clock.install()
+    walk.to("topics")
+    whole = scene.console.get("/v1/topics", query={"kind": "normal"}).json
+    row = next(one for one in whole["items"] if one["topic"] == "departures")
+    others = [one for one in whole["items"] if one is not row]
+    newer = {**others[0], "topic": "a-new-one"}
+    lists = [[newer, *others, row], [newer]]
+    page.route(
+        re.compile(r"/v1/topics\?"),
+        lambda route: route.fulfill(json={**whole, "items": lists.pop(0)}),
+    )
+    page.get_by_role("button", name="RESET CONSUMER OFFSET of departures").click()
+    dialog = walk.dialog()
+    title = "Reset a group's offsets on departures"
+    expect(dialog).to_have_accessible_name(title)
+    dialog.get_by_label("To", exact=True).select_option("end")
+    topics = page.locator("main table").first.locator("tbody tr")
+    for left in list(map(len, lists)):
+        page.clock.run_for(REFRESH_MS + 1)
+        expect(topics).to_have_count(left)
+        expect(dialog).to_have_accessible_name(title)
+        with page.expect_response(re.compile(r"/topics/departures/offsets/reset\?")):
+            dialog.locator("footer button").last.click()
+        expect(dialog.get_by_role("table", name="Moves")).to_be_visible()
+        dialog.get_by_label("To", exact=True).select_option("begin")
+
+
+def test_a_button_stays_with_its_row(walking, scene) -> None:
+    """The focus is on the same topic's after the list was asked again."""
+    walk = walking(scene.console.address)
+    page = walk.page
+    page.clock.install()
+    walk.to("topics")
+    whole = scene.console.get("/v1/topics", query={"kind": "normal"}).json
+    more = [{**whole["items"][0], "topic": "a-new-one"}, *whole["items"]]
+    page.get_by_role("button", name="DELETE departures").focus()
+    page.route(
+        re.compile(r"/v1/topics\?"), lambda route: route.fulfill(json={**whole, "items": more})
+    )
+    page.clock.run_for(REFRESH_MS + 1)
+    expect(page.get_by_role("button", name="DELETE a-new-one")).to_be_visible()
+    expect(page.get_by_role("button", name="DELETE departures")).to_be_focused()
+
+
+@pytest.mark.parametrize(("total", "button"), [(101, "Show more"), (1_001, "Later")])
+def test_the_last_outcome_of_a_redrive_can_be_seen(walking, scene, total, button) -> None:
+    states = ["sent"] * (total - 1) + ["failed"]
+    outcomes = [{"id": f"m-{at}", "state": one, "error": None} for at, one in enumerate(states)]
+    job = redrive(selected=total, state="failed", sent=total - 1, failed=1, outcomes_total=total)
+    walk = walking(scene.console.address)
+
+    def answered(route: Route) -> None:
+        query = parse_qs(urlsplit(route.request.url).query)
+        begin, count = int(query.get("from", ["0"])[0]), int(query.get("count", ["100"])[0])
+        shown = {"outcomes": outcomes[begin : begin + count], "truncated": begin + count < total}
+        route.fulfill(json={**job, **shown})
+
+    walk.page.route("**/v1/dead-letters/redrives/r-1**", answered)
+    walk.page.route("**/v1/dead-letters/redrives", lambda route: route.fulfill(json=listed(job)))
+    page = walk.open("dead-letters")
+    page.get_by_role("button", name="Outcomes of redrive r-1").click()
+    last = walk.dialog().get_by_role("link", name=f"m-{total - 1}", exact=True)
+    expect(walk.dialog().get_by_role("link", name="m-0", exact=True)).to_be_visible()
+    expect(last).to_have_count(0)
+    expect(walk.dialog()).not_to_contain_text("This list is cut")
+    walk.dialog().get_by_role("button", name=button).click()
+    expect(last).to_be_visible()

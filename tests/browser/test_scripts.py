@@ -85,6 +85,12 @@ def test_every_file_is_used(scripts, static) -> None:
     assert set(scripts) - used == {static / "js" / "main.js"}
 
 
+def test_rows_with_buttons_are_known_by_their_thing(scripts) -> None:
+    """By their place they would be taken for others' when a list is asked again."""
+    for path, text in scripts.items():
+        assert text.count("rowKey=") >= text.count("fixed: true"), path
+
+
 def test_colours_come_from_tokens(static) -> None:
     """One place says what a colour means; the shade behind a dialog is the exception."""
     for path in sorted((static / "css").glob("*.css")):

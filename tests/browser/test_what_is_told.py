@@ -225,3 +225,31 @@ def test_a_trace_tells_who_filtered_a_message(walking, scene) -> None:
         expect(row).to_contain_text("region = 'north'")
         walk.to(f"messages/{scene.sent}/why?topic=departures&group=north")
         expect(page.locator("main")).to_contain_text("is not true for its properties")
+
+
+def test_a_message_that_waits_for_its_time_can_be_looked_at(walking, scene) -> None:
+    """By its place in the log: under its topic it is not found before."""
+    walk = walking(scene.console.address)
+    page = walk.to("delayed")
+    row = walk.panel("Messages").get_by_role("row").filter(has_text="boarding call").first
+    row.get_by_role("link").last.click()
+    expect(walk.panel("Body")).to_contain_text("boarding call")
+    walk.settled()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_of_a_delayed_send_it_is_told_where_it_waits(walking, scene) -> None:
+    walk = walking(scene.console.address)
+    page = walk.to("topics")
+    answer = {"status": "SEND_OK", "message_id": "7F0000010000", "offset_message_id": None}
+    place = {"topic": "departures", "broker": "broker-a", "queue_id": 1, "offset": None}
+    page.route(
+        re.compile(r"/v1/topics/departures/messages$"),
+        lambda route: route.fulfill(json={**answer, **place, "replayed": False, "as_of_ms": 1}),
+    )
+    walk.change("SEND MESSAGE to departures", {"Delay level": 5}, verb="Send")
+    expect(walk.dialog()).to_contain_text(answer["message_id"])
+    walk.dialog().get_by_role("link").click()
+    walk.settled()
+    expect(page.get_by_role("heading", name="Delayed")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)

@@ -307,6 +307,28 @@ def test_it_waits_longer_than_a_service_needs_to_stop(composed: dict[str, Any]) 
         assert 60 * int(grace[1] or 0) + int(grace[2]) > DRAIN_S_MAX + STOP_S_MAX
 
 
+def seconds(duration: str) -> int:
+    """What Compose makes of a duration: `5s`, `2m0s`."""
+    matched = re.fullmatch(r"(?:(\d+)m)?(?:(\d+)s)?", duration)
+    assert matched, duration
+    minutes, rest = (int(part or 0) for part in matched.groups())
+    return minutes * 60 + rest
+
+
+def test_nobody_is_called_unhealthy_while_it_waits_for_others(composed: dict[str, Any]) -> None:
+    """The console is ready when a broker is registered, and waits for none; a query may fail."""
+    health = {name: each.get("healthcheck") for name, each in composed["services"].items()}
+
+    def start(name: str) -> int:
+        return seconds(health[name]["start_period"])
+
+    for broker in BROKERS:
+        assert start("console") >= start("postgres") + start(broker)
+    assert all(start(name) >= 60 for name in ("namesrv", *FILTER_SERVERS))
+    etl = health["spark-etl"]
+    assert int(etl["retries"]) * seconds(etl["interval"]) >= 60
+
+
 def test_health_is_asked_where_the_service_says_it(composed: dict[str, Any], root: Path) -> None:
     ours = dict(zip(("namesrv", *BROKERS), loaded(composed, root), strict=True))
     for name, settings in ours.items():

@@ -281,6 +281,19 @@ async def test_a_restore_that_is_interrupted_leaves_nothing_by_that_name(
     assert not restored.with_name("restored.restoring").exists()
 
 
+async def test_the_folder_in_which_one_stands_is_restored_to(
+    used: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to, empty = tmp_path / "backup", tmp_path / "empty"
+    assert (await used.backup(to))[0] == 0
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    code, said = await command("restore", "--from", str(to), "--to", ".")
+    assert (code, (empty / "commitlog").is_dir()) == (0, True), said
+    code, said = await command("restore", "--from", str(to), "--to", "/")
+    assert (code, "/ is no folder of its own" in said) == (2, True), said
+
+
 async def test_what_is_no_backup_is_told_so(tmp_path: Path) -> None:
     code, said = await command("restore", "--from", str(tmp_path), "--to", str(tmp_path / "x"))
     assert (code, "it has no manifest.json" in said) == (2, True), said

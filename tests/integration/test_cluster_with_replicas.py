@@ -30,8 +30,9 @@ def test_a_leader_is_killed_and_its_follower_promoted(kourou_cluster) -> None:
         old = cluster.members[0].service.desks.replica_desk.told(0)
         assert (old.fenced, old.epoch) == (told.epoch, 128)
 
-        # No name server knows it; by its address, and by force, it is taken back.
-        address = f"127.0.0.1:{cluster.members[0].service.server.port}"
+        # No name server knows it; by its address, however that is spelled, and by force, it is
+        # taken back.
+        address = f"localhost:{cluster.members[0].service.server.port}"
         back = mq.admin.replicas.promote("broker-a", address=address, force=True)
         assert (back.broker_id, back.fenced, back.epoch) == (0, 0, 2 * 2**32 + 64)
         (leader,) = [one.told for one in mq.admin.replicas.of() if one.registered_id == 0]

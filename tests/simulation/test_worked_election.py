@@ -125,9 +125,6 @@ class Log:
         end = min(limit, position + max_bytes)
         return Piece(bytes(end - position), end)
 
-    def lost_end(self, position: int) -> int:
-        return position
-
 
 @dataclass
 class Example:

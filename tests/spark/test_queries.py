@@ -36,7 +36,7 @@ class Site:
         self.written: list[tuple[str, int | None]] = []
         self.done: list[Progress] = []
         self._heard = threading.Condition()
-        self.listener = BatchListener(("q", "lags"), self._hear)
+        self.listener = BatchListener({"q": list, "lags": list}, self._hear)
         self.bench = Bench(
             spark,
             cluster.address,

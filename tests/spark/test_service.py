@@ -45,6 +45,10 @@ max_offsets_per_trigger = 200
 job = "lake"
 subscribe = "there-is-none"
 
+[queries.letters]
+job = "dead_letters"
+trigger = "1 second"
+
 [queries.off]
 job = "dead_letters"
 enabled = false
@@ -94,6 +98,12 @@ class Running:
     def queries(self) -> dict[str, Any]:
         return {one["query"]: one for one in self.ask("/statistics")["queries"]}
 
+    def unready(self) -> set[str]:
+        with pytest.raises(urllib.error.HTTPError) as answer:
+            self.ask("/readyz")
+        told = answer.value.read().decode()
+        return {name for name in self.queries() if f"{name}: " in told}
+
     def flights(self) -> Counter[str]:
         page = self.ask("/tables/flight_delays?dimension=carrier&limit=1000")
         found: Counter[str] = Counter()
@@ -134,9 +144,7 @@ def test_a_service_that_is_killed_goes_on_where_it_was(
         absent = service.queries()["absent"]
         assert "there-is-none" in absent["error"]
         assert service.queries()["off"]["phase"] == "off"
-        with pytest.raises(urllib.error.HTTPError) as unready:
-            service.ask("/readyz")
-        assert "absent" in unready.value.read().decode()
+        service.until(lambda: service.unready() == {"absent"})  # and not `letters`, which is idle
         send(events[FLIGHTS // 2 :])
         service.child.kill()  # whatever it was doing
         assert service.java_has_ended()

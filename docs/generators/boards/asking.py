@@ -2,8 +2,9 @@
 
 Lives here: these. May not live here: which figures a dashboard shows (its own module).
 
-A counter that nothing has counted yet has no series: where 0 is the truth then, a question ends in
-`or vector(0)`; and `increase` does not see the first thing that is counted, which `risen` does.
+A counter that nothing has counted yet has no series, as a rule: where 0 is the truth then, a
+question ends in `or vector(0)`. `increase` does not see the first thing that such a counter counts,
+so `risen` is for those that services show from 0 on.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def rate(metric: str, *by: str, of: str = "") -> str:
 
 
 def risen(metric: str, window: str, *by: str) -> str:
-    """By how much within this time; all of it for a series that is new."""
-    inner = f"({metric} unless {metric} offset {window}) or increase({metric}[{window}])"
+    """By how much within this time."""
+    inner = f"increase({metric}[{window}])"
     return f"sum by ({', '.join(by)}) ({inner})" if by else f"sum({inner})"
 
 

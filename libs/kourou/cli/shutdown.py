@@ -16,6 +16,9 @@ from kourou.errors import BadRequest, TimedOut, Unavailable
 from kourou.service.process_names import Running, find_running
 
 SERVICES = ("broker", "ha-replica", "namesrv", "filter-server", "console")
+PIPELINE = "spark-etl"
+"""It has a folder with a lock, and a command of its own that knows whose it is."""
+
 WAIT_S = 45
 """A service drains for at most 20 s and stops within 10 s more."""
 
@@ -34,7 +37,12 @@ def run_shutdown(
     one has not ended in time (it goes on ending).
     """
     if service not in SERVICES:
-        raise BadRequest(f"{service!r} is no service; there are {', '.join(SERVICES)}")
+        raise BadRequest(
+            f"{service!r} is no service that this command ends; there are {', '.join(SERVICES)}",
+            hint="the Spark pipeline ends by `kourou spark-etl stop`"
+            if service == PIPELINE
+            else "",
+        )
     time = SystemClock() if clock is None else clock
     with ExitStack() as held:
         found = [held.enter_context(one) for one in find_running(service)]

@@ -127,7 +127,7 @@ class Replicas(AdminDesk):
             )
         if not force:
             chosen = await self._look(broker, -1 if broker_id is None else broker_id, address)
-            _check(chosen, [one for one in await self._members(data) if one.address != address])
+            _check(chosen, await self._members(data))
         reply = await self._ask(address, PromoteReplica(broker_name=broker, force=force))
         assert isinstance(reply.header, PromoteReplicaResponse)
         return await self._wait_until_it_leads(broker, address, reply.header.epoch)
@@ -195,26 +195,32 @@ class Replicas(AdminDesk):
             return LogMember(name, number, address, None, error)
 
     async def _wait_until_it_leads(self, broker: str, address: str, epoch: int) -> ReplicasTold:
-        """Until it leads and the name server's routes say so; it answers again when it leads."""
+        """Until it leads and the name server's routes say so; it answers again when it leads.
+
+        `address` may be another spelling of the registered one, so who answers there tells.
+        """
         clock = self._session.clock
         until_ms = clock.monotonic_ms() + PROMOTED_WAIT_MS
         while clock.monotonic_ms() < until_ms:
-            told = (await self._look(broker, MASTER_ID, address)).told
-            leads = told is not None and told.leads and told.epoch >= epoch
-            if told is not None and leads and await self._registered_leader(broker) == address:
-                return told
+            chosen = await self._look(broker, MASTER_ID, address)
+            told = chosen.told
+            if told is not None and told.leads and told.epoch >= epoch:
+                registered = await self._registered_leader(broker)
+                if registered is not None and _same(chosen, registered):
+                    return told
             await asyncio.sleep(PAUSE_MS / 1_000)
         raise UnknownOutcome(
-            f"{address} was told to lead, in epoch {epoch}, and does not yet",
+            f"{address} was told to lead, in epoch {epoch}, and is not known to yet",
             hint="look at its log, and at `kourou admin replicas`",
         )
 
-    async def _registered_leader(self, broker: str) -> str | None:
-        """Where the name server has the leader; None while it knows none, or does not answer."""
+    async def _registered_leader(self, broker: str) -> LogMember | None:
+        """Whom the name server has as the leader; None while it knows none, or does not answer."""
         try:
-            return _named(await self._brokers(), broker).broker_addrs.get(MASTER_ID)
+            address = _named(await self._brokers(), broker).broker_addrs.get(MASTER_ID)
         except KourouError:
             return None
+        return None if address is None else await self._look(broker, MASTER_ID, address)
 
 
 def _named(brokers: list[BrokerData], name: str) -> BrokerData:
@@ -225,14 +231,14 @@ def _named(brokers: list[BrokerData], name: str) -> BrokerData:
     raise BadRequest(f"there is no broker {name!r}", hint=f"known: {known}")
 
 
-def _check(chosen: LogMember, others: list[LogMember]) -> None:
+def _check(chosen: LogMember, members: list[LogMember]) -> None:
     """What the follower itself cannot see: a leader that it does not reach, a fuller copy."""
-    if any(one.told is not None and one.told.member for one in (chosen, *others)):
+    if any(one.told is not None and one.told.member for one in (chosen, *members)):
         raise Rejected(
             "a Raft group elects its leader", hint="kourou admin transfer-leader asks it to"
         )
-    for one in others:
-        if one.told is None:
+    for one in members:
+        if one.told is None or _same(one, chosen):
             continue
         if one.told.leads and not one.told.fenced:
             raise Rejected(
@@ -246,6 +252,13 @@ def _check(chosen: LogMember, others: list[LogMember]) -> None:
                 f"{chosen.told.broker_id} up to {chosen.told.end}",
                 hint="promote that one; with force, what this one lacks is lost",
             )
+
+
+def _same(one: LogMember, other: LogMember) -> bool:
+    """Is it one broker, perhaps by two spellings of its address?"""
+    if one.told is None or other.told is None:
+        return one.address == other.address
+    return (one.told.broker_id, one.told.leads) == (other.told.broker_id, other.told.leads)
 
 
 def _place(told: ReplicasTold) -> tuple[int, int]:

@@ -182,6 +182,8 @@ class ConsumedQueue:
         self._limits = around.limits(queue_count)
         self._wish = around.wish(self._limits)
         self.filter_failure: FilterFailed | None = None
+        self._refusal: tuple[int, str] | None = None
+        """Why the broker gave nothing to the last pull that it answered."""
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -291,6 +293,8 @@ class ConsumedQueue:
         around = self._around
         if self.filter_failure is not None and pulled.code in _JUDGED:
             self._filter_mended(pulled)
+        if pulled.code in _JUDGED:
+            self._refusal = None
         if step.action is Action.NONE:
             if around.settings.skip_backlog_over >= 0 and not self._is_retry:
                 self._skip_backlog(pulled, around.settings.skip_backlog_over)
@@ -305,14 +309,19 @@ class ConsumedQueue:
         elif step.action is Action.FILTER_FAILED:
             self._filter_failed(failure_of(self.queue, pulled), pulled.remark)
         else:
-            _log.warning(
-                "%s: a pull was refused with code %d: %s", self.queue, pulled.code, pulled.remark
-            )
+            self._refused(pulled)
             if step.action is Action.HEARTBEAT:
                 around.heartbeat_soon()
             else:
                 around.route_stale(self.queue.topic)
         return step
+
+    def _refused(self, pulled: Pulled) -> None:
+        """A broker that goes on refusing the same is news only once."""
+        refusal = pulled.code, pulled.remark
+        level = logging.DEBUG if refusal == self._refusal else logging.WARNING
+        self._refusal = refusal
+        _log.log(level, "%s: a pull was refused with code %d: %s", self.queue, *refusal)
 
     def _skip_backlog(self, pulled: Pulled, over: int) -> None:
         """Pass over what lies more than `over` messages before the queue's end (F278)."""

@@ -44,13 +44,13 @@ from kourou.client.running_info import (
 )
 from kourou.client.send_back import SendBack
 from kourou.client.session import Session
-from kourou.client.settings import ConsumerSettings, consume_timestamp_ms
+from kourou.client.settings import ConsumerSettings
 from kourou.client.settling import Settling
+from kourou.client.start_offsets import StartOffsets
 from kourou.errors import BadRequest, FilterFailed
 from kourou.model.names import RETRY_PREFIX, retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
-    ConsumeFromWhere,
     ConsumeType,
     MessageModel,
     Subscription,
@@ -92,6 +92,7 @@ class PushConsumer:
                 topic, Subscription(topic, version=_newest(subscriptions))
             )
         self._offsets = self._default_offsets() if offsets is None else offsets
+        self._starts = StartOffsets(settings, self._offsets, session.facts, session.clock)
         self._send_back = SendBack(session, self.group, settings.max_reconsume_times)
         self.counts = ConsumeCounts()
         self._statistics = ConsumeStatistics()
@@ -307,21 +308,24 @@ class PushConsumer:
     async def _begin(self, share: Collection[MessageQueue], subscription: Subscription) -> bool:
         """Consume what is new in the share; False when some queue has to be tried again."""
         wanted = {queue for queue in share if queue not in self._queues}
-        beginnable = await self._beginnable(wanted)
+        beginnable = sorted(await self._beginnable(wanted))
         complete = len(beginnable) == len(wanted)
-        for queue in sorted(beginnable):
+        at_once = self._starts.at_once
+        for first in range(0, len(beginnable), at_once):
             if self._closing:
                 break
-            try:
-                start_offset = await self._start_offset(queue)
-            except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
-                _log.warning("group %s cannot begin %s yet: %r", self.group, queue, error)
-                complete = False
-                continue
-            consumed = ConsumedQueue(queue, subscription, start_offset, self._around, len(share))
-            self._queues[queue] = consumed
-            consumed.start()
-            _log.info("group %s consumes %s from %d", self.group, queue, start_offset)
+            queues = beginnable[first : first + at_once]
+            for queue, start in zip(queues, await self._starts.of(queues), strict=True):
+                if isinstance(
+                    start, BaseException
+                ):  # an application's offset store raises anything
+                    _log.warning("group %s cannot begin %s yet: %r", self.group, queue, start)
+                    complete = False
+                    continue
+                consumed = ConsumedQueue(queue, subscription, start, self._around, len(share))
+                self._queues[queue] = consumed
+                consumed.start()
+                _log.info("group %s consumes %s from %d", self.group, queue, start)
         return complete
 
     async def _beginnable(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
@@ -332,24 +336,6 @@ class PushConsumer:
         ours = [consumed for queue, consumed in self._queues.items() if queue.topic == topic]
         for consumed in ours:
             consumed.divide(len(ours))
-
-    async def _start_offset(self, queue: MessageQueue) -> int:
-        """Where to begin: the group's progress, or what is set for a group without (F193, F194)."""
-        stored = await self._offsets.load(queue)
-        if stored is not None and stored >= 0:
-            return stored
-        facts = self._session.facts
-        if queue.topic.startswith(RETRY_PREFIX):
-            return await facts.min_offset(queue)  # whatever failed there is this group's to repeat
-        match self.settings.consume_from_where:
-            case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-                return await facts.min_offset(queue)
-            case ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-                now_ms = self._session.clock.now_ms()
-                timestamp_ms = consume_timestamp_ms(self.settings.consume_timestamp, now_ms)
-                return await facts.offset_by_time(queue, timestamp_ms)
-            case _:
-                return await facts.max_offset(queue)
 
     # -- progress ---------------------------------------------------------------------------------
 

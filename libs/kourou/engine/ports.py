@@ -134,12 +134,16 @@ class StoreView(Protocol):
         ...
 
 
+JOINING = "joining"
+"""How the state of a member without a vote is called; its leader writes all states in capitals."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuorumMember:
     """Another member of a Raft group, as its leader sees it; positions in bytes.
 
-    `state`: a name of kourou.replication.progress.State. `heard_ms_ago`: None if it was not heard
-    since this leader began.
+    `state`: a name of kourou.replication.progress.State, or that of JOINING. `heard_ms_ago`: None
+    if it was not heard since this leader began.
     """
 
     member: str

@@ -22,7 +22,7 @@ from kourou.engine.following import Following
 from kourou.engine.inputs import Received
 from kourou.engine.leading import Leading
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import QuorumMember, StoreView
+from kourou.engine.ports import JOINING, Quorum, QuorumMember, StoreView
 from kourou.engine.promoting import check_promotion, quorum_leader_name
 from kourou.engine.quorum_following import QuorumFollowing
 from kourou.engine.quorum_leading import QuorumLeading
@@ -200,7 +200,7 @@ class ReplicaDesk:
                 hint="stop the leader, then promote a follower",
             )
         quorum = leading.quorum
-        target = _member_named(quorum.followers(), request.target) if request.target else ""
+        target = _heir(quorum, request.target)
         answer = TransferLeaderResponse(leader=quorum.member, epoch=quorum.epoch, target=target)
         whom = target or "whoever has most of the log"
         text = f"{received.to.peer} wants {whom} to lead in place of {quorum.member}"
@@ -240,6 +240,26 @@ def _others(leading: QuorumLeading, now_ms: int, end: int) -> tuple[FollowerTold
         )
         for one in sorted(leading.quorum.followers(), key=lambda one: one.broker_id)
     )
+
+
+def _heir(quorum: Quorum, wanted: str) -> str:
+    """Who is to lead, "" for whoever has most; whom the member would not let lead is refused."""
+    others = quorum.followers()
+    heir = _member_named(others, wanted) if wanted else ""
+    voters = [one.member for one in others if one.state != JOINING.upper()]
+    if heir and heir not in voters:
+        raise Rejected(
+            f"{heir} has no vote yet: it catches up first",
+            hint="look at `kourou admin replicas`, and ask again when it is JOINING no more",
+        )
+    if not voters:
+        raise Rejected("no other member has a vote", hint="look at `kourou admin replicas`")
+    if not quorum.may_append():
+        raise Rejected(
+            f"{quorum.member} lets another member lead already",
+            hint="look at `kourou admin replicas`, and ask the one that leads then",
+        )
+    return heir
 
 
 def _member_named(others: Sequence[QuorumMember], target: str) -> str:

@@ -116,6 +116,10 @@ class CopySpans:
                 one.confirmed = True
                 self._tell(names.CONFIRM, one, one.since_ns, now_ns, {names.COPIES: one.copies})
 
+    def abandon(self) -> None:
+        """This broker leads no more: the next leader may cut away what was watched."""
+        self._watched.clear()
+
     def replicated(self, data: Buffer, end: int, began_ns: int) -> None:
         """A leader's bytes were written, up to `end`; what is traced among them is looked for."""
         contexts = contexts_among(data, REPLICATED_SPANS_MAX)

@@ -13,13 +13,21 @@ from collections.abc import Iterator, Mapping
 from operator import sub
 from typing import TYPE_CHECKING
 
-from kourou.engine.delays import LATENESS_BOUNDS_MS
+from kourou.engine.delays import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.desks import Desks
 from kourou.engine.membership import Member, Membership
+from kourou.engine.open_halves import TRANSACTION_GROUP
 from kourou.engine.ports import StoreView
 from kourou.engine.traffic import SIZE_BOUNDS, Tally, Traffic
 from kourou.errors import Corrupt, Rejected
-from kourou.model.names import RETRY_PREFIX, is_system_group, is_system_topic
+from kourou.model.names import (
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    is_system_group,
+    is_system_topic,
+    retry_topic,
+)
 from kourou.model.subscription import ConsumeType
 from kourou.protocol.record_layout import parts_of
 from kourou.service.carrier import Carriers
@@ -36,6 +44,9 @@ Base = Mapping[str, str]
 """The labels that go with every sample."""
 
 Sample = tuple[Labels, float]
+
+Pair = tuple[str, str]
+"""Topic and group."""
 
 
 def broker_metrics(
@@ -134,7 +145,8 @@ def _delays(base: Base, desks: Desks) -> Iterator[Family]:
     yield Family.counter("kourou_delayed_lost_total", "", [(base, figures.lost)])
     yield Family.counter("kourou_delayed_undeliverable_total", "", [(base, figures.undeliverable)])
     yield Family.counter("kourou_messages_sent_back_total", "", _by_group(base, back.sent_back))
-    yield Family.counter("rocketmq_send_to_dlq_messages_total", "", _by_group(base, back.dead))
+    dead = _from_0(_consumed(desks), back.dead)
+    yield Family.counter("rocketmq_send_to_dlq_messages_total", "", _by_group(base, dead))
 
 
 def _transactions(base: Base, desks: Desks) -> Iterator[Family]:
@@ -186,9 +198,8 @@ def _retention(base: Base, desks: Desks, store: Store) -> Iterator[Family]:
     yield Family.gauge(
         "kourou_retention_unread_expiring_messages", "", _by_group(base, desk.unread_expiring)
     )
-    yield Family.counter(
-        "kourou_retention_unread_deleted_total", "", _by_group(base, desk.unread_deleted)
-    )
+    lost = _from_0(_unread(desks), desk.unread_deleted)
+    yield Family.counter("kourou_retention_unread_deleted_total", "", _by_group(base, lost))
     yield Family.counter("kourou_clock_steps_total", "", [(base, store.ages.steps)])
 
 
@@ -288,6 +299,42 @@ def _lag(base: Base, desks: Desks) -> list[Sample]:
                 behind = max(span[1] - max(offset, span[0]), 0)
                 lags[topic, group] = lags.get((topic, group), 0) + behind
     return [(_group(base, topic, group), count) for (topic, group), count in lags.items()]
+
+
+def _from_0(known: Iterator[Pair], counts: Mapping[Pair, int]) -> dict[Pair, int]:
+    """What was counted, then 0 for the others that are known.
+
+    A series that begins with the first thing that is counted does not tell whether it is new, or
+    only those who look at it are. A rise from 0 is one to everybody.
+    """
+    found = dict(counts)
+    for one in known:
+        found.setdefault(one, 0)
+    return found
+
+
+def _consumed(desks: Desks) -> Iterator[Pair]:
+    """All that groups consume, or want to."""
+    for group in desks.commits.groups():
+        for topic in desks.commits.topics(group):
+            if not topic.startswith(RETRY_PREFIX):
+                yield topic, group
+    for group in desks.membership.consumer_groups():
+        known = desks.membership.consumer_group(group)
+        for topic in () if known is None else known.subscriptions:
+            if not topic.startswith(RETRY_PREFIX):
+                yield topic, group
+
+
+def _unread(desks: Desks) -> Iterator[Pair]:
+    """All of which retention may say that it was not read."""
+    yield SCHEDULE_TOPIC, DELAY_GROUP
+    yield HALF_TOPIC, TRANSACTION_GROUP
+    for config in desks.control.groups:
+        for topic in desks.commits.topics(config.name):
+            yield topic, config.name
+        if (retry := retry_topic(config.name)) in desks.control.topics:
+            yield retry, config.name
 
 
 def _group(base: Base, topic: str, group: str) -> dict[str, str]:

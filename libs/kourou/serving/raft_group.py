@@ -39,11 +39,11 @@ from kourou.replication.raft.member import Member
 from kourou.replication.raft.ports import Chance
 from kourou.replication.raft.settings import RaftSettings
 from kourou.serving.peer_links import PeerLinks
-from kourou.serving.raft_source import RaftSource
 from kourou.serving.repairs import Damaged, Repairs
 from kourou.serving.standing import JOINING, StandingLines, boot_of
 from kourou.serving.upkeep import Upkeep
 from kourou.serving.vote_hand import VoteHand
+from kourou.store.chunks import Chunk
 from kourou.store.vote_file import Vote
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RaftGroup:
             replace(self.settings, address=address),
             boot,
             chance=self._chance,
-            source=RaftSource(lambda: self._upkeep, self._repairs),
+            source=self,
             now_ms=self._clock.monotonic_ms(),
         )
 
@@ -340,19 +340,16 @@ class RaftGroup:
         Chunks behind one that was not written do not fit either. StoreFaulted ends the process.
         """
         assert self._upkeep is not None
-        store, at, body, copies = self._upkeep.store, effect.position, effect.body, self._copies
+        copies = self._copies
         began_ns = 0 if copies is None else copies.now_ns()
         try:
-            if effect.damage:
-                end = store.append_damaged(at, body, effect.end, effect.damage)
-            else:
-                end = store.append_chunk(at, body)
+            end = self._upkeep.store.append_chunk(effect.position, effect.body)
         except (Corrupt, Rejected, DiskFull) as error:
             _log.warning("bytes of the leader were not stored: %s", error)
-            self._inbox.append(happened.WriteFailed(at))
+            self._inbox.append(happened.WriteFailed(effect.position))
             return
-        if copies is not None and not effect.damage:
-            copies.replicated(body, end, began_ns)
+        if copies is not None:
+            copies.replicated(effect.body, end, began_ns)
         self._word.post(engine.Copied(end))
         self._upkeep.hands.copied()
 
@@ -390,6 +387,13 @@ class RaftGroup:
         if self._upkeep is None or log.cutting:
             return None
         return Damaged(self._upkeep.store, log.epochs, log.confirmed)
+
+    # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
+
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+        """Whole records of the log; see kourou.store.copies."""
+        assert self._upkeep is not None
+        return self._upkeep.store.read_chunk(position, limit, max_bytes)
 
     # -- kourou.engine.ports.Quorum ----------------------------------------------------------------
 

@@ -190,6 +190,8 @@ class RaftService(BrokerService):
         """A core that leads is deposed before anything else happens."""
         tenure = self._tenure
         deposed = self._led and not self._group.leads(self._led)
+        if deposed and self._spans is not None:
+            self._spans.copies.abandon()
         if deposed and tenure is not None and not tenure.over:
             tenure.depose(DEPOSED)
         self._settle()

@@ -1,18 +1,14 @@
 """Good bytes of other members in the place of damaged ones.
 
-Lives here: which damaged region is asked for, whom, the checks that an answer passes, and which
-damage all members have. May not live here: finding damage and putting bytes back
-(kourou.store.copies), shipping (kourou.replication.raft.leader), connections
+Lives here: which damaged region is asked for, whom, and the checks that an answer passes.
+May not live here: finding damage and putting bytes back (kourou.store.copies), connections
 (kourou.serving.peer_links).
 
 Only confirmed bytes are taken, of the epoch that this member's log has there: members agree about
 those, so what a majority has wins, and damage at a minority never spreads. A round asks for every
-region before it rests, so what nobody can mend keeps nobody from mending what follows.
-
-What a follower lacks and this member cannot read is *wanted*: others are asked for it with their
-damage. If a majority, this member included, has damage there and nobody says that it has good
-bytes, the leader ships it as damage. No promise is broken by that: it is confirmed, so nothing is
-acknowledged for the copy, and a member that comes back with good bytes still mends all others.
+region before it rests, so what nobody can mend keeps nobody from mending what follows. That holds
+within a region, too: one may be many records here and fewer there. So others tell where their
+damage ends, and the next question begins at the first of those ends. Their damage is never stored.
 
 State: soft; which regions are damaged is the store's to remember (its quarantine).
 """
@@ -26,7 +22,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kourou.errors import Corrupt, DiskFull, KourouError, Rejected, StoreFaulted
-from kourou.model.limits import FETCH_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft.inputs import Buffer
@@ -50,37 +45,37 @@ class Damaged:
     confirmed: int
 
     def region(self, position: int = 0) -> Region | None:
-        """The first damaged region from there on of which others can have good bytes."""
-        regions = self.store.damaged_regions
-        found = (one for one in regions if position <= one.start < self.confirmed)
-        return next(found, None)
-
-    def rest_of(self, position: int) -> Region | None:
-        """The damage that others may have good bytes of from `position` on, within its region."""
+        """The first region with damage from there on that others can have good bytes of."""
         for one in self.store.damaged_regions:
-            if one.start <= position < one.end and position < self.confirmed:
-                return Region(position, min(one.end, position + FETCH_BYTES_MAX), one.reason)
+            if position < one.end and max(position, one.start) < self.confirmed:
+                return one
         return None
+
+    def is_damaged(self, position: int) -> bool:
+        """Whether this is a place that others can mend."""
+        region = self.region(position)
+        return region is not None and region.start <= position
 
 
 @dataclass(slots=True)
 class _Question:
-    """One region, and what the others said; `lost_end`: all that answered have damage up to it."""
+    """What is asked for from `at` on, and who is still to be asked.
 
-    region: Region
+    `next_at`: up to there all that answered have damage, too; at first, where the region ends.
+    """
+
+    at: int
+    end: int
     others: deque[str]
-    wanted: bool
-    lost_end: int
-    damaged: int = 1
-    readable: bool = False
+    next_at: int
 
 
 class Repairs:
     """Repairs one region at a time, one member after the other.
 
     `log` tells how the log stands, None while no store is open; `fetch` asks a member;
-    `mended` is called behind each repair, and when damage is found to be everybody's; `failed` when
-    the disk fails, which ends the process. All calls belong on the running loop.
+    `mended` is called behind each repair, `failed` when the disk fails, which ends the process. All
+    calls belong on the running loop.
     """
 
     def __init__(
@@ -102,12 +97,9 @@ class Repairs:
         self._pause_s = pause_s
         self._busy = self._over = False
         self._resting: asyncio.TimerHandle | None = None
-        self._at = 0  # in this round: where the next region begins, at the earliest
+        self._at = 0  # in this round: what lies below has been asked for
         self._fruitless = False  # in this round: nobody could mend something
         self._silent: set[str] = set()  # in this round: who does not answer is asked no more
-        self._wanted: set[int] = set()
-        self._asked: set[int] = set()  # in this round: of those that are wanted
-        self._lost: dict[int, int] = {}
         self._told: dict[tuple[int, str], str] = {}
 
     def look(self) -> None:
@@ -116,17 +108,6 @@ class Repairs:
         if log is not None and log.region() is not None:
             self._busy = True
             self._go_on()
-
-    def lost_end(self, position: int) -> int:
-        """Up to where no member can read what is damaged here from `position` on.
-
-        `position` itself if one may; then the others are asked, in this round or the next.
-        """
-        found = [end for start, end in self._lost.items() if start <= position < end]
-        log = None if found else self._log()
-        if log is not None and log.rest_of(position) is not None:
-            self._wanted.add(position)
-        return max(found, default=position)
 
     def stop(self) -> None:
         """Repair nothing more."""
@@ -137,39 +118,27 @@ class Repairs:
     # -- a round -----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Ask for what is wanted, then for the next region; the round is over behind the last."""
+        """Ask for what is damaged next; the round is over behind the last region."""
         log = None if self._over else self._log()
-        question = None if log is None else self._question(log)
-        if question is None:
+        region = None if log is None else log.region(self._at)
+        if region is None:
             self._end(log)
             return
-        region = question.region
         self._tell_once(
             logging.WARNING,
             (region.start, ""),
             f"the log is damaged from {region.start} to {region.end} ({region.reason}): "
             "asking other members",
         )
-        self._ask(question)
-
-    def _question(self, log: Damaged) -> _Question | None:
+        self._at = max(self._at, region.start)
         others = deque(one for one in self._peers if one not in self._silent)
-        for position in sorted(self._wanted - self._asked):
-            self._asked.add(position)
-            wanted = log.rest_of(position)
-            if wanted is not None:
-                return _Question(wanted, others, wanted=True, lost_end=wanted.end)
-        region = log.region(self._at)
-        if region is None:
-            return None
-        self._at = region.start
-        return _Question(region, others, wanted=False, lost_end=region.end)
+        self._ask(_Question(self._at, region.end, others, next_at=region.end))
 
     def _ask(self, question: _Question) -> None:
         if self._over or not question.others:
             self._nobody_helps(question)
             return
-        member, region = question.others.popleft(), question.region
+        member, at = question.others.popleft(), question.at
 
         def done(answer: FetchLogResponse | KourouError, body: Buffer) -> None:
             if self._over:
@@ -182,9 +151,9 @@ class Repairs:
 
         request = FetchLog(
             group=self._group,
-            position=region.start,
-            max_bytes=region.end - region.start,
-            damaged=question.wanted,
+            position=at,
+            max_bytes=question.end - at,
+            damaged=True,
         )
         self._fetch(member, request, done, TIMEOUT_MS)
 
@@ -193,29 +162,16 @@ class Repairs:
         if self._over:
             return
         self._fruitless = True
-        region, members = question.region, len(self._peers) + 1
-        if not question.wanted:
-            self._at = region.end
-        elif question.damaged * 2 > members and not question.readable:
-            self._wanted.discard(region.start)
-            self._lost[region.start] = question.lost_end
-            _log.warning(
-                "no member can read the log from %d to %d: who lacks that gets it as damage",
-                *(region.start, question.lost_end),
-            )
-            self._mended()
+        self._at = question.next_at
         asyncio.get_running_loop().call_soon(self._go_on)
 
     def _end(self, log: Damaged | None) -> None:
         """Forget what is good by now, and rest if something is not."""
         self._busy, self._at = False, 0
         self._silent.clear()
-        self._asked.clear()
         if log is not None:
-            self._wanted = {at for at in self._wanted if log.rest_of(at) is not None}
-            self._lost = {at: end for at, end in self._lost.items() if log.rest_of(at) is not None}
             told = self._told.items()
-            self._told = {key: text for key, text in told if log.rest_of(key[0]) is not None}
+            self._told = {key: text for key, text in told if log.is_damaged(key[0])}
         if self._fruitless and not self._over:
             loop = asyncio.get_running_loop()
             self._resting = loop.call_later(self._pause_s, self._rested)
@@ -234,7 +190,7 @@ class Repairs:
         answer: FetchLogResponse | KourouError,
         body: Buffer,
     ) -> bool:
-        at = question.region.start
+        at = question.at
         if isinstance(answer, KourouError):
             if not isinstance(answer, Corrupt | Rejected):
                 self._silent.add(member)
@@ -250,10 +206,12 @@ class Repairs:
         if log.epochs.run_from(at).epoch != answer.data_epoch:
             return False
         if answer.damage:
-            question.damaged += 1
-            question.lost_end = min(question.lost_end, answer.end)
+            if answer.end > at:
+                question.next_at = min(question.next_at, answer.end)
+            self._tell_once(
+                logging.INFO, (at, member), f"{member} has damage at {at}, too: {answer.damage}"
+            )
             return False
-        question.readable = True
         try:
             end = log.store.repair(at, body)
         except StoreFaulted as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from kourou.engine.ports import JOINING as JOINING
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft.joining import must_join
 from kourou.replication.raft.member import Boot, Member
@@ -18,9 +19,6 @@ from kourou.store.store import Store
 from kourou.store.vote_file import Vote
 
 _log = logging.getLogger("kourou.raft")
-
-JOINING = "joining"
-"""How the state of a member without a vote is called."""
 
 UNKNOWN = Vote(0, "", joining=True, lived=False)
 """What a member knows without a vote file."""

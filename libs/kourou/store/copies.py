@@ -153,7 +153,9 @@ class Copies(Reads):
         if len(data) != end - position or not 0 < len(data) <= room:
             raise Corrupt(f"{len(data)} bytes are not what lies between {position} and {end}")
         self._make_room(end)
-        self._quarantine.add([Region(position, end, reason)])
+        # Pieces may part inside a record, and a repair takes whole records: they are one region.
+        before = self._quarantine.at(position - 1) if room < self._log.segment_size else None
+        self._quarantine.add([Region(before.start if before else position, end, reason)])
         self._save_quarantine()
         self._log.append_copied(data, position, end)
         return end

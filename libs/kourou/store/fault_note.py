@@ -6,9 +6,9 @@ May not live here: what is done about a fault (kourou.store.commit_log, kourou.s
 State: soft; lost, nobody is told of the fault any more.
 
 A process whose disk failed ends within moments, and as a rule something starts it again: who looks
-from outside every quarter of a minute sees neither. The file says why, and its time of modification
-when. It is not synced: the machine goes on, and a disk that just failed is asked for nothing more
-than it must be. If it does not take even that, there is no note.
+from outside every quarter of a minute sees neither. The file says when, in ms, and why; a copy of
+it tells the same. It is not synced: the machine goes on, and a disk that just failed is asked for
+nothing more than it must be. If it does not take even that, there is no note.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from contextlib import suppress
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 
+_TIME_BYTES_MAX = 20
+
 
 def note_fault(disk: Disk, paths: StorePaths, reason: str) -> None:
     """Leave word for the next process. Never raises OSError."""
@@ -25,7 +27,8 @@ def note_fault(disk: Disk, paths: StorePaths, reason: str) -> None:
         disk.unlink(paths.last_fault)
         file = disk.open(paths.last_fault, create_size=0)
         try:
-            file.pwrite(f"{reason}\n".encode(), 0)
+            now_ms = file.modified_ms()  # it was made just now: the store has no other clock
+            file.pwrite(f"{now_ms} {reason}\n".encode(), 0)
         finally:
             file.close()
 
@@ -35,7 +38,8 @@ def last_fault_ms(disk: Disk, paths: StorePaths) -> int | None:
     with suppress(OSError):
         file = disk.open(paths.last_fault)
         try:
-            return file.modified_ms()
+            told = file.pread(_TIME_BYTES_MAX, 0).partition(b" ")[0]
         finally:
             file.close()
+        return int(told) if told.isdigit() else None
     return None

@@ -129,7 +129,7 @@ _ALL = (
     ),
     _counter(
         "kourou_retention_unread_deleted_total",
-        "Messages deleted that a group had not read",
+        "Messages deleted that a group had not read; from 0 on for all that groups read",
         *_BY_GROUP,
     ),
     _counter("kourou_clock_steps_total", "Times that somebody set the wall clock by over a second"),
@@ -162,7 +162,9 @@ _ALL = (
         *_BY_GROUP,
     ),
     _counter(
-        "rocketmq_send_to_dlq_messages_total", "Messages that became dead letters", *_BY_GROUP
+        "rocketmq_send_to_dlq_messages_total",
+        "Messages that became dead letters; from 0 on for all that groups consume",
+        *_BY_GROUP,
     ),
     # Ours: requests
     _counter("kourou_requests_refused_total", "Requests refused", "response_code"),
@@ -338,7 +340,7 @@ _ALL = (
     _counter("kourou_filter_pulls_total", "Pulls that arrived", services=_FILTER_SERVER),
     _counter(
         "kourou_filter_pulls_failed_total",
-        "Pulls answered FILTER_FAILED",
+        "Pulls answered FILTER_FAILED; from 0 on for each kind",
         "kind",
         services=_FILTER_SERVER,
     ),

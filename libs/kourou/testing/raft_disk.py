@@ -123,10 +123,6 @@ class MemberDisk:
         data = bytes(self.pages[position : min(limit, position + size)])
         return Cells(data, position + len(data))
 
-    def lost_end(self, position: int) -> int:
-        """No disk of this world damages anything."""
-        return position
-
     def holds(self, position: int, data: bytes) -> bool:
         """Whether these bytes survive a power loss."""
         return self.platter[position : position + len(data)] == data

@@ -39,14 +39,10 @@ class _Source:
     """A log in which every position is a record's end."""
 
     damaged_from = LOG_BYTES
-    lost_to = 0
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> _Bytes:
         end = min(limit, position + max_bytes)
         return _Bytes(bytes(end - position), end, "bad" if position >= self.damaged_from else "")
-
-    def lost_end(self, position: int) -> int:
-        return max(position, self.lost_to) if position >= self.damaged_from else position
 
 
 class _Longest:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kourou.model.filter import FilterFailure
 from kourou.service.carrier import Carriers
 from kourou.telemetry.metric_table import FILTER_BOUNDS_US
 from kourou.telemetry.metrics import Family, Histogram, Labels
@@ -30,7 +31,9 @@ def filter_families(
     yield from _by_version(base, core)
     counts = core.statistics
     yield Family.counter("kourou_filter_pulls_total", "", [(base, counts.pulls)])
-    failed = [({"kind": kind, **base}, count) for kind, count in counts.pulls_failed.items()]
+    # From 0 on, so that the first one is seen to be one.
+    by_kind = {**{kind.value: 0 for kind in FilterFailure}, **counts.pulls_failed}
+    failed = [({"kind": kind, **base}, count) for kind, count in by_kind.items()]
     yield Family.counter("kourou_filter_pulls_failed_total", "", failed)
     yield Family.gauge("kourou_filter_pulls_held", "", [(base, len(core.pulls))])
     yield Family.gauge("kourou_filter_waiting_bytes", "", [(base, core.pulls.judged_bytes)])

@@ -161,7 +161,8 @@ class SparkEtlService:
         from kourou_spark_etl.listener import BatchListener
         from kourou_spark_etl.source.progress import GroupProgress
 
-        spark.streams.addListener(BatchListener(self._by_name, self._heard))
+        progressed = {name: state.progressed for name, state in self._by_name.items()}
+        spark.streams.addListener(BatchListener(progressed, self._heard))
         for spec in self._specs.values():
             group = spec.source.get("group")
             servers = spec.source.get("nameServer", self._settings.name_servers or "")
@@ -278,7 +279,6 @@ class SparkEtlService:
         """A batch is done; called on a thread of Spark's."""
         assert self._events is not None
         assert self._read_model is not None
-        self._by_name[done.query].progressed()
         self._figures.batch(done)
         spec = self._specs[done.query]
         trace_id = ""
@@ -328,12 +328,7 @@ class SparkEtlService:
     def _unready(self) -> str:
         if not self._serving:
             return "not serving"
-        waiting = [
-            state.trouble or f"{state.name}: {state.phase}"
-            for state in self._states
-            if state.trouble or state.phase in (QueryPhase.WAITING, QueryPhase.STARTING)
-        ]
-        return "; ".join(waiting)
+        return "; ".join(reason for state in self._states if (reason := state.unready))
 
     def _metrics(self) -> bytes:
         base = {"node_type": self.name}

@@ -7,8 +7,10 @@ times are passed in.
                   |           |
                   '-----------'--> failed -> starting …
 
-The pause doubles with each failure, from 1 s up to 60 s, and begins anew after a batch was done: a
-query that makes progress is started again soon, one that cannot work costs nothing.
+The pause doubles with each failure, from 1 s up to 60 s, and begins anew when it was seen to work,
+by a batch that was done or a look that found nothing new: a query that makes progress is started
+again soon, one that cannot work costs nothing. That Spark has taken it says little: what is wrong
+with a query comes out in its first batch.
 
 State: soft.
 """
@@ -53,20 +55,23 @@ class QueryState:
     in_a_row: int = 0
     error: str = ""
     again_ms: int = 0
+    seen_working: bool = False  # in this attempt
 
     def starting(self) -> None:
         """An attempt begins."""
         self.phase = QueryPhase.STARTING
         self.attempts += 1
+        self.seen_working = False
 
     def running(self) -> None:
-        """Spark has it. The last error stays to be seen until a batch is done."""
+        """Spark has it. The last error stays to be seen until it is seen to work."""
         self.phase = QueryPhase.RUNNING
 
     def progressed(self) -> None:
-        """A batch is done."""
+        """A batch is done, or nothing was new."""
         self.in_a_row = 0
         self.error = ""
+        self.seen_working = True
 
     def failed(self, error: str, now_ms: int) -> int:
         """It has ended with an error; returns the pause in ms until the next attempt."""
@@ -88,6 +93,15 @@ class QueryState:
         if self.phase is QueryPhase.FAILED or (self.in_a_row and self.error):
             return f"{self.name}: {self.error or 'failed'}"
         return ""
+
+    @property
+    def unready(self) -> str:
+        """Why it is not ready; empty if it was seen to work, or is not to run."""
+        if self.phase is QueryPhase.WAITING or self.phase is QueryPhase.STARTING:
+            return self.trouble or f"{self.name}: {self.phase}"
+        if self.phase is QueryPhase.RUNNING and not self.seen_working:
+            return self.trouble or f"{self.name}: in its first batch"
+        return self.trouble
 
 
 def told(error: BaseException) -> str:

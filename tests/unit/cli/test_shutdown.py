@@ -92,6 +92,15 @@ def test_none_runs(there, clock) -> None:
         run_shutdown("namesrv", clock=clock)
 
 
+def test_of_the_pipeline_it_says_what_ends_it() -> None:
+    with pytest.raises(BadRequest, match="'spark-etl' is no service") as refused:
+        run_shutdown("spark-etl")
+    assert refused.value.hint == "the Spark pipeline ends by `kourou spark-etl stop`"
+    with pytest.raises(BadRequest) as refused:
+        run_shutdown("kitchen")
+    assert not refused.value.hint
+
+
 def test_the_command_line(there, capsys) -> None:
     assert main(["shutdown", "kitchen"]) == EXIT_BAD_USAGE
     assert main(["shutdown"]) == EXIT_BAD_USAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 
 from kourou.client import admin_replicas
 from kourou.client.admin_replicas import (
+    PROMOTED_WAIT_MS,
     TRANSFERRED_WAIT_MS,
     LogMember,
     Replicas,
@@ -18,6 +20,7 @@ from kourou.client.admin_replicas import (
     leaders_of,
 )
 from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
+from kourou.model.route import BrokerData
 from kourou.protocol.messages.replicas import TransferLeaderResponse
 from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
 
@@ -74,6 +77,51 @@ def test_nobody_is_promoted_beside_a_fuller_copy() -> None:
         _check(member(2, TOLD), [member(1, TOLD, end=101)])
     with pytest.raises(Rejected, match="brokerId 1 has more of the log"):
         _check(member(2, TOLD), [member(1, TOLD, epoch=128, end=90)])
+
+
+class Promoting(Replicas):
+    """All spellings in `here` reach the promoted broker; the name server has it as `registered`."""
+
+    def __init__(self, registered: str, *here: str) -> None:
+        self._registered = registered
+        self._here = {*here}
+        self._clock_ms = 0
+        self._session = SimpleNamespace(clock=self)
+
+    def monotonic_ms(self) -> int:
+        self._clock_ms += PROMOTED_WAIT_MS // 2
+        return self._clock_ms
+
+    async def _brokers(self, cluster: str | None = None) -> list[BrokerData]:
+        return [BrokerData("C", "broker-a", {0: self._registered})]
+
+    async def _look(self, name: str, number: int, address: str) -> LogMember:
+        found = TOLD if address in self._here else msgspec.structs.replace(TOLD, broker_id=2)
+        return LogMember(name, number, address, found)
+
+
+@pytest.mark.parametrize("spelling", ["localhost:20911", "tcp://10.0.0.1:20911", "10.0.0.1:10911"])
+def test_who_was_promoted_leads_however_its_address_is_spelled(spelling: str) -> None:
+    promoting = Promoting("10.0.0.1:20911", "10.0.0.1:20911", spelling)
+    assert asyncio.run(promoting._wait_until_it_leads("broker-a", spelling, 64)) == TOLD
+
+
+def test_as_long_as_another_one_is_registered_the_promoted_one_is_waited_for() -> None:
+    promoting = Promoting("10.0.0.2:20911", "10.0.0.1:20911")
+    with pytest.raises(UnknownOutcome, match="in epoch 64, and is not known to yet"):
+        asyncio.run(promoting._wait_until_it_leads("broker-a", "10.0.0.1:20911", 64))
+
+
+def test_who_is_to_be_promoted_is_not_in_its_own_way() -> None:
+    itself = member(1, TOLD)
+    _check(replace(itself, address="localhost:1"), [replace(itself, told=more(itself))])
+    fenced = member(0, TOLD, fenced=200)
+    _check(replace(fenced, address="localhost:1"), [fenced])
+
+
+def more(one: LogMember) -> ReplicasTold:
+    """The second look may find more than the first."""
+    return msgspec.structs.replace(one.told, end=one.told.end + 1)
 
 
 # -- a Raft group ----------------------------------------------------------------------------------

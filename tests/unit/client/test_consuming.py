@@ -65,6 +65,35 @@ async def test_an_offset_beyond_the_queue_is_corrected_downwards(broker, consumi
 
 
 @pytest.mark.fault
+async def test_a_refusal_is_news_once_and_again_when_it_is_another(
+    broker, consuming, caplog, cluster, tools
+):
+    cluster.topics["T"] = (1, 1)
+    says = [*["no reading"] * 3, *["no such group"] * 2, None, "no such group"]
+
+    def refuses(request):
+        if not isinstance(request, PullMessage) or request.topic != "T":
+            return None
+        remark = says.pop(0) if says else None
+        return Answer(Code.NO_PERMISSION, remark=remark) if remark else None
+
+    broker.intercept = refuses
+    await tools.fill(consuming, 1)
+    inbox = tools.Inbox(2)
+    caplog.set_level("DEBUG", "kourou.client.consume")
+    settings = {"pull_pause_ms_when_exception": 1, "pull_batch_size": 1}
+    async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
+        await tools.until(broker, lambda: not says)
+        await mq.send("T", b"after all")
+        await inbox.full.wait()
+    told = [one for one in caplog.records if "was refused with code" in one.getMessage()]
+    assert [(one.levelname, one.args[-1]) for one in told] == [
+        ("WARNING", "no reading"), ("DEBUG", "no reading"), ("DEBUG", "no reading"),
+        ("WARNING", "no such group"), ("DEBUG", "no such group"), ("WARNING", "no such group"),
+    ]  # fmt: skip
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("policy", list(CorruptPolicy))
 async def test_unreadable_messages(broker, consuming, caplog, policy, cluster, tools):
     cluster.topics["T"] = (1, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
@@ -242,6 +244,10 @@ def following(**given: object) -> Engine:
     )
 
 
+def handed_over(engine: Engine) -> list[Effect]:
+    return [one for one in engine.effects if isinstance(one, HandOver)]
+
+
 def transfer(target: str = "", name: str = "broker-a") -> TransferLeader:
     return TransferLeader(broker_name=name, target=target)
 
@@ -289,7 +295,28 @@ def test_only_another_member_of_that_name_can_take_over() -> None:
         assert f"{wanted} is no other member of this group" in reply.remark
         assert "n0 (brokerId 1)" in reply.remark
     assert "this is broker-a, and not b" in engine.ask(transfer(name="b")).remark
-    assert not [one for one in engine.effects if isinstance(one, HandOver)]
+    assert not handed_over(engine)
+
+
+def test_who_has_no_vote_yet_cannot_take_over() -> None:
+    engine = elected()
+    joining, voter = engine.role.quorum.others
+    engine.role.quorum.others = [replace(joining, state="JOINING"), voter]
+    assert "n2 has no vote yet: it catches up first" in engine.ask(transfer("n2")).remark
+    assert not handed_over(engine)
+    assert engine.ask(transfer("n0")).code == engine.ask(transfer()).code == Code.SUCCESS
+    engine.role.quorum.others = [replace(one, state="JOINING") for one in (joining, voter)]
+    engine.effects = []
+    assert "no other member has a vote" in engine.ask(transfer()).remark
+    assert not handed_over(engine)
+
+
+def test_one_hand_over_waits_for_the_end_of_another() -> None:
+    engine = elected()
+    engine.role.quorum.handing_over = True
+    for wanted in ("n2", ""):
+        assert "n1 lets another member lead already" in engine.ask(transfer(wanted)).remark
+    assert not handed_over(engine)
 
 
 def test_a_follower_passes_the_wish_on_to_its_leader() -> None:

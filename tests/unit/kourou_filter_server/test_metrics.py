@@ -5,6 +5,7 @@ from __future__ import annotations
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from kourou.model.filter import FilterFailure
 from kourou.service.carrier import Carriers
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricKind, Service
 from kourou.testing.filter_bench import Bench, record
@@ -30,6 +31,21 @@ def test_every_family_has_the_labels_of_the_table(bench: Bench) -> None:
         assert family.samples, name
         for sample, _ in family.samples:
             assert set(sample) == labels, name
+
+
+def test_failed_pulls_of_each_kind_are_counted_from_0_on(bench: Bench) -> None:
+    """Else the first one would be a series that begins, and no rise."""
+
+    def failed() -> dict[str, float]:
+        shown = {one.name: one for one in filter_families({}, bench.core, Carriers(), 1)}
+        counted = shown["kourou_filter_pulls_failed_total"]
+        return {labels["kind"]: count for labels, count in counted.samples}
+
+    bench.serving()
+    none = {kind.value: 0 for kind in FilterFailure}
+    assert failed() == none
+    bench.core.statistics.pulls_failed[FilterFailure.LIED] += 2
+    assert failed() == {**none, "lied": 2}
 
 
 def test_statistics_are_for_people(bench: Bench) -> None:

@@ -200,6 +200,8 @@ def test_it_is_ready_when_all_queries_work(service: Any) -> None:
     assert service._unready() == "lake: waiting"
     lake.starting()
     lake.running()
+    assert service._unready() == "lake: in its first batch"
+    lake.progressed()
     assert service._unready() == ""
     lake.failed("no such topic", 0)
     assert service._unready() == "lake: no such topic"

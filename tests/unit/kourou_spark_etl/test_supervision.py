@@ -25,6 +25,25 @@ def test_pauses_double_and_begin_anew_after_a_batch() -> None:
     assert (state.attempts, state.failures) == (9, 9)
 
 
+def test_it_is_ready_when_it_was_seen_to_work_in_this_attempt() -> None:
+    state = QueryState("q", "lake")
+    assert state.unready == "q: waiting"
+    state.starting()
+    assert state.unready == "q: starting"
+    state.running()
+    assert state.unready == "q: in its first batch"
+    state.progressed()
+    assert state.unready == ""
+    state.failed("no", 0)
+    assert state.unready == "q: no"
+    state.starting()
+    state.progressed()  # Spark may tell before its `start` has returned
+    state.running()
+    assert state.unready == ""
+    for phase in (QueryPhase.ENDED, QueryPhase.OFF):
+        assert QueryState("q", "lake", phase).unready == ""
+
+
 def test_an_error_is_told_in_its_own_words() -> None:
     wrapped = Exception(
         "[STREAM_FAILED] Query failed with an exception\n"

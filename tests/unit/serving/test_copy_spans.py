@@ -121,6 +121,19 @@ def test_what_was_answered_and_not_shipped_yet_is_kept(site: Site) -> None:
     assert len(site.copies) == 2
 
 
+def test_of_what_a_former_leader_wrote_nothing_more_is_told(site: Site) -> None:
+    site.copies.appended(1_200, CONTEXT)
+    site.copies.shipped("n1", chunk(1_000, 1_200))
+    site.told()
+    site.copies.abandon()
+    site.copies.acknowledged("n1", ack("n1", 1_200))
+    site.copies.confirmed(1_500)
+    assert (site.told(), len(site.copies)) == ([], 0)
+    site.copies.appended(1_600, CONTEXT)
+    site.copies.confirmed(1_600)
+    assert site.told() == [("confirm", {"position": 1_600, "copies": 1})], "it leads again"
+
+
 def test_the_oldest_go_while_a_member_is_gone(site: Site) -> None:
     for number in range(1, COPIED_SPANS_MAX + 3):
         site.copies.appended(number * 100, CONTEXT)

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from kourou.engine.delays import DELAY_GROUP
 from kourou.engine.events import GroupPut, ProgressRecorded, TopicPut
 from kourou.engine.filter_events import (
     FilterMessagesSkipped,
@@ -14,12 +15,12 @@ from kourou.engine.filter_events import (
     FilterUploaded,
 )
 from kourou.engine.membership import ConsumerPart, Heartbeat
-from kourou.engine.open_halves import OpenHalf
+from kourou.engine.open_halves import TRANSACTION_GROUP, OpenHalf
 from kourou.engine.peer import Peer
 from kourou.errors import Code, StoreFaulted
 from kourou.model.group import GroupConfig
-from kourou.model.names import HALF_TOPIC
-from kourou.model.subscription import ConsumeType
+from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
+from kourou.model.subscription import ConsumeType, Subscription
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.record import encode_draft
@@ -105,6 +106,43 @@ def test_delayed_and_failed_messages(site) -> None:
     assert value(found, "kourou_delayed_undeliverable_total") == 1
     assert value(found, "kourou_messages_sent_back_total", topic="orders") == 4
     assert value(found, "rocketmq_send_to_dlq_messages_total", consumer_group="g") == 1
+
+
+def test_of_each_group_that_consumes_losses_are_shown_from_0_on(site) -> None:
+    """Else the first one would be a series that begins, and no rise."""
+    site.record(
+        TopicPut(TopicConfig("orders")),
+        TopicPut(TopicConfig(retry_topic("g"))),
+        GroupPut(GroupConfig("g")),
+        GroupPut(GroupConfig("new")),
+        ProgressRecorded("g", {"orders": {0: 1}, retry_topic("g"): {0: 0}}),
+    )
+    desks = site.desks()
+    part = ConsumerPart("new", (Subscription("a"), Subscription(retry_topic("new"))))
+    desks.membership.heartbeat(0, Peer(1, "zmq", b"c"), Heartbeat("c", consumers=(part,)))
+
+    def shown(name: str) -> dict[tuple[str, str], float]:
+        found = page(site, desks)
+        labels = r'consumer_group="(.*?)".*topic="(.*?)"'
+        return {
+            (matched[2], matched[1]): amount
+            for sample, amount in found.items()
+            if sample.startswith(name) and (matched := re.search(labels, sample))
+        }
+
+    dead, lost = "rocketmq_send_to_dlq_messages_total", "kourou_retention_unread_deleted_total"
+    assert shown(dead) == {("orders", "g"): 0, ("a", "new"): 0}
+    none = {
+        ("orders", "g"): 0,
+        ("%RETRY%g", "g"): 0,
+        (SCHEDULE_TOPIC, DELAY_GROUP): 0,
+        (HALF_TOPIC, TRANSACTION_GROUP): 0,
+    }
+    assert shown(lost) == none
+    desks.send_back.dead["orders", "g"] += 3
+    desks.retention.unread_deleted["%RETRY%g", "g"] += 2
+    assert shown(dead) == {("orders", "g"): 3, ("a", "new"): 0}
+    assert shown(lost) == {**none, ("%RETRY%g", "g"): 2}
 
 
 def test_messages_by_rocketmqs_types(site) -> None:
@@ -243,7 +281,10 @@ def test_the_next_process_tells_that_the_disk_failed(site) -> None:
     with pytest.raises(StoreFaulted):
         site.store.flush()
     assert value(page(site, site.desks()), "kourou_store_faulted") == 1
-    site.disk.set_modified_ms(site.store.paths.last_fault, 5_000)
+    note = site.disk.open(site.store.paths.last_fault)
+    assert note.pread(2, 0) == b"0 "  # a disk in a test has no clock
+    note.pwrite(b"5000 it failed\n", 0)
+    note.close()
     site.reopen(site.disk.kill())
     found = page(site, site.desks())
     assert value(found, "kourou_store_faulted") == 0

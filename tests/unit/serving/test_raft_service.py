@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +14,7 @@ import pytest
 from kourou.engine.core import BrokerCore
 from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC
-from kourou.replication.raft.effects import CutLog, Role
+from kourou.replication.raft.effects import CutLog, Role, RoleChanged
 from kourou.service.local_group import GroupPorts
 from kourou.serving import raft_service
 from kourou.serving.config import BrokerSettings
@@ -374,6 +373,24 @@ async def test_a_change_of_the_log_that_failed_is_not_tried_on_a_closed_store(
         ports.release()
 
 
+def test_traces_tell_no_more_of_what_a_deposed_leader_wrote(tmp_path: Path) -> None:
+    """It may be cut away; what is confirmed at its place later is another leader's."""
+    ports = GroupPorts(3)
+    peers = ";".join(f"{name}-{address}" for name, address in ports.addresses.items())
+    ports.release()
+    service = RaftService(
+        MemberSettings(store_root=tmp_path, raft_peers_text=peers, raft_self="n0", **GIVEN)
+    )
+    service._spans = spans = mock.Mock()
+    service._led, leads = 3, {3}
+    with mock.patch.object(service._group, "leads", leads.__contains__):
+        service._role_changed(RoleChanged(Role.LEADER, 3, "n0", 0))
+        assert spans.copies.abandon.call_count == 0
+        leads.clear()
+        service._role_changed(RoleChanged(Role.FOLLOWER, 4, "n1"))
+    assert spans.copies.abandon.call_count == 1
+
+
 async def test_what_a_member_lost_is_repaired_by_another(tmp_path: Path) -> None:
     async with group_of_three(tmp_path) as group:
         leader = await group.leader()
@@ -392,37 +409,6 @@ async def test_what_a_member_lost_is_repaired_by_another(tmp_path: Path) -> None
         assert victim.store.damaged_regions
         await until(lambda: not victim.store.damaged_regions)
         assert log.read_bytes() == good
-
-
-async def test_what_no_member_can_read_is_copied_as_damage(tmp_path: Path) -> None:
-    """Who lost its disk gets all that follows, too, and its vote back."""
-    async with group_of_three(tmp_path) as group:
-        leader = await group.leader()
-        for number in range(5):
-            assert (await leader.send(b"body %d" % number)).code == Code.SUCCESS
-        await group.same_logs()
-        name = group.others(leader)[0].group.member
-        await group.stop(name)
-        await until(lambda: group.is_free(name))
-        shutil.rmtree(tmp_path / name)
-        place = leader.store.offset_position("orders", 0, 2)
-        for one in group.members.values():
-            log = tmp_path / one.group.member / "commitlog" / f"{0:020}"
-            with log.open("r+b") as file:
-                file.seek(place + 95)
-                file.write(b"\xff\x00\xff\x00")
-        again = await group.start(name, **PATIENT)
-        again.group._member.joining._until_ms = 0  # no candidate of before its loss is about
-        await until(lambda: again.group._member.joining is None)
-        await group.same_logs()
-        (region,) = leader.store.damaged_regions
-        assert again.store.damaged_regions == [region]
-        assert [again.store.offset_position("orders", 0, at) for at in (2, 3)] == [-1, region.end]
-        await group.stop(name)
-        await until(lambda: group.is_free(name))
-        again = await group.start(name, **PATIENT)
-        await group.same_logs()
-        assert again.store.damaged_regions == [region], "and after the next start"
 
 
 async def test_a_group_of_two_is_told_what_it_lacks(

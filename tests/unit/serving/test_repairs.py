@@ -11,7 +11,7 @@ from kourou.errors import Corrupt, KourouError, StoreFaulted, Unavailable
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.replication.epochs import Epochs
 from kourou.serving.repairs import Damaged, Repairs
-from kourou.store.quarantine import Region
+from kourou.store.quarantine import Quarantine, Region
 
 
 class Broken:
@@ -25,11 +25,10 @@ class Broken:
             raise StoreFaulted("EIO")
         if not data.endswith(b"good"):
             raise Corrupt("no record")
-        [region] = [one for one in self.damaged_regions if one.start == position]
-        self.damaged_regions.remove(region)
-        if position + len(data) < region.end:
-            rest = Region(position + len(data), region.end, region.reason)
-            self.damaged_regions.insert(0, rest)
+        known = Quarantine(self.damaged_regions)
+        assert known.at(position) is not None
+        known.remove(position, position + len(data))
+        self.damaged_regions = known.regions
         return position + len(data)
 
 
@@ -159,60 +158,38 @@ async def test_who_does_not_answer_is_not_waited_for_once_more_in_a_round() -> N
     bench.repairs.stop()
 
 
-async def test_damage_of_all_members_is_lost_as_far_as_all_have_it() -> None:
+async def test_who_is_damaged_more_than_the_others_asks_behind_their_damage() -> None:
+    """One region here is many records, and the first of them is all that the others lost."""
     bench = Bench(Region(100, 150, "rot"))
-    assert bench.repairs.lost_end(120) == 120, "nobody has been asked"
     bench.repairs.look()
-    assert bench.asked == [("n1", 120, 30)]
-    bench.damaged_there(150)
-    bench.damaged_there(140)
-    assert [bench.repairs.lost_end(at) for at in (110, 120, 139, 140)] == [110, 140, 140, 140]
-    assert bench.mended == 1, "the leader is told"
+    bench.damaged_there(120)
+    bench.damaged_there(110)
+    await bench.asks(3)
+    assert bench.asked == [("n1", 100, 50), ("n2", 100, 50), ("n1", 110, 40)]
+    bench.answer(bytes(36) + b"good")
+    assert bench.store.damaged_regions == [Region(100, 110, "rot")]
+    assert bench.mended == 1
     bench.repairs.stop()
 
 
 @pytest.mark.parametrize(
-    "unsure",
+    "damaged",
     [
-        lambda bench: bench.fail(),
-        lambda bench: bench.answer(b"bad"),
-        lambda bench: bench.answer(b""),
-        lambda bench: bench.damaged_there(104, epoch=2),
+        lambda bench: bench.damaged_there(150),
+        lambda bench: bench.damaged_there(110, epoch=2),
+        lambda bench: bench.damaged_there(100),
     ],
-    ids=["unreachable", "good, and not to be stored now", "nothing", "of another epoch"],
+    ids=["all of it", "of another epoch", "without an end"],
 )
-async def test_what_one_member_may_have_is_not_given_up(unsure) -> None:
-    """Two of three have damage: that is a majority, and the third may be told to have none."""
-    bench = Bench(Region(100, 104, "rot"))
-    bench.repairs.lost_end(100)
+async def test_what_nobody_has_a_good_end_of_is_passed_over(damaged) -> None:
+    bench = Bench(Region(100, 150, "rot"), Region(600, 604, "rot"))
     bench.repairs.look()
-    unsure(bench)
-    unsure(bench)
-    assert bench.repairs.lost_end(100) == 100
-    bench.repairs.stop()
-
-
-async def test_good_bytes_that_cannot_be_stored_yet_are_waited_for() -> None:
-    bench = Bench(Region(100, 104, "rot"))
-    bench.repairs.lost_end(100)
-    bench.repairs.look()
-    bench.damaged_there(104)
-    bench.answer(b"bad")
-    assert bench.repairs.lost_end(100) == 100
-    bench.repairs.stop()
-
-
-async def test_what_a_member_mends_that_comes_back_is_lost_no_more() -> None:
-    bench = Bench(Region(100, 104, "rot"))
-    bench.repairs.lost_end(100)
-    bench.repairs.look()
-    bench.damaged_there(104)
-    bench.fail()
-    assert bench.repairs.lost_end(100) == 104, "a majority has damage there"
+    damaged(bench)
+    damaged(bench)
     await bench.asks(3)
-    bench.answer()
-    assert bench.store.damaged_regions == []
-    assert bench.repairs.lost_end(100) == 100
+    assert bench.asked[-1] == ("n1", 600, 4)
+    assert bench.store.damaged_regions[0] == Region(100, 150, "rot"), "damage is never stored"
+    bench.repairs.stop()
 
 
 def test_a_disk_that_fails_ends_the_process() -> None:

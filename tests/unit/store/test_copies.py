@@ -319,6 +319,28 @@ def test_a_damaged_region_is_copied_as_what_it_is() -> None:
     assert sorted(readable(again, "TopicA") + readable(again, "TopicB")) == sorted(rest)
 
 
+def test_damage_in_pieces_is_one_region_which_a_record_over_their_border_repairs() -> None:
+    disk = SimDisk()
+    leader, follower = opened(disk), opened()
+    first, only = StoreWriter(leader).write([Draft(), Draft(body=bytes(300))])
+    good = bytes(leader.read_chunk(only.position, only.end, 1 << 20).data)
+    flip(disk, only)
+    follow(leader, follower, max_bytes=100)
+    (region,) = follower.damaged_regions
+    assert (region.start, region.end) == (only.position, only.end) == (first.end, follower.end)
+    assert follower.repair(only.position, good) == only.end
+    assert not follower.damaged_regions
+
+
+def test_damage_of_two_segments_is_two_regions() -> None:
+    follower = opened()
+    follower.append_damaged(0, bytes(SIZE), SIZE, "rot")
+    follower.append_damaged(SIZE, bytes(10), SIZE + 10, "rot")
+    follower.append_damaged(SIZE + 10, bytes(10), SIZE + 20, "rot")
+    found = [(one.start, one.end) for one in follower.damaged_regions]
+    assert found == [(0, SIZE), (SIZE, SIZE + 20)]
+
+
 def test_a_damaged_chunk_must_be_as_long_as_it_says() -> None:
     follower = opened()
     for data, end in ((b"x" * 10, 11), (b"", 0), (b"x" * (SIZE + 1), SIZE + 1)):

@@ -79,6 +79,9 @@ def restore(source: Path, target: Path) -> Manifest:
     folder = BackupFolder(source)
     folder.open(make=False)
     disk = RealDisk()
+    target = target.absolute()
+    if not target.name:
+        raise ConfigError(f"{target} is no folder of its own", hint="restore to a new folder")
     growing = target.with_name(target.name + UNFINISHED)
     try:
         _check_target(target)

@@ -48,16 +48,12 @@ class SaveVote:
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Append bytes of a leader, which begin `epoch` if the log's epoch is another one.
-
-    `damage`: why they are no readable records, where no member has any; "" for good ones.
-    """
+    """Append bytes of a leader, which begin `epoch` if the log's epoch is another one."""
 
     position: int
     end: int
     epoch: int
     body: Buffer
-    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,8 +111,7 @@ class Follower(Part):
             self._begin_anew(chunk)
             return
         self._beginning = NOTHING
-        epochs = chunk.previous_epoch, chunk.data_epoch
-        if self._take(chunk.position, chunk.end, *epochs, body, chunk.damage):
+        if self._take(chunk.position, chunk.end, chunk.previous_epoch, chunk.data_epoch, body):
             self._answering = max(self._answering, chunk.round)
         elif not log.cutting:
             self.member.send(chunk.leader, self.member.refusal(chunk.round, chunk.position))
@@ -122,13 +121,7 @@ class Follower(Part):
             joining.check(chunk)
 
     def _take(
-        self,
-        position: int,
-        end: int,
-        previous_epoch: int,
-        data_epoch: int,
-        body: Buffer,
-        damage: str = "",
+        self, position: int, end: int, previous_epoch: int, data_epoch: int, body: Buffer
     ) -> bool:
         """Write what is new; False if it does not fit, and then nothing was written."""
         member = self.member
@@ -138,7 +131,7 @@ class Follower(Part):
             if data_epoch != previous_epoch and data_epoch <= log.epochs.newest:
                 return False  # an epoch opens once
             log.append(end, data_epoch)
-            member.out += (WriteChunk(position, end, data_epoch, body, damage), FlushLog())
+            member.out += (WriteChunk(position, end, data_epoch, body), FlushLog())
         elif fit is Fit.DIVERGED:
             self._cut(agreed)
             return False

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kourou.model.limits import DAMAGE_LENGTH_MAX
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.replication.progress import Progress, State
 from kourou.replication.raft.admission import Admission
@@ -204,47 +203,29 @@ class Leader(Part):
         self._probes.clear()
 
     def _ship(self, progress: Progress, room: int) -> bool:
-        """One chunk; False if there is nothing that may be sent.
-
-        What no member can read is confirmed, and is sent as damage: else whoever lacks it would
-        never get what follows.
-        """
+        """One chunk; False if there is nothing that may be sent."""
         member = self.member
         log = member.log
         position = progress.next
         run = log.epochs.run_from(position)
-        size = min(room, member.settings.chunk_bytes)
-        piece = member.source.read_chunk(position, run.end, size)
-        lost_end = member.source.lost_end(position) if piece.damage else position
-        if lost_end > position:
-            piece = member.source.read_chunk(position, min(run.end, lost_end), size)
-        elif piece.damage or piece.end <= position:
+        piece = member.source.read_chunk(position, run.end, min(room, member.settings.chunk_bytes))
+        if piece.damage or piece.end <= position:
             if position not in self._damaged:
                 self._damaged.add(position)
                 member.out.append(NeedsRepair(position, piece.damage))
             return False
         self._damaged.discard(position)
-        damage = piece.damage[:DAMAGE_LENGTH_MAX]
-        self._send(progress, position, piece.end, run.epoch, piece.data, damage)
+        self._send(progress, position, piece.end, run.epoch, piece.data)
         return True
 
     def _probe(self, progress: Progress) -> None:
         position = progress.next
         if progress.state is State.CATCH_UP:
-            if self.member.source.lost_end(position) > position:  # nobody gives it what is damaged
-                self._ship(progress, self.member.settings.chunk_bytes)
-                return
             progress.fetches(self.member.log.confirmed)
         self._send(progress, position, position, self.member.log.epochs.epoch_at(position), b"")
 
     def _send(
-        self,
-        progress: Progress,
-        position: int,
-        end: int,
-        data_epoch: int,
-        body: Buffer,
-        damage: str = "",
+        self, progress: Progress, position: int, end: int, data_epoch: int, body: Buffer
     ) -> None:
         member = self.member
         log = member.log
@@ -265,7 +246,6 @@ class Leader(Part):
                 round=self.lease.round,
                 flush=end > position,
                 catch_up=progress.state is State.CATCH_UP,
-                damage=damage,
                 address=member.settings.address,
                 joining=joining,
                 joining_at=joining_at,

@@ -33,7 +33,7 @@ class Piece(Protocol):
 
     @property
     def damage(self) -> str:
-        """Why no record can be read here; "" for good bytes."""
+        """Why these bytes may not be shipped; "" for good ones."""
         ...
 
 
@@ -43,14 +43,6 @@ class PieceSource(Protocol):
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> Piece:
         """Whole records from `position`, where one begins, up to `limit`, at most `max_bytes`.
 
-        One record is returned whatever its size. An empty piece has `position` as its end. What is
-        damaged comes by itself.
-        """
-        ...
-
-    def lost_end(self, position: int) -> int:
-        """Up to where no member can read what is damaged from `position` on.
-
-        `position` itself while one may be able to: whoever keeps the log then finds that out.
+        One record is returned whatever its size. An empty piece has `position` as its end.
         """
         ...

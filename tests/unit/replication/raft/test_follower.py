@@ -1,7 +1,5 @@
 """What a follower writes, cuts, confirms and answers."""
 
-import msgspec
-
 from kourou.protocol.messages.replication import AskVote, ChunkAck, FetchLogResponse, StandNow
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft import inputs as happened
@@ -36,13 +34,6 @@ def test_bytes_are_written_then_flushed_and_each_is_told():
     assert (ack(kit).written, ack(kit).flushed) == (40, 0)
     kit.at(5, happened.Flushed(40))
     assert (ack(kit).written, ack(kit).flushed) == (40, 40)
-
-
-def test_damage_is_written_as_what_it_is():
-    told = msgspec.structs.replace(chunk(1, 0, 40), damage="rot")
-    kit = MemberKit().hears(told, bytes(40))
-    assert kit.wanted(WriteChunk) == [WriteChunk(0, 40, 1, bytes(40), "rot")]
-    assert ack(kit).flushed == 40
 
 
 def test_many_chunks_get_one_answer():

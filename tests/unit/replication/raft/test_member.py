@@ -221,27 +221,6 @@ def test_a_damaged_log_is_told_once_and_not_shipped():
     assert kit.at(2_102, happened.Appended(1, 80)).sent(LogChunk)
 
 
-def test_what_no_member_can_read_is_shipped_as_damage_and_nothing_else_with_it():
-    kit = MemberKit().wins().acks("n1", 10)
-    kit.source.damaged_from, kit.source.lost_to = 10, 40
-    kit.at(2_100, happened.Appended(1, 60))
-    sent = [one for one in kit.sent(LogChunk) if one.end > one.position]
-    assert [(one.position, one.end, one.damage) for one in sent] == [(10, 40, "bad")]
-    assert kit.wanted(NeedsRepair) == [NeedsRepair(40, "bad")], "that may be good elsewhere"
-
-
-def test_who_is_far_behind_gets_from_its_leader_what_nobody_can_read():
-    boot = Boot(Epochs([(1, 50)], 200), first_position=50, epoch=1, flushed=200)
-    kit = MemberKit(boot=boot).wins()
-    refusal = ChunkAck(group=GROUP, epoch=2, member="n1", accepted=False, round=1)
-    kit.hears(refusal)
-    kit.at(kit.now + 150)
-    assert {(one.position, one.end, one.catch_up) for one in kit.sent(LogChunk)} >= {(50, 50, True)}
-    kit.source.damaged_from, kit.source.lost_to = 50, 80
-    kit.at(kit.now + 150)
-    assert ("bad", 50, 80) in [(one.damage, one.position, one.end) for one in kit.sent(LogChunk)]
-
-
 # -- handing over --------------------------------------------------------------------------------
 
 

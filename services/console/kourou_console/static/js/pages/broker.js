@@ -156,8 +156,8 @@ function Actions({ broker, writable, done }) {
           value: "expired_log",
           options: [
             ["expired_log", "log segments that have expired"],
-            ["expired_queues", "queues whose log has gone"],
-            ["unused_topics", "topics without messages"],
+            ["expired_queues", "files of queues and index whose log has gone"],
+            ["unused_topics", "queues of topics that it does not have any more"],
           ],
         },
       ]}

@@ -105,6 +105,7 @@ function Causes({ causes, group, started }) {
   return html`<${Table}
     label="Causes"
     rows=${causes}
+    rowKey=${({ cause, origin_topic: topic }) => JSON.stringify([cause, topic])}
     empty="No dead letter waits."
     columns=${[
       {

@@ -50,8 +50,9 @@ export default function Delayed() {
               key: "message",
               title: "Message",
               value: ({ message }) => message.id,
-              cell: ({ message, topic }) =>
-                html`<${MessageLink} id=${message.id} query=${{ topic }} />`,
+              // Until it is due it lies in another topic, where nobody finds it by this id.
+              cell: ({ message }) =>
+                html`<${MessageLink} id=${message.offset_id} label=${message.id} />`,
             },
             {
               key: "stored_ms",

@@ -16,7 +16,7 @@ export default function Filter({ group, name }) {
     filter.versions.map((version) => ({ ...version, filter })),
   );
   const states = [...new Set(ask.answer?.items.map(({ state }) => state))];
-  const newest = Math.max(0, ...rows.map(({ version }) => version));
+  const { version, broker } = shown || newestOf(ask.answer?.items || []);
   return html`<${Page}
     title=${name}
     up=${[
@@ -37,6 +37,7 @@ export default function Filter({ group, name }) {
         <${Table}
           label="Versions"
           rows=${rows}
+          rowKey=${({ version, filter }) => `${filter.broker}/${version}`}
           sort=${{ key: "version", down: true }}
           columns=${[
             {
@@ -96,11 +97,19 @@ export default function Filter({ group, name }) {
       key=${JSON.stringify(shown)}
       group=${group}
       name=${name}
-      version=${shown?.version ?? newest}
-      broker=${shown?.broker ?? rows[0]?.filter.broker}
+      version=${version}
+      broker=${broker}
       done=${ask.refresh}
     />
   <//>`;
+}
+
+/** The newest version, and a broker that has it: one may have missed an upload. Pure. */
+export function newestOf(filters) {
+  const all = filters.flatMap(({ broker, versions }) =>
+    versions.map(({ version }) => ({ version, broker })),
+  );
+  return all.reduce((best, one) => (one.version > best.version ? one : best), { version: 0 });
 }
 
 function Source({ group, name, version, broker, done }) {

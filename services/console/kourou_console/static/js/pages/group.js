@@ -127,6 +127,7 @@ function Members({ group }) {
         html`<${Table}
           label="Members"
           rows=${answer.items}
+          rowKey=${({ client }) => client}
           empty="No member is connected."
           columns=${[
             {
@@ -225,6 +226,7 @@ function Config({ group, ask }) {
       <${Table}
         label="Config by broker"
         rows=${answer.configs}
+        rowKey=${({ broker }) => broker}
         empty=${`Not configured: ${leftOf(answer, answer.missing)}.`}
         columns=${[
           BROKER,

@@ -17,6 +17,7 @@ export default function Leases() {
         html`<${Table}
           label="Groups that consume over HTTP here"
           rows=${answer.items}
+          rowKey=${({ group }) => group}
           empty="No group consumes over HTTP here."
           columns=${[
             GROUP,

@@ -156,6 +156,7 @@ function Tracks({ tracks, id, topic }) {
   return html`<${Table}
     label="Groups"
     rows=${tracks}
+    rowKey=${({ group }) => group}
     empty="No group consumes its topic."
     columns=${[
       { key: "group", title: "Group", cell: ({ group }) => html`<${GroupLink} group=${group} />` },

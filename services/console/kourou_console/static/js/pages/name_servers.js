@@ -50,6 +50,7 @@ function Settings({ items, done }) {
     label="Settings of name servers"
     find="Filter settings"
     rows=${rows}
+    rowKey=${({ address, name }) => `${address}/${name}`}
     columns=${[
       {
         key: "address",
@@ -100,6 +101,7 @@ function Values() {
       html`<${Table}
         label="Values"
         rows=${answer.items}
+        rowKey=${({ key }) => key}
         empty="No value in this namespace."
         tools=${html`<${Field} field=${NAMESPACE} value=${namespace} change=${setNamespace} />
           <${Action}

@@ -152,6 +152,7 @@ function Config({ topic }) {
       <${Table}
         label="Config by broker"
         rows=${answer.items}
+        rowKey=${({ broker }) => broker}
         columns=${[
           BROKER,
           { key: "write_queues", title: "Write queues", num: true },

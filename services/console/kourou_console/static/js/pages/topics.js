@@ -59,6 +59,7 @@ function List({ answer, done }) {
     label="Topics"
     find="Filter topics"
     rows=${answer.items}
+    rowKey=${({ topic }) => topic}
     empty="No topic of this kind."
     columns=${[
       {

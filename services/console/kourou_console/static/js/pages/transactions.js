@@ -20,6 +20,7 @@ export default function Transactions() {
           label="Open transactions"
           find="Filter what is listed"
           rows=${answer.items}
+          rowKey=${({ broker, half_offset: offset }) => `${broker}/${offset}`}
           empty="No transaction is open."
           columns=${[
             {

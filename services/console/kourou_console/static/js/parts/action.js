@@ -1,24 +1,48 @@
 // Changes: a button, its form, what would happen (asked of the API), and what has happened.
 
-import { html, useEffect, useRef, useState } from "../core/dom.js";
+import {
+  createContext,
+  html,
+  useCallback,
+  useContext,
+  useEffect,
+  useRef,
+  useState,
+} from "../core/dom.js";
 import { Dialog } from "./dialog.js";
 import { collected, Fields, initial } from "./fields.js";
 import { Gaps, Refusal, Says, toast } from "./notice.js";
 
+const Opening = createContext(null);
+
+/**
+ * Has the dialog of the change that is begun inside it. It stands apart from its button and keeps
+ * what it was opened with: a list that is asked again meanwhile moves its rows, or has lost one.
+ */
+export function Actions({ children }) {
+  const [opened, setOpened] = useState(null);
+  const open = useCallback((dialog) => setOpened((was) => was || dialog), []);
+  return html`<${Opening.Provider} value=${open}>
+    ${children}
+    ${opened && html`<${ActionDialog} ...${opened} close=${() => setOpened(null)} />`}
+  <//>`;
+}
+
 /**
  * A button that opens the dialog of a change.
  *
- * `title` names what is changed. `fields` as parts/fields has them. `send(values, preview)` calls
- * the API; with `previews` it is called once with preview true before the change may be made, and
- * `shown(answer)` draws more than the answer's sentences. `warning` says what will happen where the
- * API cannot be asked. `opened` is called first, and the dialog comes when `waits` is over. `name` must be typed in before a change that cannot be undone. `done(answer)`
- * is called after it.
+ * `title` names what is changed. `fields` as parts/fields has them, or an async function that finds
+ * out which. `send(values, preview)` calls the API; with `previews` it is called once with preview
+ * true before the change may be made, and `shown(answer)` draws more than the answer's sentences.
+ * `warning` says what will happen where the API cannot be asked. `name` must be typed in before a
+ * change that cannot be undone. `done(answer)` is called after it.
  */
-export function Action({ label, compact = true, tone = "", disabled, opened, waits, ...dialog }) {
-  const [open, setOpen] = useState(false);
-  const begin = () => {
-    opened?.();
-    setOpen(true);
+export function Action({ label, compact = true, disabled, fields, ...dialog }) {
+  const open = useContext(Opening);
+  const { tone = "", verb = label } = dialog;
+  const begin = async () => {
+    const asked = typeof fields === "function" ? await fields() : fields;
+    open({ ...dialog, verb, fields: asked });
   };
   return html`
     <button
@@ -30,11 +54,10 @@ export function Action({ label, compact = true, tone = "", disabled, opened, wai
     >
       ${label}
     </button>
-    ${open && !waits && html`<${ActionDialog} ...${dialog} tone=${tone} verb=${dialog.verb || label} close=${() => setOpen(false)} />`}
   `;
 }
 
-export function ActionDialog({
+function ActionDialog({
   title,
   verb,
   fields = [],
@@ -44,7 +67,7 @@ export function ActionDialog({
   result,
   warning,
   name,
-  tone,
+  tone = "",
   done,
   close,
   large,

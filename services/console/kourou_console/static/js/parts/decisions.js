@@ -42,6 +42,7 @@ export function Decisions({ title, query }) {
         label=${title}
         find="Filter"
         rows=${[...answer.items, ...more.items]}
+        rowKey=${({ broker, offset }) => `${broker}/${offset}`}
         empty="No decision."
         columns=${columns(ask.refresh)}
       />

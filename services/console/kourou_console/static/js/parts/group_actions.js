@@ -60,10 +60,14 @@ export function PutGroup({ group, config, label, done, compact = false }) {
   />`;
 }
 
-const topicField = (topics) =>
-  topics?.length
-    ? { name: "topic", label: "Topic", kind: "select", options: topics, value: topics[0] }
-    : { name: "topic", label: "Topic", required: true };
+/** Which topic; how far its dead letters were dealt with is no lag to skip or reset. Pure. */
+export function topicField(topics = []) {
+  const field = { name: "topic", label: "Topic" };
+  const options = topics.filter((topic) => !topic.startsWith("%DLQ%"));
+  return options.length > 0
+    ? { ...field, kind: "select", options, value: options[0] }
+    : { ...field, required: true };
+}
 
 export function ResetGroup({ group, topics, done }) {
   return html`<${Action}

@@ -2,13 +2,14 @@
 
 import { html, useEffect } from "../core/dom.js";
 import { link } from "../core/route.js";
+import { Actions } from "./action.js";
 
 /** `up`: [[parts, label], …] of the pages above. */
 export function Page({ title, up = [], actions, badges, children }) {
   useEffect(() => {
     document.title = `${title} · Kourou`;
   }, [title]);
-  return html`
+  return html`<${Actions}>
     <div class="page-head">
       ${
         up.length > 0 &&
@@ -21,5 +22,5 @@ export function Page({ title, up = [], actions, badges, children }) {
       <div class="actions">${actions}</div>
     </div>
     <div class="stack">${children}</div>
-  `;
+  <//>`;
 }

@@ -20,6 +20,8 @@ const OUTCOMES = {
   not_found: "bad",
 };
 const LOOK_MS = 500;
+/** As many outcomes as the API gives at once. */
+const OUTCOMES_MAX = 1000;
 const PATH = "/v1/dead-letters/redrives";
 
 const FILTER = [
@@ -124,6 +126,7 @@ export function Jobs({ group }) {
       <${Table}
         label="Redrives"
         rows=${answer.items.filter((job) => !group || job.group === group)}
+        rowKey=${({ id }) => id}
         empty="None since the console was started."
         columns=${[
           {
@@ -174,7 +177,8 @@ function useWhile(on, ask) {
 }
 
 function Job({ id }) {
-  const ask = useAsk(`${PATH}/{id}`, { id });
+  const [from, setFrom] = useState(0);
+  const ask = useAsk(`${PATH}/{id}`, { id }, { from, count: OUTCOMES_MAX });
   useWhile(ask.answer?.state === "running", ask);
   const [refusal, setRefusal] = useState(null);
   const stop = async () => {
@@ -186,7 +190,9 @@ function Job({ id }) {
       setRefusal(problem);
     }
   };
-  return html`<${Panel} title="Outcome" ask=${ask}>
+  // What does not come at once is turned to below, so the list itself is not "cut".
+  const whole = { ...ask, answer: ask.answer && { ...ask.answer, truncated: false } };
+  return html`<${Panel} title="Outcome" ask=${whole}>
     ${(job) => html`
       <${Refusal} problem=${refusal} />
       <div class="padded stack">
@@ -217,10 +223,23 @@ function Job({ id }) {
           { key: "error", title: "Why", wide: true, cell: ({ error }) => error },
         ]}
       />
-      ${
-        job.outcomes_total > job.outcomes.length &&
-        html`<${Notice} tone="warn">${count(job.outcomes.length)} of ${count(job.outcomes_total)} outcomes are shown.<//>`
-      }
+      <${Turn} job=${job} from=${from} setFrom=${setFrom} />
     `}
   <//>`;
+}
+
+/** To the outcomes before and after these, where there are more than come at once. */
+function Turn({ job, from, setFrom }) {
+  const { outcomes, outcomes_total: total } = job;
+  const next = from + outcomes.length;
+  if (outcomes.length === total) return null;
+  return html`<div class="table-foot">
+    Outcomes ${count(from + 1)} to ${count(next)} of ${count(total)}
+    <button type="button" class="compact" disabled=${from === 0} onClick=${() => setFrom(from - OUTCOMES_MAX)}>
+      Earlier
+    </button>
+    <button type="button" class="compact" disabled=${next >= total} onClick=${() => setFrom(next)}>
+      Later
+    </button>
+  </div>`;
 }

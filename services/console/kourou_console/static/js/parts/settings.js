@@ -18,6 +18,7 @@ export function Settings({ broker }) {
         label="Settings"
         find="Filter settings"
         rows=${answer.items.filter((row) => row.changed || !changed)}
+        rowKey=${({ name }) => name}
         empty="None was changed."
         tools=${html`<label class="check">
           <input type="checkbox" checked=${changed} onChange=${() => setChanged(!changed)} />

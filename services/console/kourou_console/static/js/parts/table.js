@@ -9,6 +9,7 @@ const STEP = 100;
 /**
  * `columns`: {key, title, value?(row) to sort and filter by, cell?(row), num?, wide?, fixed?,
  * about? (a tooltip of its heading)}.
+ * `rowKey(row)` says which thing a row is, wherever it stands: wanted where a row has buttons.
  * `find` shows a field that filters by any column; `pick` {chosen: Set, key(row), choose(set)} adds
  * check boxes. `label` names the table for screen readers, with `titled` for everybody.
  */
@@ -17,6 +18,7 @@ export function Table({
   titled,
   columns,
   rows,
+  rowKey,
   empty = "Nothing.",
   find,
   tools,
@@ -31,6 +33,7 @@ export function Table({
     [rows, word, order],
   );
   const visible = ordered.slice(0, shown);
+  const keyOf = rowKey || pick?.key;
   return html`
     ${titled && html`<h3 class="table-title">${label}</h3>`}
     ${
@@ -67,7 +70,10 @@ export function Table({
               </tr>
             </thead>
             <tbody>
-              ${visible.map((row) => html`<${Row} row=${row} columns=${columns} pick=${pick} />`)}
+              ${visible.map(
+                (row) =>
+                  html`<${Row} key=${keyOf?.(row)} row=${row} columns=${columns} pick=${pick} />`,
+              )}
             </tbody>
           </table>
         <//>`

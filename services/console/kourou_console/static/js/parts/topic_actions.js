@@ -1,13 +1,13 @@
 // What can be done with a topic: make or change it, send to it, reset a group on it, delete it.
 
 import { call, fill, get } from "../core/api.js";
-import { html, useState } from "../core/dom.js";
+import { html } from "../core/dom.js";
 import { count, known } from "../core/format.js";
 import { Action, REASON } from "./action.js";
 import { resetFields, Moves } from "./moves.js";
 import { changesAtEach } from "./settings.js";
 import { Table } from "./table.js";
-import { Facts, MessageLink } from "./text.js";
+import { Facts, Link, MessageLink } from "./text.js";
 
 /** Makes a topic, or changes the one that `config` (a TopicConfig) tells of. */
 export function PutTopic({ topic, config, label, done, compact = false }) {
@@ -120,10 +120,20 @@ function Sent({ answer, topic }) {
   const { message_id: id, broker, queue_id: queue, offset, status } = answer;
   return html`<${Facts}
     of=${[
-      ["Message id", html`<${MessageLink} id=${id} query=${{ topic }} />`],
+      [
+        "Message id",
+        known(offset)
+          ? html`<${MessageLink} id=${id} query=${{ topic }} />`
+          : html`<code class="break">${id}</code>`,
+      ],
       ["Status", status],
       ["Queue", `${broker}/${queue}`],
-      ["Offset", known(offset) ? count(offset) : "when it is due"],
+      [
+        "Offset",
+        known(offset)
+          ? count(offset)
+          : html`when it is due; until then it is among the <${Link} to=${["delayed"]}>delayed ones<//>`,
+      ],
     ]}
   />`;
 }
@@ -162,17 +172,7 @@ export function DeleteTopic({ topic, done, compact = true }) {
 
 /** RESET CONSUMER OFFSET: of one of the groups that consume the topic. */
 export function ResetOffsets({ topic, compact = true }) {
-  const [field, setField] = useState(null);
-  const ask = async () => {
-    setField(null);
-    try {
-      const { items } = await get("/v1/topics/{topic}/groups", { topic });
-      setField(groupField(items.map(({ group }) => group)));
-    } catch {
-      // Then the group is typed in; the change itself tells what is wrong.
-      setField(groupField([], "Which groups consume it could not be asked."));
-    }
-  };
+  const fields = async () => [await groupField(topic), ...resetFields()];
   return html`<${Action}
     label="RESET CONSUMER OFFSET"
     compact=${compact}
@@ -180,11 +180,9 @@ export function ResetOffsets({ topic, compact = true }) {
     title=${`Reset a group's offsets on ${topic}`}
     verb="Reset"
     tone="danger"
-    opened=${ask}
-    waits=${field === null}
     previews
     large
-    fields=${field ? [field, ...resetFields()] : []}
+    fields=${fields}
     send=${({ group, ...body }, preview) =>
       call("POST", fill("/v1/groups/{group}/topics/{topic}/offsets/reset", { group, topic }), {
         query: { preview },
@@ -194,10 +192,17 @@ export function ResetOffsets({ topic, compact = true }) {
   />`;
 }
 
-/** One of these groups; where there is none a field to type in, with the reason. */
-function groupField(groups, hint = "No group is known to consume it.") {
+/** One of the groups that consume it; where none is known a field to type in, with the reason. */
+async function groupField(topic) {
   const field = { name: "group", label: "Group" };
-  return groups.length > 0
-    ? { ...field, kind: "select", options: groups, value: groups[0] }
-    : { ...field, required: true, hint };
+  try {
+    const { items } = await get("/v1/topics/{topic}/groups", { topic });
+    const groups = items.map(({ group }) => group);
+    return groups.length > 0
+      ? { ...field, kind: "select", options: groups, value: groups[0] }
+      : { ...field, required: true, hint: "No group is known to consume it." };
+  } catch {
+    // The change itself tells what is wrong.
+    return { ...field, required: true, hint: "Which groups consume it could not be asked." };
+  }
 }
