@@ -130,12 +130,16 @@ class DeadLetters(AdminDesk):
 
     @on_io_thread
     async def deal_with(self, group: str, letters: Iterable[DeadLetter]) -> dict[MessageQueue, int]:
-        """Move the mark behind these, and so behind all before them; where it stands now."""
+        """Move the mark behind these, and so behind all before them; where it stands now.
+
+        Every queue is tried; then the first error is raised, if there was one.
+        """
         marks: dict[MessageQueue, int] = {}
         for letter in letters:
             queue = letter.message.queue
             marks[queue] = max(marks.get(queue, 0), letter.message.offset + 1)
         leaders = await self._dead_leaders(group)
+        failure: KourouError | None = None
         for queue, offset in marks.items():
             request = UpdateConsumerOffset(
                 consumer_group=group,
@@ -143,7 +147,18 @@ class DeadLetters(AdminDesk):
                 queue_id=queue.queue_id,
                 commit_offset=offset,
             )
-            await self._ask(leaders[queue.broker_name], request)
+            address = leaders.get(queue.broker_name)
+            try:
+                if address is None:
+                    raise Unavailable(
+                        f"the mark of {queue!s} was not moved: no route has {queue.broker_name}",
+                        hint="its letters stay listed: let them go when the broker is back",
+                    )
+                await self._ask(address, request)
+            except KourouError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return marks
 
     @on_io_thread

@@ -7,6 +7,9 @@ Lives here: both directions. May not live here: reading.
 A text belongs to one list of queues, in their order. For another list (queues were added, a broker
 is gone) only its time is left of it: how far the reader had come by the clock of the brokers.
 
+A queue whose broker did not say where it begins is *silent*. It is in the text all the same, or the
+next one would be of another list; its place is still to be asked for, by the text's time.
+
 State: none.
 """
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kourou.errors import BadRequest
@@ -24,6 +27,7 @@ from kourou.model.queue import MessageQueue
 
 HEAD_BYTES = 10
 _OFFSET_MAX = 1 << 63
+_SILENT = _OFFSET_MAX - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +36,20 @@ class Read:
 
     offsets: dict[MessageQueue, int] | None
     time_ms: int
+    #: Queues of which only the time is known.
+    silent: tuple[MessageQueue, ...] = ()
 
 
-def written(offsets: Mapping[MessageQueue, int], time_ms: int) -> str:
-    """The text for these places; at `time_ms` the reader had come so far."""
-    queues = sorted(offsets)
+def written(
+    offsets: Mapping[MessageQueue, int], time_ms: int, silent: Collection[MessageQueue] = ()
+) -> str:
+    """The text for these places; at `time_ms` the reader had come so far, or is to begin in
+    `silent` queues.
+    """
+    places = {**offsets, **dict.fromkeys(silent, _SILENT)}
+    queues = sorted(places)
     parts = [_checksum(queues).to_bytes(4, "big"), max(time_ms, 0).to_bytes(6, "big")]
-    parts += [_varint(offsets[queue]) for queue in queues]
+    parts += [_varint(places[queue]) for queue in queues]
     return base64.urlsafe_b64encode(b"".join(parts)).rstrip(b"=").decode()
 
 
@@ -50,6 +61,7 @@ def read(text: str, queues: Sequence[MessageQueue]) -> Read:
     if int.from_bytes(raw[:4], "big") != _checksum(ordered):
         return Read(None, time_ms)
     offsets: dict[MessageQueue, int] = {}
+    silent: list[MessageQueue] = []
     at = HEAD_BYTES
     for queue in ordered:
         value = shift = 0
@@ -64,10 +76,13 @@ def read(text: str, queues: Sequence[MessageQueue]) -> Read:
                 break
         if value >= _OFFSET_MAX:
             raise _foreign(text)
-        offsets[queue] = value
+        if value == _SILENT:
+            silent.append(queue)
+        else:
+            offsets[queue] = value
     if at != len(raw):
         raise _foreign(text)
-    return Read(offsets, time_ms)
+    return Read(offsets, time_ms, tuple(silent))
 
 
 def _decoded(text: str) -> bytes:

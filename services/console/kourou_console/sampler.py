@@ -29,7 +29,7 @@ from kourou.protocol.bodies import BrokerConsumeStats, TopicOffset
 from kourou_console.alarm_book import AlarmBook, Standing
 from kourou_console.alarm_rules import GAPS, BrokerLook, Look, MemberLook, alarms
 from kourou_console.gateway import Gateway
-from kourou_console.lists import asked, why
+from kourou_console.lists import Missing, asked, why
 from kourou_console.runtime_figures import (
     Rates,
     Runtime,
@@ -61,7 +61,9 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNow:
-    """What is known of a broker since the last round; `why`: it did not answer."""
+    """What is known of a broker since the last round; `why`: it did not answer, or (`lags_why`)
+    not for its groups' lags.
+    """
 
     broker: str
     cluster: str | None
@@ -71,6 +73,7 @@ class BrokerNow:
     lags: Mapping[str, int] | None = None
     members: Sequence[LogMember] = ()
     why: str | None = None
+    lags_why: str | None = None
 
     @property
     def up(self) -> bool:
@@ -91,6 +94,7 @@ class Sampler:
         self.trouble: str | None = None
         #: Dead letters of each group as last counted; None: not yet.
         self.dead: dict[str, int] | None = None
+        self._registered: list[str] = []
         self._started_ms = gateway.clock.now_ms()
         self._book = AlarmBook()
         self._rounds = 0
@@ -159,8 +163,9 @@ class Sampler:
                 kept = before.at_ms if before.why == gone else now_ms
                 found[name] = BrokerNow(name, before.cluster, kept, why=gone)
         now = {name: _in(one, clusters.get(name) or one.cluster) for name, one in found.items()}
-        if self._rounds % SLOW_ROUNDS == 1:
+        if self._rounds % SLOW_ROUNDS == 1 or registered != self._registered:
             self.dead = await self._dead_letters(registered)
+        self._registered = registered
         values = dict(_values(self.brokers, now, registered))
         values.update(_dead_values(self.dead))
         self.brokers = now
@@ -189,6 +194,7 @@ class Sampler:
             rates_between(before.runtime if before else None, seen),
             None if isinstance(lags, _Failed) else _lags(lags),
             told,
+            lags_why=lags.why if isinstance(lags, _Failed) else None,
         )
 
     async def _dead_letters(self, brokers: Sequence[str]) -> dict[str, int] | None:
@@ -223,6 +229,20 @@ class Sampler:
                 found[group] = found.get(group, 0) + lag
         return found
 
+    def lag_of(self, group: str) -> int | None:
+        """Those of one group; None: no broker knows it, or a registered one did not tell."""
+        there = [self.brokers.get(name) for name in self._registered]
+        whole = all(one is not None and one.lags is not None for one in there)
+        return self.lags().get(group) if whole else None
+
+    def untold(self) -> list[Missing]:
+        """Whose groups' lags are not known, though the broker is up."""
+        return [
+            Missing(f"lags at {one.broker}", one.lags_why or "it did not tell")
+            for one in self.brokers.values()
+            if one.up and one.lags is None
+        ]
+
     def standing(self) -> list[Standing]:
         """The alarms that hold now, each since when."""
         now_ms = self._gateway.clock.now_ms()
@@ -247,13 +267,27 @@ class Sampler:
         return self._book.note(now_ms, alarms(look, self._gateway.settings.thresholds))
 
     def _grown(self, now_ms: int) -> dict[str, int]:
+        """Since the first count within the time that asked every broker that is asked now.
+
+        A group that this count did not find had none: its first dead letters are new ones.
+        """
+        dead = self.dead or {}
+        ups: list[Key] = [("up", f"broker:{name}") for name in self._registered]
+        counts: list[Key] = [("dead_letters", f"group:{group}") for group in dead]
+        read = self.samples.read([("dead_letters", ALL), *ups, *counts], now_ms - GROWTH_MS)
+        totals, *columns = read.values
+        answered, each = columns[: len(ups)], columns[len(ups) :]
+        for row, total in enumerate(totals):
+            if total is not None and all(values[row] for values in answered):
+                break
+        else:
+            return {}
         found = {}
-        for group, count in (self.dead or {}).items():
-            first = self.samples.first(
-                ("dead_letters", f"group:{group}"), since_ms=now_ms - GROWTH_MS
-            )
-            if first is not None and count > first:
-                found[group] = count - int(first)
+        for (group, count), values in zip(dead.items(), each, strict=True):
+            first = int(values[row] or 0)
+            # A series without any value found no room, and tells nothing.
+            if count > first and any(value is not None for value in values):
+                found[group] = count - first
         return found
 
 

@@ -94,11 +94,6 @@ class Samples:
             return None
         return column[place]
 
-    def first(self, key: Key, *, since_ms: int) -> float | None:
-        """The first value known of the rounds from `since_ms` on."""
-        (values,) = self.read([key], since_ms).values
-        return next((value for value in values if value is not None), None)
-
     def _oldest(self) -> int:
         return (self._next - self._count) % self._rounds
 

@@ -22,6 +22,12 @@ def test_what_was_written_is_read(offsets: list[int], time_ms: int) -> None:
     assert text.replace("-", "").replace("_", "").isalnum()
 
 
+def test_a_silent_queue_keeps_the_text_of_the_same_list() -> None:
+    known = dict.fromkeys(QUEUES[:5], 7)
+    text = places.written(known, 1_000, QUEUES[5:])
+    assert places.read(text, QUEUES) == places.Read(known, 1_000, tuple(QUEUES[5:]))
+
+
 def test_of_other_queues_only_the_time_is_left() -> None:
     text = places.written({QUEUES[0]: 7}, 1_000)
     assert places.read(text, QUEUES) == places.Read(None, 1_000)

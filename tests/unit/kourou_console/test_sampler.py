@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kourou.client.admin_replicas import LogMember
+from kourou.errors import Unavailable
+from kourou.model.queue import MessageQueue
+from kourou.protocol.bodies import BrokerConsumeStats
 from kourou.protocol.replicas_body import FollowerTold, ReplicasTold
+from kourou.protocol.route_bodies import ClusterInfo
 from kourou.testing.cluster import Cluster, unique_name
 from kourou.testing.console import ConsoleHere
 from kourou_console import sampler as module
+from kourou_console.lists import Missing
 from kourou_console.sampler import Sampler
 
 
@@ -71,6 +77,46 @@ def test_dead_letters_that_come_are_an_alarm(
     assert (one.raised.kind, one.raised.value) == ("dead_letters", 1.0)
 
 
+def test_a_groups_first_dead_letter_is_an_alarm(
+    cluster: Cluster, console: ConsoleHere, sampler: Sampler
+) -> None:
+    topic, group = cluster.create_topic(queues=1), unique_name("group")
+    console.run(sampler.look())
+    with cluster.client(group) as mq:
+        mq.send(topic, "0")
+        with mq.subscribe(topic) as messages:
+            next(iter(messages)).dead_letter("no")
+    for _ in range(module.SLOW_ROUNDS):
+        console.run(sampler.look())
+    (one,) = [one for one in sampler.standing() if one.raised.of == group]
+    assert (one.raised.kind, one.raised.value) == ("dead_letters", 1.0)
+
+
+def test_dead_letters_of_a_broker_that_comes_back_are_not_new(
+    cluster: Cluster, console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group = cluster.create_topic(queues=1), unique_name("group")
+    with cluster.client(group) as mq:
+        mq.send(topic, "0", queue=MessageQueue(topic, "broker-b", 0))
+        with mq.subscribe(topic) as messages:
+            next(iter(messages)).dead_letter("no")
+    ask = console.gateway.admin.cluster.info
+
+    async def without_b() -> ClusterInfo:
+        found = await ask()
+        rest = {name: one for name, one in found.brokers.items() if name != "broker-b"}
+        return replace(found, brokers=rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(console.gateway.admin.cluster, "info", without_b)
+        console.run(sampler.look())
+    assert sampler.dead is not None
+    assert group not in sampler.dead
+    console.run(sampler.look())
+    assert sampler.dead[group] == 1
+    assert sampler.standing() == []
+
+
 class Hanging:
     """A broker that takes a request and never answers it, as one whose machine swaps."""
 
@@ -100,6 +146,31 @@ def test_one_that_hangs_does_not_delay_the_others(
     (one,) = sampler.standing()
     assert (one.raised.id, one.raised.severity) == ("broker_away:broker:broker-b", "critical")
     assert "in time" in one.raised.meaning
+
+
+def test_who_tells_no_lags_leaves_them_unknown(
+    cluster: Cluster, console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group = cluster.create_topic(queues=2), unique_name("group")
+    with cluster.client() as mq:
+        mq.admin.offsets.commit(group, dict.fromkeys(mq.admin.topics.stats(topic), 0))
+    console.run(sampler.look())
+    assert (sampler.lag_of(group), sampler.untold()) == (0, [])
+    offsets = console.gateway.admin.offsets
+    ask = offsets.everywhere
+
+    async def everywhere(broker: str) -> BrokerConsumeStats:
+        if broker == "broker-b":
+            raise Unavailable("it swaps")
+        return await ask(broker)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(offsets, "everywhere", everywhere)
+        console.run(sampler.look())
+    assert sampler.brokers["broker-b"].up
+    assert sampler.lags()[group] == 0
+    assert sampler.lag_of(group) is None
+    assert sampler.untold() == [Missing("lags at broker-b", "it swaps")]
 
 
 def test_brokers_are_asked_side_by_side(

@@ -53,5 +53,3 @@ def test_only_a_fresh_value_is_the_latest() -> None:
     assert samples.latest(A, since_ms=5_001) is None
     samples.note(10_000, {})
     assert samples.latest(A) is None
-    assert samples.first(A, since_ms=0) == 4.0
-    assert samples.first(A, since_ms=6_000) is None

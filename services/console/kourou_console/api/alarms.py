@@ -63,6 +63,7 @@ async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
     return AlarmList(
         items=found,
         total=len(found),
+        missing=sampler.untold(),
         as_of_ms=gateway.clock.now_ms(),
         thresholds=Thresholds(
             disk_used_ratio=limits.disk_used_ratio,

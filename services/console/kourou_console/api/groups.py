@@ -74,8 +74,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """A group over all brokers. `configured`: a broker has it; else it was deleted (or is a
     system group), and is listed for what is left of it: its progress, or members.
 
-    `dead_letters` are as of the last sample, and so is `lag_messages` in a list; `consume_enabled`
-    and `attempts` are null where brokers differ.
+    `dead_letters` are as of the last sample, and so is `lag_messages` in a list, null if a broker
+    did not tell its part; `consume_enabled` and `attempts` are null where brokers differ.
     """
 
     group: str
@@ -200,6 +200,7 @@ async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
     found, missing = await all_groups(gateway)
     sampler = gateway.part(Sampler)
     await sampler.fresh()
+    missing += sampler.untold()
     by_group: dict[str, dict[str, BrokerGroup]] = {name: {} for name in sampler.lags()}
     for broker, configs in found.items():
         for name, config in configs.items():
@@ -256,7 +257,7 @@ def group_of(
         brokers=sorted(configs),
         members=None if members is None else members[0],
         model=None if members is None else members[1],
-        lag_messages=sampler.lags().get(name),
+        lag_messages=sampler.lag_of(name),
         dead_letters=None if sampler.dead is None else sampler.dead.get(name, 0),
         consume_enabled=enabled.pop() if len(enabled) == 1 else None,
         attempts=attempts.pop() if len(attempts) == 1 else None,

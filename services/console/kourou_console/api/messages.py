@@ -10,6 +10,7 @@ State: none.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -25,6 +26,7 @@ from kourou.model.limits import (
     TOPICS_SEARCHED_MAX,
 )
 from kourou.model.names import check_topic, is_system_topic
+from kourou.model.queue import MessageQueue
 from kourou_console import latest, places, time_pages
 from kourou_console.call import Content
 from kourou_console.gateway import Gateway
@@ -191,25 +193,29 @@ async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
     reading = gateway.admin.reading
     queues = await reading.queues(parameters.topic)
     from_ms = parameters.from_ms or 0
-    missing: list[Missing] = []
-    offsets = None
+    offsets: dict[MessageQueue, int] = {}
+    unplaced: Sequence[MessageQueue] = queues
     if parameters.cursor is not None:
         told = places.read(parameters.cursor, queues)
-        offsets, from_ms = told.offsets, told.time_ms
-    if offsets is None:
-        offsets, missing = await time_pages.starts(reading, queues, from_ms)
+        from_ms = told.time_ms
+        if told.offsets is not None:
+            offsets, unplaced = told.offsets, told.silent
+    begins, missing = await time_pages.starts(reading, unplaced, from_ms)
+    silent = [queue for queue in unplaced if queue not in begins]
     until_ms = FOR_EVER_MS if parameters.until_ms is None else parameters.until_ms
     page = await time_pages.page(
         reading,
-        offsets,
+        offsets | begins,
         until_ms=until_ms,
         count=parameters.count,
         wanted=wanted_of(parameters.tag, parameters.sql),
     )
     cursor = None
     if page.offsets is not None:
-        came_to_ms = page.messages[-1].store_timestamp if page.messages else from_ms
-        cursor = places.written(page.offsets, came_to_ms)
+        # What silent queues have is on a page when they answer: they begin where this query began.
+        came = page.messages and not silent
+        came_to_ms = page.messages[-1].store_timestamp if came else from_ms
+        cursor = places.written(page.offsets, came_to_ms, silent)
     return Messages(
         items=await views_of(page.messages, Budget(), parameters.body_max),
         total=None,

@@ -52,10 +52,10 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFigures(msgspec.Struct, frozen=True):
-    """A group that has messages before it."""
+    """A group that has messages before it; null: or may have, for a broker did not tell."""
 
     group: str
-    lag_messages: int
+    lag_messages: int | None
     dead_letters: int | None
 
 
@@ -101,6 +101,7 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
         for one in sampler.brokers.values()
         if not one.up
     ]
+    missing += sampler.untold()
     if sampler.trouble is not None:
         missing.append(Missing("name servers", sampler.trouble))
     of: Counter[TopicKind] | None = None
@@ -190,8 +191,8 @@ def _lagging(sampler: Sampler) -> list[GroupFigures]:
     dead = sampler.dead
     return [
         GroupFigures(group, lag, None if dead is None else dead.get(group, 0))
-        for group, lag in worst[:LAGGING]
-        if lag
+        for group, _ in worst[:LAGGING]
+        if (lag := sampler.lag_of(group)) != 0
     ]
 
 

@@ -101,7 +101,7 @@ async def _begun(gateway: Gateway, parameters: Following, last: str | None) -> T
     from_ms = None if parameters.begin in ("now", "begin") else _time(parameters.begin)
     if last is not None:
         told = places.read(last, queues)
-        offsets, from_ms = told.offsets, told.time_ms
+        offsets, from_ms = None if told.silent else told.offsets, told.time_ms
     if offsets is None and from_ms is not None:
         offsets, missing = await time_pages.starts(reading, queues, from_ms)
         if missing:

@@ -30,6 +30,8 @@ from kourou_console.lists import (
     why,
 )
 from kourou_console.operation import BodyKind, Operation
+from kourou_console.order_plans import order_plan
+from kourou_console.sampler import Sampler
 from kourou_console.topic_kinds import Access, TopicKind, kind_of, permission_of
 
 QUEUES = 8
@@ -129,10 +131,20 @@ class Order(Done, frozen=True, kw_only=True):
 async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> TopicChanges:
     """Create a topic, or change it, broker by broker; what each had that is not named stays."""
     name = check_topic(parameters.topic)
-    before, missing, brokers = await _before(gateway, name, body.broker, body.cluster)
+    before, unknown, brokers = await _before(gateway, name, body.broker, body.cluster)
+    missing = [one for one in unknown if one.what in brokers]
     items = [_item(broker, name, before.get(broker), body) for broker in brokers]
+    plan = await order_plan(
+        gateway,
+        name,
+        body.order,
+        before,
+        {one.broker: one.after.write_queues for one in items},
+        [*unknown, *await _gone(gateway)],
+    )
     if not parameters.preview:
         _nobody_missing(missing)
+        plan.check()
         for item in items:
             if item.before is None or any(one.name != "order" for one in item.changes):
                 await gateway.admin.topics.create(
@@ -145,30 +157,18 @@ async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> Top
                     sys_flag=item.after.system_flag,
                     reason=body.reason,
                 )
-        await _set_order(gateway, name, body.order, items)
+        # Brokers take a topic's order from the name servers' setting, so that is what is changed.
+        await plan.carry_out(gateway)
+    says = _said(name, items, preview=parameters.preview) + plan.said(preview=parameters.preview)
     return TopicChanges(
         topic=name,
-        created=not before,
+        created=not any(broker in before for broker in brokers),
         preview=parameters.preview,
-        says=_said(name, items, preview=parameters.preview),
+        says=says or ["Nothing changes."],
         items=items,
         as_of_ms=gateway.clock.now_ms(),
-        missing=missing,
+        missing=missing + [one for one in plan.unknown if one not in missing],
     )
-
-
-async def _set_order(
-    gateway: Gateway, topic: str, wanted: bool | None, items: list[BrokerTopicChange]
-) -> None:
-    """Brokers take a topic's order from the name servers' setting, so that is what is changed."""
-    if wanted is None or all(item.before and item.before.order == wanted for item in items):
-        return
-    if not wanted:
-        await gateway.admin.name_servers.delete(ORDER_NAMESPACE, topic)
-        return
-    configs, _, _ = await configs_of(gateway, topic)
-    queues = {name: one.write_queue_nums for name, one in sorted(configs.items())}
-    await gateway.admin.name_servers.put_order(topic, queues)
 
 
 async def set_permission(
@@ -176,7 +176,8 @@ async def set_permission(
 ) -> TopicChanges:
     """Change who may read and write a topic, and nothing else, where it exists."""
     name = parameters.topic
-    before, missing, brokers = await _before(gateway, name, body.broker, body.cluster)
+    before, unknown, brokers = await _before(gateway, name, body.broker, body.cluster)
+    missing = [one for one in unknown if one.what in brokers]
     wanted = TopicBody(permission=body.permission, reason=body.reason)
     items = [_item(one, name, before[one], wanted) for one in brokers if one in before]
     if not items:
@@ -194,7 +195,7 @@ async def set_permission(
         topic=name,
         created=False,
         preview=parameters.preview,
-        says=_said(name, items, preview=parameters.preview),
+        says=_said(name, items, preview=parameters.preview) or ["Nothing changes."],
         items=items,
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
@@ -204,7 +205,7 @@ async def set_permission(
 async def _before(
     gateway: Gateway, topic: str, broker: str | None, cluster: str | None
 ) -> tuple[dict[str, BrokerTopic], list[Missing], list[str]]:
-    """The topic as the brokers that are meant have it, who could not be asked, and who is meant."""
+    """The topic as each broker has it, who could not be asked, and which brokers are meant."""
     if broker is not None and cluster is not None:
         raise BadRequest("name a broker or a cluster, not both")
     chosen = await brokers_of(gateway, broker, cluster)
@@ -212,8 +213,14 @@ async def _before(
         configs, missing, _ = await configs_of(gateway, topic)
     except TopicNotFound:
         configs, missing = {}, []
-    missing = [one for one in missing if one.what in chosen]
-    return {name: one for name, one in configs.items() if name in chosen}, missing, chosen
+    return configs, missing, chosen
+
+
+async def _gone(gateway: Gateway) -> list[Missing]:
+    """Brokers that were there within the last hour, and may come back."""
+    there = (await gateway.admin.cluster.info()).brokers
+    seen = gateway.part(Sampler).brokers
+    return [Missing(name, "no name server knows it now") for name in seen if name not in there]
 
 
 def _nobody_missing(missing: list[Missing]) -> None:
@@ -275,7 +282,7 @@ def _said(topic: str, items: list[BrokerTopicChange], *, preview: bool) -> list[
             )
         if any(change.name == "order" for change in one.changes) and old is not None:
             says.append(f"{one.broker} hears of the order from name servers, within 30 s.")
-    return says or ["Nothing changes."]
+    return says
 
 
 async def delete(gateway: Gateway, parameters: TopicDeletion) -> TopicLoss:

@@ -272,6 +272,29 @@ def test_a_silent_broker_hides_no_letters_of_others(console, spread, silence):
     assert (job["state"], job["selected"], "it swaps" in job["error"]) == ("failed", 2, True)
 
 
+def test_a_broker_that_leaves_the_route_holds_no_mark_of_others_back(console, spread, monkeypatch):
+    """Or what was sent from the others would be listed still, and sent again by the next job."""
+    ask, sent = DeadLetters._dead_leaders, DeadLetters._send
+    gone: list[str] = []
+
+    async def leaving(self: Any, of: str, letter: Any) -> None:
+        await sent(self, of, letter)
+        gone.append("broker-a")
+
+    async def leaders(self: Any, of: str) -> dict[str, str]:
+        return {name: at for name, at in (await ask(self, of)).items() if name not in gone}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeadLetters, "_send", leaving)
+        patched.setattr(DeadLetters, "_dead_leaders", leaders)
+        job = ended(console, redrive(console, group=spread, rate_per_s=1000, deal_with=True)["id"])
+        discarded = console.post("/v1/dead-letters/discards", json={"group": spread})
+    assert (job["state"], job["sent"], "broker-a" in job["error"]) == ("failed", 3, True)
+    assert (discarded.status, "broker-a" in discarded.json["detail"]) == (503, True)
+    left = console.get("/v1/dead-letters", query={"group": spread}).json["items"]
+    assert [one["message"]["body"] for one in left] == ["0", "1"]
+
+
 def test_a_cursor_leaves_out_no_letter_of_a_broker_that_was_silent(console, spread, silence):
     query = {"group": spread, "count": "1"}
     with silence("broker-b"):

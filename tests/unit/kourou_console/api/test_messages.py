@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kourou import ConsumerSettings, ProducerSettings
+from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.queries import QueryMessage, ViewMessageById
 from kourou.testing.cluster import Cluster, unique_name
@@ -114,6 +115,39 @@ def test_by_time_page_by_page(cluster, console, topic):
     assert none.status == 400
     bad = console.get("/v1/messages", query={"topic": topic, "cursor": "xyz"})
     assert (bad.status, "no place" in bad.json["detail"]) == (400, True)
+
+
+def test_pages_end_while_a_broker_is_silent_and_have_its_messages_when_it_answers(
+    cluster, console, topic, monkeypatch
+):
+    """Three of one millisecond: a time alone would bring the first one again for ever."""
+    with cluster.client() as mq:
+        for number, broker in enumerate("aaab"):
+            mq.send(topic, f"{number}", queue=MessageQueue(topic, f"broker-{broker}", 0))
+    reading = console.gateway.admin.reading
+    ask = reading.offset_by_time
+
+    async def by_time(queue: MessageQueue, time_ms: int) -> int:
+        if queue.broker_name == "broker-b":
+            raise Unavailable("it swaps")
+        return await ask(queue, time_ms)
+
+    def pages(query: dict[str, str], count_max: int) -> tuple[list[str], dict[str, str]]:
+        bodies: list[str] = []
+        for _ in range(count_max):
+            page = console.get("/v1/messages", query=query).json
+            bodies += [one["body"] for one in page["items"]]
+            if page["cursor"] is None:
+                return bodies, {}
+            query = query | {"cursor": page["cursor"]}
+        return bodies, query
+
+    whole = {"topic": topic, "from_ms": "0", "count": "1"}
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "offset_by_time", by_time)
+        assert pages(whole, 9) == (["0", "1", "2"], {})
+        begun, rest = pages(whole, 1)
+    assert begun + sorted(pages(rest, 9)[0]) == ["0", "1", "2", "3"]
 
 
 def test_the_latest_of_all_queues(cluster, console, topic):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from kourou.errors import Unavailable
+from kourou.protocol.bodies import BrokerConsumeStats
 from kourou_console.sampler import Sampler
 
 
@@ -28,6 +32,37 @@ def test_sums_of_the_last_sample(suite: Any) -> None:
     assert found["groups"] > 0
     assert found["missing"] == []
     assert found["sampled_at_ms"] <= found["as_of_ms"]
+
+
+def test_lags_that_a_broker_does_not_tell_are_not_said_to_be_none(
+    suite: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console, topic, group = suite.console, suite.topic(), suite.group()
+    with suite.cluster.client() as mq:
+        mq.admin.offsets.commit(group, dict.fromkeys(mq.admin.topics.stats(topic), 0))
+    sampler, offsets = console.gateway.part(Sampler), console.gateway.admin.offsets
+    ask = offsets.everywhere
+
+    async def everywhere(broker: str) -> BrokerConsumeStats:
+        if broker == "broker-b":
+            raise Unavailable("it swaps")
+        return await ask(broker)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(offsets, "everywhere", everywhere)
+        console.run(sampler.look())
+    try:
+        overview = console.get("/v1/overview").json
+        groups = console.get("/v1/groups", query={"search": group}).json
+        alarms = console.get("/v1/alarms").json
+    finally:
+        console.run(sampler.look())
+    assert (overview["brokers_up"], overview["lag_messages"]) == (2, None)
+    assert {one["lag_messages"] for one in overview["lagging"]} == {None}
+    assert ([one["lag_messages"] for one in groups["items"]], groups["total"]) == ([None], None)
+    for answer in (overview, groups, alarms):
+        assert [one["what"] for one in answer["missing"]] == ["lags at broker-b"]
+    assert console.get("/v1/groups", query={"search": group}).json["items"][0]["lag_messages"] == 0
 
 
 def test_what_brokers_have_for_themselves_is_counted_apart(suite: Any) -> None:

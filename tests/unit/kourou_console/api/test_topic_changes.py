@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kourou.testing.cluster import unique_name
+from kourou_console.sampler import Sampler
 
 PREVIEW = {"preview": "true"}
 
@@ -91,6 +92,66 @@ def test_order_settings(suite: Any) -> None:
     assert console.get(f"/v1/topics/{topic}/order").json["order"] == "broker-a:2;broker-b:1"
     console.delete(f"/v1/topics/{topic}/order")
     assert console.get(f"/v1/topics/{topic}/order").json["order"] is None
+
+
+def order_of(suite: Any, topic: str) -> Any:
+    return suite.console.get(f"/v1/topics/{topic}/order").json["order"]
+
+
+@pytest.fixture
+def ordered(suite: Any) -> str:
+    """A topic of two queues at each broker, in order, which both brokers know."""
+    topic = unique_name("topic")
+    suite.console.put(f"/v1/topics/{topic}", json={"order": True, "write_queues": 2})
+    configs = suite.console.get(f"/v1/topics/{topic}/config").json["items"]
+    assert [one["order"] for one in configs] == [True, True]
+    return topic
+
+
+def test_an_order_that_goes_goes_for_all_brokers_and_the_preview_says_so(
+    suite: Any, ordered: str
+) -> None:
+    body = {"order": False, "broker": "broker-a"}
+    told = suite.console.put(f"/v1/topics/{ordered}", query=PREVIEW, json=body).json
+    gone = f"The order setting of {ordered} would be removed for all brokers: broker-a, broker-b."
+    assert told["says"][-1] == gone
+    assert order_of(suite, ordered) == "broker-a:2;broker-b:2"
+    suite.console.put(f"/v1/topics/{ordered}", json=body)
+    assert order_of(suite, ordered) is None
+
+
+def test_an_order_leaves_out_no_broker_that_does_not_tell(half: Any) -> None:
+    """Producers write to no broker that the setting does not name."""
+    topic, body = half.topic(), {"order": True, "broker": "broker-a"}
+    told = half.console.put(f"/v1/topics/{topic}", query=PREVIEW, json=body).json
+    assert told["says"][-1] == "That is refused while broker-b does not tell."
+    assert [one["what"] for one in told["missing"]] == ["broker-b"]
+    answer = half.console.put(f"/v1/topics/{topic}", json=body)
+    assert (answer.status, "broker-b" in answer.json["detail"]) == (503, True)
+    assert order_of(half, topic) is None
+
+
+def test_an_order_leaves_out_no_broker_that_is_away(suite: Any) -> None:
+    topic, body = suite.topic(), {"order": True, "broker": "broker-a"}
+    suite.console.run(suite.console.gateway.part(Sampler).look())
+    suite.cluster.chaos.kill("broker-b")
+    try:
+        answer = suite.console.put(f"/v1/topics/{topic}", json=body)
+    finally:
+        suite.cluster.chaos.restart("broker-b")
+    assert (answer.status, "broker-b" in answer.json["detail"]) == (503, True)
+    assert order_of(suite, topic) is None
+
+
+def test_an_order_follows_the_number_of_queues(suite: Any, ordered: str) -> None:
+    body = {"write_queues": 1, "broker": "broker-b"}
+    told = suite.console.put(f"/v1/topics/{ordered}", query=PREVIEW, json=body).json
+    would = f"The order setting of {ordered} would be broker-a:2;broker-b:1 at every name server."
+    assert told["says"][-1] == would
+    suite.console.put(f"/v1/topics/{ordered}", json=body)
+    assert order_of(suite, ordered) == "broker-a:2;broker-b:1"
+    suite.console.put(f"/v1/topics/{ordered}", json={"write_queues": 3, "order": True})
+    assert order_of(suite, ordered) == "broker-a:3;broker-b:3"
 
 
 @pytest.mark.parametrize(

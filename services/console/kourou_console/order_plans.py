@@ -1,0 +1,100 @@
+"""What a change of a topic does to its order setting at the name servers.
+
+Lives here: the setting that is to stand there afterwards, and how that is said. May not live here:
+what changes at brokers (kourou_console.api.topic_changes).
+
+The setting is of the whole topic, whichever brokers a change names: it says how many queues each
+broker has, and producers write to no others. So it is made only where every broker tells how many
+it has, and it follows where their number changes.
+
+State: none. Name servers keep the setting.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kourou.client.admin_name_servers import ORDER_NAMESPACE
+from kourou.client.routes import strict_queues
+from kourou.errors import Unavailable
+from kourou.model.topic import TopicConfig as BrokerTopic
+from kourou_console.gateway import Gateway
+from kourou_console.lists import Missing
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPlan:
+    """The setting before and after, queues by broker; empty: there is none."""
+
+    topic: str
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+    #: Who does not tell how many queues it has, though the setting needs it.
+    unknown: Sequence[Missing] = ()
+
+    def said(self, *, preview: bool) -> list[str]:
+        """What changes, with all brokers' names."""
+        if self.before == self.after:
+            return []
+        will = "would be" if preview else "is"
+        if not self.after:
+            names = ", ".join(sorted(self.before))
+            return [f"The order setting of {self.topic} {will} removed for all brokers: {names}."]
+        text = ";".join(f"{name}:{count}" for name, count in sorted(self.after.items()))
+        says = [f"The order setting of {self.topic} {will} {text} at every name server."]
+        says += [f"That is refused while {one.what} does not tell." for one in self.unknown]
+        return says
+
+    def check(self) -> None:
+        """Raise Unavailable where a broker would be left out."""
+        if self.unknown and self.before != self.after:
+            raise Unavailable(
+                f"{self.unknown[0].what} does not tell how many queues it has: "
+                f"{self.unknown[0].why}",
+                hint="producers write to no broker that an order setting leaves out: wait for it",
+            )
+
+    async def carry_out(self, gateway: Gateway) -> None:
+        """Change the setting, where it changes."""
+        if self.before == self.after:
+            return
+        if self.after:
+            queues = dict(sorted(self.after.items()))
+            await gateway.admin.name_servers.put_order(self.topic, queues)
+        else:
+            await gateway.admin.name_servers.delete(ORDER_NAMESPACE, self.topic)
+
+
+async def order_plan(
+    gateway: Gateway,
+    topic: str,
+    wanted: bool | None,
+    now: Mapping[str, BrokerTopic],
+    queues: Mapping[str, int],
+    unknown: Sequence[Missing],
+) -> OrderPlan:
+    """What becomes of the setting when the brokers in `queues` have so many to write.
+
+    `now` is the topic at all brokers that have it, without those that are `unknown`. `wanted` None,
+    or as these brokers have it: the setting stays, and only numbers that change change in it.
+    """
+    changed = {
+        name: count
+        for name, count in queues.items()
+        if name not in now or now[name].write_queue_nums != count
+    }
+    turned = wanted is not None and any(
+        name not in now or now[name].order != wanted for name in queues
+    )
+    if not (changed or turned):
+        return OrderPlan(topic)
+    text = await gateway.admin.name_servers.get(ORDER_NAMESPACE, topic)
+    before = dict(Counter(queue.broker_name for queue in strict_queues(topic, text or "")))
+    if not turned:
+        return OrderPlan(topic, before, before | changed if before else {})
+    if not wanted:
+        return OrderPlan(topic, before)
+    everywhere = {name: one.write_queue_nums for name, one in now.items()}
+    return OrderPlan(topic, before, everywhere | dict(queues), unknown)
