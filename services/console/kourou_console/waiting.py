@@ -200,15 +200,17 @@ async def _with(reading: Reading, topic: str) -> list[str]:
 
 async def _halves_of(reading: Reading, broker: str, everything: Halves, *, has_ends: bool) -> None:
     half_queue, op_queue = MessageQueue(HALF_TOPIC, broker, 0), MessageQueue(OP_TOPIC, broker, 0)
+    # Begun before the halves and read to the end after them: the broker goes on meanwhile, and none
+    # may seem open whose end it has passed, or that ended between two reads.
+    op_first = (await _rest(reading, op_queue))[0] if has_ends else 0
     half_first, half_end = await _rest(reading, half_queue)
     if half_first >= half_end:
         return
     found = await span(reading, half_queue, half_first, half_end, WAITING_READ_MAX)
-    # After the halves, so that none seems open that was resolved between two reads.
     ops = Span()
     if has_ends:
-        op_first, op_end = await _rest(reading, op_queue)
-        ops = await span(reading, op_queue, op_first, op_end, 2 * WAITING_READ_MAX)
+        low, op_end = await reading.bounds(op_queue)
+        ops = await span(reading, op_queue, max(low, op_first), op_end, 2 * WAITING_READ_MAX)
     everything.missing += found.damaged + ops.damaged
     if found.left:
         everything.truncated = True

@@ -71,3 +71,29 @@ async def test_who_has_no_half_topic_has_no_halves_and_is_not_missing():
     found = await waiting.halves(cast("Gateway", SimpleNamespace(admin=admin)))
     assert [one.offset for one in found.messages] == [0]
     assert [one.what for one in found.missing] == ["broker-c"]
+
+
+class Passing(Halves):
+    """The broker passes a half and its end as soon as the half was looked for."""
+
+    passed = False
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        return [MessageQueue(topic, "broker-a", 0)]
+
+    async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        found = await super().bounds(queue)
+        self.passed = self.passed or queue == HALF
+        return found
+
+    async def committed(self, _group: str, queue: MessageQueue) -> int | None:
+        return 1 if self.passed and queue == OP else 0
+
+
+async def test_no_half_seems_open_whose_end_the_broker_passes_meanwhile():
+    queues = Passing(HALF_TOPIC, 1)
+    queues.messages[HALF].append(half(0, "a"))
+    queues.messages[OP] = [message_at(OP, 0, body=b"0")]
+    admin = SimpleNamespace(reading=queues.face())
+    found = await waiting.halves(cast("Gateway", SimpleNamespace(admin=admin)))
+    assert (found.messages, found.missing) == ([], [])

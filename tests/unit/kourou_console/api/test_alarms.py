@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kourou.testing.console import ConsoleHere
 from kourou_console.alarm_book import Standing
 from kourou_console.alarm_rules import AlarmThresholds, Raised
 from kourou_console.api.alarms import told
 from kourou_console.sampler import Sampler
 
 
-def test_nothing_stands_and_the_thresholds_are_told(suite: Any) -> None:
-    suite.console.run(suite.console.gateway.part(Sampler).look())
-    found = suite.console.get("/v1/alarms").json
+def test_nothing_stands_and_the_thresholds_are_told(console: ConsoleHere) -> None:
+    """At a cluster of its own: groups of other tests have dead letters."""
+    console.run(console.gateway.part(Sampler).look())
+    found = console.get("/v1/alarms").json
     assert found["items"] == []
     limits = AlarmThresholds()
     assert found["thresholds"]["disk_used_ratio"] == limits.disk_used_ratio
