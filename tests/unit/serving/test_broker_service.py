@@ -45,6 +45,7 @@ def settings(root: Path, **changes: object) -> BrokerSettings:
     values = {
         "store_root": root / "store",
         "listen_port": 0,
+        "replication_port": 0,
         "admin_enabled": False,
         "segment_size_bytes": 1 << 20,
         "broker_name": "broker-a",
