@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 PREVIEW = "Show what will happen"
 REFRESH_MS = 10_000
@@ -22,6 +22,13 @@ def held_back(page: Page, url: re.Pattern[str]) -> list[Route]:
 
     page.route(url, hold)
     return held
+
+
+def reset_of_departures(walk: Any) -> tuple[Page, Locator]:
+    """The page of topics, and the dialog that is open there."""
+    page = walk.to("topics")
+    page.get_by_role("button", name="RESET CONSUMER OFFSET of departures").click()
+    return page, walk.dialog()
 
 
 def redrive(**said: Any) -> dict[str, Any]:
@@ -39,9 +46,7 @@ def listed(job: dict[str, Any]) -> dict[str, Any]:
 def test_a_preview_of_other_values_is_not_taken_for_these(walking, scene) -> None:
     """A field is changed while it is asked what would happen: what comes is of the old value."""
     walk = walking(scene.console.address)
-    page = walk.to("topics")
-    page.get_by_role("button", name="RESET CONSUMER OFFSET of departures").click()
-    dialog = walk.dialog()
+    page, dialog = reset_of_departures(walk)
     dialog.get_by_label("Group", exact=True).select_option("nightly")
     confirm = dialog.locator("footer button").last
     url = re.compile(r"/offsets/reset\?")
@@ -65,9 +70,7 @@ def test_a_preview_of_other_values_is_not_taken_for_these(walking, scene) -> Non
 def test_a_refusal_of_other_values_is_not_taken_for_these(walking, scene) -> None:
     walk = walking(scene.console.address)
     walk.refusals = {404}
-    page = walk.to("topics")
-    page.get_by_role("button", name="RESET CONSUMER OFFSET of departures").click()
-    dialog = walk.dialog()
+    page, dialog = reset_of_departures(walk)
     confirm = dialog.locator("footer button").last
     url = re.compile(r"/offsets/reset\?")
     held = held_back(page, url)
