@@ -5,7 +5,7 @@ import { fieldTime, fromFieldTime } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
 import { go } from "../core/route.js";
 import { Decisions } from "../parts/decisions.js";
-import { Field } from "../parts/fields.js";
+import { AskForm } from "../parts/fields.js";
 import { Page } from "../parts/page.js";
 import { Panel, Plain } from "../parts/panel.js";
 import { Facts, Time } from "../parts/text.js";
@@ -44,17 +44,9 @@ function Which({ query, brokers }) {
     event.preventDefault();
     go(["history"], values);
   };
-  return html`<form class="ask" onSubmit=${submit}>
-    ${fields.map(
-      (field) =>
-        html`<${Field}
-          field=${field}
-          value=${values[field.name]}
-          change=${(value) => setValues({ ...values, [field.name]: value })}
-        />`,
-    )}
+  return html`<${AskForm} fields=${fields} values=${values} setValues=${setValues} submit=${submit}>
     <button class="primary">Show</button>
-  </form>`;
+  <//>`;
 }
 
 function AsOf({ brokers }) {
@@ -77,17 +69,9 @@ function AsOf({ brokers }) {
     });
   };
   return html`<${Plain} title="As of any time">
-    <form class="ask" onSubmit=${submit}>
-      ${fields.map(
-        (field) =>
-          html`<${Field}
-            field=${field}
-            value=${values[field.name]}
-            change=${(value) => setValues({ ...values, [field.name]: value })}
-          />`,
-      )}
+    <${AskForm} fields=${fields} values=${values} setValues=${setValues} submit=${submit}>
       <button class="primary">Show</button>
-    </form>
+    <//>
     ${
       asked &&
       html`<${Panel} title=${`${asked.aggregate} at ${asked.broker}`} ask=${ask}>

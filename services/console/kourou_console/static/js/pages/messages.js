@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "../core/dom.js";
 import { count, fieldTime, fromFieldTime, known, plural } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
 import { go, link } from "../core/route.js";
-import { Field } from "../parts/fields.js";
+import { AskForm } from "../parts/fields.js";
 import { MessagesTable } from "../parts/messages_table.js";
 import { Page } from "../parts/page.js";
 import { Panel, Plain } from "../parts/panel.js";
@@ -89,17 +89,9 @@ function Form({ by, query }) {
     else if (by === "key") go(["messages"], { by, topic, key });
     else go(["messages"], { by, topic, from, until, tag, sql });
   };
-  return html`<form class="ask" onSubmit=${submit}>
-    ${fieldsOf(by).map(
-      (field) =>
-        html`<${Field}
-          field=${field}
-          value=${values[field.name]}
-          change=${(value) => setValues((was) => ({ ...was, [field.name]: value }))}
-        />`,
-    )}
+  return html`<${AskForm} fields=${fieldsOf(by)} values=${values} setValues=${setValues} submit=${submit}>
     <button class="primary">Look up</button>
-  </form>`;
+  <//>`;
 }
 
 function Latest({ query: { topic, count: most = COUNT }, topics }) {

@@ -3,7 +3,7 @@
 import { html, useState } from "../core/dom.js";
 import { isMoment, known } from "../core/format.js";
 import { useAsk } from "../core/hooks.js";
-import { Field } from "../parts/fields.js";
+import { AskForm } from "../parts/fields.js";
 import { Notice } from "../parts/notice.js";
 import { Page } from "../parts/page.js";
 import { Panel, Plain } from "../parts/panel.js";
@@ -120,17 +120,9 @@ function Rows({ table }) {
   // Outside the panel: where a condition is refused, it can be corrected.
   return html`
     <${Plain} title="Which rows">
-      <form class="ask" onSubmit=${submit}>
-        ${FIELDS.map(
-          (field) =>
-            html`<${Field}
-              field=${field}
-              value=${values[field.name]}
-              change=${(value) => setValues({ ...values, [field.name]: value })}
-            />`,
-        )}
+      <${AskForm} fields=${FIELDS} values=${values} setValues=${setValues} submit=${submit}>
         <button class="primary">Show</button>
-      </form>
+      <//>
     <//>
     <${Panel} title="Rows" ask=${ask} number=${ask.answer?.total}>
       ${(answer) =>

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../core/dom.js";
 import { go } from "../core/route.js";
-import { Field } from "../parts/fields.js";
+import { AskForm } from "../parts/fields.js";
 import { Page } from "../parts/page.js";
 import { Plain } from "../parts/panel.js";
 import { Waterfall } from "../parts/waterfall.js";
@@ -20,17 +20,9 @@ export default function Trace({ query }) {
   };
   return html`<${Page} title="Trace">
     <${Plain} title="Of which message">
-      <form class="ask" onSubmit=${submit}>
-        ${FIELDS.map(
-          (field) =>
-            html`<${Field}
-              field=${field}
-              value=${values[field.name]}
-              change=${(value) => setValues({ ...values, [field.name]: value })}
-            />`,
-        )}
+      <${AskForm} fields=${FIELDS} values=${values} setValues=${setValues} submit=${submit}>
         <button class="primary">Show</button>
-      </form>
+      <//>
     <//>
     ${query.id && html`<${Waterfall} id=${query.id} query=${query} />`}
   <//>`;

@@ -29,6 +29,22 @@ export function Fields({ fields, values, change }) {
   </div>`;
 }
 
+/** A question above its answer: `fields`, each stroke put into `values`, and what is pressed. */
+export function AskForm({ fields, values, setValues, submit, children }) {
+  return html`<form class="ask" onSubmit=${submit}>
+    ${fields.map(
+      (field) =>
+        html`<${Field}
+          key=${field.name}
+          field=${field}
+          value=${values[field.name]}
+          change=${(value) => setValues((was) => ({ ...was, [field.name]: value }))}
+        />`,
+    )}
+    ${children}
+  </form>`;
+}
+
 export function Field({ field, value, change }) {
   const id = `field-${(field.id ??= ++numbers)}`;
   const hint = field.hint && `${id}-hint`;

@@ -2,7 +2,7 @@
 
 import { events, fill } from "../core/api.js";
 import { html, useEffect, useRef, useState } from "../core/dom.js";
-import { Field } from "./fields.js";
+import { AskForm } from "./fields.js";
 import { MessagesTable } from "./messages_table.js";
 import { Notice, Refusal } from "./notice.js";
 import { Plain } from "./panel.js";
@@ -56,20 +56,12 @@ export function Tail({ topic }) {
     tools=${html`<${Badge} tone=${running ? "good" : ""}>${running ? "runs" : "stopped"}<//>
       <span class="quiet small num" role="status">${seen} seen</span>`}
   >
-    <form class="ask" onSubmit=${start}>
-      ${FIELDS.map(
-        (field) =>
-          html`<${Field}
-            field=${field}
-            value=${values[field.name]}
-            change=${(value) => setValues({ ...values, [field.name]: value })}
-          />`,
-      )}
+    <${AskForm} fields=${FIELDS} values=${values} setValues=${setValues} submit=${start}>
       <div class="row">
         <button class="primary" disabled=${running}>Start</button>
         <button type="button" disabled=${!running} onClick=${() => stop.current.abort()}>Stop</button>
       </div>
-    </form>
+    <//>
     <${Refusal} problem=${problem} />
     ${gapsCut && html`<${Notice} tone="warn">More was not shown; these are the last of it.<//>`}
     ${gaps.map((gap) => html`<${Notice} tone="warn">${gapText(gap)}<//>`)}
