@@ -16,16 +16,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from kourou.protocol import kernel
 from kourou.protocol.hashing import java_hash, java_hashes
 from kourou.protocol.message_id import UniqKeyGenerator
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import decode_many, encode_draft, encode_host
 from kourou.protocol.record_batch import (
     check_drafts,
-    codes_and_keys,
     scan,
     stamp_batch,
-    tag_codes,
     verify_batch,
 )
 
@@ -84,7 +83,6 @@ def costs(count: int, body: bytes) -> dict[str, Callable[[], object]]:
     stamp_batch(stored, checked, offsets, positions, NOW_MS, HOST)
     records = bytes(stored)
     found = scan(records, 0)
-    same_tags = scan(b"".join(drafts_of(count, body, keys=False)))
     assert verify_batch(found).all()
 
     def stamp_copy() -> None:
@@ -96,9 +94,7 @@ def costs(count: int, body: bytes) -> dict[str, Callable[[], object]]:
         "copy and stamp_batch, with checksum": stamp_copy,
         "scan": lambda: scan(records, 0),
         "verify_batch": lambda: verify_batch(found),
-        "tag_codes, no keys": lambda: tag_codes(same_tags),
-        "tag_codes, every record its own key": lambda: tag_codes(found),
-        "codes_and_keys": lambda: codes_and_keys(found),
+        "project": lambda: kernel.project(found.blob, found.table),
         "decode_many (verify, properties)": lambda: decode_many(records),
     }
 
@@ -114,6 +110,7 @@ def main() -> None:
     given = parser.parse_args()
     body = os.urandom(given.body)
     table = {count: costs(count, body) for count in BATCHES}
+    print(f"record kernel: {kernel.NAME}")
     print(f"µs a record, bodies of {given.body} bytes" + " " * 10, *(f"{n:>9}" for n in BATCHES))
     figures = []
     for name in table[BATCHES[0]]:
@@ -131,7 +128,7 @@ def main() -> None:
     scalar = best_us(lambda: [java_hash(text.decode()) for text in texts], 1000, given.repeat)
     print(f"  Java's hash of 42 bytes: {vector:.2f} µs a key of 1,000, {scalar:.2f} µs one by one")
     for name, count, value in figures:
-        report(name, "us/record", value, batch=count, body_bytes=given.body)
+        report(name, "us/record", value, batch=count, body_bytes=given.body, kernel=kernel.NAME)
     report("scan of one run", "MiB/s", len(log) / seconds / 2**20, records=len(found))
     report("java_hashes", "us/key", vector, keys=1000)
 

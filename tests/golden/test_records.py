@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kourou.errors import KourouError
 from kourou.model.message import StoredMessage
 from kourou.model.sysflag import SysFlag
-from kourou.protocol.hashing import index_hash, java_hash, java_hashes
+from kourou.protocol import kernel
 from kourou.protocol.message_id import decode_offset_id, encode_offset_id, uniq_key_time_ms
 from kourou.protocol.properties import decode_properties, encode_properties, find_property
 from kourou.protocol.record import (
@@ -28,10 +28,8 @@ from kourou.protocol.record_batch import (
     RecordColumns,
     ScanStop,
     check_drafts,
-    codes_and_keys,
     scan,
     stamp_batch,
-    tag_codes,
     verify_batch,
 )
 
@@ -205,7 +203,8 @@ def test_properties_are_built_again_byte_for_byte(log: RecordColumns) -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_tag_codes_are_those_of_the_queue_files(store: str) -> None:
     log = scan(segment(store), 0)
-    codes = dict(zip(log.positions.tolist(), tag_codes(log).tolist(), strict=True))
+    projected = np.frombuffer(kernel.project(log.blob, log.table)[0], np.int64)
+    codes = dict(zip(log.positions.tolist(), projected.tolist(), strict=True))
     checked = 0
     for path in sorted((GOLDEN / store / "consumequeue").rglob("0*")):
         if not path.is_file() or "SCHEDULE" in str(path):
@@ -229,14 +228,10 @@ def test_tag_codes_are_those_of_the_queue_files(store: str) -> None:
 @pytest.mark.feature("F013", "F077")
 def test_index_keys_are_those_of_the_index_file() -> None:
     log = scan(segment("store-clean"), 0)
-    expected: list[tuple[int, int]] = []
-    texts: list[bytes] = []
-    for index, keys in enumerate(codes_and_keys(log)[1]):
-        for key in keys:
-            text = log.topic(index) + b"#" + key
-            texts.append(text)
-            expected.append((index_hash(text.decode()), int(log.positions[index])))
-    assert java_hashes(texts).tolist() == [java_hash(text.decode()) for text in texts]
+    _, raw_hashes, raw_rows = kernel.project(log.blob, log.table)
+    rows = np.frombuffer(raw_rows, np.int64)
+    hashes = np.frombuffer(raw_hashes, np.int32)
+    expected = list(zip(hashes.tolist(), log.positions[rows].tolist(), strict=True))
     (path,) = (GOLDEN / "store-clean" / "index").iterdir()
     raw = path.read_bytes()
     count = int.from_bytes(raw[36:40], "big") - 1
@@ -261,7 +256,7 @@ def test_a_damaged_log_raises_only_our_own_errors(flips: list[tuple[int, int]], 
     found = scan(data, 0, strict=False)
     assert found.next_at == int(found.sizes.sum())
     good = verify_batch(found)
-    assert len(good) == len(tag_codes(found)) == len(codes_and_keys(found)[1]) == len(found)
+    assert len(good) == len(kernel.project(found.blob, found.table)[0]) // 8 == len(found)
     for index in np.flatnonzero(good).tolist():
         try:
             decode_record(found.record(index))

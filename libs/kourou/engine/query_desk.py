@@ -22,13 +22,14 @@ from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
 from kourou.model.subscription import TAG, Subscription
 from kourou.protocol.bodies import QueueLook, QueueUnit, encode_queue_look
+from kourou.protocol.hashing import tags_code
 from kourou.protocol.messages.queries import (
     QueryConsumeQueue,
     QueryMessage,
     QueryMessageResponse,
     ViewMessageById,
 )
-from kourou.protocol.record_keys import code_and_keys
+from kourou.protocol.properties import labels
 from kourou.protocol.record_layout import parts_of
 from kourou.protocol.request import Request
 
@@ -137,7 +138,8 @@ class QueryDesk:
 
 def _unit(record: memoryview, subscription: Subscription | None) -> QueueUnit:
     parts = parts_of(record, 0, len(record))
-    code, _ = code_and_keys(bytes(record[parts.props_at :]))
+    tag, _ = labels(bytes(record[parts.props_at :]))
+    code = tags_code(tag.decode("utf-8", "replace"))
     by_code = subscription is not None and subscription.expression_type == TAG
     codes = subscription.codes if subscription is not None and by_code else frozenset()
     return QueueUnit(

@@ -104,6 +104,24 @@ def find_property(raw: bytes | bytearray | memoryview, name: bytes) -> bytes | N
     return _value_at(text, len(marker)) or None if text.startswith(marker) else None
 
 
+def labels(properties: bytes) -> tuple[bytes, list[bytes]]:
+    """The tags (b"" for none) and the keys of these encoded properties: the unique key, then the
+    business keys. Where a name comes twice its last value that is not empty counts."""
+    tag = unique = business = b""
+    for piece in properties.split(b"\x02"):
+        head = piece[:5]
+        if head == b"UNIQ_":
+            if piece[:9] == b"UNIQ_KEY\x01":
+                unique = piece[9:] or unique
+        elif head == b"TAGS\x01":
+            tag = piece[5:] or tag
+        elif head == b"KEYS\x01":
+            business = piece[5:] or business
+    keys = [unique] if unique else []
+    keys += [key for key in business.split(b" ") if key]
+    return tag, keys
+
+
 def _value_at(text: bytes, start: int) -> bytes:
     end = text.find(_PROPERTY_END, start)
     return text[start:] if end < 0 else text[start:end]

@@ -56,6 +56,7 @@ from kourou.protocol.record_layout import (
     encode_head,
     encode_host,
     parts_of,
+    resembles_crc,
     widen_host,
 )
 
@@ -260,18 +261,10 @@ def verify_parts(view: memoryview, at: int, parts: Parts) -> None:
             if tail[len(CRC_MARK) :] != crc_value(zlib.crc32(view[at:mark]) & CRC_MASK):
                 raise Corrupt("record checksum: it does not match the record's bytes")
             return
-        if _resembles_crc(tail):
+        if resembles_crc(tail):
             raise Corrupt("record checksum: its property is damaged")
     if zlib.crc32(view[parts.body_at : parts.body_end]) & CRC_MASK != parts.crc:
         raise Corrupt("body checksum: it does not match the body's bytes")
-
-
-def _resembles_crc(tail: bytes) -> bool:
-    if tail[:2] != b"__" and tail[-1] != 2 and tail[2:8] != b"CRC32#":
-        return False
-    same = sum(a == b for a, b in zip(tail, CRC_MARK, strict=False))
-    digits = sum(48 <= byte <= 57 for byte in tail[len(CRC_MARK) : -1])
-    return same + digits + (tail[-1] == 2) >= CRC_PROPERTY_BYTES - 2
 
 
 def check_record(buf: Buffer, at: int, end: int, position: int | None) -> CheckedRecord | Blank:

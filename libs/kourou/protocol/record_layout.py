@@ -123,6 +123,15 @@ def crc_value(crc: int) -> bytes:
     return (b"\x02%010d" % crc)[::-1]
 
 
+def resembles_crc(tail: bytes) -> bool:
+    """Are these twenty bytes a checksum property of which at most two bytes are wrong?"""
+    if tail[:2] != b"__" and tail[-1] != 2 and tail[2:8] != b"CRC32#":
+        return False
+    same = sum(a == b for a, b in zip(tail, CRC_MARK, strict=False))
+    digits = sum(48 <= byte <= 57 for byte in tail[len(CRC_MARK) : -1])
+    return same + digits + (tail[-1] == 2) >= CRC_PROPERTY_BYTES - 2
+
+
 # -- the parts of one record ----------------------------------------------------------------------
 
 

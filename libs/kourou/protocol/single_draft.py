@@ -1,36 +1,49 @@
-"""The broker's test of one draft, in plain Python; `record_batch.check_drafts` asks it of many.
+"""The broker's test of one draft, and the words for what may be wrong with a draft.
 
-Lives here: what is wrong with one draft, and the words for it.
-May not live here: where its fields are (kourou.protocol.record_layout).
+Lives here: one draft. May not live here: the rules (kourou.protocol.kernel), many drafts
+(kourou.protocol.record_batch).
 
 State: none.
 """
 
 from __future__ import annotations
 
-import zlib
+import struct
 
 from kourou.errors import Corrupt, MessageIllegal
-from kourou.model.limits import CRC_PROPERTY_BYTES, PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
-from kourou.model.sysflag import SysFlag
-from kourou.protocol.record_layout import CRC_MARK, CRC_MASK, Buffer, Parts, parts_of
+from kourou.protocol import kernel
+from kourou.protocol.kernel_python import (
+    DAMAGED,
+    FIELDS,
+    NO_CRC,
+    STRUCTURE,
+    TOO_LARGE,
+    TRANSACTIONAL,
+)
+from kourou.protocol.record_layout import Buffer, parts_of
 
-TRANSACTION = int(SysFlag.TRANSACTION_MASK)
-CRC_ROOM_FROM = PROPERTIES_SIZE_BYTES_MAX - CRC_PROPERTY_BYTES
-"""A draft whose properties are at least this long may have had no room for the checksum."""
+_SIZE = struct.Struct("=q")
+_ROW = struct.Struct(f"={len(FIELDS)}q")
+_QUEUE_ID, _BODY_END, _TOPIC_END = map(FIELDS.index, ("queue_id", "body_end", "topic_end"))
 
-TRANSACTIONAL = "its flags name a phase of a transaction, which only a broker writes"
-NO_CRC = "the place for its checksum is missing"
-BODY_DAMAGED = "its body does not match its checksum (BODYCRC), so it was damaged: send it again"
+_TEXTS = {
+    TRANSACTIONAL: "its flags name a phase of a transaction, which only a broker writes",
+    NO_CRC: "the place for its checksum is missing",
+    DAMAGED: "its body does not match its checksum (BODYCRC), so it was damaged: send it again",
+}
 
 _DELAY_MARK = Property.DELAY.encode() + b"\x01"
 _TRANSACTION_MARK = Property.TRAN_MSG.encode() + b"\x01"
 
 
-def too_large(size: int, size_max: int) -> str:
-    """What a body of more than `size_max` bytes is told."""
-    return f"its body has {size} bytes; maxMessageSize is {size_max}"
+def draft_problem_text(problem: int, draft: Buffer, body_size_max: int) -> str:
+    """Words for a problem of the kernel with this draft; "" for its structure."""
+    if problem == TOO_LARGE:
+        parts = parts_of(draft, 0, len(draft))
+        size = parts.body_end - parts.body_at
+        return f"its body has {size} bytes; maxMessageSize is {body_size_max}"
+    return _TEXTS.get(problem, "")
 
 
 def check_draft(draft: Buffer, topic: bytes, queue_id: int, body_size_max: int) -> bool:
@@ -42,37 +55,26 @@ def check_draft(draft: Buffer, topic: bytes, queue_id: int, body_size_max: int) 
     place.
     """
     end = len(draft)
-    try:
-        parts = parts_of(draft, 0, end)
-    except Corrupt as error:
-        raise MessageIllegal(f"this is no message: {error}; nothing was stored") from error
-    if parts.size != end:
-        raise MessageIllegal("the sizes do not tile the records; nothing was stored")
-    if parts.queue_id != queue_id:
-        raise MessageIllegal("the record's queue id is not that of its lane; nothing was stored")
-    if draft[parts.topic_at : parts.topic_end] != topic:
-        raise MessageIllegal("the record's topic is not that of its lane; nothing was stored")
-    properties = bytes(draft[parts.props_at : end])
-    problem = draft_problem(draft, parts, properties, body_size_max)
+    table, moves, problem, _ = kernel.check_drafts(draft, _SIZE.pack(end), body_size_max)
     if problem:
-        raise MessageIllegal(f"this message is refused: {problem}; nothing was stored")
-    return may_go_elsewhere(properties)
+        raise _refusal(problem, draft, body_size_max)
+    row = _ROW.unpack(table)
+    if row[_QUEUE_ID] != queue_id:
+        raise MessageIllegal("the record's queue id is not that of its lane; nothing was stored")
+    if bytes(draft[row[_BODY_END] + 1 : row[_TOPIC_END]]) != topic:
+        raise MessageIllegal("the record's topic is not that of its lane; nothing was stored")
+    return moves[0] == 1
 
 
-def draft_problem(buf: Buffer, parts: Parts, properties: bytes, body_size_max: int) -> str:
-    """What is wrong with the draft of this structure and these encoded properties; "" if it may be
-    stored."""
-    body_len = parts.body_end - parts.body_at
-    if body_len > body_size_max:
-        return too_large(body_len, body_size_max)
-    if parts.sys_flag & TRANSACTION:
-        return TRANSACTIONAL
-    marked = properties[-CRC_PROPERTY_BYTES : len(CRC_MARK) - CRC_PROPERTY_BYTES] == CRC_MARK
-    if not marked and len(properties) < CRC_ROOM_FROM:
-        return NO_CRC
-    if zlib.crc32(buf[parts.body_at : parts.body_end]) & CRC_MASK != parts.crc:
-        return BODY_DAMAGED
-    return ""
+def _refusal(problem: int, draft: Buffer, body_size_max: int) -> MessageIllegal:
+    if problem == STRUCTURE:
+        try:
+            parts_of(draft, 0, len(draft))
+        except Corrupt as error:
+            return MessageIllegal(f"this is no message: {error}; nothing was stored")
+        return MessageIllegal("the sizes do not tile the records; nothing was stored")
+    text = draft_problem_text(problem, draft, body_size_max)
+    return MessageIllegal(f"this message is refused: {text}; nothing was stored")
 
 
 def may_go_elsewhere(properties: bytes) -> bool:

@@ -28,6 +28,7 @@ from kourou.engine.topics import TopicRules
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol import kernel
 from kourou.serving.agreement import agree, aside, last_of_both
 from kourou.serving.config_mirror import Tables
 from kourou.serving.control_log import read_control_events
@@ -63,6 +64,7 @@ def boot_control(
     Without an event store (it cannot be reached) the log and the files must do. Raises Corrupt if
     neither the event store nor the files know what the log no longer has.
     """
+    _log.info("record_kernel kind=%s", kernel.NAME)
     low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
     try:
         control = _projected(view, events, low, high)

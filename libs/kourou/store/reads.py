@@ -32,8 +32,8 @@ from kourou.model.limits import (
     RECORD_FIXED_BYTES,
 )
 from kourou.protocol.hashing import index_hash
+from kourou.protocol.properties import labels
 from kourou.protocol.record import CheckedRecord, record_size
-from kourou.protocol.record_keys import code_and_keys
 from kourou.protocol.record_layout import MAGIC, parts_of
 from kourou.store.commit_log import CommitLog
 from kourou.store.consume_queue import ConsumeQueue
@@ -368,7 +368,7 @@ class Reads:
                 return None
             if view[parts.topic_at : parts.topic_end] != topic:
                 return None
-            _, keys = code_and_keys(bytes(view[parts.props_at : parts.size]))
+            _, keys = labels(bytes(view[parts.props_at : parts.size]))
             if all(str(each, "utf-8", "replace") != key for each in keys):
                 return None
             self._check(view, position)

@@ -34,7 +34,6 @@ from kourou.store.dispatch import Growth
 from kourou.store.epoch_file import trim_epochs
 from kourou.store.fault_note import last_fault_ms
 from kourou.store.format_version import check_format
-from kourou.store.fresh_appends import Piece
 from kourou.store.key_index import IndexState
 from kourou.store.opening import (
     find_parts,
@@ -256,25 +255,20 @@ class Store(Copies):
                 for piece in fresh:
                     if piece.start != self.dispatched:
                         break  # something before it is still to be projected
-                    grown += self._dispatch(piece)
+                    grown += self._dispatch(piece.records)
                 for _, records in runs(self._log, self._quarantine, self.dispatched, written):
                     if records is not None:
                         grown += self._dispatch(records)
                 self._dispatcher.pass_over(written)
         return grown
 
-    def _dispatch(self, new: RecordColumns | Piece) -> list[Growth]:
+    def _dispatch(self, records: RecordColumns) -> list[Growth]:
         try:
-            if isinstance(new, RecordColumns):
-                grown, store_ms = self._dispatcher.dispatch(new), int(new.store_timestamps[-1])
-            elif new.records is not None:
-                return self._dispatch(new.records)
-            else:
-                grown, store_ms = self._dispatcher.dispatch_one(new.data, new.position)
+            grown = self._dispatcher.dispatch(records)
         except StoreFaulted as error:
             self._log.fail(str(error))
             raise
-        self.store_ms = max(self.store_ms, store_ms)
+        self.store_ms = max(self.store_ms, int(records.store_timestamps[-1]))
         return grown
 
     @property

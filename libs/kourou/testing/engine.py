@@ -51,8 +51,8 @@ from kourou.model.message import StoredMessage
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.sysflag import SysFlag
 from kourou.protocol.hashing import tags_code
+from kourou.protocol.properties import labels
 from kourou.protocol.record import check_record, decode_record, encode_blank
-from kourou.protocol.record_keys import code_and_keys
 from kourou.protocol.record_layout import BLANK_MAGIC, parts_of
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
@@ -273,7 +273,7 @@ class MemoryStore:
         for position in sorted(self.records, reverse=True):
             raw = self.records[position]
             stored = decode_record(raw, decompress=False)
-            _, keys = code_and_keys(raw[parts_of(raw, 0, len(raw)).props_at :])
+            _, keys = labels(raw[parts_of(raw, 0, len(raw)).props_at :])
             if position + len(raw) > self.indexed:
                 continue
             if (

@@ -19,12 +19,11 @@ from kourou.protocol.record_batch import (
     stamp_batch,
     verify_batch,
 )
-from kourou.protocol.record_columns import SCALAR_BELOW
 
 BORN = [encode_host(("10.0.0.9", 1)), encode_host(("2001:db8::9", 1))]
 STORE = encode_host(("10.0.0.1", 10911))
 STORE_V6 = encode_host(("2001:db8::1", 10911))
-COUNTS = [1, SCALAR_BELOW - 1, SCALAR_BELOW, 40]
+COUNTS = [1, 9, 40]
 
 
 def draft(number: int = 0, **fields) -> bytes:

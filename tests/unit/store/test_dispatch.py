@@ -69,16 +69,6 @@ def mixed_run(count: int = 150) -> RecordRun:
     return run
 
 
-def dispatch_one_by_one(projections: Projections, run: RecordRun) -> list[tuple[list, int]]:
-    ends = [*run.positions[1:], run.end]
-    return [
-        projections.dispatcher.dispatch_one(
-            run.data[position - run.start : end - run.start], position
-        )
-        for position, end in zip(run.positions, ends, strict=True)
-    ]
-
-
 def dispatch_in(projections: Projections, run: RecordRun, sizes: list[int]) -> None:
     first = 0
     turn = 0
@@ -127,9 +117,8 @@ def test_the_queues_that_grew_are_told_with_their_codes():
     assert [g.codes.tolist() for g in grown] == [[120, 121] * 3] * 2
     few = made.dispatcher.dispatch(run.columns(12, 15))
     assert [(g.queue_id, g.first_offset, g.max_offset, g.codes.tolist()) for g in few] == [
-        (0, 6, 7, [120]),
+        (0, 6, 8, [120, 121]),
         (1, 6, 7, [120]),
-        (0, 7, 8, [121]),
     ]
     assert made.dispatcher.dispatch(run.columns(0, 15)) == []
     assert made.dispatcher.repeated == 15
@@ -277,7 +266,7 @@ def test_a_batch_may_overlap_what_is_there():
     made = Projections()
     made.dispatcher.dispatch(run.columns(0, 17))
     grown = made.dispatcher.dispatch(run.columns(5, 30))
-    assert [(g.first_offset, g.max_offset) for g in grown] == [(9, 15), (8, 15)]
+    assert [(g.first_offset, g.max_offset) for g in grown] == [(8, 15), (9, 15)]
     made.dispatcher.dispatch(run.columns(0, 40))
     wanted = Projections()
     wanted.dispatcher.dispatch(run.columns())
@@ -468,33 +457,19 @@ def test_a_record_alone_becomes_what_it_becomes_among_others(index) -> None:
     run = mixed_run()
     together, alone = Projections(index=index), Projections(index=index)
     together.dispatcher.dispatch(run.columns())
-    told = dispatch_one_by_one(alone, run)
+    dispatch_in(alone, run, [1])
     assert alone.files() == together.files()
     assert alone.dispatcher.statistics() == together.dispatcher.statistics()
-    assert [store_ms for _, store_ms in told] == run.columns().store_timestamps.tolist()
-    grown = [growth for growths, _ in told for growth in growths]
-    assert grown[0].topic == "TopicA"
-    assert grown[0].max_offset == grown[0].first_offset + 1
-    assert grown[0].codes.tolist() == [tags_code("Tag0")]
 
 
-def test_a_record_that_comes_again_alone_changes_nothing() -> None:
-    run = mixed_run(40)
-    made = Projections()
-    made.dispatcher.dispatch(run.columns())
-    before = made.files()
-    assert all(not grown for grown, _ in dispatch_one_by_one(made, run))
-    assert made.files() == before
-
-
-def test_a_full_disk_takes_no_record_alone_either_and_then_the_same_one() -> None:
+def test_a_full_disk_takes_no_record_and_then_the_same_one() -> None:
     run = RecordRun()
     run.add("TopicA", tag="T", unique_key="U")
     made = Projections(SimDisk(0, capacity_bytes=0))
     with pytest.raises(DiskFull):
-        dispatch_one_by_one(made, run)
+        made.dispatcher.dispatch(run.columns())
     assert made.dispatcher.end == 0
     made.disk.capacity_bytes = 1 << 20
-    dispatch_one_by_one(made, run)
+    made.dispatcher.dispatch(run.columns())
     assert made.dispatcher.end == run.end
     assert made.find("TopicA", "U") == [0]

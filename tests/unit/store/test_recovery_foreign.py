@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.store.index_keys import KeyHashes
+from kourou.protocol.hashing import index_hash
 from kourou.store.key_index import KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
@@ -245,7 +245,7 @@ def test_what_another_broker_wrote_without_an_index_is_indexed_once() -> None:
     index = KeyIndex(disk, PATHS.index, slot_count=100, entry_count=60)
     index.load(covered=new[30].position, clean=True)
     index.put_many(
-        [KeyHashes().one(b"TopicA", b"k%d" % n) for n in range(60, 75)],
+        [index_hash(f"TopicA#k{n}") for n in range(60, 75)],
         [item.position for item in new[30:]],
         [1_700_000_000_000] * 15,
         start=new[30].position,

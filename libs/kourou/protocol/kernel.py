@@ -1,0 +1,83 @@
+"""The record kernel that this process uses: the compiled one where it is, else the one in Python.
+
+Lives here: the choice. May not live here: what the functions do (kourou.protocol.kernel_python).
+
+KOUROU_KERNEL=python takes the one in Python, KOUROU_KERNEL=compiled refuses to go on without the
+other. Both give the same bytes (tests/contract/test_kernel.py).
+
+State: none.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from kourou.errors import ConfigError
+from kourou.protocol import kernel_python
+from kourou.protocol.kernel_python import Column
+
+__all__ = [
+    "NAME",
+    "check_drafts",
+    "load",
+    "project",
+    "queue_units",
+    "read",
+    "scan",
+    "stamp",
+    "verify",
+]
+
+CHOICES = ("auto", "python", "compiled")
+
+
+def load(choice: str) -> ModuleType:
+    """The kernel module for a value of KOUROU_KERNEL; ConfigError if it cannot be had."""
+    if choice not in CHOICES:
+        raise ConfigError(f"KOUROU_KERNEL={choice} is not one of {', '.join(CHOICES)}")
+    if choice == "python":
+        return kernel_python
+    try:
+        compiled = import_module("kourou.protocol._kernel")
+    except ImportError as error:
+        if choice == "auto":
+            return kernel_python
+        raise ConfigError(
+            f"KOUROU_KERNEL=compiled, and the compiled record kernel cannot be loaded: {error}",
+            hint="install a C compiler and install Kourou again, or unset KOUROU_KERNEL",
+        ) from error
+    if compiled.VERSION != kernel_python.VERSION:
+        if choice == "auto":
+            return kernel_python
+        raise ConfigError(
+            f"the compiled record kernel has version {compiled.VERSION}, this Kourou needs "
+            f"{kernel_python.VERSION}",
+            hint="install Kourou again",
+        )
+    return compiled
+
+
+_module = load(os.environ.get("KOUROU_KERNEL") or "auto")
+
+NAME = "python" if _module is kernel_python else "compiled"
+
+
+if TYPE_CHECKING:
+    from kourou.protocol.kernel_python import check_drafts, queue_units, read, scan, stamp, verify
+else:
+    read = _module.read
+    scan = _module.scan
+    check_drafts = _module.check_drafts
+    verify = _module.verify
+    stamp = _module.stamp
+    queue_units = _module.queue_units
+
+
+def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray]:
+    """See kernel_python.project. The compiled kernel leaves records with labels beyond ASCII, which
+    Java hashes by UTF-16 units, to the one in Python."""
+    found: tuple[bytearray, bytearray, bytearray] | None = _module.project(records, table)
+    return kernel_python.project(records, table) if found is None else found
