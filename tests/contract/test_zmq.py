@@ -74,6 +74,14 @@ class Host:
 
 
 @pytest.fixture
+def raw() -> Iterator[zmq.Socket[bytes]]:
+    """A DEALER of pyzmq's own, without any of our transport."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        yield socket
+
+
+@pytest.fixture
 async def host() -> AsyncIterator[Host]:
     made = Host()
     yield made
@@ -193,3 +201,12 @@ async def test_the_peer_is_told_from_others_by_id_and_address(host: Host, connec
     assert len({peer.address for peer in peers}) == 3
     assert all(peer.address[0] == "127.0.0.1" and peer.address[1] > 0 for peer in peers)
     assert {(peer.carrier, peer.listener) for peer in peers} == {("zmq", "internal")}
+
+
+@pytest.mark.feature("F044")
+async def test_a_plain_zeromq_socket_is_answered(host: Host, raw: zmq.Socket[bytes]) -> None:
+    raw.connect(f"tcp://{host.address.removeprefix('tcp://')}")
+    raw.send_multipart([*encode_request(ASK, correlation=7)])
+    await until(lambda: bool(raw.poll(0)))
+    frames = raw.recv_multipart()
+    assert decode_reply(frames, GetKvConfigResponse).header == GetKvConfigResponse(value="v")
