@@ -13,6 +13,8 @@ from kourou.engine.peer import Peer
 from kourou.protocol.frames import (
     Frame,
     Kind,
+    decode_frame,
+    decode_reply,
     decode_request,
     encode_reply,
     encode_request,
@@ -74,7 +76,7 @@ class Host:
 
 
 @pytest.fixture
-def raw() -> Iterator[zmq.Socket[bytes]]:
+def plain() -> Iterator[zmq.Socket[bytes]]:
     """A DEALER of pyzmq's own, without any of our transport."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
@@ -204,9 +206,10 @@ async def test_the_peer_is_told_from_others_by_id_and_address(host: Host, connec
 
 
 @pytest.mark.feature("F044")
-async def test_a_plain_zeromq_socket_is_answered(host: Host, raw: zmq.Socket[bytes]) -> None:
-    raw.connect(f"tcp://{host.address.removeprefix('tcp://')}")
-    raw.send_multipart([*encode_request(ASK, correlation=7)])
-    await until(lambda: bool(raw.poll(0)))
-    frames = raw.recv_multipart()
-    assert decode_reply(frames, GetKvConfigResponse).header == GetKvConfigResponse(value="v")
+async def test_a_plain_zeromq_socket_is_answered(host: Host, plain: zmq.Socket[bytes]) -> None:
+    plain.connect(f"tcp://{host.address.removeprefix('tcp://')}")
+    plain.send_multipart([encode_request(ASK, correlation=7, deadline_ms=PATIENT_MS)])
+    await until(lambda: bool(plain.poll(0)))
+    reply = decode_frame(plain.recv_multipart())
+    assert reply.correlation == 7
+    assert decode_reply(reply, GetKvConfigResponse)[2] == GetKvConfigResponse(value="v")

@@ -351,3 +351,33 @@ def test_dead_letters_can_be_closed_to_readers_and_opened_again(tmp_path: Path) 
 
 def refuse(message: object) -> None:
     raise DeadLetter("no number")
+
+
+# -- settings of clients --------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F177")
+def test_every_kind_of_client_has_the_common_settings(tmp_path: Path) -> None:
+    """Under RocketMQ's names, readable afterwards; brokers know all four kinds by them."""
+    common = ClientSettings.from_rocketmq(clientIP="10.9.8.7", instanceName="till-7")
+    assert (common.client_ip, common.instance_name) == ("10.9.8.7", "till-7")
+    expected = "10.9.8.7@till-7"
+    seen = threading.Event()
+    with (
+        Cluster(tmp_path) as cluster,
+        cluster.client("shop", settings=common, consumer=FROM_FIRST) as mq,
+    ):
+        cluster.create_topic(TOPIC, queues=1)
+        queue = at("broker-a")
+        mq.transaction_check(TOPIC)(lambda message: None)
+        with mq.transaction(TOPIC, b"half"):
+            pass
+        mq.send(TOPIC, b"whole", queue=queue)
+        puller = mq.pull_consumer("pulling")
+        assert [one.body for one in puller.pull(queue, 0).messages] == [b"half", b"whole"]
+        with mq.listen(TOPIC, lambda message: seen.set()):
+            assert seen.wait(60)
+            members = mq.admin.groups.members("readers")
+            assert [one.client_id for one in members] == [expected]
+        producers = mq.admin.groups.producers("shop")
+        assert [one.client_id for one in producers] == [expected]
