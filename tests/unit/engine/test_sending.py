@@ -134,14 +134,17 @@ def test_damaged_bodies_are_refused_and_nothing_is_stored(engine, draft, records
 
 
 @pytest.mark.feature("F172", "F296")
-def test_the_brokers_own_limit_holds_for_every_body(draft, records) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_brokers_own_limit_holds_for_every_body(draft, records, count) -> None:
+    """Alone, and as the last one of a batch."""
     policy = BrokerPolicy("DefaultCluster", "broker-a", body_size_max=131_072)
     engine = Engine(policy=policy)
-    assert engine.ask(*records([draft(body=bytes(131_072))])).code == Code.SUCCESS
-    reply = engine.ask(*records([draft(body=bytes(131_073))]))
+    small = [draft()] * (count - 1)
+    assert engine.ask(*records([*small, draft(body=bytes(131_072))])).code == Code.SUCCESS
+    reply = engine.ask(*records([*small, draft(body=bytes(131_073))]))
     assert reply.code == Code.MESSAGE_ILLEGAL
     assert "maxMessageSize is 131072" in reply.remark
-    assert len(engine.stored("orders")) == 1
+    assert len(engine.stored("orders")) == count
 
 
 @pytest.mark.feature("F172", "F296")
