@@ -36,6 +36,14 @@ def test_all_items_of_the_seeds_are_listed(features: list[dict[str, str]]) -> No
     assert [item["id"] for item in features] == [f"F{number:03}" for number in range(1, 385)]
 
 
+def test_the_needs_are_those_of_the_inventory(root: Path, features: list[dict[str, str]]) -> None:
+    """The golden list keeps the inventory's own words, so that no need is weakened unnoticed."""
+    listed = (root / "tests/golden/features.txt").read_text(encoding="utf-8").splitlines()
+    rows = ["\t".join((item["id"], item["name"], item["need"])) for item in features]
+    assert [row for row in rows if row not in listed] == []
+    assert rows == listed
+
+
 def test_what_is_documented_is_on_its_page(root: Path, features: list[dict[str, str]]) -> None:
     """The page says the number where it says the thing, so that a reader can find it."""
     missing = [

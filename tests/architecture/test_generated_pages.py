@@ -52,18 +52,40 @@ def test_it_is_current(root: Path, name: str) -> None:
     assert (root / name).read_text(encoding="utf-8") == made, "run python docs/generate.py"
 
 
-def test_a_proof_is_missed_unless_it_passed_or_could_not_be_run() -> None:
+JAVA = {"b.py::test_java": "needs Java: no java here"}
+
+
+def test_every_proof_must_pass_or_be_skipped() -> None:
     marks = [
         Mark("F001", "a.py::test_it"),
-        Mark("F002", "b.py::test_java"),
-        Mark("F003", "c", True),
+        Mark("F001", "b.py::test_java"),
+        Mark("F001", "c.py::test_all_night", slow=True),
     ]
     passed = {"F001": ["a.py::test_it"]}
-    assert features.unproved(marks, passed, slow=False) == ["F002 by b.py::test_java"]
-    assert features.unproved(marks, {}, slow=False, not_run=["b.py::test_java"]) == [
-        "F001 by a.py::test_it"
+    assert features.unproved(marks, passed, slow=False, skipped=JAVA) == []
+    assert features.unproved(marks, passed, slow=False) == ["F001: b.py::test_java did not pass"]
+    assert features.unproved(marks, passed, slow=True, skipped=JAVA) == [
+        "F001: c.py::test_all_night did not pass"
     ]
-    assert features.unproved(marks, passed, slow=True, not_run=["b.py::test_java"]) == ["F003 by c"]
+
+
+def test_a_skipped_test_proves_nothing() -> None:
+    marks = [Mark("F002", "b.py::test_java"), Mark("F002", "c.py::test_all_night", slow=True)]
+    told = ["not proved on this machine: F002 because needs Java: no java here"]
+    assert features.unproved(marks, {}, slow=False, skipped=JAVA) == told
+    all_night = {"F002": ["c.py::test_all_night"]}
+    assert features.unproved(marks, all_night, slow=True, skipped=JAVA) == told
+    assert features.unproved(marks, {"F002": ["b.py::test_java"]}, slow=False) == []
+
+
+def test_slow_tests_alone_leave_a_row_open() -> None:
+    row = features.Feature("F003", "A", "name", "need", "S1")
+    slow = Mark("F003", "c.py::test_all_night", slow=True)
+    assert features.state_of(row, [slow]).word == "open"
+    fast = Mark("F003", "a.py::test_it")
+    assert features.state_of(row, [slow, fast]) == features.State("done", "`a.py::test_it`")
+    paged = features.Feature("F003", "A", "name", "need", "S1", page="docs/naming.md")
+    assert features.state_of(paged, [slow]).word == "documented"
 
 
 def test_no_page_is_left_over(root: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_topic_page(walking, scene) -> None:
     assert "standby" not in [one["topic"] for one in scene.console.get("/v1/topics").json["items"]]
 
 
-@pytest.mark.feature("F057")
+@pytest.mark.feature("F057", "F269")
 def test_reset_consumer_offset(walking, scene) -> None:
     """The preview has every queue; only then it moves."""
     walk = walking(scene.console.address)

@@ -13,6 +13,8 @@ from kourou.engine.peer import Peer
 from kourou.protocol.frames import (
     Frame,
     Kind,
+    decode_frame,
+    decode_reply,
     decode_request,
     encode_reply,
     encode_request,
@@ -71,6 +73,14 @@ class Host:
         header = GetKvConfigResponse(value="v")
         head = encode_reply(inbound.frame.correlation, 0, "well", header)
         self.server.send(inbound.peer, [head, *inbound.frame.body])
+
+
+@pytest.fixture
+def plain() -> Iterator[zmq.Socket[bytes]]:
+    """A DEALER of pyzmq's own, without any of our transport."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        yield socket
 
 
 @pytest.fixture
@@ -193,3 +203,13 @@ async def test_the_peer_is_told_from_others_by_id_and_address(host: Host, connec
     assert len({peer.address for peer in peers}) == 3
     assert all(peer.address[0] == "127.0.0.1" and peer.address[1] > 0 for peer in peers)
     assert {(peer.carrier, peer.listener) for peer in peers} == {("zmq", "internal")}
+
+
+@pytest.mark.feature("F044")
+async def test_a_plain_zeromq_socket_is_answered(host: Host, plain: zmq.Socket[bytes]) -> None:
+    plain.connect(f"tcp://{host.address.removeprefix('tcp://')}")
+    plain.send_multipart([encode_request(ASK, correlation=7, deadline_ms=PATIENT_MS)])
+    await until(lambda: bool(plain.poll(0)))
+    reply = decode_frame(plain.recv_multipart())
+    assert reply.correlation == 7
+    assert decode_reply(reply, GetKvConfigResponse)[2] == GetKvConfigResponse(value="v")

@@ -117,7 +117,7 @@ def started(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[st
         yield mode, cluster
 
 
-@pytest.mark.feature("F139", "F140", "F141", "F142")
+@pytest.mark.feature("F142")
 def test_every_cluster_starts_and_keeps_what_it_promises(
     started: tuple[str, LocalCluster],
 ) -> None:

@@ -46,7 +46,7 @@ def stored(cluster: Cluster, topic: str) -> Iterator[StoredMessage]:
 
 
 @pytest.mark.fault
-@pytest.mark.feature("F247", "F249", "F250")
+@pytest.mark.feature("F247", "F249", "F250", "F251")
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_two_restarts_and_a_kill(
     kourou_cluster: Callable[..., Cluster], rounds: Callable[[int], int], flush: str

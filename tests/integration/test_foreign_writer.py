@@ -290,7 +290,7 @@ async def test_what_another_broker_cut_off_is_gone(tmp_path: Path) -> None:
         assert "another broker wrote to the store" in said
 
 
-@pytest.mark.feature("F066", "F113")
+@pytest.mark.feature("F066")
 @pytest.mark.parametrize("minutes", [0, 1])
 async def test_another_broker_was_killed(tmp_path: Path, minutes: int) -> None:
     """In its first minute nothing but the log tells, and that is enough."""

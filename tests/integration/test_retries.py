@@ -44,7 +44,7 @@ class Attempts:
             assert self._seen.wait_for(lambda: len(self.at_ms) >= count, 60), len(self.at_ms)
 
 
-@pytest.mark.feature("F213", "F215", "F216", "F220", "F221", "F222", "F223", "F224", "F315")
+@pytest.mark.feature("F213", "F215", "F216", "F220", "F221", "F222", "F224", "F315")
 def test_the_whole_way_of_a_dead_letter(cluster):
     attempts = Attempts(cluster)
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

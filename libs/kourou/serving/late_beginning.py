@@ -30,7 +30,6 @@ from kourou.serving.log_source import LogSource
 from kourou.store.anew import begin_anew, load_beginning
 from kourou.store.disk import Disk
 from kourou.store.opening import unusable
-from kourou.store.paths import StorePaths
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.transport.curve import ClientCurve
@@ -163,7 +162,7 @@ def pending_beginning(settings: StoreSettings, disk: Disk) -> LogBeginning | Non
 
     Raises Corrupt where it cannot be read, and what opening a store raises.
     """
-    paths = StorePaths.under(settings.root, settings.commit_log)
+    paths = settings.paths
     try:
         body = load_beginning(disk, paths) if disk.exists(paths.kourou) else None
     except OSError as error:

@@ -76,7 +76,7 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
     store_settings = store_settings_of(settings)
     beginning = pending_beginning(store_settings, disk)
     if beginning is not None:
-        first_look(StorePaths.under(store_settings.root, store_settings.commit_log))
+        first_look(store_settings.paths)
         clear_for(beginning, store_settings, disk)
     store = Store.open(store_settings, disk, first_look)
     events: EventStore | None = None

@@ -346,17 +346,24 @@ class StoreKeys:
             check_url(with_password(self.event_store_url, self.event_store_password_file))
         elif self.event_store_password_file:
             raise ConfigError("eventStorePasswordFile is for a database given by eventStoreUrl")
-        for key, given, name in (
-            ("storePathConsumeQueue", self.consume_queue_path, "consumequeue"),
-            ("storePathIndex", self.index_path, "index"),
-            ("storeCheckpoint", self.checkpoint_path, "checkpoint"),
-            ("abortFile", self.abort_path, "abort"),
-        ):
-            if given is not None and given != self.store_root / name:
-                raise ConfigError(
-                    f"{key}={given} is refused: it lies outside the store's directory",
-                    hint=f"leave it out, or set storePathRootDir so that it is {name} below it",
-                )
+        self._check_paths()
+
+    def _check_paths(self) -> None:
+        """No path of the store may be, or lie in, a directory that holds other data of it."""
+        places = {
+            "storePathCommitLog": self.commit_log_path or self.store_root / "commitlog",
+            "storePathConsumeQueue": self.consume_queue_path or self.store_root / "consumequeue",
+            "storePathIndex": self.index_path or self.store_root / "index",
+            "storeCheckpoint": self.checkpoint_path or self.store_root / "checkpoint",
+            "abortFile": self.abort_path or self.store_root / "abort",
+        }
+        for key, place in {"storePathRootDir": self.store_root, **places}.items():
+            for other, directory in places.items():
+                if key != other and place.is_relative_to(directory):
+                    raise ConfigError(
+                        f"{key}={place} is, or lies in, {other}={directory}",
+                        hint="give each of them a path of its own",
+                    )
 
     @property
     def sync_flush(self) -> bool:

@@ -31,6 +31,10 @@ def store_settings_of(settings: BrokerSettings) -> StoreSettings:
     return StoreSettings(
         root=settings.store_root,
         commit_log=settings.commit_log_path,
+        consume_queue=settings.consume_queue_path,
+        index=settings.index_path,
+        checkpoint=settings.checkpoint_path,
+        abort=settings.abort_path,
         segment_size_bytes=settings.segment_size_bytes,
         queue_file_units=settings.queue_file_bytes // 20,
         index_enabled=settings.message_index,

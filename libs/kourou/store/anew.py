@@ -110,7 +110,7 @@ def begin_anew(
     2 to 4. Raises ConfigError if a process has the store or a newer program wrote it, StoreFaulted
     or DiskFull when the disk does not let it.
     """
-    paths = StorePaths.under(settings.root, settings.commit_log)
+    paths = settings.paths
     start = position - position % settings.segment_size_bytes
     try:
         known = check_format(disk, paths)
@@ -127,7 +127,7 @@ def begin_anew(
                 write_format(disk, paths)
             # As after a crash: whatever is there is looked through, and queues are built of it.
             disk.open(paths.abort, create_size=0).close()
-            disk.sync_dir(paths.root)
+            disk.sync_dir(paths.abort.parent)
             size = settings.segment_size_bytes
             disk.open(paths.segment(start), create_size=size, allocate=True).close()
             disk.sync_dir(paths.commit_log)
@@ -150,6 +150,6 @@ def _clear(disk: Disk, paths: StorePaths) -> None:
     remove_epochs(disk, paths)
     for path in (paths.quarantine, paths.queue_ends, paths.ages, paths.checkpoint):
         disk.unlink(path)
-    for directory in (paths.root, paths.kourou):
+    for directory in (paths.kourou, paths.checkpoint.parent):
         disk.sync_dir(directory)
     make_directories(disk, paths)

@@ -140,7 +140,7 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
                 paths.format_version.relative_to(paths.root),
             )
         disk.open(paths.abort, create_size=0).close()
-        disk.sync_dir(paths.root)
+        disk.sync_dir(paths.abort.parent)
         if not known:
             write_format(disk, paths)
 

@@ -50,16 +50,25 @@ class StorePaths:
     kourou: Path
 
     @classmethod
-    def under(cls, root: Path, commit_log: Path | None = None) -> StorePaths:
-        """The usual layout below `root` (storePathRootDir); `commit_log` may lie elsewhere."""
+    def under(
+        cls,
+        root: Path,
+        *,
+        commit_log: Path | None = None,
+        consume_queue: Path | None = None,
+        index: Path | None = None,
+        checkpoint: Path | None = None,
+        abort: Path | None = None,
+    ) -> StorePaths:
+        """RocketMQ's layout below `root` (storePathRootDir); each path given is used instead."""
         return cls(
             root=root,
             commit_log=commit_log or root / "commitlog",
-            consume_queue=root / "consumequeue",
-            index=root / "index",
+            consume_queue=consume_queue or root / "consumequeue",
+            index=index or root / "index",
             config=root / "config",
-            checkpoint=root / "checkpoint",
-            abort=root / "abort",
+            checkpoint=checkpoint or root / "checkpoint",
+            abort=abort or root / "abort",
             lock=root / "lock",
             kourou=root / "kourou",
         )
@@ -67,14 +76,17 @@ class StorePaths:
     @property
     def directories(self) -> tuple[Path, ...]:
         """Every directory that a store needs, parents first."""
-        return (
+        needed = (
             self.root,
             self.commit_log,
             self.consume_queue,
             self.index,
             self.config,
             self.kourou,
+            self.checkpoint.parent,
+            self.abort.parent,
         )
+        return tuple(dict.fromkeys(needed))
 
     @property
     def format_version(self) -> Path:
@@ -143,8 +155,12 @@ class StorePaths:
 
     @property
     def incoming(self) -> Path:
-        """Segments that are being fetched from another member."""
-        return self.kourou / "incoming"
+        """Segments that are being fetched from another member.
+
+        They are renamed into the log, so they are on its file system.
+        """
+        below_root = self.commit_log.parent == self.root
+        return (self.kourou if below_root else self.commit_log) / "incoming"
 
     def segment(self, start: int) -> Path:
         """The log segment that starts at position `start`."""

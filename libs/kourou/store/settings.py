@@ -19,13 +19,15 @@ from kourou.model.limits import (
     QUEUE_FILE_UNITS,
     SEGMENT_SIZE_BYTES,
 )
+from kourou.store.paths import StorePaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """Sizes must be those with which the store was written.
 
-    `root`: storePathRootDir. `commit_log`: storePathCommitLog if not below `root`.
+    `root`: storePathRootDir. `commit_log`, `consume_queue`, `index`, `checkpoint`, `abort`: paths
+    that are not RocketMQ's names below `root` (storePathCommitLog and so on).
     `segment_size_bytes`: mappedFileSizeCommitLog. `queue_file_units`: mappedFileSizeConsumeQueue /
     20. `read_mode`: "mmap" serves records from memory mappings, "pread" copies them, so that a
     failing disk gives an error instead of a signal. `accept_loss_at`: the position that an operator
@@ -40,6 +42,10 @@ class StoreSettings:
 
     root: Path
     commit_log: Path | None = None
+    consume_queue: Path | None = None
+    index: Path | None = None
+    checkpoint: Path | None = None
+    abort: Path | None = None
     segment_size_bytes: int = SEGMENT_SIZE_BYTES
     queue_file_units: int = QUEUE_FILE_UNITS
     index_enabled: bool = True
@@ -53,6 +59,18 @@ class StoreSettings:
     reserve_bytes: int = 0
     staging_buffers: int = 0
     replicated: bool = False
+
+    @property
+    def paths(self) -> StorePaths:
+        """Where everything of this store lies."""
+        return StorePaths.under(
+            self.root,
+            commit_log=self.commit_log,
+            consume_queue=self.consume_queue,
+            index=self.index,
+            checkpoint=self.checkpoint,
+            abort=self.abort,
+        )
 
     @property
     def recent_bytes(self) -> int:

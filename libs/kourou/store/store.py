@@ -103,7 +103,7 @@ class Store(Copies):
         newer program wrote it, sizes disagree, it cannot be read), Corrupt when promised records
         are gone, DiskFull or StoreFaulted when the disk does not let recovery finish.
         """
-        paths = StorePaths.under(settings.root, settings.commit_log)
+        paths = settings.paths
         try:
             known = check_format(disk, paths)
             make_root(disk, paths.root)
@@ -462,7 +462,7 @@ class Store(Copies):
             self._log.drop_spare()
             if self.dispatched == self._log.end:
                 self._disk.unlink(self.paths.abort)
-                self._disk.sync_dir(self.paths.root)
+                self._disk.sync_dir(self.paths.abort.parent)
         except OSError as error:
             raise self._failed("closing the store", error) from error
 

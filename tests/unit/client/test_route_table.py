@@ -93,7 +93,7 @@ async def test_producers_borrow_the_default_route_and_consumers_do_not(cluster, 
     assert len(own.writable) == 2
 
 
-@pytest.mark.feature("F034", "F287", "F026")
+@pytest.mark.feature("F287", "F026")
 async def test_routes_are_renewed_and_changes_are_told(cluster, table):
     changed = asyncio.Event()
     await table.find("T")

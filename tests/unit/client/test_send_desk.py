@@ -123,7 +123,7 @@ async def test_a_batch_moves_as_a_whole(cluster, producing, tools):
     assert {len(frame.sizes) // 4 for frame in good.frames} == {3}
 
 
-@pytest.mark.feature("F169", "F295", "F167", "F184")
+@pytest.mark.feature("F169", "F295", "F167")
 @pytest.mark.parametrize("status", [SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT])
 @pytest.mark.parametrize("resend", [False, True])
 async def test_stored_but_not_yet_safe(cluster, producing, resend, status, tools):

@@ -55,7 +55,7 @@ def run(story) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.feature("F252", "F258")
+@pytest.mark.feature("F252")
 def test_the_block_ends_and_the_message_is_there(broker, topic, sent):
     async def story():
         async with broker.async_client("shop") as mq:

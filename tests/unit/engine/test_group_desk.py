@@ -65,7 +65,7 @@ def filled(engine, draft, records) -> Engine:
 START_MS = 1_700_000_000_000
 
 
-@pytest.mark.feature("F267", "F268", "F269")
+@pytest.mark.feature("F267", "F268")
 def test_a_reset_moves_a_live_group_on_both_sides(filled) -> None:
     subscription = Subscription("orders")
     for peer, client in ((5, "c1"), (6, "c2")):

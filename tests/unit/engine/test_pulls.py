@@ -204,6 +204,36 @@ def test_nobody_waits_where_long_polling_is_switched_off(engine, draft, records,
     assert engine.core.desks.pulls.held == 0
 
 
+@pytest.mark.feature("F187")
+@pytest.mark.parametrize("asked_ms", [1, 10_000, 20_000])
+def test_a_pull_is_held_for_exactly_as_long_as_it_asks(
+    engine, draft, records, group, asked_ms
+) -> None:
+    engine.ask(*records([draft()]))
+    name = engine.send(
+        pull(
+            queue_offset=1,
+            sys_flag=int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND),
+            suspend_timeout_millis=asked_ms,
+        )
+    )
+    engine.advance(asked_ms - 1)
+    assert name not in engine.replies
+    engine.advance(1)
+    assert engine.replies[name].code == Code.PULL_NOT_FOUND
+
+
+@pytest.mark.feature("F187", "F189")
+def test_a_held_pull_has_its_message_before_any_time_passes(engine, draft, records, group) -> None:
+    engine.ask(*records([draft()]))
+    name = engine.send(waiting(queue_offset=1))
+    engine.advance(9_999)
+    before_ms = engine.now_ms
+    engine.ask(*records([draft(body=b"news")]))
+    assert engine.now_ms == before_ms
+    assert bodies(engine.replies[name]) == [b"news"]
+
+
 def test_nobody_waits_longer_than_the_broker_allows(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
     engine.core.desks.apply("longPollingTimeMillsMax", 3_000)

@@ -110,6 +110,21 @@ def test_who_decides_how_often(engine, draft, records, group_max, asked_max, dea
     assert len(engine.store.queues.get((DEAD, 0), [])) == dead
 
 
+@pytest.mark.feature("F218")
+def test_the_newest_configuration_counts_for_every_instance(engine, draft, records) -> None:
+    """Whichever instance gives a message back, and whatever was set when it started."""
+    put_group(engine, retry_max_times=0)
+    engine.ask(*records([draft()]))
+    put_group(engine, retry_max_times=1)
+    for peer in (5, 6):
+        engine.ask(back(first(engine)), peer=peer)
+    assert engine.stored(DEAD) == []
+    put_group(engine, retry_max_times=0)
+    for peer in (5, 6):
+        engine.ask(back(first(engine)), peer=peer)
+    assert len(engine.stored(DEAD)) == 2
+
+
 @pytest.mark.feature("F213")
 def test_a_level_of_its_own_and_none_at_all(failing) -> None:
     failing.ask(back(first(failing), 1))

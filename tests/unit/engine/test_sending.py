@@ -6,6 +6,7 @@ import pytest
 
 from kourou.engine.effects import Append
 from kourou.engine.inputs import Announced, SpaceChanged, StoreFailed
+from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
@@ -31,7 +32,7 @@ def test_a_first_send_creates_the_topic_by_the_template(engine, draft, records) 
     assert events[-1] < at, "the event that made the topic comes before its first message"
 
 
-@pytest.mark.feature("F053", "F331", "F377")
+@pytest.mark.feature("F053", "F331")
 def test_without_auto_creation_an_unknown_topic_is_refused(draft, records) -> None:
     engine = Engine()
     reply = engine.ask(
@@ -123,7 +124,6 @@ def test_a_batch_that_lies_is_refused_whole(engine, draft, records, damage) -> N
     assert engine.store.records == before
 
 
-@pytest.mark.feature("F172", "F296")
 @pytest.mark.parametrize("count", [1, 3, 20])
 def test_damaged_bodies_are_refused_and_nothing_is_stored(engine, draft, records, count) -> None:
     damaged = draft(body=b"whole").replace(b"whole", b"whale")
@@ -133,6 +133,21 @@ def test_damaged_bodies_are_refused_and_nothing_is_stored(engine, draft, records
     assert ("orders", 0) not in engine.store.queues
 
 
+@pytest.mark.feature("F172", "F296")
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_brokers_own_limit_holds_for_every_body(draft, records, count) -> None:
+    """Alone, and as the last one of a batch."""
+    policy = BrokerPolicy("DefaultCluster", "broker-a", body_size_max=131_072)
+    engine = Engine(policy=policy)
+    small = [draft()] * (count - 1)
+    assert engine.ask(*records([*small, draft(body=bytes(131_072))])).code == Code.SUCCESS
+    reply = engine.ask(*records([*small, draft(body=bytes(131_073))]))
+    assert reply.code == Code.MESSAGE_ILLEGAL
+    assert "maxMessageSize is 131072" in reply.remark
+    assert len(engine.stored("orders")) == count
+
+
+@pytest.mark.feature("F172", "F296")
 def test_too_large_a_body_is_refused_and_nothing_is_stored(draft, records) -> None:
     engine = Engine(segment_size=32 << 20)
     engine.ask(*records([draft()]))

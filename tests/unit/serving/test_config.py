@@ -33,13 +33,8 @@ def feature(number: int, key: str, ours: str, seed: str, rocketmq: str) -> objec
 @pytest.mark.parametrize(
     ("key", "ours", "seed", "rocketmq"),
     [
-        feature(325, "listenPort", "10911", "10911", "10911"),
-        feature(327, "brokerIP1", "", "the local address", "the local address"),
-        feature(328, "brokerName", "the host's name", "the host's name", "the host's name"),
-        feature(329, "brokerClusterName", "DefaultCluster", "DefaultCluster", "DefaultCluster"),
         feature(331, "autoCreateTopicEnable", "true", "true", "true"),
         feature(332, "autoCreateSubscriptionGroup", "true", "true", "true"),
-        feature(335, "storePathCommitLog", "", "$HOME/store/commitlog", "$HOME/store/commitlog"),
         feature(340, "deleteWhen", "04", "4", "04"),
         feature(341, "fileReservedTime", "72", "48", "72"),
         feature(351, "cleanFileForciblyEnable", "true", "true", "true"),
@@ -47,9 +42,6 @@ def feature(number: int, key: str, ours: str, seed: str, rocketmq: str) -> objec
         feature(343, "maxTransferCountOnMessageInMemory", "32", "32", "32"),
         feature(344, "maxTransferBytesOnMessageInDisk", "65536", "65536", "65536"),
         feature(345, "maxTransferCountOnMessageInDisk", "8", "8", "8"),
-        feature(346, "messageIndexEnable", "true", "true", "true"),
-        feature(348, "haMasterAddress", "", "", ""),
-        feature(349, "brokerRole", "ASYNC_MASTER", "ASYNC_MASTER", "ASYNC_MASTER"),
     ],
 )
 def test_a_key_and_its_three_defaults(key: str, ours: str, seed: str, rocketmq: str) -> None:
@@ -73,6 +65,14 @@ def test_a_broker_is_called_by_the_name_of_its_host(
     ("key", "ours", "seed", "rocketmq"),
     [
         # Defaults alone: what these keys do is proved elsewhere.
+        ("brokerRole", "ASYNC_MASTER", "ASYNC_MASTER", "ASYNC_MASTER"),
+        ("haMasterAddress", "", "", ""),
+        ("messageIndexEnable", "true", "true", "true"),
+        ("storePathCommitLog", "", "$HOME/store/commitlog", "$HOME/store/commitlog"),
+        ("brokerClusterName", "DefaultCluster", "DefaultCluster", "DefaultCluster"),
+        ("brokerName", "the host's name", "the host's name", "the host's name"),
+        ("brokerIP1", "", "the local address", "the local address"),
+        ("listenPort", "10911", "10911", "10911"),
         ("namesrvAddr", "", "", ""),
         ("brokerId", "0", "0", "0"),
         ("rejectTransactionMessage", "false", "false", "false"),
@@ -149,7 +149,7 @@ def test_everything_is_checked_when_it_is_made() -> None:
         {"message_delay_level": ""},
         {"advertised_listeners": "host"},
         {"listen_port": 60_000},
-        {"index_path": Path("/elsewhere/index")},
+        {"index_path": Path("/elsewhere"), "abort_path": Path("/elsewhere/abort")},
         {"broker_role": BrokerRole.SLAVE},
         {"bind_address": "0.0.0.0"},
         {"bind_address": "no such host"},

@@ -25,35 +25,34 @@ def test_hours() -> None:
     assert BrokerSettings(delete_when="02;14").delete_hours == (2, 14)
 
 
-@pytest.mark.feature("F059")
-def test_the_store_is_in_the_home_directory_unless_it_is_told_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_path_reaches_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    arguments = parse_arguments("kourou broker", "", [])
-    store = store_settings_of(load_broker_settings(arguments, {}).settings)
-    paths = StorePaths.under(store.root, store.commit_log)
-    assert paths.root == tmp_path / "store"
-    assert paths.commit_log == tmp_path / "store" / "commitlog"
+    store = store_settings_of(
+        load_broker_settings(parse_arguments("kourou broker", "", []), {}).settings
+    )
+    assert store.paths == StorePaths.under(tmp_path / "store")
+    keys = ("storePathCommitLog", "storePathConsumeQueue", "storePathIndex", "storeCheckpoint")
+    text = "".join(f"{key}={tmp_path}/{key}\n" for key in (*keys, "abortFile"))
     file = tmp_path / "broker.conf"
-    file.write_text(f"storePathRootDir={tmp_path}/s\nstorePathCommitLog={tmp_path}/fast\n")
+    file.write_text(f"storePathRootDir={tmp_path}/s\n{text}")
     arguments = parse_arguments("kourou broker", "", ["-c", str(file)])
-    store = store_settings_of(load_broker_settings(arguments, {}).settings)
-    paths = StorePaths.under(store.root, store.commit_log)
-    assert (paths.root, paths.commit_log) == (tmp_path / "s", tmp_path / "fast")
+    paths = store_settings_of(load_broker_settings(arguments, {}).settings).paths
+    log, queues, index, checkpoint = (tmp_path / key for key in keys)
+    assert (paths.root, paths.commit_log, paths.consume_queue) == (tmp_path / "s", log, queues)
+    assert (paths.index, paths.checkpoint) == (index, checkpoint)
+    assert paths.abort == tmp_path / "abortFile"
 
 
-@pytest.mark.feature("F336", "F337", "F338", "F339")
-def test_paths_below_the_root_are_accepted_and_others_refused(tmp_path: Path) -> None:
-    names = {
-        "consume_queue_path": "consumequeue",
-        "index_path": "index",
-        "checkpoint_path": "checkpoint",
-        "abort_path": "abort",
-    }
-    for attribute, name in names.items():
-        keys = {"store_root": tmp_path, attribute: tmp_path / name}
-        BrokerSettings(**keys)  # type: ignore[arg-type]  # a test's shorthand
-        keys[attribute] = tmp_path / "other" / name
-        with pytest.raises(ConfigError, match="outside the store's directory"):
-            BrokerSettings(**keys)  # type: ignore[arg-type]  # a test's shorthand
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("commit_log_path", "store/consumequeue"),
+        ("consume_queue_path", "store"),
+        ("index_path", "store/commitlog/index"),
+        ("checkpoint_path", "store/index/checkpoint"),
+        ("abort_path", "store/checkpoint"),
+    ],
+)
+def test_a_path_in_another_ones_directory_is_refused(tmp_path: Path, key: str, path: str) -> None:
+    with pytest.raises(ConfigError, match="give each of them a path of its own"):
+        BrokerSettings(**{"store_root": tmp_path / "store", key: tmp_path / path})  # type: ignore[arg-type]  # a test's shorthand

@@ -84,7 +84,7 @@ def spread(drawn: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return [(h, 100 + at * 50, BEGIN_MS + ms) for at, (h, _, ms) in enumerate(drawn)]
 
 
-@pytest.mark.feature("F077", "F264")
+@pytest.mark.feature("F077", "F078", "F264")
 @given(keys, st.lists(st.integers(1, 12), min_size=40, max_size=40), st.sampled_from([0, BEGIN_MS]))
 def test_any_cut_into_batches_gives_what_rocketmq_gives_key_by_key(drawn, sizes, begin_ms):
     wanted = spread(drawn)

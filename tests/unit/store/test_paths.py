@@ -37,7 +37,7 @@ def test_the_tree_is_rocketmqs() -> None:
 
 
 def test_the_log_may_lie_elsewhere() -> None:
-    paths = StorePaths.under(Path("/data/store"), Path("/fast/log"))
+    paths = StorePaths.under(Path("/data/store"), commit_log=Path("/fast/log"))
     assert paths.segment(0).parent == Path("/fast/log")
     assert paths.checkpoint == Path("/data/store/checkpoint")
 

@@ -46,7 +46,7 @@ def frame_of(inbound: InboundFrame) -> bytes:
 # -- receiving and sending
 
 
-@pytest.mark.feature("F037", "F044")
+@pytest.mark.feature("F037")
 async def test_a_frame_comes_whole_and_goes_back_whole(host: Host) -> None:
     host.echo = True
     reader, writer = await host.connect()
@@ -232,7 +232,7 @@ async def test_a_reset_is_a_loss_like_any_other(host: Host, until: Until) -> Non
     assert host.server.statistics().frames_unroutable == 1
 
 
-@pytest.mark.feature("F042", "F043")
+@pytest.mark.feature("F043")
 async def test_a_connection_on_which_nothing_moves_is_closed(
     until: Until, sweeping: None, make_remoting_host: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -256,6 +256,26 @@ async def test_a_connection_on_which_nothing_moves_is_closed(
     assert await spoke_reader.read() == b""
     assert host.server.statistics().peers_idle == 2
     assert "nothing moved for 120000 ms" in caplog.text
+
+
+@pytest.mark.feature("F042")
+async def test_the_transport_sends_no_heartbeat(
+    until: Until, sweeping: None, make_remoting_host: Make
+) -> None:
+    """Until the connection is closed as idle, no byte comes that the upper layer did not send."""
+    host = make_remoting_host()
+    reader, writer = await host.connect()
+    writer.write(frame(1))
+    await until(lambda: bool(host.frames))
+    for _ in range(IDLE_MS // 1_000 - 1):
+        host.clock.advance(1_000)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert host.server.send(host.frames[0].peer, (frame(1),))
+    assert await reader.readexactly(len(frame(1))) == frame(1), "the first byte is of the answer"
+    host.clock.advance(IDLE_MS)
+    await until(lambda: len(host.lost) == 1)
+    assert await reader.read() == b""
 
 
 @pytest.mark.fault

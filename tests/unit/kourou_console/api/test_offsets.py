@@ -63,7 +63,7 @@ def test_what_was_dealt_with_among_dead_letters_is_no_lag() -> None:
     assert lag_messages({at("orders"): behind, at("bills"): ahead, at("%DLQ%g"): behind}) == 5
 
 
-@pytest.mark.feature("F057", "F364")
+@pytest.mark.feature("F057", "F269", "F364")
 def test_a_reset_goes_where_its_preview_said(suite: Any, consumed: tuple[str, str]) -> None:
     topic, group = consumed
     path = f"/v1/groups/{group}/topics/{topic}/offsets/reset"

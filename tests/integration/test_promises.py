@@ -1,0 +1,383 @@
+"""What a broker promises by its role, its disk and its copies, and what is left when machines die.
+
+The cluster is in this process, and its time is the test's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+
+import pytest
+
+from kourou import DeadLetter, ProducerSettings
+from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.errors import GroupNotFound, KourouError, NoPermission, Rejected, TopicNotFound
+from kourou.model.message import SendResult, SendStatus
+from kourou.model.queue import MessageQueue
+from kourou.model.subscription import ConsumeFromWhere
+from kourou.sync import Client
+from kourou.testing.cluster import Cluster
+
+TOPIC = "orders"
+SYNC_MASTER = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "60000"}
+COPIED = {"brokerRole": "ASYNC_MASTER"}
+SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
+FROM_FIRST = ConsumerSettings(
+    consumer_group="readers", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+)
+ONCE = ProducerSettings(producer_group="once", retry_times_when_send_failed=0)
+MISSING = frozenset(
+    {SendStatus.SLAVE_NOT_AVAILABLE, SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.FLUSH_DISK_TIMEOUT}
+)
+_numbers = itertools.count(1)
+
+
+def at(broker: str, queue_id: int = 0) -> MessageQueue:
+    return MessageQueue(TOPIC, broker, queue_id)
+
+
+def until_in_sync(mq: Client, broker: str) -> None:
+    """Send until a copy confirms; until then senders are warned."""
+    while mq.send(TOPIC, b"who copies?", queue=at(broker)).status is not SendStatus.SEND_OK:
+        pass
+
+
+def bodies(mq: Client, queue: MessageQueue) -> list[bytes]:
+    found: list[bytes] = []
+    reader, offset = mq.pull_consumer(f"inspection-{next(_numbers)}"), 0
+    while True:
+        pulled = reader.pull(queue, offset)
+        found += [message.body for message in pulled.messages]
+        if not pulled.messages:
+            return found
+        offset = pulled.next_offset
+
+
+def stop(cluster: Cluster, broker: str) -> None:
+    """Stop it as SIGTERM does."""
+    (found,) = (one for one in cluster.members if one.name == broker)
+    cluster._thread.run(found.stop())
+
+
+# -- roles and statuses ---------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F349", "F167", "F184")
+def test_the_role_decides_what_a_sender_is_promised(tmp_path: Path) -> None:
+    """The same settings but brokerRole, and no copy anywhere; either way the message is stored."""
+    outcomes = {}
+    for role in ("ASYNC_MASTER", "SYNC_MASTER"):
+        with Cluster(tmp_path / role, settings={"brokerRole": role}) as cluster:
+            cluster.create_topic(TOPIC, queues=1)
+            with cluster.client() as mq:
+                outcomes[role] = mq.send(TOPIC, b"x", queue=at("broker-a")).status
+                assert bodies(mq, at("broker-a")) == [b"x"]
+    assert outcomes == {
+        "ASYNC_MASTER": SendStatus.SEND_OK,
+        "SYNC_MASTER": SendStatus.SLAVE_NOT_AVAILABLE,
+    }
+
+
+@pytest.mark.feature("F184", "F167")
+def test_a_sender_who_needs_strict_order_sends_again_until_it_is_ok(tmp_path: Path) -> None:
+    """Into the same queue: what the copy has afterwards begins with the order that was sent."""
+    with Cluster(tmp_path, replicas=1, settings=SYNC_MASTER) as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        with cluster.client() as mq:
+            until_in_sync(mq, "broker-a")
+            cluster.chaos.kill("broker-a-s1")
+            results = [mq.send(TOPIC, b"paid", queue=at("broker-a")) for _ in range(3)]
+            assert results[-1].status in MISSING
+            cluster.chaos.restart("broker-a-s1")
+            while results[-1].status is not SendStatus.SEND_OK:
+                results.append(mq.send(TOPIC, b"paid", queue=at("broker-a")))
+            assert {one.queue for one in results} == {at("broker-a")}
+            assert mq.send(TOPIC, b"shipped", queue=at("broker-a")).status is SendStatus.SEND_OK
+            cluster.chaos.kill("broker-a")
+            stored = [body for body in bodies(mq, at("broker-a")) if body != b"who copies?"]
+            assert stored == [b"paid"] * len(results) + [b"shipped"]
+
+
+# -- which machine may die ------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F113")
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("fault", ["stop", "kill", "power loss"])
+def test_one_machine_keeps_what_its_disk_has(tmp_path: Path, flush: str, fault: str) -> None:
+    """Only the machine's power takes something, and only what was not flushed before the answer."""
+    rests = {"flushIntervalCommitLog": 3_600_000, "flushCommitLogThoroughInterval": 3_600_000}
+    with Cluster(tmp_path, settings={"flushDiskType": flush, **rests}) as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        with cluster.client() as mq:
+            sent = [mq.send(TOPIC, b"%d" % number, queue=at("broker-a")) for number in range(20)]
+            assert {one.status for one in sent} == {SendStatus.SEND_OK}
+            match fault:
+                case "stop":
+                    stop(cluster, "broker-a")
+                case "kill":
+                    cluster.chaos.kill("broker-a")
+                case _:
+                    cluster.chaos.power_loss("broker-a")
+            cluster.chaos.restart("broker-a")
+            lost = (flush, fault) == ("ASYNC_FLUSH", "power loss")
+            if lost and TOPIC not in mq.admin.topics.list():
+                return  # the topic itself was not flushed
+            found = bodies(mq, at("broker-a"))
+    wanted = [b"%d" % number for number in range(20)]
+    if lost:
+        assert found == wanted[: len(found)], "a beginning of it"
+    else:
+        assert found == wanted
+
+
+@pytest.mark.feature("F113", "F141")
+def test_a_destroyed_disk_takes_nothing_that_a_synchronous_copy_confirmed(tmp_path: Path) -> None:
+    with Cluster(tmp_path, replicas=1, settings=SYNC_MASTER) as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        with cluster.client() as mq:
+            until_in_sync(mq, "broker-a")
+            for number in range(50):
+                result = mq.send(TOPIC, b"%d" % number, queue=at("broker-a"))
+                assert result.status is SendStatus.SEND_OK
+            cluster.chaos.kill("broker-a")
+            found = bodies(mq, at("broker-a"))
+    assert [body for body in found if body != b"who copies?"] == [b"%d" % n for n in range(50)]
+
+
+@pytest.mark.feature("F139", "F113")
+def test_masters_without_slaves(tmp_path: Path) -> None:
+    """Mode 2: sends go on at the other master, and what the dead one has waits for its return."""
+    with Cluster(tmp_path, brokers=2, settings=SYNC_FLUSH) as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        with cluster.client(producer=patient()) as mq:
+            for broker in ("broker-a", "broker-b"):
+                mq.send(TOPIC, broker.encode(), queue=at(broker))
+            cluster.chaos.kill("broker-a")
+            assert {mq.send(TOPIC, b"on").queue.broker_name for _ in range(4)} == {"broker-b"}
+            assert bodies(mq, at("broker-b")) == [b"broker-b", *[b"on"] * 4]
+            with pytest.raises(KourouError):
+                bodies(mq, at("broker-a"))
+            cluster.chaos.restart("broker-a")
+            cluster.clock.advance(seconds=40)  # the client asks for routes every 30 s
+            assert bodies(mq, at("broker-a")) == [b"broker-a"]
+
+
+@pytest.mark.feature("F140", "F141")
+@pytest.mark.parametrize("role", [COPIED, SYNC_MASTER], ids=["async", "sync"])
+def test_masters_with_slaves(tmp_path: Path, role: dict[str, str]) -> None:
+    """Modes 3 and 4: a master dies, its slave serves what it has, sends go on at the other one."""
+    with Cluster(tmp_path, brokers=2, replicas=1, settings=role) as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        with cluster.client(producer=patient()) as mq:
+            for broker in ("broker-a", "broker-b"):
+                until_in_sync(mq, broker)
+            mq.send(TOPIC, b"copied", queue=at("broker-a"))
+            ends = {one.service.store.end for one in cluster.everyone if "-a" in one.name}
+            while len(ends) > 1:  # an asynchronous copy comes a little later
+                ends = {one.service.store.end for one in cluster.everyone if "-a" in one.name}
+            cluster.chaos.kill("broker-a")
+            assert bodies(mq, at("broker-a"))[-1] == b"copied"
+            with pytest.raises(KourouError):
+                mq.send(TOPIC, b"x", queue=at("broker-a"), timeout_ms=100)
+            assert {mq.send(TOPIC, b"on").queue.broker_name for _ in range(4)} == {"broker-b"}
+
+
+def patient() -> ProducerSettings:
+    return ProducerSettings(producer_group="p", retry_times_when_send_failed=20)
+
+
+# -- how soon clients know ------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F034", "F359", "F376")
+def test_after_40_s_every_client_knows_that_a_broker_may_not_be_written(tmp_path: Path) -> None:
+    """With the intervals that clients have by default; then the broker stops, and no send fails."""
+    with Cluster(tmp_path, brokers=2) as cluster:
+        cluster.create_topic(TOPIC, queues=2)
+        clients = [
+            cluster.client(f"shop-{number}", settings=ClientSettings(), producer=ONCE).open()
+            for number in range(3)
+        ]
+        try:
+            for mq in clients:
+                assert senders(mq) == {"broker-a", "broker-b"}
+            clients[0].admin.brokers.wipe_write_perm("broker-a")
+            assert senders(clients[1]) == {"broker-a", "broker-b"}, "the route is a while old"
+            cluster.clock.advance(seconds=40)
+            for mq in clients:
+                assert senders(mq) == {"broker-b"}
+            stop(cluster, "broker-a")
+            for mq in clients:
+                assert senders(mq) == {"broker-b"}
+            cluster.chaos.restart("broker-a")
+            cluster.clock.advance(seconds=40)
+            for mq in clients:
+                assert senders(mq) == {"broker-a", "broker-b"}
+        finally:
+            for mq in clients:
+                mq.close()
+
+
+def senders(mq: Client) -> set[str]:
+    """Who takes ten messages, each of which is tried once."""
+    results: list[SendResult] = [mq.send(TOPIC, b"x") for _ in range(10)]
+    assert {one.status for one in results} == {SendStatus.SEND_OK}
+    return {one.queue.broker_name for one in results}
+
+
+# -- who makes topics and groups ------------------------------------------------------------------
+
+
+@pytest.mark.feature("F377", "F331", "F332")
+@pytest.mark.parametrize("online", [True, False])
+def test_topics_and_groups_are_made_on_demand_offline_only(tmp_path: Path, online: bool) -> None:
+    allowed = str(not online).lower()
+    settings = {"autoCreateTopicEnable": allowed, "autoCreateSubscriptionGroup": allowed}
+    with Cluster(tmp_path, settings=settings) as cluster, cluster.client() as mq:
+        cluster.create_topic("known", queues=1)
+        queue = MessageQueue("known", "broker-a", 0)
+        if online:
+            with pytest.raises(TopicNotFound):
+                mq.send("unheard-of", b"x", timeout_ms=500)
+            with pytest.raises(GroupNotFound):
+                mq.pull_consumer("unheard-of").pull(queue, 0)
+        else:
+            assert mq.send("unheard-of", b"x").status is SendStatus.SEND_OK
+            assert mq.pull_consumer("unheard-of").pull(queue, 0).messages == []
+        assert ("unheard-of" in mq.admin.topics.list()) is not online
+
+
+# -- one queue ------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F180")
+def test_one_queue_and_one_consumer_at_a_time_order_everything(tmp_path: Path) -> None:
+    """Two consumers share one queue: one has it, and never two messages at once."""
+    count, seen, busy = 200, list[bytes](), list[int]()
+    enough, entered = threading.Event(), threading.Semaphore(0)
+    mutex = threading.Lock()
+
+    def handler(message: object) -> None:
+        with mutex:
+            busy.append(1)
+        entered.release()
+        with mutex:
+            assert len(busy) == 1, "two at once"
+            seen.append(message.body)  # type: ignore[attr-defined]  # a test's shorthand
+            busy.pop()
+            if len(seen) == count:
+                enough.set()
+
+    with Cluster(tmp_path, brokers=1) as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        with cluster.client("one") as mq, cluster.client("one") as other:
+            for number in range(count):
+                mq.send(TOPIC, b"%d" % number)
+            with (
+                mq.listen(TOPIC, handler, ordered=True),
+                other.listen(TOPIC, handler, ordered=True),
+            ):
+                assert enough.wait(60)
+    assert seen == [b"%d" % number for number in range(count)]
+
+
+# -- the key index --------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F347")
+@pytest.mark.parametrize("safe", ["true", "false"])
+def test_no_key_is_lost_by_a_power_loss(tmp_path: Path, safe: str) -> None:
+    """The index itself was never flushed: it is built again from the log."""
+    settings = {
+        **SYNC_FLUSH,
+        "messageIndexSafe": safe,
+        "flushIntervalConsumeQueue": 3_600_000,
+        "flushConsumeQueueThoroughInterval": 3_600_000,
+        "maxHashSlotNum": 1_000,
+        "maxIndexNum": 4_000,
+    }
+    with Cluster(tmp_path, settings=settings) as cluster, cluster.client() as mq:
+        for number in range(20):
+            mq.send(TOPIC, b"x", keys=[f"A-{number}"])
+        cluster.chaos.power_loss()
+        cluster.chaos.restart()
+        for number in range(20):
+            found = mq.admin.messages.by_key(TOPIC, f"A-{number}")
+            assert [one.keys for one in found] == [(f"A-{number}",)]
+
+
+@pytest.mark.feature("F346")
+def test_keys_are_indexed_unless_the_index_is_off(tmp_path: Path) -> None:
+    for enabled in ("true", "false"):
+        folder = tmp_path / enabled
+        settings = {"messageIndexEnable": enabled, "maxHashSlotNum": 1_000, "maxIndexNum": 4_000}
+        with (
+            Cluster(folder, storage="disk", settings=settings) as cluster,
+            cluster.client() as mq,
+        ):
+            mq.send(TOPIC, b"x", keys=["A-1"])
+            if enabled == "true":
+                assert [one.keys for one in mq.admin.messages.by_key(TOPIC, "A-1")] == [("A-1",)]
+            else:
+                with pytest.raises(Rejected, match="messageIndexEnable=true"):
+                    mq.admin.messages.by_key(TOPIC, "A-1")
+            assert any((folder / "broker-a" / "index").iterdir()) is (enabled == "true")
+
+
+# -- dead letters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F223", "F362")
+def test_dead_letters_can_be_closed_to_readers_and_opened_again(tmp_path: Path) -> None:
+    """They are readable at once, as in RocketMQ after 4.9.1; perm 2 hides them, 6 shows them."""
+    dead = "%DLQ%billing"
+    with Cluster(tmp_path) as cluster, cluster.client("billing") as mq:
+        cluster.create_topic(TOPIC, queues=1)
+        mq.send(TOPIC, b"A-1")
+        with mq.listen(TOPIC, refuse) as listener:
+            while listener.counts.sent_back < 1:
+                cluster.clock.advance(0)
+        reader, queue = mq.pull_consumer("inspection"), MessageQueue(dead, "broker-a", 0)
+        assert [one.body for one in reader.pull(queue, 0).messages] == [b"A-1"]
+        mq.admin.topics.set_perm(dead, 2)
+        with pytest.raises(NoPermission):
+            reader.pull(queue, 0)
+        mq.admin.topics.set_perm(dead, 6)
+        assert [one.body for one in reader.pull(queue, 0).messages] == [b"A-1"]
+
+
+def refuse(message: object) -> None:
+    raise DeadLetter("no number")
+
+
+# -- settings of clients --------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F177")
+def test_every_kind_of_client_has_the_common_settings(tmp_path: Path) -> None:
+    """Under RocketMQ's names, readable afterwards; brokers know all four kinds by them."""
+    common = ClientSettings.from_rocketmq(clientIP="10.9.8.7", instanceName="till-7")
+    assert (common.client_ip, common.instance_name) == ("10.9.8.7", "till-7")
+    expected = "10.9.8.7@till-7"
+    seen = threading.Event()
+    with (
+        Cluster(tmp_path) as cluster,
+        cluster.client("shop", settings=common, consumer=FROM_FIRST) as mq,
+    ):
+        cluster.create_topic(TOPIC, queues=1)
+        queue = at("broker-a")
+        mq.transaction_check(TOPIC)(lambda message: None)
+        with mq.transaction(TOPIC, b"half"):
+            pass
+        mq.send(TOPIC, b"whole", queue=queue)
+        puller = mq.pull_consumer("pulling")
+        assert [one.body for one in puller.pull(queue, 0).messages] == [b"half", b"whole"]
+        with mq.listen(TOPIC, lambda message: seen.set()):
+            assert seen.wait(60)
+            members = mq.admin.groups.members("readers")
+            assert [one.client_id for one in members] == [expected]
+        producers = mq.admin.groups.producers("shop")
+        assert [one.client_id for one in producers] == [expected]
