@@ -69,10 +69,11 @@ def test_consumers_that_agree_are_not_warned(
     cluster = kourou_cluster(1)
     cluster.create_topic("invoices")
     seen = warnings(1)
-    with cluster.client("dunning") as first, cluster.client("dunning") as second:
-        with (
-            first.subscribe("invoices", "paid || open"),
-            second.subscribe("invoices", "open||paid"),
-        ):
-            pass  # subscribing returns when the broker has answered the heartbeat
+    with (
+        cluster.client("dunning") as first,
+        cluster.client("dunning") as second,
+        first.subscribe("invoices", "paid || open"),
+        second.subscribe("invoices", "open||paid"),
+    ):
+        pass  # subscribing returns when the broker has answered the heartbeat
     assert seen.texts == []
