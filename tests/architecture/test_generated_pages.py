@@ -27,7 +27,7 @@ from kourou_spark_etl.config import EtlSettings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 sys.path.insert(0, str(DOCS))  # where docs/generate.py finds them, too
-from generators import dashboards, features, reference  # noqa: E402 - after the path to it
+from generators import dashboards, features, readme, reference  # noqa: E402 - after the path to it
 from generators import errors as errors_page  # noqa: E402 - after the path to it
 from generators import settings as settings_page  # noqa: E402 - after the path to it
 from generators.marks import Mark  # noqa: E402 - after the path to it
@@ -46,9 +46,12 @@ def read(name: str) -> str:
     return (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", sorted([*reference.PAGES, *dashboards.PAGES]))
+PAGES = {**reference.PAGES, **dashboards.PAGES, **readme.PAGES}
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
 def test_it_is_current(root: Path, name: str) -> None:
-    made = {**reference.PAGES, **dashboards.PAGES}[name](root)
+    made = PAGES[name](root)
     assert (root / name).read_text(encoding="utf-8") == made, "run python docs/generate.py"
 
 
@@ -86,6 +89,18 @@ def test_slow_tests_alone_leave_a_row_open() -> None:
     assert features.state_of(row, [slow, fast]) == features.State("done", "`a.py::test_it`")
     paged = features.Feature("F003", "A", "name", "need", "S1", page="docs/naming.md")
     assert features.state_of(paged, [slow]).word == "documented"
+
+
+def test_the_readmes_figures_are_those_of_the_benchmarks_page(root: Path) -> None:
+    page = (root / readme.RESULTS_PAGE).read_text(encoding="utf-8")
+    made = readme.performance(page)
+    assert len(readme.ROWS) == made.count(" | faster |") + made.count(" | slower |")
+    doubled = re.sub(r"(`batch-32`(?: \|[^|]*){2} \| )[\d.]+", r"\g<1>7.25", page)
+    assert "| sends per second, batches of 32 | 7.25 | faster |" in readme.performance(doubled)
+    slow = re.sub(r"(`latency-p50`(?: \|[^|]*){2} \| )[\d.]+", r"\g<1>1.30", page)
+    assert "| time from send to handler, median | 1.30 | slower |" in readme.performance(slow)
+    with pytest.raises(ValueError, match="lacks a line"):
+        readme.performance(page.replace("\nMeasured ", "\nOnce "))
 
 
 def test_no_page_is_left_over(root: Path) -> None:

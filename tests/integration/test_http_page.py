@@ -19,7 +19,7 @@ def test_its_lines_work_one_after_the_other(
     blocks = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 6
     with Cluster(tmp_path) as cluster, ConsoleHere(cluster) as console:
-        cluster.create_topic("orders")
+        cluster.create_topic("purchases")
         outputs = [typed(block, console.address) for block in blocks]
     whole = "\n".join(outputs)
     for word in ('"SEND_OK"', '"replayed":true', '"state":"committed"', '"state":"acked"'):

@@ -1,4 +1,4 @@
-"""What the README shows of Spark works as it stands, in Spark's own shell."""
+"""What the pages for newcomers show of Spark works as it stands, in Spark's own shell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kourou_spark_etl import register
 from kourou_spark_etl.jobs.flight_tables import folder
 from kourou_spark_etl.session import missing_java
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_a_plain_shell_reads_a_topic(
@@ -30,15 +30,16 @@ def test_a_plain_shell_reads_a_topic(
 ) -> None:
     if problem := missing_java():
         pytest.skip(f"needs Java: {problem}")
-    section = README.read_text(encoding="utf-8").partition("## Every topic is a table")[2]
+    page = (DOCS / "quickstart.md").read_text(encoding="utf-8")
+    section = page.partition("## A topic as a Spark table")[2]
     block = re.search(r"```python\n(.*?)```\n```text\n(.*?)```", section, re.DOTALL)
     assert block
     program, output = block.groups()
     monkeypatch.delenv("SPARK_HOME")  # in which the shell lies; that of these tests has none
     cluster = kourou_cluster(1)
     with cluster.client() as client:
-        client.send("orders", b'{"id": "A-1", "amount": 42}', tag="paid", keys=["A-1"])
-        client.send("orders", b'{"id":"A-2","amount":7}', tag="paid", keys=["A-2"])
+        client.send("breakfasts", b'{"id": "A-1", "amount": 42}', tag="paid", keys=["A-1"])
+        client.send("breakfasts", b'{"id":"A-2","amount":7}', tag="paid", keys=["A-2"])
     done = subprocess.run(
         ["pyspark", "--conf", "spark.ui.enabled=false"],
         input=program.replace("127.0.0.1:9876", cluster.address),
@@ -59,7 +60,7 @@ def test_a_plain_shell_reads_a_topic(
 
 def test_the_demos_table_is_that_of_the_year() -> None:
     """The demo compares all of it with what pandas adds up; what is shown is compared here."""
-    text = README.read_text(encoding="utf-8")
+    text = (DOCS / "demo.md").read_text(encoding="utf-8")
     block = re.search(r"```text\n(delays by carrier; .*?)```", text, re.DOTALL)
     assert block
     title, head, *rows, last = block[1].splitlines()

@@ -62,6 +62,9 @@ class Heartbeats:
         self._timeout_ms = timeout_ms
         self._producer_groups: dict[str, int] = {}
         self._told: set[str] = set()
+        self._differing: dict[str, list[str]] = {}
+        """Address -> what its last answer says of consumers with other subscriptions."""
+
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -141,6 +144,8 @@ class Heartbeats:
         )
         addresses = self._routes.addresses()
         self._told &= addresses
+        for gone in self._differing.keys() - addresses:
+            del self._differing[gone]
         await asyncio.gather(*(self._tell(address, body) for address in addresses))
 
     async def reach(self, addresses: Iterable[str]) -> None:
@@ -151,12 +156,22 @@ class Heartbeats:
     async def _tell(self, address: str, body: bytes) -> None:
         self._told.add(address)
         try:
-            await self._connections.ask(
+            reply = await self._connections.ask(
                 address, HeartBeat(), body=body, timeout_ms=self._timeout_ms
             )
         except KourouError as error:
             self._told.discard(address)
             _log.warning("broker %s does not hear our heartbeat: %s", address, error)
+        else:
+            self._warn(address, reply.remark.splitlines())
+
+    def _warn(self, address: str, differing: list[str]) -> None:
+        """Log each sentence about other subscriptions once, however many brokers repeat it."""
+        known = {text for texts in self._differing.values() for text in texts}
+        self._differing[address] = differing
+        for text in differing:
+            if text not in known:
+                _log.warning("subscriptions differ: %s", text)
 
     async def leave(self, *, producer_group: str = "", consumer_group: str = "") -> None:
         """Tell every broker that this client leaves a group (35).

@@ -115,7 +115,9 @@ class MemberDesk:
             code = code or Code.SUBSCRIPTION_PARSE_FAILED
             refused += change.refused
         effects = self._tell(change)
-        reply = Reply(received.to, code, "; ".join(refused))
+        # With SUCCESS, Kourou's clients log what the remark says; RocketMQ's ignore it.
+        remark = "; ".join(refused) if refused else "\n".join(change.differing)
+        reply = Reply(received.to, code, remark)
         if self._confirmations.appended == before:
             return [*effects, reply]
         end = self._confirmations.appended

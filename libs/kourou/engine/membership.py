@@ -117,12 +117,15 @@ class Change:
     """What a call changed.
 
     `notify`: consumer group -> connections of its members, who must rebalance (code 40, where the
-    group's configuration wants notices). `clashes`: sentences for the operator's log. `refused`:
-    sentences for the client whose groups were not registered. `expired`: connections to close.
+    group's configuration wants notices). `clashes`: sentences for the operator's log. `differing`:
+    sentences for the client, as long as other consumers of its groups have other subscriptions.
+    `refused`: sentences for the client whose groups were not registered. `expired`: connections to
+    close.
     """
 
     notify: dict[str, tuple[Peer, ...]] = field(default_factory=dict)
     clashes: list[str] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     expired: list[Peer] = field(default_factory=list)
 
@@ -192,11 +195,13 @@ class Membership:
         if other is not None:
             text = (
                 f"in the consumer group {part.group} the clients {beat.client_id} and {other[0]} "
-                f"differ in topics, filters or message model; some messages may reach nobody"
+                f"differ in topics, filters or message model; some messages may reach no consumer "
+                f"(give each subscription a group of its own)"
             )
             if self.policy is SubscriptionPolicy.REFUSE:
                 change.refused.append(text)
                 return
+            change.differing.append(text)
             if group is not None and group.said.signature(member) != said:
                 change.clashes.append(text)  # once, not with every heartbeat
         if group is None:

@@ -1,4 +1,4 @@
-"""Every example of the page about the client is run as it stands there, and that of the README."""
+"""Every example of docs/client.md is run as it stands there, and that of getting started."""
 
 from __future__ import annotations
 
@@ -112,10 +112,11 @@ def test_the_errors_are_those_of_the_table(kourou_broker, kourou_chaos, capfd) -
         assert sell(mq, {"id": "A-4"}) == "not sold, try later"
 
 
-def test_the_example_of_the_readme(kourou_broker, capfd) -> None:
-    (example,) = (one for one in examples(ROOT / "README.md") if one.heading == "One minute")
+def test_the_example_of_getting_started(kourou_broker, capfd) -> None:
+    page = examples(ROOT / "docs" / "quickstart.md")
+    (example,) = (one for one in page if one.heading == "From Python")
     with Client(kourou_broker.address) as mq:
-        mq.send("orders", '{"id": "A-1", "amount": 42}', tag="paid", keys=["A-1"])
+        mq.send("breakfasts", '{"id": "A-1", "amount": 42}', tag="paid", keys=["A-1"])
     run(example, kourou_broker.address)
     printed = same_for_all(capfd.readouterr().out)
     assert printed.replace("paid Order(id='A-1', amount=42)\n", "") == same_for_all(example.output)

@@ -12,9 +12,11 @@ from kourou.client.discovery import NameServers
 from kourou.client.heartbeats import Heartbeats, Membership
 from kourou.client.name_servers import NameServerChoice
 from kourou.client.route_table import RouteTable
+from kourou.errors import Code
 from kourou.filtering.tags import parse_tags
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 from kourou.protocol.messages.membership import HeartBeat
+from kourou.testing.wire_broker import Answer
 
 GROUP = Membership(
     "g",
@@ -198,3 +200,31 @@ async def test_a_new_leader_is_told_although_it_was_told_as_a_follower(cluster, 
     cluster.lead(follower)
     await one.routes.refresh("T")
     await heard.wait()
+
+
+async def test_what_brokers_say_of_other_subscriptions_is_logged_once(
+    cluster, broker, hearts, caplog
+):
+    other = cluster.broker("broker-b")
+    heart = hearts()
+    await heart.routes.find("T")
+
+    def answers(*remarks):
+        for one, remark in zip((broker, other), remarks, strict=True):
+            one.intercept = lambda _, remark=remark: Answer(Code.SUCCESS, remark=remark)
+
+    def logged():
+        return [one.message for one in caplog.records if "differ" in one.message]
+
+    answers("g: a and b differ", "g: a and b differ")
+    await heart.beat()
+    await heart.beat()
+    assert logged() == ["subscriptions differ: g: a and b differ"]
+    answers("g: a and b differ\nh: a and c differ", "")
+    await heart.beat()
+    assert logged()[1:] == ["subscriptions differ: h: a and c differ"]
+    answers("", "")
+    await heart.beat()
+    answers("g: a and b differ", "")
+    await heart.beat()
+    assert len(logged()) == 3, "it has come back"
