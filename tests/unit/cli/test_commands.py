@@ -33,9 +33,11 @@ def test_the_help_begins_with_what_a_newcomer_types(capsys: pytest.CaptureFixtur
     assert set(names) == command_names()
 
 
-@pytest.mark.parametrize(("words", "spark"), [([], True), (["--no-spark"], False)])
+@pytest.mark.parametrize(
+    ("words", "spark"), [([], None), (["--spark"], True), (["--no-spark"], False)]
+)
 def test_the_demo_goes_without_spark_if_told_to(
-    words: list[str], spark: bool, monkeypatch: pytest.MonkeyPatch
+    words: list[str], spark: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []
     monkeypatch.setattr(tour, "run_demo", lambda **of: told.append(of["spark"]) or 0)
