@@ -1,7 +1,7 @@
 """Optional groups of packages: which are installed, and the error that asks for one.
 
-The groups are the extras of pyproject.toml, read from the metadata of the installed project: no list
-is kept twice. Nothing of a group is imported.
+The groups are the extras of pyproject.toml, read from the metadata of the installed project, which
+is their only list. Nothing of a group is imported.
 
 State: none.
 """
