@@ -70,9 +70,9 @@ def run_until_stopped(
     sandbox, which is reported. With `raft` every broker is a group of so many members, which elect
     their leader, and has no filter servers.
 
-    `spark`: the queries of the job file `jobs`, or of one in the folder, run as well. `console`: the
-    web console, too. `flights`: some are sent and consumed all the time. Packages, Java and files
-    that these need are checked before anything starts.
+    `spark`: the queries of the job file `jobs`, or of one in the folder, run as well. `console`:
+    the web console, too. `flights`: some are sent and consumed all the time. Packages, Java and
+    files that these need are checked before anything starts.
     """
     began = time.monotonic()
     for number in (signal.SIGINT, signal.SIGTERM):

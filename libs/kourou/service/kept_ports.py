@@ -1,7 +1,7 @@
 """Free ports of this machine that are chosen before the processes that listen on them start.
 
-A socket that is bound and does not listen keeps the system from giving its port to others. A process
-that sets SO_REUSEADDR, as every service does, can bind the port, and bind it again after a restart.
+A socket that is bound and does not listen keeps the system from giving its port to others. Every
+service sets SO_REUSEADDR, so it can bind the port all the same, and bind it again after a restart.
 
 State: soft; ports are kept while this process lives.
 """
