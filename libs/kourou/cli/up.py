@@ -101,10 +101,10 @@ def run_until_stopped(
     with _started(place, settings) as cluster:
         watch = Watch(cluster, called_as)
         with _flights(cluster.address, called_as, wanted=flights):
-            for line in introduction(cluster, collector, called_as, lacking, flights=flights):
-                _print(line)
-            _print(f"Ready in {time.monotonic() - began:.1f} s. Ctrl-C stops it.")
             try:
+                for line in introduction(cluster, collector, called_as, lacking, flights=flights):
+                    _print(line)
+                _print(f"Ready in {time.monotonic() - began:.1f} s. Ctrl-C stops it.")
                 watch.run()
                 _print("no service is left")
             except KeyboardInterrupt:
@@ -209,9 +209,8 @@ def take_off(address: str, called_as: str) -> LiveFlights:
 
     def report(failure: BaseException) -> None:
         why = str(failure) if isinstance(failure, KourouError) else repr(failure)
-        _print(
-            f"the flights have ended: {why}\nThe services go on. Flights: {called_as} up --flights"
-        )
+        again = f"The services go on. For flights, stop them and type {called_as} up --flights"
+        _print(f"the flights have ended: {why}\n{again}")
 
     live = LiveFlights(address, on_failure=report)
     live.start()
