@@ -128,7 +128,7 @@ def test_a_killed_broker_is_reported_and_restarted_once_and_the_console_stays(
         assert bodies(address, 2) == {"before", "after"}
 
         os.kill(second, signal.SIGKILL)
-        said = running.until("kourou broker ")
+        said = running.until("    kourou broker -c")
         assert said[0].startswith(
             f"broker-a (pid {second}) was killed by SIGKILL, again within 60 s of its restart; "
             f"its log is {folder}/broker-a.log"
