@@ -142,9 +142,10 @@ def test_an_interrupted_stop_is_continued_by_a_kill(
 
     with Children(tmp_path) as children:
         made = [children.start(name, python(DEAF)) for name in ("first", "second")]
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
             patch.setattr(Child, "stop", interrupted)
-            children.stop_all()
+            with pytest.raises(KeyboardInterrupt):
+                children.stop_all()
         children.kill_all()
         assert [child.running for child in made] == [False, False]
         assert children.stop_all() == {}
