@@ -5,6 +5,9 @@ that dies: it is reported at once and started again; if it dies again within RES
 stays down and the others go on. A service that ended with exit code 0 was asked to stop, and stays
 down.
 
+Lives here: the lines, the restarts, the exit codes. May not live here: the processes
+(kourou.service.local_cluster).
+
 Exit codes: 0 stopped by Ctrl-C or SIGTERM, everything drained · 1 a service failed to start or to
 stop cleanly · 2 wrong usage, a taken port, a folder in use · 130 interrupted before all was ready,
 or killed by a second Ctrl-C.
@@ -167,9 +170,10 @@ class Watch:
 
     def _wait(self) -> None:
         """Until a child has ended; or a moment, where one is starting."""
-        if not self._starting:
+        if self._starting:
+            self._starting[0].wait_for_exit(POLL_S)
+        else:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # it stays to be reaped by its Child
-        time.sleep(POLL_S)
 
     def _ended(self, child: Child) -> None:
         self._starting = [one for one in self._starting if one is not child]

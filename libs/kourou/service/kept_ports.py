@@ -3,6 +3,8 @@
 A socket that is bound and does not listen keeps the system from giving its port to others. Every
 service sets SO_REUSEADDR, so it can bind the port all the same, and bind it again after a restart.
 
+Lives here: choosing and keeping ports. May not live here: what listens on them.
+
 State: soft; ports are kept while this process lives.
 """
 

@@ -4,7 +4,6 @@ Lives here: which processes make a small cluster, their settings files, their ad
 May not live here: starting and ending a process (kourou.service.processes).
 
 Services are started by their module names and spoken to over sockets; nothing of them is imported.
-
 A folder has one cluster at a time: whoever comes second is refused before anything is touched.
 
 State: soft; what the brokers store lies in the folder that was given.
@@ -280,10 +279,7 @@ class LocalCluster:
 
     def start_broker(self, number: int) -> Child:
         """Start (or start again, on the same store) the broker of that number."""
-        child = self._begin_broker(number)
-        child.wait_for_ready()
-        self.brokers[number : number + 1] = [child]
-        return child
+        return _put(self._begin_broker(number), self.brokers, number)
 
     def _cores_of_broker(self) -> Mapping[str, str]:
         """Where filters could compute on every core, a broker keeps to the one they leave."""
@@ -297,11 +293,8 @@ class LocalCluster:
 
         Returns when it takes part; `leader_of` tells who leads.
         """
-        child = self._begin_member(group, index)
-        child.wait_for_ready()
         place = group * self.settings.raft + index
-        self.members[place : place + 1] = [child]
-        return child
+        return _put(self._begin_member(group, index), self.members, place)
 
     def _begin_member(self, group: int, index: int) -> Child:
         letter = chr(ord("a") + group)
@@ -355,11 +348,8 @@ class LocalCluster:
 
         Its brokerId is the index and one.
         """
-        child = self._begin_replica(broker, index)
-        child.wait_for_ready()
         number = broker * self.settings.replicas + index
-        self.replicas[number : number + 1] = [child]
-        return child
+        return _put(self._begin_replica(broker, index), self.replicas, number)
 
     def _begin_filter_server(self, broker: int, index: int) -> Child:
         number = broker * self.settings.filter_servers + index
@@ -383,11 +373,8 @@ class LocalCluster:
 
         Raises ConfigError where the machine lacks a layer of the jail.
         """
-        child = self._begin_filter_server(broker, index)
-        child.wait_for_ready()
         number = broker * self.settings.filter_servers + index
-        self.filter_servers[number : number + 1] = [child]
-        return child
+        return _put(self._begin_filter_server(broker, index), self.filter_servers, number)
 
     def _begin_spark_etl(self, told: Mapping[str, str]) -> Child:
         free = self.settings.free_ports
@@ -412,17 +399,13 @@ class LocalCluster:
     def _begin_console(self, told: Mapping[str, str]) -> Child:
         pages = {name: address for name, address in self._pages.items() if name != "console"}
         spark = pages.pop("spark-etl", "")
-        ports = {}
-        if self.settings.free_ports:
-            ports = {
-                "consolePort": str(self._ports["console http"]),
-                "adminPort": str(self._ports["console admin"]),
-            }
+        names = {"consolePort": "console http", "adminPort": "console admin"}
+        ports = {key: str(self._ports[name]) for key, name in names.items()}
         settings = {
             "namesrvAddr": plain_address(self.address),
             "adminAddresses": ";".join(f"{name}={address}" for name, address in pages.items()),
             **({"sparkEtlAddress": spark} if spark else {}),
-            **ports,
+            **(ports if self.settings.free_ports else {}),
             **told,
         }
         return self._begin("console", "kourou_console", settings)
@@ -469,10 +452,16 @@ class LocalCluster:
 
     def _write(self, name: str, settings: Mapping[str, str]) -> Path:
         path = self.folder / f"{name}.conf"
-        path.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"{key}={value}" for key, value in settings.items()]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
+
+
+def _put(child: Child, group: list[Child], place: int) -> Child:
+    """Wait until it is ready; then it takes its place."""
+    child.wait_for_ready()
+    group[place : place + 1] = [child]
+    return child
 
 
 def zmq_address(child: Child) -> str:

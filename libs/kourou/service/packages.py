@@ -3,6 +3,8 @@
 The groups are the extras of pyproject.toml, read from the metadata of the installed project, which
 is their only list. Nothing of a group is imported.
 
+Lives here: what is missing of a group. May not live here: installing it (the launcher).
+
 State: none.
 """
 
