@@ -11,6 +11,7 @@ May not live here: messages of a single feature; they are given when the error i
      │   ├─ NoPermission      the topic, group or broker does not allow this
      │   ├─ GroupNotFound     no such consumer group
      │   └─ ConfigError       a setting is unknown, mistyped, out of range or may not be changed
+     │       └─ MissingPackages  an optional group of packages is not installed
      ├─ Unavailable           nobody is wrong: later, or elsewhere, it may work
      │   ├─ Throttled         too much at once (queue full, memory budget, flow control)
      │   ├─ NotLeader         another broker takes writes for this log
@@ -149,6 +150,21 @@ class ConfigError(Rejected):
 
     Do: Correct the setting that the text names; `-m` prints every setting.
     """
+
+
+class MissingPackages(ConfigError):
+    """Packages of an optional group are not installed; `group` is the extra of pyproject.toml.
+
+    Do: Install the group that the text names. In a checkout `./kourou` does so by itself.
+    """
+
+    def __init__(self, message: str, group: str) -> None:
+        super().__init__(
+            message,
+            hint=f"pip install 'kourou[{group}]', or in a checkout: "
+            f"KOUROU_GROUPS={group} ./kourou --version",
+        )
+        self.group = group
 
 
 class Unavailable(KourouError):

@@ -241,7 +241,7 @@ def test_under_dockers_profile_all_else_starts(
     try:
         wait_for(child, "Ctrl-C stops it.")
         told = child.log_path.read_text(encoding="utf-8")
-        assert "no filter servers: their jail cannot be built" in told
+        assert "no filter servers: this machine lacks layers of their sandbox" in told
         assert "user namespaces (" in told
         assert "broker-a" in told
     finally:

@@ -1,7 +1,7 @@
-"""./kourou makes its environment once, notices what changed, and says what is missing.
+"""./kourou makes its environment once, adds groups of packages on demand, and notices changes.
 
-A make-believe Python writes down what it was asked to do, so nothing is downloaded here; one slow
-test at the end installs in earnest.
+A fake Python records its calls, so nothing is downloaded here; one slow test at the end installs
+real packages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -27,9 +29,18 @@ case $1 in
 -m)
     case $2 in
     venv) rm -rf "$4"; mkdir -p "$4/bin"; cp "$PRETENDER" "$4/bin/python"; : > "$4/pyvenv.cfg" ;;
-    pip) echo "a line of pip"; exit "${PIP_FAILS:-0}" ;;
+    pip)
+        echo "a line of pip"
+        if [ -n "${PIP_WAITS:-}" ]; then : > "$PIP_WAITS.begun"; read -r _ < "$PIP_WAITS"; fi
+        exit "${PIP_FAILS:-0}" ;;
     kourou.cli)
         shift 2
+        case " ${KOUROU_GROUPS:-} " in
+        *" ${NEEDS:-} "*) ;;
+        *)
+            export KOUROU_GROUPS="${KOUROU_GROUPS:-} $NEEDS"
+            [ -z "${NEEDS:-}" ] || exec "$KOUROU_COMMAND" "$@" ;;
+        esac
         (: <&0) && (: >&1) && (: >&2) || exit 9
         echo "ran: $*"
         echo "called $KOUROU_COMMAND" >> "$CALLS" ;;
@@ -43,6 +54,7 @@ NEEDED = (
     "cat",
     "cksum",
     "cp",
+    "cut",
     "dirname",
     "flock",
     "grep",
@@ -51,13 +63,17 @@ NEEDED = (
     "mv",
     "readlink",
     "rm",
+    "sed",
     "sh",
+    "sleep",
+    "sort",
     "tail",
+    "tr",
 )
 
 
 class Checkout:
-    """A copy of the launcher with a make-believe Python."""
+    """A copy of the launcher with a fake Python."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "a checkout"
@@ -86,18 +102,27 @@ class Checkout:
         typed = [str(launcher or self.root / "kourou"), *arguments]
         return subprocess.run(
             ["sh", "-c", f'exec "$0" "$@" {streams}', *typed] if streams else typed,
-            env={
-                "PATH": str(self.tools),
-                "HOME": os.environ.get("HOME", "/"),
-                "CALLS": str(self.calls),
-                "PRETENDER": str(self.pretender),
-                "KOUROU_PYTHON": str(self.pretender),
-                **environment,
-            },
+            env=self.environment(environment),
             capture_output=True,
             text=True,
             check=False,
         )
+
+    def environment(self, more: dict[str, str]) -> dict[str, str]:
+        """Of a launcher that finds the fake Python and the tools of NEEDED only."""
+        return {
+            "PATH": str(self.tools),
+            "HOME": os.environ.get("HOME", "/"),
+            "CALLS": str(self.calls),
+            "PRETENDER": str(self.pretender),
+            "KOUROU_PYTHON": str(self.pretender),
+            **more,
+        }
+
+    def installed(self) -> str:
+        """What the last run's only call of pip installed, with the path of the checkout cut off."""
+        [line] = [one for one in self.calls.read_text().splitlines() if "-m pip" in one]
+        return line.rpartition(str(self.root))[2]
 
     def asked(self, word: str) -> int:
         """How many of the last run's calls of Python began so."""
@@ -148,19 +173,90 @@ def test_missing_ensurepip_names_the_line_to_type(checkout: Checkout) -> None:
     assert not (checkout.root / ".venv").exists()
 
 
-def test_missing_java_is_told_once_and_stops_nobody(checkout: Checkout, tmp_path: Path) -> None:
-    first = checkout.run("demo")
-    assert first.returncode == 0
-    line = "no Java here, which only the Spark pipeline needs: sudo apt install -y openjdk-17"
-    assert [line in one for one in first.stderr.splitlines()].count(True) == 1
-    assert checkout.run("demo").stderr == ""
-    (tmp_path / "jdk" / "bin").mkdir(parents=True)
-    (tmp_path / "jdk" / "bin" / "java").touch(0o755)
-    shutil.rmtree(checkout.root / ".venv")
-    assert "Java" not in checkout.run("demo", JAVA_HOME=str(tmp_path / "jdk")).stderr
-    shutil.rmtree(checkout.root / ".venv")
-    (checkout.tools / "java").symlink_to(tmp_path / "jdk" / "bin" / "java")
-    assert "Java" not in checkout.run("demo").stderr
+def test_the_first_run_fetches_no_group_and_says_what_it_fetches(checkout: Checkout) -> None:
+    first = checkout.run("--help")
+    assert checkout.installed() == ""
+    assert first.stderr == (
+        f"kourou: making {checkout.root}/.venv\n"
+        "kourou: fetching the packages of Kourou: 45 MB, about 15 s "
+        f"(once, into {checkout.root}/.venv)\n"
+    )
+
+
+def test_a_command_that_needs_a_group_gets_it_once(checkout: Checkout) -> None:
+    """The command asks by running the launcher again; its arguments stay as they were."""
+    assert checkout.run("up").returncode == 0
+    first = checkout.run("up", "--spark", "two words", NEEDS="spark")
+    assert (first.returncode, first.stdout) == (0, "ran: up --spark two words\n")
+    assert checkout.installed() == "[spark]"
+    assert first.stderr.startswith("kourou: fetching Spark, pyarrow and pandas: ")
+    again = checkout.run("up", NEEDS="spark", KOUROU_GROUPS="spark")
+    assert (again.stdout, again.stderr, checkout.asked("-m pip")) == ("ran: up\n", "", 0)
+
+
+def test_groups_add_up(checkout: Checkout) -> None:
+    assert checkout.run("demo", KOUROU_GROUPS="demo").returncode == 0
+    assert checkout.installed() == "[demo]"
+    assert checkout.run("demo", KOUROU_GROUPS="spark bench").returncode == 0
+    assert checkout.installed() == "[bench,demo,spark]"
+    with (checkout.root / "pyproject.toml").open("a") as project:
+        project.write("# one more line\n")
+    changed = checkout.run("--help")
+    assert changed.stderr.startswith("kourou: fetching what changed in pyproject.toml ")
+    assert checkout.installed() == "[bench,demo,spark]"
+
+
+def test_every_extra_of_the_project_is_a_group_and_nothing_else_is(checkout: Checkout) -> None:
+    extras = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
+    for name in extras["optional-dependencies"]:
+        assert checkout.run("version", KOUROU_GROUPS=name).returncode == 0, name
+    refused = checkout.run("version", KOUROU_GROUPS="spark,demo")
+    assert refused.returncode == 2
+    said, _, names = refused.stderr.rpartition(" Groups: ")
+    assert said == "kourou: KOUROU_GROUPS: there is no group 'spark,demo'."
+    assert sorted(names.split()) == sorted(extras["optional-dependencies"])
+
+
+def test_an_installation_that_was_killed_is_completed_by_the_next_start(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    process = subprocess.Popen(
+        [str(checkout.root / "kourou"), "version"],
+        env=checkout.environment({"PIP_WAITS": str(gate)}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with gate.open("w"):  # opened when pip reads
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate()[1]
+    assert process.returncode == 130
+    assert said.endswith(b"kourou: interrupted; the next start completes the installation\n")
+    done = checkout.run("version")
+    assert (done.stdout, checkout.asked("-m pip install")) == ("ran: version\n", 1)
+
+
+def test_a_terminal_shows_what_pip_does_while_it_works(checkout: Checkout, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [str(checkout.root / "kourou"), "version"],
+        env=checkout.environment({"PIP_WAITS": str(gate)}),
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    seen = b""
+    with gate.open("w") as opened:
+        while b"  2 s  a line of pip" not in seen:
+            seen += os.read(ours, 4_096)
+        opened.write("go on\n")
+    assert process.wait() == 0
+    os.close(ours)
+    assert b"\r\x1b[Kkourou:   1 s  a line of pip\r\x1b[Kkourou:   2 s  a line of pip" in seen
 
 
 def test_an_old_python_is_refused(checkout: Checkout) -> None:
@@ -311,7 +407,8 @@ def test_a_copy_in_an_empty_folder_installs_itself_and_works(tmp_path: Path) -> 
     first = type_in("--help")
     assert first.returncode == 0, first.stderr
     assert "demo" in first.stdout
-    assert "installing into" in first.stderr
+    assert "fetching the packages of Kourou: 45 MB" in first.stderr
+    assert "Downloading pandas" not in (root / ".venv" / "kourou-install.log").read_text()
     doctor = type_in("doctor")
     assert (doctor.returncode, doctor.stderr) == (0, ""), doctor.stdout
     assert "ok       packages" in doctor.stdout

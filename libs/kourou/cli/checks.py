@@ -26,6 +26,7 @@ from kourou.cli.check_processes import CheckProcesses
 from kourou.cli.check_stages import PLACES, SLOW_TEST_TIMEOUT_S, STAGES, Stage, may_skip
 from kourou.cli.checkout import find_checkout
 from kourou.errors import ConfigError
+from kourou.service.packages import require_group
 
 NOTHING_COLLECTED = 5
 """pytest's exit code when a selection matched no test."""
@@ -88,6 +89,7 @@ class Outcome:
 def run_checks(options: Options) -> int:
     """Run the chosen stages and print one line for each; the exit code is 0 only if all is well."""
     root = find_checkout()
+    require_group("dev", "the test suite")
     stages = _chosen(options.stages)
     folder = _prepare_folder(root, options)
     total = Outcome()

@@ -245,6 +245,7 @@ def up(
 # -- first minutes --------------------------------------------------------------------------------
 @app.command(short_help="A year of flights, sent and consumed; everything is counted.")
 def demo(
+    context: typer.Context,
     plain: PlainFlag = False,
     json: Annotated[bool, typer.Option("--json", help="The verdict as JSON, last line.")] = False,
     events: Annotated[
@@ -254,8 +255,11 @@ def demo(
         Path | None, typer.Option(help="Keep the store and the logs in this new folder.")
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="The last act, on Spark (needs Java).")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--spark/--no-spark", help="The fifth act, on Spark; else where it is installed."
+        ),
+    ] = None,
     trace: TraceFlag = False,
 ) -> int:
     """A year of flights and its worst day, through real processes; everything is counted.
@@ -267,7 +271,13 @@ def demo(
     from kourou.cli.demo.tour import run_demo
 
     return run_demo(
-        plain=plain, as_json=json, events_max=events, keep=keep, trace=trace, spark=spark
+        plain=plain,
+        as_json=json,
+        events_max=events,
+        keep=keep,
+        trace=trace,
+        spark=spark,
+        called_as=context.find_root().info_name or "kourou",
     )
 
 

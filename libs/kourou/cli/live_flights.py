@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from itertools import cycle, islice
 
@@ -58,9 +58,17 @@ _log = logging.getLogger("kourou.flights")
 class LiveFlights:
     """From `start` to `stop`. `sent`, `shown`: how many, so far."""
 
-    def __init__(self, address: str, *, rate_per_s: int = RATE_PER_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        rate_per_s: int = RATE_PER_S,
+        on_failure: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """`on_failure` is called in the flights' thread, with what ended them."""
         self._address = address
         self._rate_per_s = rate_per_s
+        self._on_failure = on_failure
         self._events: Sequence[Event] = ()
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
@@ -69,8 +77,7 @@ class LiveFlights:
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        """Begin. Raises ConfigError where the flights are not installed."""
-        self._events = load_events(FLIGHTS)
+        """Begin. The flights are read in the background."""
         self._task = self._loop.create_task(self._fly())
         self._thread.start()
 
@@ -90,10 +97,12 @@ class LiveFlights:
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever waits is told
             self.failure = error
             _log.exception("the flights are grounded")
+            self._on_failure(error)
         finally:
             self._loop.close()
 
     async def _fly(self) -> None:
+        self._events = await asyncio.to_thread(load_events, FLIGHTS)
         async with AsyncExitStack() as stack:
             sender = ProducerSettings(producer_group=TOWER, message_trace=True)
             tower = await stack.enter_async_context(Client(self._address, producer=sender))

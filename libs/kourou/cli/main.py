@@ -22,7 +22,7 @@ from kourou.cli.completion import VARIABLE, get_ready
 from kourou.cli.ending_signals import EndingSignals
 from kourou.cli.health import run_health
 from kourou.cli.services import SERVICES, run_service
-from kourou.errors import BadRequest, ConfigError, KourouError, StoreFaulted
+from kourou.errors import BadRequest, ConfigError, KourouError, MissingPackages, StoreFaulted
 from kourou.service.standard_streams import (
     as_output_sentence,
     hold_standard_streams,
@@ -37,14 +37,25 @@ EXIT_INTERRUPTED = 130
 CALLED_AS = "KOUROU_COMMAND"
 """By which the launcher tells what the user typed to start it."""
 
+GROUPS = "KOUROU_GROUPS"
+"""What the launcher has just installed, or shall install: extras of pyproject.toml."""
+
 VERSION_OPTIONS = frozenset({"--version", "-V"})
 
 
 def run() -> NoReturn:
     """Run this process's command line and end with its exit code."""
     hold_standard_streams()
-    called_as = _short_name(os.environ.pop(CALLED_AS, ""))  # a child is not called so
-    code = main(sys.argv[1:], called_as)
+    launcher = os.environ.pop(CALLED_AS, "")  # a child is not called so
+    groups = os.environ.pop(GROUPS, "").split()
+
+    def fetch(group: str) -> None:
+        """Let the launcher install the group and run the command again, in this process."""
+        if launcher and group not in groups:
+            os.environ[GROUPS] = " ".join((*groups, group))
+            os.execv(launcher, [launcher, *sys.argv[1:]])
+
+    code = main(sys.argv[1:], _short_name(launcher), fetch)
     trouble = output_trouble()
     if trouble is not None and not code:
         _complain(as_output_sentence(trouble), code)
@@ -52,24 +63,36 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
-def main(arguments: Sequence[str], called_as: str = "kourou") -> int:
+def main(
+    arguments: Sequence[str],
+    called_as: str = "kourou",
+    fetch: Callable[[str], None] = lambda group: None,
+) -> int:
     """Run one command line; whatever goes wrong becomes one sentence on stderr and an exit code.
 
-    `called_as` is how the user starts Kourou; examples and hints are shown so.
+    `called_as` is how the user starts Kourou; examples and hints are shown so. `fetch` is called
+    with the group of packages that a command lacks; if it returns, the command fails.
     """
+
+    def told(work: Callable[[], int]) -> int:
+        return _told(work, called_as, fetch)
+
     if arguments and arguments[0] in SERVICES:
-        return _told(lambda: run_service(arguments[0], arguments[1:]), called_as)
+        return told(lambda: run_service(arguments[0], arguments[1:]))
     if arguments and arguments[0] == "health":  # runs every few seconds: nothing else is loaded
-        return _told(lambda: run_health(arguments[1:]), called_as)
+        return told(lambda: run_health(arguments[1:]))
     with EndingSignals() as ending:
-        code = _told(lambda: _run_command(_as_understood(arguments), called_as), called_as)
+        code = told(lambda: _run_command(_as_understood(arguments), called_as))
     return ending.exit_code(otherwise=code)
 
 
-def _told(work: Callable[[], int], called_as: str) -> int:
+def _told(work: Callable[[], int], called_as: str, fetch: Callable[[str], None]) -> int:
     """Do it; every error becomes a sentence."""
     try:
         return work()
+    except MissingPackages as lack:
+        fetch(lack.group)
+        return _complain(str(lack), EXIT_BAD_USAGE)
     except (ConfigError, BadRequest) as wrong:
         return _complain(_for_a_shell(wrong, called_as), EXIT_BAD_USAGE)
     except StoreFaulted as fault:

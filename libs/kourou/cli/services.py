@@ -10,6 +10,10 @@ from collections.abc import Sequence
 SERVICES = ("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console")
 
 
+PRINTS = {"-h", "--help", "-m", "-p"}
+"""Options with which a service prints something and ends."""
+
+
 def run_service(name: str, arguments: Sequence[str]) -> int:
     """Run a service until it is told to stop; its exit code."""
     if name == "namesrv":
@@ -26,7 +30,10 @@ def run_service(name: str, arguments: Sequence[str]) -> int:
         return run_filter_server(arguments)
     if name == "spark-etl":
         from kourou_spark_etl.commands import run_command
+        from kourou_spark_etl.machine import check_machine
 
+        if arguments[:1] == ["run"] and not PRINTS & set(arguments):
+            check_machine()  # here and not only there: the launcher can still fetch the packages
         return run_command(arguments)
     if name == "console":
         from kourou_console.app import run as run_console

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
+from kourou.service.packages import require_group
+
 LOCAL_COLLECTOR = "http://127.0.0.1:4318"
 """Where a collector, or Jaeger, listens by default."""
 
@@ -35,6 +37,7 @@ def trace_from_here(
         endpoint = environment[_ENDPOINTS[1]] = LOCAL_COLLECTOR
     if environment.get(_EXPORTER) == "none" or environment.get("OTEL_SDK_DISABLED") == "true":
         return ""
+    require_group("otlp", "exporting traces")
     if ratio is not None and not environment.get(_SAMPLER):
         environment[_SAMPLER] = "parentbased_traceidratio"
         environment[_RATIO] = str(ratio)

@@ -1,7 +1,16 @@
-"""`kourou up`: name server, brokers and those beside them on this machine, until Ctrl-C.
+"""`kourou up`: name server, brokers and the other services on this machine, until Ctrl-C.
 
-Lives here: what is printed, and waiting. May not live here: the processes
+All services start at once; each prints a line when it is ready. One rule holds for every service
+that dies: it is reported at once and started again; if it dies again within RESTART_S seconds, it
+stays down and the others go on. A service that ended with exit code 0 was asked to stop, and stays
+down.
+
+Lives here: the lines, the restarts, the exit codes. May not live here: the processes
 (kourou.service.local_cluster).
+
+Exit codes: 0 stopped by Ctrl-C or SIGTERM, everything drained · 1 a service failed to start or to
+stop cleanly · 2 wrong usage, a taken port, a folder in use · 130 interrupted before all was ready,
+or killed by a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,56 +19,37 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kourou.cli.trace_option import trace_from_here
 from kourou.errors import ConfigError, KourouError, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
-from kourou.service.processes import Child
+from kourou.service.processes import POLL_S, Child
 
 if TYPE_CHECKING:
     from kourou.cli.live_flights import LiveFlights
 
 FILTER_SERVERS = 1
-"""A broker, unless somebody says how many."""
+"""A broker, unless --filter-servers says how many."""
 
 GROUP_SIZES = (3, 5)
-"""Of a Raft group: it goes on while the majority of it lives, so one more than an odd number is of
-no use."""
+"""Of a Raft group: a majority must live, so an even number adds nothing."""
 
-FLIGHTS_LINE = (
-    "flights    some are sent and consumed all the time, by the groups boards, duty-managers, ramp"
-)
-
-GROUNDED = "the flights have ended"
+FLIGHTS_LINE = "sent and consumed all the time, by the groups boards, duty-managers, ramp"
 
 JOB_FILE = "spark-etl.toml"
-"""In the folder: the queries of the Spark pipeline, unless somebody names another file."""
+"""In the folder: the queries of the Spark pipeline, unless --jobs names another file."""
 
-WATCH_S = 0.5
-"""How often the processes are looked at."""
+RESTART_S = 60.0
+"""A service that dies again so soon after a restart is not started a second time."""
 
 TAKEN = re.compile(r"port (\d+)\b.*(?:already in use|is taken)", re.DOTALL)
-"""What a service says of a port that it did not get; its own advice is for those who configure."""
-
-START_AGAIN = "to start it again, in another terminal; Ctrl-C there ends it, and not here:"
-
-PORT_KEYS = {"http": "consolePort", "admin": "adminPort"}
-"""Who knows the other addresses learns them anew: they are registered, and these are not."""
-
-LABELS = {
-    "http": "console",
-    "zmq": "clients",
-    "tcp": "RocketMQ",
-    "tcp:vip": "  VIP",
-    "admin": "pages",
-    "replication": "members",
-}
-"""What services call their addresses, in words for people."""
+"""What a service reports of a port that is in use; its own advice names settings."""
 
 
 def run_until_stopped(
@@ -77,29 +67,29 @@ def run_until_stopped(
     flights: bool = False,
     called_as: str = "kourou",
 ) -> int:
-    """Start, say where everything listens, wait for Ctrl-C or SIGTERM, drain, stop.
+    """Start, print where everything listens, supervise until Ctrl-C or SIGTERM, drain, stop.
 
-    One of them that was told to end (`kourou shutdown`) ends them all, as Ctrl-C does; a filter
-    server or the Spark pipeline that ended is told, and the others go on; so is a broker or one of
-    its `replicas`, where there are some: somebody tries what becomes of it. Without
-    `filter_servers` there is one a broker; none where this machine lacks a layer of the jail, which
-    is told.
+    Without `filter_servers` there is one a broker; none where this machine lacks a layer of the
+    sandbox, which is reported. With `raft` every broker is a group of so many members, which elect
+    their leader, and has no filter servers.
 
-    With `raft` every broker is a group of so many members, which elect their leader, and has no
-    filter servers. One that ends is told, and the others go on.
-
-    `spark`: the queries of the job file `jobs`, or of one in the folder, run as well. ConfigError
-    where Java or a package is missing: it was asked for by name. `console`: the web console, too,
-    whose address is printed first. `flights`: some are sent and consumed all the time, to look at;
-    ConfigError where they are not installed.
+    `spark`: the queries of the job file `jobs`, or of one in the folder, run as well. `console`:
+    the web console, too. `flights`: some are sent and consumed all the time. Packages, Java and
+    files that these need are checked before anything starts.
     """
+    began = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     collector = trace_from_here(os.environ, asked=trace)
     place = (folder or Path.home() / "kourou").absolute()
     check_group(raft)
+    if flights:
+        from kourou.cli.demo.flights import find_data
+
+        find_data()
     wanted = (0 if raft else FILTER_SERVERS) if filter_servers is None else filter_servers
-    lacking = layers_lacking() if wanted else ()
     pipeline = spark_settings(place, jobs) if spark or jobs is not None else None
-    stop = _StopRequest()
+    lacking = layers_lacking() if wanted else ()
     settings = ClusterSettings(
         brokers=brokers,
         free_ports=free_ports,
@@ -108,60 +98,125 @@ def run_until_stopped(
         filter_servers=0 if lacking else wanted,
         spark_etl=pipeline,
         console={} if console else None,
+        small_segments=True,
     )
-    if pipeline is not None:
-        print("starting, and Java with Spark, which takes a while …", flush=True)
+    _print(f"starting in {place}" + (" (Spark takes half a minute)" if pipeline else ""))
     with _started(place, settings) as cluster:
-        told: list[str] = []
-        with _flights(cluster.address, wanted=flights) as live:
-            for line in introduction(cluster, collector, called_as, lacking, flights=flights):
-                print(line, flush=True)
-            ended = _wait(stop, cluster, told, called_as, live)
-        if ended is None or ended.ended_in_peace:
-            print(_why_drained(ended), flush=True)
-            ended, codes = None, cluster.stop()
-        else:
-            pid, how, log = ended.pid, ended.how_it_ended(), ended.log_tail()
-            codes = {name: code for name, code in cluster.stop().items() if name != ended.name}
-            print(obituary(ended.name, pid, how, ended.log_path, log), flush=True)
-    _judge(codes, told, place)
-    if ended is not None:
-        raise Unavailable(
-            f"{ended.name} (pid {pid}) {how}; so the others were stopped, too. What was "
-            f"acknowledged is kept: `{called_as} up` goes on with it"
-        )
-    print("stopped; what was stored stays in", place)
+        watch = Watch(cluster, called_as)
+        with _flights(cluster.address, called_as, wanted=flights):
+            try:
+                for line in introduction(cluster, collector, called_as, lacking, flights=flights):
+                    _print(line)
+                _print(f"Ready in {time.monotonic() - began:.1f} s. Ctrl-C stops it.")
+                watch.run()
+                _print("no service is left")
+            except KeyboardInterrupt:
+                _print("stopping; a second Ctrl-C kills …")
+        try:
+            codes = cluster.stop()
+        except KeyboardInterrupt:
+            cluster.children.kill_all()
+            raise
+    bad = {name: code for name, code in codes.items() if code and name not in watch.down}
+    if bad:
+        raise Unavailable(f"not everything stopped cleanly: {bad}", hint=f"logs are in {place}")
+    _print(f"stopped; all messages are kept in {place}")
     return 0
 
 
-def _why_drained(ended: Child | None) -> str:
-    if ended is None:
-        return "draining …"
-    return f"{ended.name} (pid {ended.pid}) was told to end; so all are drained …"
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """Ctrl-C and SIGTERM do the same, also where a script's background ignores Ctrl-C."""
+    raise KeyboardInterrupt
 
 
-def _judge(codes: Mapping[str, int], told: Sequence[str], place: Path) -> None:
-    bad = {name: code for name, code in codes.items() if code and name not in told}
-    if bad:
-        raise Unavailable(f"not everything stopped cleanly: {bad}", hint=f"logs are in {place}")
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+class Watch:
+    """Supervises the processes of a cluster that has started.
+
+    `down`: the names of those that stay down, and have been reported.
+    """
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        called_as: str,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._called_as = called_as
+        self._now = now
+        self._restarted: dict[str, float] = {}
+        self._starting: list[Child] = []
+        self.down: set[str] = set()
+
+    def run(self) -> None:
+        """Until no service runs, or an exception such as KeyboardInterrupt ends it."""
+        while self.step():
+            self._wait()
+
+    def step(self) -> bool:
+        """Report what has changed; False if no service is left."""
+        for child in self._cluster.all:
+            if child.name not in self.down and not child.running:
+                self._ended(child)
+        for child in [one for one in self._starting if one.running]:
+            if child.check_ready(self._cluster.patience_ms(child)):
+                self._starting.remove(child)
+                _print(line_of(child))
+        return any(child.name not in self.down for child in self._cluster.all)
+
+    def _wait(self) -> None:
+        """Until a child has ended; or a moment, where one is starting."""
+        if self._starting:
+            self._starting[0].wait_for_exit(POLL_S)
+        else:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # it stays to be reaped by its Child
+
+    def _ended(self, child: Child) -> None:
+        self._starting = [one for one in self._starting if one is not child]
+        if child.ended_in_peace:
+            self._leave_down(f"{child.name} (pid {child.pid}) was asked to stop", child)
+            return
+        how = f"{child.name} (pid {child.pid}) {child.how_it_ended()}"
+        before = self._restarted.get(child.name)
+        if before is not None and self._now() - before < RESTART_S:
+            log = log_of(child)
+            self._leave_down(f"{how}, again within {RESTART_S:.0f} s of its restart{log}", child)
+            return
+        _print(f"{how}; starting it again")
+        self._restarted[child.name] = self._now()
+        self._starting.append(self._cluster.begin_again(child))
+
+    def _leave_down(self, what: str, child: Child) -> None:
+        self.down.add(child.name)
+        again = start_again(child, self._called_as)
+        _print(f"{what}\nThe others go on. To start it again, in another terminal:\n    {again}")
 
 
 @contextmanager
-def _flights(address: str, *, wanted: bool) -> Iterator[LiveFlights | None]:
-    """They land before anybody drains: who sends on meanwhile is in the way."""
-    live = take_off(address) if wanted else None
+def _flights(address: str, called_as: str, *, wanted: bool) -> Iterator[None]:
+    """They end before the brokers drain: nothing is sent to a broker that stops."""
+    live = take_off(address, called_as) if wanted else None
     try:
-        yield live
+        yield
     finally:
         if live is not None:
             live.stop()
 
 
-def take_off(address: str) -> LiveFlights:
-    """Flights, from now on. Raises ConfigError where they are not installed."""
+def take_off(address: str, called_as: str) -> LiveFlights:
+    """Flights, from now on."""
     from kourou.cli.live_flights import LiveFlights
 
-    live = LiveFlights(address)
+    def report(failure: BaseException) -> None:
+        why = str(failure) if isinstance(failure, KourouError) else repr(failure)
+        again = f"The services go on. For flights, stop them and type {called_as} up --flights"
+        _print(f"the flights have ended: {why}\n{again}")
+
+    live = LiveFlights(address, on_failure=report)
     live.start()
     return live
 
@@ -174,7 +229,7 @@ def check_group(members: int) -> None:
 
 def _started(place: Path, settings: ClusterSettings) -> LocalCluster:
     try:
-        return LocalCluster(place, settings)
+        return LocalCluster(place, settings, lambda child: _print(line_of(child)))
     except ConfigError as refused:
         taken = TAKEN.search(str(refused))
         if settings.free_ports or taken is None:
@@ -185,77 +240,34 @@ def _started(place: Path, settings: ClusterSettings) -> LocalCluster:
         ) from refused
 
 
-class _StopRequest:
-    """Remembers Ctrl-C and SIGTERM instead of breaking off what is being done."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-
-
-def _wait(
-    stop: _StopRequest,
-    cluster: LocalCluster,
-    told: list[str],
-    called_as: str,
-    live: LiveFlights | None,
-) -> Child | None:
-    """Until a stop is asked for (None) or name server or broker has ended by itself (that one).
-
-    Those beside that have ended are told, with the command that starts them again, and their names
-    added to `told`; so are flights that have ended.
-    """
-    while not stop.asked:
-        if cluster.namesrv.wait_for_exit(WATCH_S) is not None:
-            return cluster.namesrv
-        copied = cluster.settings.replicas > 0
-        for child in () if copied else cluster.brokers:
-            if not child.running:
-                return child
-        for child in (*(cluster.brokers if copied else ()), *cluster.beside):
-            if not child.running and child.name not in told:
-                told.append(child.name)
-                again = start_again(child, called_as, pinned=cluster.settings.free_ports)
-                print(f"{_farewell(child)}\n{START_AGAIN}\n    {again}", flush=True)
-        if live is not None and live.failure is not None and GROUNDED not in told:
-            told.append(GROUNDED)
-            print(_why_grounded(live.failure, called_as), flush=True)
-    return None
+def line_of(child: Child) -> str:
+    """One service: its address, its name, how long it took to start."""
+    ready = child.ready
+    address = str(ready.get("http") or ready.get("admin") or "")
+    more = ""
+    if "zmq" in ready:
+        address = plain_address(ready["zmq"])
+        more = "" if ready.get("tcp", address) == address else f"   RocketMQ {ready['tcp']}"
+    if ready.get("admin", address) != address:
+        more += f"   pages {ready['admin']}"
+    seconds = child.ready_after_ms / 1_000
+    name = "name server" if child.name == "namesrv" else child.name
+    return f"{address:<22} {name:<17} ready in {seconds:4.1f} s   pid {child.pid}{more}"
 
 
-def _why_grounded(failure: BaseException, called_as: str) -> str:
-    """What is said of flights that nobody will send any more."""
-    why = str(failure) if isinstance(failure, KourouError) else repr(failure)
-    return (
-        f"{GROUNDED}: {why}\n"
-        f"all else goes on; for flights stop it, and type {called_as} up --flights again"
-    )
+def log_of(child: Child) -> str:
+    """Where a process's log is, and how it ends."""
+    tail = child.log_tail()
+    lines = [f"; its log is {child.log_path}"]
+    if tail:
+        lines += ["It ends with:", *(f"    {line}" for line in tail.splitlines())]
+    return "\n".join(lines)
 
 
-def _farewell(child: Child) -> str:
-    """What is said of one that is no more, and without whom the others go on."""
-    if child.ended_in_peace:
-        return f"{child.name} (pid {child.pid}) was told to end; the others go on"
-    told = obituary(child.name, child.pid, child.how_it_ended(), child.log_path, child.log_tail())
-    return f"{told}\nthe others go on"
-
-
-def start_again(child: Child, called_as: str, *, pinned: bool) -> str:
-    """The command that starts such a process once more, with the settings that it had.
-
-    `pinned`: the system chose its ports, and those that people and other services have been told
-    are named, so that it is found where it was.
-    """
+def start_again(child: Child, called_as: str) -> str:
+    """The command that starts such a process once more, with the settings that it had."""
     module, *arguments = child.command[child.command.index("-m") + 1 :]
     service = module.removeprefix("kourou_").replace("_", "-")
-    for what, key in PORT_KEYS.items():
-        if pinned and what in child.ready:
-            port = str(child.ready[what]).rpartition(":")[2]
-            arguments += ["--set", f"{key}={port}"]
     return f"{called_as} {shlex.join([service, *arguments])}"
 
 
@@ -294,28 +306,22 @@ def introduction(
     *,
     flights: bool = False,
 ) -> list[str]:
-    """Where to look, what runs where, what does not and why, and what to type now."""
-    lines = []
-    if cluster.console is not None:
-        lines += [f"look at    {cluster.console.ready['http']}", ""]
-    if flights:
-        lines += [FLIGHTS_LINE, ""]
-    for child in (cluster.namesrv, *cluster.brokers, *cluster.beside):
-        lines.append(f"{child.name:<10} pid {child.pid}")
-        for what, where in child.ready.items():
-            if what not in {"pid", "service"}:
-                shown = plain_address(where) if what == "zmq" else where
-                lines.append(f"           {LABELS.get(what, what):<10} {shown}")
-        if child is cluster.spark_etl and cluster.settings.spark_etl is not None:
-            lines.append(f"           {'tables':<10} {child.ready['admin']}/tables")
-            lines.append(f"           {'queries':<10} {cluster.settings.spark_etl['jobFile']}")
+    """Where to look, what does not run and why, and what to type now."""
+    lines = [""]
     if lacking:
-        lines.append("no filter servers: their jail cannot be built on this machine, which lacks")
+        lines.append("no filter servers: this machine lacks layers of their sandbox")
         lines += [f"           {layer}" for layer in lacking]
-        lines.append(f"           `{called_as} doctor` says what to do; all else runs")
-    if cluster.settings.raft:
-        lines.append("groups     who leads: " + f"{called_as} admin replicas")
+        lines += [f"           `{called_as} doctor` says what to do; everything else runs", ""]
+    if cluster.console is not None:
+        lines.append(f"console    {cluster.console.ready['http']}")
     lines.append(f"store      {cluster.folder}")
+    if cluster.spark_etl is not None and cluster.settings.spark_etl is not None:
+        lines.append(f"tables     {cluster.spark_etl.ready['admin']}/tables")
+        lines.append(f"queries    {cluster.settings.spark_etl['jobFile']}")
+    if cluster.settings.raft:
+        lines.append(f"leaders    {called_as} admin replicas")
+    if flights:
+        lines.append(f"flights    {FLIGHTS_LINE}")
     if collector:
         lines.append(f"traces     {collector}")
     return [
@@ -325,13 +331,4 @@ def introduction(
         f"    {called_as} send greetings hello",
         f"    {called_as} tail greetings --first",
         "",
-        "Ctrl-C stops it.",
     ]
-
-
-def obituary(name: str, pid: int, how: str, log_path: Path, log: str) -> str:
-    """What is known of a process that ended though nobody told it to."""
-    lines = [f"{name} (pid {pid}) {how}; its log is {log_path}"]
-    if log:
-        lines += ["which ends with:", *(f"    {line}" for line in log.splitlines())]
-    return "\n".join(lines)

@@ -23,7 +23,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
-from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
+from kourou.errors import ConfigError, Corrupt, MetadataUnavailable, MissingPackages
 from kourou.eventstore.postgres import (
     ANSWER_TIMEOUT_MS,
     TIMEOUT_OPTION,
@@ -76,7 +76,7 @@ class Database:
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise ConfigError(
                 f"the {what} {self.shown} cannot be used: {error}",
-                hint="for PostgreSQL install kourou[postgres]",
+                hint="for PostgreSQL: " + MissingPackages("", "postgres").hint,
             ) from error
 
     @property

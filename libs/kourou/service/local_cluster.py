@@ -4,7 +4,6 @@ Lives here: which processes make a small cluster, their settings files, their ad
 May not live here: starting and ending a process (kourou.service.processes).
 
 Services are started by their module names and spoken to over sockets; nothing of them is imported.
-
 A folder has one cluster at a time: whoever comes second is refused before anything is touched.
 
 State: soft; what the brokers store lies in the folder that was given.
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,20 +21,27 @@ from typing import Any, Self
 
 from kourou.errors import ConfigError, Unavailable
 from kourou.service.cores import cores_left
+from kourou.service.kept_ports import KeptPorts
 from kourou.service.local_group import GroupPorts, leader_address
-from kourou.service.processes import STOP_GRACE_MS, Child, Children
+from kourou.service.processes import POLL_S, READY_TIMEOUT_MS, STOP_GRACE_MS, Child, Children
 
 HOST = "127.0.0.1"
 NAMESRV_PORT = 9876
+NAMESRV_ADMIN_PORT = 18_080
 BROKER_PORT = 10911
 BROKER_PORT_STEP = 20
+BROKER_ADMIN_PORT = 18_081
 FILTER_SERVER_ADMIN_PORT = 18_181
+SPARK_ETL_ADMIN_PORT = 18_281
 SPARK_READY_TIMEOUT_MS = 180_000
 """Java and Spark start, on a machine with much else to do."""
 LEADER_TIMEOUT_MS = 30_000
 """An election takes a second or two; on a machine with much else to do more than one."""
 
 ZMQ_PORT_SHIFT = 10_000
+
+SMALL_SEGMENT_BYTES = 8 << 20
+"""Twice the largest message. Three of them, one being filled and two spare, are 24 MiB of disk."""
 
 LOCK_FILE = "cluster.lock"
 """Locked while a cluster runs in its folder; holds the process id of whoever started it."""
@@ -53,6 +59,8 @@ class ClusterSettings:
     settings of the Spark pipeline, `jobFile` among them; None: there is no pipeline. `console`
     holds settings of the HTTP gateway and web console, which is then started last; None: none.
 
+    `small_segments`: log segments of 8 MiB for new stores instead of RocketMQ's 1 GiB.
+
     With `raft` every broker is a group of so many members, which elect their leader; then there are
     no replicas and no filter servers.
     """
@@ -68,6 +76,7 @@ class ClusterSettings:
     replica: Mapping[str, str] | None = None
     raft: int = 0
     console: Mapping[str, str] | None = None
+    small_segments: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is not there."""
@@ -81,20 +90,31 @@ class ClusterSettings:
 class LocalCluster:
     """A name server, brokers and those beside; leaving the `with` block drains and stops them.
 
+    All are started at once and find each other: their addresses are chosen beforehand. The
+    constructor returns when all are ready; `on_ready` is called as each becomes so.
+
     `filter_servers` are those of the first broker, then those of the second, and so on; `replicas`
     and, in Raft groups, `members` likewise. Where there are groups, `brokers` is empty.
     """
 
     __slots__ = (
-        *("_children", "_groups", "_lock", "brokers", "filter_servers"),
+        *("_children", "_groups", "_lock", "_pages", "_ports", "_zmq", "brokers", "filter_servers"),
         *("console", "folder", "members", "namesrv", "replicas", "settings", "spark_etl"),
     )
 
-    def __init__(self, folder: Path, settings: ClusterSettings) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: ClusterSettings,
+        on_ready: Callable[[Child], None] = lambda child: None,
+    ) -> None:
         self.folder = folder
         self.settings = settings
         self._lock: int | None = _locked(folder)
         self._children = Children(folder)
+        self._ports = KeptPorts()
+        self._zmq: dict[str, str] = {}
+        self._pages: dict[str, str] = {}
         self.brokers: list[Child] = []
         self.replicas: list[Child] = []
         self.members: list[Child] = []
@@ -103,25 +123,45 @@ class LocalCluster:
         self.console: Child | None = None
         self._groups: list[GroupPorts] = []
         try:
-            self.namesrv = self._start_namesrv()
-            for number in range(settings.brokers):
-                if settings.raft:
-                    self._start_group(number)
-                else:
-                    self.start_broker(number)
-            for number in range(settings.brokers):
-                for index in range(settings.replicas):
-                    self.start_replica_of(number, index)
-            for number in range(settings.brokers):
-                for index in range(settings.filter_servers):
-                    self.start_filter_server(number, index)
-            if settings.spark_etl is not None:
-                self.start_spark_etl(settings.spark_etl)
-            if settings.console is not None:
-                self.start_console(settings.console)
+            self._begin_all(on_ready)
         except BaseException:
             self.stop()
             raise
+
+    def _begin_all(self, on_ready: Callable[[Child], None]) -> None:
+        settings = self.settings
+        numbers = range(settings.brokers)
+        self.namesrv = self._begin_namesrv()
+        if settings.raft:
+            size = settings.raft
+            for number in numbers:
+                first = BROKER_PORT + BROKER_PORT_STEP * number * size
+                usual = range(first, first + BROKER_PORT_STEP * size, BROKER_PORT_STEP)
+                self._groups.append(GroupPorts(size, () if settings.free_ports else usual))
+                self.members += [self._begin_member(number, index) for index in range(size)]
+        else:
+            self.brokers = [self._begin_broker(number) for number in numbers]
+        for number in numbers:
+            self.replicas += [self._begin_replica(number, n) for n in range(settings.replicas)]
+        for number in numbers:
+            self.filter_servers += [
+                self._begin_filter_server(number, n) for n in range(settings.filter_servers)
+            ]
+        if settings.spark_etl is not None:
+            self.spark_etl = self._begin_spark_etl(settings.spark_etl)
+        if settings.console is not None:
+            self.console = self._begin_console(settings.console)
+        starting = self.all
+        while starting:
+            ready = [child for child in starting if child.check_ready(self.patience_ms(child))]
+            for child in ready:
+                on_ready(child)
+            starting = [child for child in starting if child not in ready]
+            if not ready:
+                starting[0].wait_for_exit(POLL_S)
+        if settings.raft:
+            for number in numbers:
+                self.leader_of(number)
 
     def __enter__(self) -> Self:
         return self
@@ -137,36 +177,109 @@ class LocalCluster:
     @property
     def address(self) -> str:
         """What a client is given: the name server's ZeroMQ address."""
-        return zmq_address(self.namesrv)
+        return zmq_address(self.namesrv) if self.namesrv.ready else self._zmq["namesrv"]
 
     @property
     def children(self) -> Children:
         """The processes; further ones may be added, and are stopped before the cluster's own."""
         return self._children
 
-    def start_broker(self, number: int) -> Child:
-        """Start (or start again, on the same store) the broker of that number."""
-        settings = {
-            "brokerName": f"broker-{chr(ord('a') + number)}",
+    @property
+    def all(self) -> list[Child]:
+        """The cluster's own processes: the name server, the brokers, and those beside them."""
+        return [self.namesrv, *self.brokers, *self.beside]
+
+    def patience_ms(self, child: Child) -> int:
+        """How long a process of the cluster may take to become ready."""
+        return SPARK_READY_TIMEOUT_MS if child is self.spark_etl else READY_TIMEOUT_MS
+
+    def begin_again(self, child: Child) -> Child:
+        """Start a process that has ended once more, on its store and its ports; does not wait."""
+        again = self._children.start_again(child)
+        for group in (self.brokers, self.replicas, self.members, self.filter_servers):
+            group[:] = [again if one is child else one for one in group]
+        if child is self.namesrv:
+            self.namesrv = again
+        elif child is self.spark_etl:
+            self.spark_etl = again
+        elif child is self.console:
+            self.console = again
+        return again
+
+    # -- starting one process ---------------------------------------------------------------------
+
+    def _begin(
+        self,
+        name: str,
+        module: str,
+        settings: Mapping[str, str],
+        *arguments: str,
+        words: Sequence[str] = (),
+    ) -> Child:
+        """Start a service with a settings file; note where it will listen."""
+        port = settings.get("zmqPort") or int(settings.get("listenPort", 0)) + ZMQ_PORT_SHIFT
+        self._zmq[name] = f"tcp://{HOST}:{port}"
+        if settings.get("adminEnable") != "false":
+            self._pages[name] = f"{HOST}:{settings.get('adminPort', 0)}"
+        file = str(self._write(name, settings))
+        return self._children.start_module(name, module, *words, "-c", file, *arguments)
+
+    def _listens(
+        self, name: str, port: int, admin_port: int, told: Mapping[str, str] | None
+    ) -> dict[str, str]:
+        """Where a service listens. Of free ports, those that others must know are chosen here."""
+        if not self.settings.free_ports:
+            return {"listenPort": str(port), "adminPort": str(admin_port)}
+        chosen = {"listenPort": "0", "adminPort": str(self._ports[f"{name} admin"])}
+        if "listenPort" not in (told or {}):
+            chosen["zmqPort"] = str(self._ports[f"{name} zmq"])
+        return chosen
+
+    def _of_broker(self, letter: str, name: str, store: Path, place: int) -> dict[str, str]:
+        """What every copy of a broker's log has; `place` numbers those of this machine."""
+        return {
+            "brokerName": f"broker-{letter}",
             "brokerClusterName": "DefaultCluster",
             "brokerIP1": HOST,
-            "listenPort": "0"
-            if self.settings.free_ports
-            else str(BROKER_PORT + BROKER_PORT_STEP * number),
-            "storePathRootDir": str(self.store_folder(number)),
+            **self._listens(
+                name,
+                BROKER_PORT + BROKER_PORT_STEP * place,
+                BROKER_ADMIN_PORT + place,
+                self.settings.broker,
+            ),
+            "storePathRootDir": str(store),
+            **self._segment_size(),
+        }
+
+    def _segment_size(self) -> dict[str, str]:
+        """Small log segments, where they are wanted; an existing store keeps its own size."""
+        if not self.settings.small_segments:
+            return {}
+        existing = sorted(self.folder.glob("store-*/commitlog/[0-9]*"))
+        size = existing[0].stat().st_size if existing else SMALL_SEGMENT_BYTES
+        return {"mappedFileSizeCommitLog": str(size)}
+
+    def _begin_namesrv(self) -> Child:
+        told = self.settings.namesrv
+        settings = {
+            **self._listens("namesrv", NAMESRV_PORT, NAMESRV_ADMIN_PORT, told),
+            "kvConfigPath": str(self.folder / "namesrv" / "kvConfig.json"),
+            **(told or {}),
+        }
+        return self._begin("namesrv", "kourou_namesrv", settings)
+
+    def _begin_broker(self, number: int) -> Child:
+        letter = chr(ord("a") + number)
+        settings = {
+            **self._of_broker(letter, f"broker-{letter}", self.store_folder(number), number),
             **self._cores_of_broker(),
             **(self.settings.broker or {}),
         }
-        name = settings["brokerName"]
-        child = self._children.start_module(
-            name,
-            "kourou_broker",
-            *("-c", str(self._write(name, settings))),
-            *("-n", self.address),
-        )
-        child.wait_for_ready()
-        self.brokers[number : number + 1] = [child]
-        return child
+        return self._begin(settings["brokerName"], "kourou_broker", settings, "-n", self.address)
+
+    def start_broker(self, number: int) -> Child:
+        """Start (or start again, on the same store) the broker of that number."""
+        return _put(self._begin_broker(number), self.brokers, number)
 
     def _cores_of_broker(self) -> Mapping[str, str]:
         """Where filters could compute on every core, a broker keeps to the one they leave."""
@@ -175,48 +288,25 @@ class LocalCluster:
             return {}
         return {"processCores": ",".join(map(str, sorted(cores_left(there))))}
 
-    def _start_group(self, number: int) -> None:
-        """All members, and returns when one of them leads: none is of use alone."""
-        size = self.settings.raft
-        listens = () if self.settings.free_ports else [self._port(number, n) for n in range(size)]
-        self._groups.append(GroupPorts(size, listens))
-        self.members += [self._begin_member(number, index) for index in range(size)]
-        for child in self.members[number * size :]:
-            child.wait_for_ready()
-        self.leader_of(number)
-
     def start_member(self, group: int, index: int) -> Child:
         """Start (or start again, on the same store) the member of that index, from 0, of a group.
 
         Returns when it takes part; `leader_of` tells who leads.
         """
-        child = self._begin_member(group, index)
-        child.wait_for_ready()
         place = group * self.settings.raft + index
-        self.members[place : place + 1] = [child]
-        return child
+        return _put(self._begin_member(group, index), self.members, place)
 
     def _begin_member(self, group: int, index: int) -> Child:
-        free = self.settings.free_ports
+        letter = chr(ord("a") + group)
+        told = self.settings.broker or {}
+        name = f"{told.get('brokerName', f'broker-{letter}')}-n{index}"
+        place = group * self.settings.raft + index
         settings = {
-            "brokerName": f"broker-{chr(ord('a') + group)}",
-            "brokerClusterName": "DefaultCluster",
-            "brokerIP1": HOST,
-            "listenPort": "0" if free else str(self._port(group, index)),
-            "storePathRootDir": str(self.member_folder(group, index)),
+            **self._of_broker(letter, name, self.member_folder(group, index), place),
             **self._groups[group].settings(index),
-            **(self.settings.broker or {}),
+            **told,
         }
-        name = f"{settings['brokerName']}-n{index}"
-        return self._children.start_module(
-            name,
-            "kourou_ha_replica",
-            *("-c", str(self._write(name, settings))),
-            *("-n", self.address),
-        )
-
-    def _port(self, group: int, index: int) -> int:
-        return BROKER_PORT + BROKER_PORT_STEP * (group * self.settings.raft + index)
+        return self._begin(name, "kourou_ha_replica", settings, "-n", self.address)
 
     def leader_of(self, group: int = 0, timeout_ms: int = LEADER_TIMEOUT_MS) -> Child:
         """The member of a group that leads, as the name server says; waits until one does.
@@ -239,97 +329,93 @@ class LocalCluster:
             raise Unavailable(f"the leader of {name} at {address} has ended just now")
         return found
 
+    def _begin_replica(self, broker: int, index: int) -> Child:
+        letter, number = chr(ord("a") + broker), broker * self.settings.replicas + index
+        told = self.settings.broker or {}
+        name = f"{told.get('brokerName', f'broker-{letter}')}-s{index + 1}"
+        place = self.settings.brokers + number
+        settings = {
+            **self._of_broker(letter, name, self.replica_folder(broker, index), place),
+            **told,
+            "brokerRole": "SLAVE",
+            "brokerId": str(index + 1),
+            **(self.settings.replica or {}),
+        }
+        return self._begin(name, "kourou_ha_replica", settings, "-n", self.address)
+
     def start_replica_of(self, broker: int, index: int) -> Child:
         """Start (or start again, on the same store) the follower of that index, from 0.
 
         Its brokerId is the index and one.
         """
-        letter, number = chr(ord("a") + broker), broker * self.settings.replicas + index
-        port = BROKER_PORT + BROKER_PORT_STEP * (self.settings.brokers + number)
+        number = broker * self.settings.replicas + index
+        return _put(self._begin_replica(broker, index), self.replicas, number)
+
+    def _begin_filter_server(self, broker: int, index: int) -> Child:
+        number = broker * self.settings.filter_servers + index
+        name = f"filter-server-{chr(ord('a') + broker)}{index}"
+        told = self.settings.filter_server
         settings = {
-            "brokerName": f"broker-{letter}",
-            "brokerClusterName": "DefaultCluster",
-            "brokerIP1": HOST,
-            "listenPort": "0" if self.settings.free_ports else str(port),
-            "storePathRootDir": str(self.replica_folder(broker, index)),
-            **(self.settings.broker or {}),
-            "brokerRole": "SLAVE",
-            "brokerId": str(index + 1),
-            **(self.settings.replica or {}),
+            "connectWhichBroker": self._zmq[self.brokers[broker].name],
+            "filterServerIndex": str(index),
+            **self._listens(
+                name,
+                BROKER_PORT + BROKER_PORT_STEP * broker,
+                FILTER_SERVER_ADMIN_PORT + number,
+                told,
+            ),
+            **(told or {}),
         }
-        name = f"{settings['brokerName']}-s{index + 1}"
-        child = self._children.start_module(
-            name,
-            "kourou_ha_replica",
-            *("-c", str(self._write(name, settings))),
-            *("-n", self.address),
-        )
-        child.wait_for_ready()
-        self.replicas[number : number + 1] = [child]
-        return child
+        return self._begin(name, "kourou_filter_server", settings)
 
     def start_filter_server(self, broker: int, index: int) -> Child:
         """Start (or start again) the filter server of that index, from 0, of that broker.
 
         Raises ConfigError where the machine lacks a layer of the jail.
         """
-        free = self.settings.free_ports
-        port = BROKER_PORT + BROKER_PORT_STEP * broker
         number = broker * self.settings.filter_servers + index
+        return _put(self._begin_filter_server(broker, index), self.filter_servers, number)
+
+    def _begin_spark_etl(self, told: Mapping[str, str]) -> Child:
+        free = self.settings.free_ports
         settings = {
-            "connectWhichBroker": zmq_address(self.brokers[broker]),
-            "filterServerIndex": str(index),
-            "listenPort": "0" if free else str(port),
-            "adminPort": "0" if free else str(FILTER_SERVER_ADMIN_PORT + number),
-            **(self.settings.filter_server or {}),
+            "namesrvAddr": plain_address(self.address),
+            "etlPath": str(self.folder / "spark-etl"),
+            "adminPort": str(self._ports["spark-etl admin"] if free else SPARK_ETL_ADMIN_PORT),
+            **told,
         }
-        name = f"filter-server-{chr(ord('a') + broker)}{index}"
-        child = self._children.start_module(
-            name, "kourou_filter_server", "-c", str(self._write(name, settings))
-        )
-        child.wait_for_ready()
-        self.filter_servers[number : number + 1] = [child]
-        return child
+        return self._begin("spark-etl", "kourou_spark_etl", settings, words=("run",))
 
     def start_spark_etl(self, told: Mapping[str, str]) -> Child:
         """Start (or start again, from its checkpoints) the Spark pipeline of all brokers.
 
         Raises ConfigError where Java or a package is missing, or the job file is wrong.
         """
-        settings = {
-            "namesrvAddr": plain_address(self.address),
-            "etlPath": str(self.folder / "spark-etl"),
-            **({"adminPort": "0"} if self.settings.free_ports else {}),
-            **told,
-        }
-        child = self._children.start_module(
-            "spark-etl", "kourou_spark_etl", "run", "-c", str(self._write("spark-etl", settings))
-        )
+        child = self._begin_spark_etl(told)
         child.wait_for_ready(SPARK_READY_TIMEOUT_MS)
         self.spark_etl = child
         return child
+
+    def _begin_console(self, told: Mapping[str, str]) -> Child:
+        pages = {name: address for name, address in self._pages.items() if name != "console"}
+        spark = pages.pop("spark-etl", "")
+        names = {"consolePort": "console http", "adminPort": "console admin"}
+        ports = {key: str(self._ports[name]) for key, name in names.items()}
+        settings = {
+            "namesrvAddr": plain_address(self.address),
+            "adminAddresses": ";".join(f"{name}={address}" for name, address in pages.items()),
+            **({"sparkEtlAddress": spark} if spark else {}),
+            **(ports if self.settings.free_ports else {}),
+            **told,
+        }
+        return self._begin("console", "kourou_console", settings)
 
     def start_console(self, told: Mapping[str, str]) -> Child:
         """Start (or start again) the HTTP gateway and web console; `http` of what it says is where.
 
         Raises ConfigError where its port is taken.
         """
-        pages = {
-            child.name: str(child.ready["admin"]).removeprefix("http://")
-            for child in (self.namesrv, *self.brokers, *self.beside)
-            if child is not self.console and child.ready.get("admin")
-        }
-        spark = pages.pop("spark-etl", "")
-        settings = {
-            "namesrvAddr": plain_address(self.address),
-            "adminAddresses": ";".join(f"{name}={address}" for name, address in pages.items()),
-            **({"sparkEtlAddress": spark} if spark else {}),
-            **({"consolePort": "0", "adminPort": "0"} if self.settings.free_ports else {}),
-            **told,
-        }
-        child = self._children.start_module(
-            "console", "kourou_console", "-c", str(self._write("console", settings))
-        )
+        child = self._begin_console(told)
         child.wait_for_ready()
         self.console = child
         return child
@@ -357,30 +443,25 @@ class LocalCluster:
         codes = self._children.stop_all(grace_ms)
         for ports in self._groups:
             ports.release()
+        self._ports.release()
         if self._lock is not None:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = None
         return codes
 
-    def _start_namesrv(self) -> Child:
-        settings = {
-            "listenPort": "0" if self.settings.free_ports else str(NAMESRV_PORT),
-            "kvConfigPath": str(self.folder / "namesrv" / "kvConfig.json"),
-            **(self.settings.namesrv or {}),
-        }
-        child = self._children.start_module(
-            "namesrv", "kourou_namesrv", "-c", str(self._write("namesrv", settings))
-        )
-        child.wait_for_ready()
-        return child
-
     def _write(self, name: str, settings: Mapping[str, str]) -> Path:
         path = self.folder / f"{name}.conf"
-        path.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"{key}={value}" for key, value in settings.items()]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
+
+
+def _put(child: Child, group: list[Child], place: int) -> Child:
+    """Wait until it is ready; then it takes its place."""
+    child.wait_for_ready()
+    group[place : place + 1] = [child]
+    return child
 
 
 def zmq_address(child: Child) -> str:

@@ -9,18 +9,13 @@ State: soft; ports are kept from others while this process lives.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kourou.clock import SystemClock
 from kourou.errors import KourouError, TimedOut
-from kourou.protocol.bodies import decode_cluster_info
-from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
-from kourou.service.replication_keys import REPLICATION_PORT_SHIFT
-from kourou.transport.zmq_client import ZmqConnection
+from kourou.service.kept_ports import LOOPBACK, KeptPorts
 
-LOOPBACK = "127.0.0.1"
 LEADER = 0
 """The brokerId under which whoever leads is registered."""
 
@@ -29,27 +24,20 @@ ASK_MS = 1_000
 
 
 class GroupPorts:
-    """Where the members of one group meet.
+    """Where the members of one group meet: members must know that before any of them listens.
 
-    Members must know one another's ports before any of them listens. Without `listen_ports` free
-    ones are chosen, and kept: a socket that is bound and does not listen keeps the system from
-    giving a port to others, and a member may bind it nevertheless, also when it is started again.
+    Without `listen_ports` free ones are chosen.
     """
 
     def __init__(self, members: int, listen_ports: Sequence[int] = ()) -> None:
-        self._kept: list[socket.socket] = []
+        self._kept = KeptPorts()
         if listen_ports:
+            from kourou.service.replication_keys import REPLICATION_PORT_SHIFT
+
             found = [port + REPLICATION_PORT_SHIFT for port in listen_ports]
         else:
-            found = [self._keep() for _ in range(members)]
+            found = [self._kept[f"n{index}"] for index in range(members)]
         self.addresses = {f"n{index}": f"{LOOPBACK}:{port}" for index, port in enumerate(found)}
-
-    def _keep(self) -> int:
-        kept = socket.socket()
-        self._kept.append(kept)
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind((LOOPBACK, 0))
-        return int(kept.getsockname()[1])
 
     def settings(self, index: int) -> Mapping[str, str]:
         """What the member of that index is told of its group."""
@@ -58,9 +46,7 @@ class GroupPorts:
 
     def release(self) -> None:
         """Let others have the ports."""
-        for kept in self._kept:
-            kept.close()
-        self._kept.clear()
+        self._kept.release()
 
 
 def leader_address(
@@ -79,6 +65,10 @@ def leader_address(
 async def _look(
     name_server: str, broker: str, accepted: Callable[[str], bool], timeout_ms: int
 ) -> str:
+    from kourou.protocol.bodies import decode_cluster_info
+    from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
+    from kourou.transport.zmq_client import ZmqConnection
+
     clock = SystemClock()
     until_ms = clock.monotonic_ms() + timeout_ms
     connection = ZmqConnection(name_server)

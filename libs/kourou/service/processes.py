@@ -41,7 +41,10 @@ _PR_SET_PDEATHSIG = 1
 class Child:
     """A process we started, must wait for, and must not leave behind."""
 
-    __slots__ = ("_clock", "_process", "command", "log_path", "name", "ready", "ready_file")
+    __slots__ = (
+        *("_clock", "_process", "command", "log_path", "name"),
+        *("ready", "ready_after_ms", "ready_file", "started_ms"),
+    )
 
     def __init__(
         self,
@@ -64,6 +67,8 @@ class Child:
         self.ready_file = folder / f"{name}.ready"
         self.log_path = folder / f"{name}.log"
         self._clock = SystemClock() if clock is None else clock
+        self.started_ms = self._clock.monotonic_ms()
+        self.ready_after_ms = 0
         folder.mkdir(parents=True, exist_ok=True)
         self.ready_file.unlink(missing_ok=True)
         extra = ("--ready-file", str(self.ready_file)) if says_ready else ()
@@ -96,18 +101,26 @@ class Child:
         Raises ConfigError when the child refused its settings (exit code 2), Unavailable when it
         ended otherwise, TimedOut when it neither ended nor became ready; it is gone in each case.
         """
-        deadline = self._clock.monotonic_ms() + timeout_ms
-        while not self.ready_file.exists():
-            code = self.wait_for_exit(POLL_S)
-            if code is not None:
-                raise self._ended(code)
-            if self._clock.monotonic_ms() > deadline:
-                self.kill()
-                raise TimedOut(
-                    f"{self.name} was not ready after {timeout_ms} ms", hint=self._last()
-                )
-        self.ready = json.loads(self.ready_file.read_text(encoding="utf-8"))
+        while not self.check_ready(timeout_ms):
+            self.wait_for_exit(POLL_S)
         return self.ready
+
+    def check_ready(self, timeout_ms: int = READY_TIMEOUT_MS) -> bool:
+        """Is it ready by now? Raises what `wait_for_ready` raises; does not wait."""
+        if self.ready:
+            return True
+        passed = self._clock.monotonic_ms() - self.started_ms
+        if self.ready_file.exists():
+            self.ready = json.loads(self.ready_file.read_text(encoding="utf-8"))
+            self.ready_after_ms = passed
+            return True
+        code = self._process.poll()
+        if code is not None:
+            raise self._ended(code)
+        if passed > timeout_ms:
+            self.kill()
+            raise TimedOut(f"{self.name} was not ready after {timeout_ms} ms", hint=self._last())
+        return False
 
     def wait_for_exit(self, timeout_s: float) -> int | None:
         """Its exit code (negative: the signal that ended it), or None if it still runs by then."""
@@ -201,12 +214,24 @@ class Children:
         """Start `python -m module arguments…` with the Python that runs this."""
         return self.start(name, [sys.executable, "-m", module, *arguments])
 
+    def start_again(self, child: Child) -> Child:
+        """Start a child that has ended once more; it keeps its place in the order of the stop."""
+        again = Child(child.name, child.command, self.folder)
+        self._children[self._children.index(child)] = again
+        return again
+
+    def kill_all(self) -> None:
+        """SIGKILL to what still runs."""
+        while self._children:
+            self._children.pop().kill()
+
     def stop_all(self, grace_ms: int = STOP_GRACE_MS) -> dict[str, int]:
         """Stop what still runs, the youngest first; the exit codes by name."""
         codes: dict[str, int] = {}
         while self._children:
-            child = self._children.pop()
+            child = self._children[-1]
             codes[child.name] = child.stop(grace_ms)
+            self._children.pop()  # not before: an interrupted stop is continued with this one
         return codes
 
 

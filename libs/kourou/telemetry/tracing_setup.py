@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, MissingPackages
 from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.span_names import SCOPE, SERVICE_INSTANCE, SERVICE_NAME, SERVICE_VERSION
 
@@ -229,9 +229,10 @@ def _otlp_exporter(endpoint: str) -> SpanExporter:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
-        raise ConfigError(
-            "traces are to be exported, and the exporter is not installed",
-            hint="pip install 'kourou[otlp]', or set OTEL_TRACES_EXPORTER=none",
+        raise MissingPackages(
+            "traces are exported only with the exporter of OpenTelemetry, or not at all "
+            "(OTEL_TRACES_EXPORTER=none)",
+            "otlp",
         ) from None
     return OTLPSpanExporter(endpoint=endpoint or None)
 

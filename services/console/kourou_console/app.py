@@ -47,6 +47,7 @@ _log = logging.getLogger("kourou.console")
 
 SERVICE = "kourou-console"
 DRAIN_S = 5.0
+CLUSTER_WAIT_S = 5.0
 BACKLOG = 256
 """Connections that are accepted in one turn of the loop, at most: some 20 ms of its time."""
 
@@ -132,7 +133,7 @@ class ConsoleService:
         self._warning.start(host, address)
 
     async def serve(self) -> Mapping[str, str]:
-        """Answer; ask the cluster once, for which it waits a moment and no longer."""
+        """Answer; wait for the cluster's answer, but no longer than CLUSTER_WAIT_S."""
         assert self._watch is not None
         self._dispatch = Dispatch(OPERATIONS, self.gateway, self._figures, self._spans)
         self._front = Front(
@@ -143,7 +144,7 @@ class ConsoleService:
             self._figures,
             self._unready,
         )
-        await self._watch.start()
+        await self._watch.start(CLUSTER_WAIT_S)
         for make in STARTED:
             start = getattr(self.gateway.part(make), "start", None)
             if start is not None:

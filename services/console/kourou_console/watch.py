@@ -8,12 +8,14 @@ State: soft, the last answer.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from kourou.client.background import background
 from kourou.errors import KourouError
 from kourou_console.gateway import Gateway
 
 PERIOD_S = 5.0
+STARTING_PERIOD_S = 0.1
 TROUBLED_PERIOD_S = 1.0
 """While it does not answer: whoever waits for it wants to know soon."""
 
@@ -26,9 +28,17 @@ class ClusterWatch:
         self._task: asyncio.Task[None] | None = None
         self.trouble = "the cluster was not asked yet"
 
-    async def start(self) -> None:
-        """Ask once, then go on asking."""
+    async def start(self, wait_s: float = 0.0) -> None:
+        """Ask once, and again for so long while it does not answer; then go on asking.
+
+        Brokers and console are often started together.
+        """
         await self._ask()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while self.trouble:
+                    await asyncio.sleep(STARTING_PERIOD_S)
+                    await self._ask()
         self._task = background(self._go_on(), "watching the cluster")
 
     async def stop(self) -> None:

@@ -8,22 +8,21 @@ State: none.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, MissingPackages
+from kourou.service.packages import missing_packages, require_group
 
-PACKAGES = ("pyspark", "pyarrow", "pandas")
-"""The extra `spark`."""
+GROUP = "spark"
+"""The extra of pyproject.toml."""
 
 JAVA_MIN = 17
 """Spark 4 is compiled for it."""
 
-PACKAGES_LINE = "pip install 'kourou[spark]'"
 JAVA_LINE = "sudo apt install -y openjdk-17-jre-headless"
 _VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?([0-9]+)', re.MULTILINE)
 
@@ -43,8 +42,9 @@ def lacking() -> tuple[Lack, ...]:
 
 def lacking_packages() -> tuple[Lack, ...]:
     """Which of the extra's packages are not installed; nothing is imported."""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    return (Lack(f"no {', '.join(missing)}", PACKAGES_LINE),) if missing else ()
+    missing = missing_packages(GROUP)
+    remedy = MissingPackages("", GROUP).hint
+    return (Lack(f"no {', '.join(missing)}", remedy),) if missing else ()
 
 
 def lacking_java() -> tuple[Lack, ...]:
@@ -70,10 +70,13 @@ def java_version(java: Path) -> int | None:
 
 
 def check_machine() -> None:
-    """ConfigError, with the line to type, where Spark cannot start."""
-    for lack in lacking():
+    """ConfigError, with the line to type, where Spark cannot start.
+
+    Java first: without it the packages would be fetched for nothing.
+    """
+    for lack in lacking_java():
         raise ConfigError(
-            f"Spark needs Java {JAVA_MIN} or later and the packages {', '.join(PACKAGES)}; "
-            f"here is {lack.what}",
+            f"Spark needs Java {JAVA_MIN} or later, and this machine has {lack.what}",
             hint=lack.remedy,
         )
+    require_group(GROUP, "Spark")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from kourou.cli import main as command_line
@@ -33,9 +36,11 @@ def test_the_help_begins_with_what_a_newcomer_types(capsys: pytest.CaptureFixtur
     assert set(names) == command_names()
 
 
-@pytest.mark.parametrize(("words", "spark"), [([], True), (["--no-spark"], False)])
+@pytest.mark.parametrize(
+    ("words", "spark"), [([], None), (["--spark"], True), (["--no-spark"], False)]
+)
 def test_the_demo_goes_without_spark_if_told_to(
-    words: list[str], spark: bool, monkeypatch: pytest.MonkeyPatch
+    words: list[str], spark: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []
     monkeypatch.setattr(tour, "run_demo", lambda **of: told.append(of["spark"]) or 0)
@@ -93,3 +98,25 @@ def test_the_suite_is_what_compose_starts(
     assert command_line.main(["up", *words]) == 0
     assert (told["brokers"], told["replicas"], told["spark"]) == (brokers, replicas, True)
     assert told["console"]
+
+
+def test_help_and_services_load_no_optional_packages() -> None:
+    """`./kourou` installs them only when a command wants them."""
+    source = (
+        "import contextlib, io, sys\n"
+        "from kourou.cli import main\n"
+        "from kourou.cli.commands import command_names\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    for name in sorted(command_names()):\n"
+        "        with contextlib.suppress(SystemExit):\n"
+        "            assert main.main([name, '--help']) == 0, name\n"
+        "import kourou.cli.up, kourou.cli.live_flights, kourou.cli.demo.tour\n"
+        "import kourou_namesrv.app, kourou_broker.app, kourou_ha_replica.app, kourou_console.app\n"
+        "import kourou_filter_server.app, kourou_spark_etl.machine, kourou_spark_etl.job_file\n"
+        "print(sorted({'pyspark', 'pandas', 'pyarrow', 'pytest', 'nats', 'redis', 'psycopg'}\n"
+        "             & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n", done.stderr

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kourou.cli import doctor
-from kourou.errors import Unavailable
+from kourou.errors import MissingPackages, Unavailable
 from kourou.serving.config import BrokerSettings
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server import layers
@@ -99,12 +99,12 @@ def test_what_spark_lacks_is_told_with_the_line_to_type_and_is_no_fault(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(machine, "PACKAGES", ("kourou_none",))
+    monkeypatch.setattr(machine, "missing_packages", lambda group: ("pyspark",))
     monkeypatch.setattr(doctor, "LOOKS", (doctor._spark,))
     assert doctor.run_doctor() == 0
     assert capsys.readouterr().out == (
-        "note     no kourou_none; only the Spark pipeline needs it\n"
-        "           pip install 'kourou[spark]'\n"
+        "note     no pyspark; only the Spark pipeline needs it\n"
+        f"           {MissingPackages('', 'spark').hint}\n"
         "note     no Java; only the Spark pipeline needs it\n"
         "           sudo apt install -y openjdk-17-jre-headless\n"
     )

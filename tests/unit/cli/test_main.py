@@ -147,7 +147,7 @@ def test_the_launcher_tells_what_was_typed_and_children_do_not_hear_of_it(tmp_pa
     source = (
         "import os, sys\n"
         "from kourou.cli import main\n"
-        "main.main = lambda arguments, called_as: print(called_as, os.environ) or 0\n"
+        "main.main = lambda arguments, called_as, fetch: print(called_as, os.environ) or 0\n"
         "main.run()"
     )
     found = tmp_path / "kourou"
@@ -168,6 +168,40 @@ def test_the_launcher_tells_what_was_typed_and_children_do_not_hear_of_it(tmp_pa
         )
         assert done.stdout.startswith(f"{shown} environ")
         assert command_line.CALLED_AS not in done.stdout
+
+
+def test_a_command_that_lacks_packages_runs_the_launcher_again_and_only_once(
+    tmp_path: Path,
+) -> None:
+    source = (
+        "import sys\n"
+        "from kourou.cli import main, services\n"
+        "from kourou.errors import MissingPackages\n"
+        "def broker(name, arguments): raise MissingPackages('a broker needs more', 'postgres')\n"
+        "main.run_service = broker\n"
+        "main.run()"
+    )
+    launcher = tmp_path / "kourou"
+    launcher.write_text('#!/bin/sh\necho "again: $KOUROU_GROUPS: $*"\n')
+    launcher.chmod(0o755)
+
+    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", source, "broker", "-c", "two words"],
+            env={"PYTHONPATH": os.pathsep.join(sys.path), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    again = run(KOUROU_COMMAND=str(launcher), KOUROU_GROUPS="demo")
+    assert (again.returncode, again.stdout) == (0, "again: demo postgres: broker -c two words\n")
+    sentence = (
+        "kourou: a broker needs more (pip install 'kourou[postgres]', or in a checkout: "
+        "KOUROU_GROUPS=postgres ./kourou --version)\n"
+    )
+    for last in (run(KOUROU_COMMAND=str(launcher), KOUROU_GROUPS="postgres"), run()):
+        assert (last.returncode, last.stdout, last.stderr) == (2, "", sentence)
 
 
 @pytest.mark.parametrize("command", [["send", "t", "x"], ["tail", "t"], ["admin", "topicList"]])

@@ -1,19 +1,19 @@
-"""What `kourou up` says: where things are, what to type, and what became of a broker."""
+"""What `kourou up` prints, and its one rule for services that end. Fake children play here."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from kourou.cli import live_flights, up
-from kourou.cli.live_flights import LiveFlights
-from kourou.cli.up import introduction, obituary, run_until_stopped
-from kourou.errors import ConfigError, Unavailable
-from kourou.service.local_cluster import ClusterSettings
+from kourou.cli.demo import flights
+from kourou.cli.up import Watch, introduction, line_of, run_until_stopped, start_again
+from kourou.errors import ConfigError, MissingPackages, Unavailable
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou_filter_server import layers
 from kourou_filter_server.layers import Layer
@@ -22,58 +22,71 @@ from kourou_spark_etl.job_file import load_job_file
 from kourou_spark_etl.machine import Lack
 
 
-class Pretender:
+class FakeChild:
     """Plays a child."""
 
     ended_in_peace = False
+    ready_after_ms = 1_250
 
-    def __init__(self, name: str, zmq: str, runs: bool = True) -> None:
+    def __init__(self, name: str, pid: int, **ready: str) -> None:
         self.name = name
-        self.pid = 17
-        tcp = zmq.removeprefix("tcp://").replace(":19876", ":9876")
-        self.ready = {"service": name, "zmq": zmq, "tcp": tcp, "admin": "http://127.0.0.1:18080"}
-        self.ready["pid"] = "17"
-        self.running = runs
+        self.pid = pid
+        self.ready = ready
+        self.running = True
         self.log_path = Path(f"/logs/{name}.log")
-        module = f"kourou_{name.rpartition('-')[0].replace('-', '_') or name}"
-        self.command = ("/bin/python", "-m", module, "-c", f"/a folder/{name}.conf")
+        self.command = ("/bin/python", "-m", "kourou_broker", "-c", f"/a folder/{name}.conf")
 
-    def wait_for_exit(self, timeout_s: float) -> int | None:
-        return None if self.running else -9
+    def check_ready(self, timeout_ms: int) -> bool:
+        assert timeout_ms == 7
+        return bool(self.ready)
 
     def how_it_ended(self) -> str:
-        return "still runs" if self.running else "was killed by SIGKILL"
+        return "was killed by SIGKILL"
 
     def log_tail(self) -> str:
         return "one\ntwo"
 
 
-class Cluster:
-    """Plays a cluster whose broker was killed."""
+NAMESRV = {
+    "zmq": "tcp://127.0.0.1:19876",
+    "tcp": "127.0.0.1:9876",
+    "admin": "http://127.0.0.1:18080",
+}
+BROKER = {"zmq": "tcp://127.0.0.1:20911", "tcp": "127.0.0.1:10911", "admin": "http://127.0.0.1:1"}
 
-    def __init__(self, folder: Path, settings: ClusterSettings) -> None:
+
+class Cluster:
+    """Plays a cluster; the first look at it asks for a stop."""
+
+    made: ClusterSettings
+    codes = {"broker-a": 0, "namesrv": 0}
+
+    def __init__(self, folder: Path, settings: ClusterSettings, on_ready: Any) -> None:
+        Cluster.made = settings
         self.folder = folder
         self.settings = settings
-        self.spark_etl: Pretender | None = None
-        self.console: Pretender | None = None
-        if settings.console is not None:
-            self.console = Pretender("console", "tcp://127.0.0.1:2")
-            self.console.ready = {"http": "http://127.0.0.1:8080"}
-        if settings.spark_etl is not None:
-            self.spark_etl = Pretender("spark-etl", "tcp://127.0.0.1:1")
-            self.spark_etl.ready = {"admin": "http://127.0.0.1:18281"}
         self.address = "tcp://127.0.0.1:19876"
-        self.namesrv = Pretender("namesrv", self.address)
-        self.brokers = [Pretender("broker-a", "tcp://127.0.0.1:20911", runs=False)]
-        self.filter_servers = [
-            Pretender(f"filter-server-a{index}", f"tcp://127.0.0.1:{20915 + index}")
-            for index in range(settings.filter_servers)
-        ]
+        self.namesrv = FakeChild("namesrv", 16, **NAMESRV)
+        self.brokers = [FakeChild("broker-a", 17, **BROKER)]
+        self.console = self.spark_etl = None
+        if settings.console is not None:
+            self.console = FakeChild("console", 18, http="http://127.0.0.1:8080")
+        if settings.spark_etl is not None:
+            self.spark_etl = FakeChild("spark-etl", 19, admin="http://127.0.0.1:18281")
+        self.again: list[FakeChild] = []
 
     @property
-    def beside(self) -> list[Pretender]:
-        late = [one for one in (self.spark_etl, self.console) if one]
-        return [*self.filter_servers, *late]
+    def all(self) -> list[FakeChild]:
+        late = [one for one in (self.spark_etl, self.console) if one is not None]
+        return [self.namesrv, *self.brokers, *late]
+
+    def patience_ms(self, child: FakeChild) -> int:
+        return 7
+
+    def begin_again(self, child: FakeChild) -> FakeChild:
+        new = FakeChild(child.name, child.pid + 100)
+        self.brokers = [new if one is child else one for one in self.brokers]
+        return new
 
     def __enter__(self) -> Cluster:
         return self
@@ -81,23 +94,15 @@ class Cluster:
     def __exit__(self, *_: object) -> None: ...
 
     def stop(self) -> dict[str, int]:
-        return {"broker-a": -9, "namesrv": 0}
+        return self.codes
 
 
-class Going(Cluster):
-    """Its name server is looked at so many times, then a stop is asked for."""
+def cluster_of(folder: Path, settings: ClusterSettings | None = None) -> Cluster:
+    return Cluster(folder, settings or ClusterSettings(), None)
 
-    looks = 2
 
-    def __init__(self, folder: Path, settings: ClusterSettings) -> None:
-        super().__init__(folder, settings)
-        self.namesrv.wait_for_exit = self.look  # type: ignore[method-assign]  # a pretender's
-
-    def look(self, timeout_s: float) -> int | None:
-        self.looks -= 1
-        if not self.looks:
-            signal.raise_signal(signal.SIGTERM)
-        return None
+def real(cluster: Cluster) -> LocalCluster:
+    return cast("LocalCluster", cluster)
 
 
 @pytest.fixture(autouse=True)
@@ -110,111 +115,143 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def whole_jail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine lacks nothing."""
+def stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine lacks nothing; as soon as all runs, SIGTERM comes."""
     monkeypatch.setattr(up, "layers_lacking", lambda: ())
+    monkeypatch.setattr(up, "LocalCluster", Cluster)
+    monkeypatch.setattr(Watch, "run", lambda _: signal.raise_signal(signal.SIGTERM))
+
+
+# -- what is printed ------------------------------------------------------------------------------
 
 
 def test_it_shows_what_to_type_as_it_was_typed_with_the_address_of_the_readme(
     tmp_path: Path,
 ) -> None:
-    text = "\n".join(introduction(Cluster(tmp_path, ClusterSettings()), "", "./kourou"))
+    text = "\n".join(introduction(real(cluster_of(tmp_path)), "", "./kourou"))
     assert "    export NAMESRV_ADDR=127.0.0.1:9876\n" in text
     assert "    ./kourou send greetings hello\n" in text
     assert "    ./kourou tail greetings --first\n" in text
-    assert "clients    127.0.0.1:9876" in text
-    assert "pages      http://127.0.0.1:18080" in text
-    assert "RocketMQ   127.0.0.1:9876" in text
-    assert "zmq" not in text
     assert "traces" not in text
-    traced = introduction(Cluster(tmp_path, ClusterSettings()), "http://here:4318", "kourou")
+    traced = introduction(real(cluster_of(tmp_path)), "http://here:4318", "kourou")
     assert "traces     http://here:4318" in traced
 
 
-def test_a_broker_that_was_killed_is_told_in_full(
+@pytest.mark.parametrize(
+    ("child", "line"),
+    [
+        (
+            FakeChild("namesrv", 16, **NAMESRV),
+            "127.0.0.1:9876         name server       ready in  1.2 s   pid 16"
+            "   pages http://127.0.0.1:18080",
+        ),
+        (
+            FakeChild("broker-a", 17, zmq="tcp://127.0.0.1:40911", tcp="127.0.0.1:30911"),
+            "127.0.0.1:40911        broker-a          ready in  1.2 s   pid 17"
+            "   RocketMQ 127.0.0.1:30911",
+        ),
+        (
+            FakeChild("console", 18, http="http://127.0.0.1:8080"),
+            "http://127.0.0.1:8080  console           ready in  1.2 s   pid 18",
+        ),
+        (
+            FakeChild("spark-etl", 19, admin="http://127.0.0.1:18281"),
+            "http://127.0.0.1:18281 spark-etl         ready in  1.2 s   pid 19",
+        ),
+    ],
+)
+def test_one_line_a_service_with_its_address_first(child: FakeChild, line: str) -> None:
+    assert line_of(cast("Child", child)) == line
+
+
+def test_the_console_is_what_one_sees_first(tmp_path: Path) -> None:
+    lines = introduction(real(cluster_of(tmp_path, ClusterSettings(console={}))), "", "kourou")
+    assert lines[:2] == ["", "console    http://127.0.0.1:8080"]
+    without = introduction(real(cluster_of(tmp_path)), "", "kourou")
+    assert without[1].startswith("store ")
+
+
+@pytest.mark.parametrize("console", [True, False])
+def test_the_console_starts_unless_it_is_switched_off(console: bool, tmp_path: Path) -> None:
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, console=console) == 0
+    assert Cluster.made.console == ({} if console else None)
+    assert Cluster.made.small_segments
+
+
+def test_a_pipeline_is_shown_with_its_tables_and_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(up, "LocalCluster", Cluster)
-    with pytest.raises(Unavailable) as told:
-        run_until_stopped(tmp_path, brokers=1, free_ports=True, called_as="./kourou")
-    assert str(told.value) == (
-        "broker-a (pid 17) was killed by SIGKILL; so the others were stopped, too. What was "
-        "acknowledged is kept: `./kourou up` goes on with it"
-    )
-    assert capsys.readouterr().out.endswith(
-        "broker-a (pid 17) was killed by SIGKILL; its log is /logs/broker-a.log\n"
-        "which ends with:\n    one\n    two\n"
-    )
+    monkeypatch.setattr(machine, "check_machine", lambda: None)
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, spark=True) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "tables     http://127.0.0.1:18281/tables" in said
+    assert f"queries    {tmp_path}/spark-etl.toml" in said
 
 
-def test_a_broker_that_was_told_to_end_ends_them_all(
+def test_without_the_option_there_is_no_pipeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Told(Cluster):
-        def __init__(self, folder: Path, settings: ClusterSettings) -> None:
-            super().__init__(folder, settings)
-            self.brokers[0].ended_in_peace = True
+    def refuse() -> None:
+        raise AssertionError("checked")
 
-        def stop(self) -> dict[str, int]:
-            return {"broker-a": 0, "namesrv": 0}
-
-    monkeypatch.setattr(up, "LocalCluster", Told)
+    monkeypatch.setattr(machine, "check_machine", refuse)
     assert run_until_stopped(tmp_path, brokers=1, free_ports=True) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-2] == "broker-a (pid 17) was told to end; so all are drained …"
-    assert lines[-1].startswith("stopped; what was stored stays in")
+    assert Cluster.made.spark_etl is None
+    assert "tables" not in capsys.readouterr().out
+
+
+# -- what starts ----------------------------------------------------------------------------------
 
 
 @pytest.mark.feature("F239")
 @pytest.mark.parametrize(("wanted", "started"), [(None, 1), (0, 0), (3, 3)])
-def test_so_many_filter_servers_a_broker(
-    wanted: int | None, started: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    class Asked(Cluster):
-        def __init__(self, folder: Path, settings: ClusterSettings) -> None:
-            super().__init__(folder, settings)
-            asked.append((settings.brokers, settings.filter_servers))
-
-    monkeypatch.setattr(up, "LocalCluster", Asked)
-    with pytest.raises(Unavailable):  # the broker of these clusters is dead
-        run_until_stopped(tmp_path, brokers=2, free_ports=True, filter_servers=wanted)
-    assert asked == [(2, started)]
+def test_so_many_filter_servers_a_broker(wanted: int | None, started: int, tmp_path: Path) -> None:
+    assert run_until_stopped(tmp_path, brokers=2, free_ports=True, filter_servers=wanted) == 0
+    assert (Cluster.made.brokers, Cluster.made.filter_servers) == (2, started)
 
 
 @pytest.mark.feature("F243")
 @pytest.mark.parametrize("wanted", [None, 2])
-def test_where_the_jail_cannot_be_built_all_else_starts_and_it_says_why(
+def test_where_the_sandbox_cannot_be_built_all_else_starts_and_the_reason_is_printed(
     wanted: int | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(up, "layers_lacking", lambda: ("user namespaces (not permitted)",))
-    monkeypatch.setattr(up, "LocalCluster", Cluster)
-    with pytest.raises(Unavailable, match="broker-a"):
-        run_until_stopped(tmp_path, brokers=1, free_ports=True, filter_servers=wanted)
-    told = capsys.readouterr().out
-    assert "filter-server-a0" not in told
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, filter_servers=wanted) == 0
+    assert Cluster.made.filter_servers == 0
     assert (
-        "no filter servers: their jail cannot be built on this machine, which lacks\n"
+        "no filter servers: this machine lacks layers of their sandbox\n"
         "           user namespaces (not permitted)\n"
-        "           `kourou doctor` says what to do; all else runs\n"
-    ) in told
-    assert "broker-a   pid 17" in told
+        "           `kourou doctor` says what to do; everything else runs\n"
+    ) in capsys.readouterr().out
 
 
-def test_nobody_looks_at_the_jail_where_no_filter_server_is_wanted(
+def test_the_sandbox_is_not_probed_where_no_filter_server_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> tuple[str, ...]:
-        raise AssertionError("looked")
+        raise AssertionError("probed")
 
     monkeypatch.setattr(up, "layers_lacking", refuse)
-    monkeypatch.setattr(up, "LocalCluster", Cluster)
-    with pytest.raises(Unavailable):
-        run_until_stopped(tmp_path, brokers=1, free_ports=True, filter_servers=0)
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, filter_servers=0) == 0
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, raft=3) == 0
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 4, 6])
+def test_a_group_has_three_members_or_five(wanted: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"--raft {wanted}: a Raft group has 3 members, or 5"):
+        run_until_stopped(tmp_path, brokers=1, free_ports=True, raft=wanted)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_a_group_says_how_to_see_its_leader(
+    size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, raft=size) == 0
+    assert (Cluster.made.raft, Cluster.made.filter_servers) == (size, 0)
+    assert "leaders    kourou admin replicas" in capsys.readouterr().out
 
 
 def test_what_is_lacking_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,101 +267,36 @@ def test_what_is_lacking_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatc
     assert up.layers_lacking() == ("not tried",)
 
 
-@pytest.mark.parametrize(
-    ("peace", "said"),
-    [
-        (True, "filter-server-a1 (pid 17) was told to end; the others go on\n"),
-        (False, "filter-server-a1 (pid 17) was killed by SIGKILL; its log is /logs/filter-server-"),
-    ],
-)
-def test_a_filter_server_that_ended_is_told_once_and_the_others_go_on(
-    peace: bool,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_pipeline_that_cannot_run_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class WithoutFilters(Going):
-        """Its broker runs."""
+    def start(*_: object) -> Cluster:
+        raise AssertionError("started")
 
-        looks = 4
-
-        def __init__(self, folder: Path, settings: ClusterSettings) -> None:
-            super().__init__(folder, settings)
-            self.brokers[0].running = True
-            self.filter_servers[1].running = False
-            self.filter_servers[1].ended_in_peace = peace
-
-        def stop(self) -> dict[str, int]:
-            return {"filter-server-a1": 0 if peace else -9, "broker-a": 0, "namesrv": 0}
-
-    monkeypatch.setattr(up, "LocalCluster", WithoutFilters)
-    quick = {"brokers": 1, "free_ports": True, "filter_servers": 2}
-    assert run_until_stopped(tmp_path, called_as="./kourou", **quick) == 0
-    told = capsys.readouterr().out
-    assert told.count(said) == 1
-    assert told.count("the others go on") == 1
-    again = "./kourou filter-server -c '/a folder/filter-server-a1.conf' --set adminPort=18080"
-    start = "to start it again, in another terminal; Ctrl-C there ends it, and not here:"
-    assert told.count(f"{start}\n    {again}\n") == 1
-    assert "draining" in told
+    monkeypatch.setattr(machine, "lacking_java", lambda: (Lack("no Java", machine.JAVA_LINE),))
+    monkeypatch.setattr(up, "LocalCluster", start)
+    with pytest.raises(ConfigError, match=r"has no Java \(sudo apt install -y openjdk-17"):
+        run_until_stopped(tmp_path / "new", brokers=1, free_ports=True, spark=True)
+    assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    ("pinned", "ports"), [(True, " --set consolePort=8080 --set adminPort=8181"), (False, "")]
-)
-def test_a_console_comes_again_where_it_was(pinned: bool, ports: str) -> None:
-    """Where its ports were chosen by the system they are named; else they are the usual ones."""
-    console = Pretender("console", "tcp://127.0.0.1:1", runs=False)
-    console.ready = {"http": "http://127.0.0.1:8080", "admin": "http://127.0.0.1:8181"}
-    told = up.start_again(cast("Child", console), "kourou", pinned=pinned)
-    assert told == f"kourou console -c '/a folder/console.conf'{ports}"
-
-
-def test_a_leader_with_followers_may_die_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_flights_that_are_not_installed_are_asked_for_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that whoever tries a promotion on one machine can."""
+    def start(*_: object) -> Cluster:
+        raise AssertionError("started")
 
-    monkeypatch.setattr(up, "LocalCluster", Going)  # its leader is dead
-    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, replicas=1) == 0
-    told = capsys.readouterr().out
-    assert told.count("broker-a (pid 17) was killed by SIGKILL") == 1
-    assert "the others go on" in told
-
-
-def test_the_pipeline_is_shown_with_its_tables_and_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(machine, "lacking", lambda: ())
-    monkeypatch.setattr(up, "LocalCluster", Cluster)
-    with pytest.raises(Unavailable):  # the broker of these clusters is dead
-        run_until_stopped(tmp_path, brokers=1, free_ports=True, spark=True)
-    told = capsys.readouterr().out
-    assert (
-        "spark-etl  pid 17\n           pages      http://127.0.0.1:18281\n"
-        "           tables     http://127.0.0.1:18281/tables\n"
-        f"           queries    {tmp_path}/spark-etl.toml\n"
-    ) in told
-
-
-def test_without_a_word_there_is_no_pipeline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse() -> tuple[Lack, ...]:
-        raise AssertionError("looked")
-
-    monkeypatch.setattr(machine, "lacking", refuse)
-    monkeypatch.setattr(up, "LocalCluster", Cluster)
-    with pytest.raises(Unavailable):
-        run_until_stopped(tmp_path, brokers=1, free_ports=True)
-    assert "spark" not in capsys.readouterr().out
+    monkeypatch.setattr(flights, "DATA_SET", "kourou_none")
+    monkeypatch.setattr(up, "LocalCluster", start)
+    with pytest.raises(MissingPackages) as caught:
+        run_until_stopped(tmp_path, brokers=1, free_ports=True, flights=True)
+    assert caught.value.group == "demo"
 
 
 def test_the_first_start_writes_the_usual_queries_and_later_ones_keep_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "lacking", lambda: ())
+    monkeypatch.setattr(machine, "check_machine", lambda: None)
     place = tmp_path / "new"
     told = up.spark_settings(place, None)
     assert told == {"jobFile": str(place / "spark-etl.toml")}
@@ -342,24 +314,6 @@ def test_the_first_start_writes_the_usual_queries_and_later_ones_keep_what_is_th
     assert up.spark_settings(place, other) == {"jobFile": str(other)}
 
 
-def test_a_pipeline_that_cannot_run_is_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(folder: Path, settings: ClusterSettings) -> Cluster:
-        raise AssertionError("started")
-
-    monkeypatch.setattr(machine, "lacking", lambda: (Lack("no Java", machine.JAVA_LINE),))
-    monkeypatch.setattr(up, "LocalCluster", start)
-    with pytest.raises(ConfigError, match=r"here is no Java \(sudo apt install -y openjdk-17"):
-        run_until_stopped(tmp_path / "new", brokers=1, free_ports=True, spark=True)
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_process_without_a_word_has_no_last_words() -> None:
-    told = obituary("broker-a", 17, "was killed by SIGKILL", Path("/a.log"), "")
-    assert told == "broker-a (pid 17) was killed by SIGKILL; its log is /a.log"
-
-
 @pytest.mark.parametrize(
     "told",
     [
@@ -371,7 +325,7 @@ def test_a_process_without_a_word_has_no_last_words() -> None:
 def test_a_taken_port_is_told_without_settings_that_it_does_not_have(
     told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(folder: Path, settings: ClusterSettings) -> Cluster:
+    def refuse(*_: object) -> Cluster:
         raise ConfigError(told)
 
     monkeypatch.setattr(up, "LocalCluster", refuse)
@@ -384,7 +338,7 @@ def test_a_taken_port_is_told_without_settings_that_it_does_not_have(
 
 
 def test_another_refusal_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path, settings: ClusterSettings) -> Cluster:
+    def refuse(*_: object) -> Cluster:
         raise ConfigError("/a is in use: process 17 runs name server and brokers there")
 
     monkeypatch.setattr(up, "LocalCluster", refuse)
@@ -392,73 +346,109 @@ def test_another_refusal_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.Monk
         run_until_stopped(tmp_path, brokers=1, free_ports=False)
 
 
-@pytest.mark.parametrize("wanted", [1, 2, 4, 6])
-def test_a_group_has_three_members_or_five(wanted: int, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"--raft {wanted}: a Raft group has 3 members, or 5"):
-        run_until_stopped(tmp_path, brokers=1, free_ports=True, raft=wanted)
+# -- one rule for services that end ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [3, 5])
-def test_members_are_told_and_one_may_die(
-    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+class Clock:
+    """Says what time it is."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_killed_service_is_started_again_and_reported_ready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Group(Going):
-        """A member is dead."""
-
-        def __init__(self, folder: Path, settings: ClusterSettings) -> None:
-            super().__init__(folder, settings)
-            assert (settings.raft, settings.filter_servers) == (size, 0)
-            self.brokers = []
-            self.members = [Pretender(f"broker-a-n{n}", "tcp://127.0.0.1:1") for n in range(size)]
-            self.members[1].running = False
-
-        @property
-        def beside(self) -> list[Pretender]:
-            return self.members
-
-        def stop(self) -> dict[str, int]:
-            return {"broker-a-n1": -9, "broker-a-n0": 0, "namesrv": 0}
-
-    monkeypatch.setattr(up, "LocalCluster", Group)
-    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, raft=size) == 0
-    told = capsys.readouterr().out
-    assert all(f"broker-a-n{n} pid 17" in told for n in range(size))
-    assert "who leads: kourou admin replicas" in told
-    assert told.count("broker-a-n1 (pid 17) was killed by SIGKILL") == 1
-    assert told.count("the others go on") == 1
+    cluster = cluster_of(tmp_path)
+    watch = Watch(real(cluster), "./kourou")
+    assert watch.step()
+    assert capsys.readouterr().out == ""
+    cluster.brokers[0].running = False
+    assert watch.step()
+    said = "broker-a (pid 17) was killed by SIGKILL; starting it again\n"
+    assert capsys.readouterr().out == said
+    watch.step()
+    assert capsys.readouterr().out == ""
+    cluster.brokers[0].ready = BROKER
+    watch.step()
+    assert capsys.readouterr().out == f"{line_of(cast('Child', cluster.brokers[0]))}\n"
+    watch.step()
+    assert capsys.readouterr().out == ""
+    assert watch.down == set()
 
 
-def test_the_console_is_what_one_sees_first(tmp_path: Path) -> None:
-    lines = introduction(Cluster(tmp_path, ClusterSettings(console={})), "", "kourou")
-    assert lines[0] == "look at    http://127.0.0.1:8080"
-    without = introduction(Cluster(tmp_path, ClusterSettings()), "", "kourou")
-    assert without[0].startswith("namesrv")
-
-
-@pytest.mark.parametrize("console", [True, False])
-def test_the_console_starts_unless_somebody_says_no(
-    console: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("passed_s", "restarts"), [(59.9, 1), (60.0, 2)])
+def test_one_that_dies_again_soon_stays_down(
+    passed_s: float, restarts: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made: list[ClusterSettings] = []
+    cluster, clock = cluster_of(tmp_path), Clock()
+    watch = Watch(real(cluster), "./kourou", clock)
+    cluster.brokers[0].running = False
+    watch.step()
+    clock.now += passed_s
+    cluster.brokers[0].running = False
+    for _ in range(3):
+        assert watch.step(), "the others go on"
+    said = capsys.readouterr().out
+    assert said.count("starting it again") == restarts
+    if restarts == 1:
+        assert said.endswith(
+            "broker-a (pid 117) was killed by SIGKILL, again within 60 s of its restart; "
+            "its log is /logs/broker-a.log\n"
+            "It ends with:\n    one\n    two\n"
+            "The others go on. To start it again, in another terminal:\n"
+            "    ./kourou broker -c '/a folder/broker-a.conf'\n"
+        )
+        assert watch.down == {"broker-a"}
 
-    def cluster(folder: Path, settings: ClusterSettings) -> Cluster:
-        made.append(settings)
-        return Cluster(folder, settings)
 
-    monkeypatch.setattr(up, "LocalCluster", cluster)
-    with pytest.raises(Unavailable):
-        run_until_stopped(tmp_path, brokers=1, free_ports=True, console=console)
-    assert [one.console for one in made] == [{} if console else None]
+def test_one_that_was_asked_to_stop_stays_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = cluster_of(tmp_path)
+    watch = Watch(real(cluster), "kourou")
+    cluster.brokers[0].running, cluster.brokers[0].ended_in_peace = False, True
+    assert watch.step()
+    assert capsys.readouterr().out.startswith("broker-a (pid 17) was asked to stop\n")
+    cluster.namesrv.running, cluster.namesrv.ended_in_peace = False, True
+    assert not watch.step(), "no service is left"
 
 
-def test_flights_land_before_the_brokers_drain(
+def test_what_stays_down_is_no_unclean_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Cluster, "codes", {"broker-a": -9, "namesrv": 0})
+    with pytest.raises(Unavailable, match=r"not everything stopped cleanly: \{'broker-a': -9\}"):
+        run_until_stopped(tmp_path, brokers=1, free_ports=True)
+
+    def run(watch: Watch) -> None:
+        watch.down.add("broker-a")
+
+    monkeypatch.setattr(Watch, "run", run)
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True) == 0
+    assert capsys.readouterr().out.endswith(
+        f"no service is left\nstopped; all messages are kept in {tmp_path}\n"
+    )
+
+
+def test_the_command_that_starts_one_again_names_its_settings() -> None:
+    child = FakeChild("broker-a", 17)
+    child.command = ("/bin/python", "-m", "kourou_ha_replica", "-c", "/a b/c.conf", "-n", "here:1")
+    told = start_again(cast("Child", child), "./kourou")
+    assert told == "./kourou ha-replica -c '/a b/c.conf' -n here:1"
+
+
+# -- flights --------------------------------------------------------------------------------------
+
+
+def test_flights_end_before_the_brokers_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     order: list[str] = []
 
     class Flights:
-        failure = None
-
         def stop(self) -> None:
             order.append("landed")
 
@@ -466,34 +456,22 @@ def test_flights_land_before_the_brokers_drain(
         order.append("stopped")
         return {}
 
-    monkeypatch.setattr(up, "LocalCluster", Cluster)
+    monkeypatch.setattr(flights, "find_data", lambda: Path("/none"))
     monkeypatch.setattr(Cluster, "stop", stops)
-    monkeypatch.setattr(up, "take_off", lambda address: Flights())
-    with pytest.raises(Unavailable):
-        run_until_stopped(tmp_path, brokers=1, free_ports=True, flights=True)
-    assert order[:2] == ["landed", "stopped"]
+    monkeypatch.setattr(up, "take_off", lambda address, called_as: Flights())
+    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, flights=True) == 0
+    assert order == ["landed", "stopped"]
     assert "duty-managers" in capsys.readouterr().out
 
 
-def test_flights_that_ended_are_told_once_and_all_else_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_flights_that_fail_are_reported_and_the_services_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Their address is none: they end before they have a topic."""
-    monkeypatch.setattr(up, "LocalCluster", Going)
     monkeypatch.setattr(live_flights, "load_events", lambda count: ())
-    take_off = up.take_off
-
-    def grounded(address: str) -> LiveFlights:
-        live = take_off("127.0.0.1:99999")
-        live._thread.join()
-        return live
-
-    monkeypatch.setattr(up, "take_off", grounded)
-    quick = {"brokers": 1, "free_ports": True, "replicas": 1, "called_as": "./kourou"}
-    assert run_until_stopped(tmp_path, flights=True, **quick) == 0
-    told = capsys.readouterr().out
-    assert told.count("the flights have ended") == 1
-    assert (
+    live = up.take_off("127.0.0.1:99999", "./kourou")
+    live._thread.join()
+    assert capsys.readouterr().out == (
         "the flights have ended: '127.0.0.1:99999' is no address (write host:port, or [ipv6]:port)"
-        "\nall else goes on; for flights stop it, and type ./kourou up --flights again\n"
-    ) in told
+        "\nThe services go on. For flights, stop them and type ./kourou up --flights\n"
+    )

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, MissingPackages
+from kourou.service import packages
 from kourou_spark_etl import machine
 from kourou_spark_etl.machine import Lack, check_machine, java_version, lacking, lacking_java
 
@@ -55,12 +56,15 @@ def test_a_home_without_java_is_told_whatever_the_path_has(
 def test_packages_come_first_and_each_has_its_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(machine, "PACKAGES", ("os", "kourou_none", "kourou_neither"))
+    monkeypatch.setattr(packages, "_installed", lambda name: name == "pandas")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert lacking() == (
-        Lack("no kourou_none, kourou_neither", "pip install 'kourou[spark]'"),
+        Lack("no pyarrow, pyspark", MissingPackages("", "spark").hint),
         Lack("no Java", "sudo apt install -y openjdk-17-jre-headless"),
     )
-    with pytest.raises(ConfigError, match=r"here is no kourou_none.*pip install 'kourou\[spark\]'"):
+    with pytest.raises(ConfigError, match="this machine has no Java"):
+        check_machine()
+    monkeypatch.setattr(machine, "lacking_java", tuple)
+    with pytest.raises(MissingPackages, match=r"Spark needs packages: pyarrow, pyspark \(pip inst"):
         check_machine()

@@ -6,6 +6,7 @@ What clusters do is proved by the integration tests; make-believe children play 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,9 @@ class Pretender:
     def __init__(self, name: str) -> None:
         self.name = name
         self.ready = {"zmq": "tcp://127.0.0.1:19876"}
+
+    def check_ready(self, timeout_ms: int = 0) -> bool:
+        return True
 
     def wait_for_ready(self, timeout_ms: int = 0) -> None: ...
 
@@ -78,7 +82,7 @@ def test_after_a_start_that_failed_the_folder_is_free(tmp_path: Path) -> None:
 @pytest.mark.feature("F239")
 @pytest.mark.parametrize(
     ("free_ports", "ports", "pages"),
-    [(True, ["0", "0"], ["0", "0"]), (False, ["10911"] * 2, ["18181", "18182"])],
+    [(True, ["0", "0"], []), (False, ["10911"] * 2, ["18181", "18182"])],
 )
 def test_filter_servers_are_beside_their_broker_and_know_which_they_are(
     free_ports: bool, ports: list[str], pages: list[str], tmp_path: Path
@@ -92,15 +96,17 @@ def test_filter_servers_are_beside_their_broker_and_know_which_they_are(
             "filter-server-a1",
         ]
         told = [settings_of(tmp_path / f"{child.name}.conf") for child in cluster.filter_servers]
+        broker = zmq_port(settings_of(tmp_path / "broker-a.conf"))
         first = cluster.filter_servers[0]
         assert cluster.start_filter_server(0, 1) is cluster.filter_servers[1], "started again"
         assert cluster.filter_servers[0] is first
         assert len(cluster.filter_servers) == 2
         assert list(cluster.stop())[-2:] == ["broker-a", "namesrv"], "they go before their broker"
     assert [each["filterServerIndex"] for each in told] == ["0", "1"]
-    assert [each["connectWhichBroker"] for each in told] == ["tcp://127.0.0.1:19876"] * 2
+    assert [each["connectWhichBroker"] for each in told] == [f"tcp://127.0.0.1:{broker}"] * 2
     assert [each["listenPort"] for each in told] == ports
-    assert [each["adminPort"] for each in told] == pages
+    assert [each["adminPort"] for each in told] == pages or free_ports
+    assert len({each["adminPort"] for each in told}) == 2
     assert [each["logLevel"] for each in told] == ["DEBUG"] * 2
 
 
@@ -129,9 +135,9 @@ def test_where_cores_are_few_a_broker_keeps_to_the_one_that_filters_leave(
         assert settings_of(tmp_path / "broker-a.conf").get("processCores") == kept
 
 
-@pytest.mark.parametrize(("free_ports", "ports"), [(True, ["0"]), (False, [])])
+@pytest.mark.parametrize("free_ports", [True, False])
 def test_the_pipeline_reads_from_all_brokers_and_ends_before_them(
-    free_ports: bool, ports: list[str], tmp_path: Path
+    free_ports: bool, tmp_path: Path
 ) -> None:
     settings = ClusterSettings(
         free_ports=free_ports, filter_servers=1, spark_etl={"jobFile": "/jobs.toml"}
@@ -144,10 +150,64 @@ def test_the_pipeline_reads_from_all_brokers_and_ends_before_them(
     assert told["namesrvAddr"] == "127.0.0.1:9876"
     assert told["jobFile"] == "/jobs.toml"
     assert told["etlPath"] == str(tmp_path / "spark-etl")
-    assert [value for key, value in told.items() if key == "adminPort"] == ports
+    assert (told["adminPort"] == "18281") is not free_ports
     with LocalCluster(tmp_path, ClusterSettings()) as cluster:
         assert cluster.spark_etl is None
         assert cluster.beside == []
+
+
+def zmq_port(told: dict[str, str]) -> int:
+    """Where a service with these settings listens for Kourou's clients."""
+    return int(told.get("zmqPort", 0)) or int(told["listenPort"]) + 10_000
+
+
+@pytest.mark.parametrize("free_ports", [True, False])
+def test_ports_are_known_before_anything_starts_and_stay(free_ports: bool, tmp_path: Path) -> None:
+    settings = ClusterSettings(free_ports=free_ports, console={})
+    files = [tmp_path / f"{name}.conf" for name in ("namesrv", "broker-a")]
+    with LocalCluster(tmp_path, settings) as cluster:
+        before = [settings_of(file) for file in files]
+        ports = {int(one["adminPort"]) for one in before} | {zmq_port(one) for one in before}
+        assert len(ports) == 4
+        pages = settings_of(tmp_path / "console.conf")["adminAddresses"].split(";")
+        assert pages[:2] == [
+            f"{file.stem}=127.0.0.1:{one['adminPort']}"
+            for file, one in zip(files, before, strict=True)
+        ]
+        cluster.start_broker(0)
+        assert [settings_of(file) for file in files] == before
+        if free_ports:
+            for port in ports:
+                with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                    other.bind(("127.0.0.1", port))
+
+
+def test_a_chosen_port_gives_way_to_one_that_was_named(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, ClusterSettings(broker={"listenPort": "12345"})):
+        told = settings_of(tmp_path / "broker-a.conf")
+    assert (told["listenPort"], "zmqPort" in told) == ("12345", False)
+
+
+def test_each_child_is_reported_once_when_it_is_ready(tmp_path: Path) -> None:
+    ready: list[str] = []
+    settings = ClusterSettings(filter_servers=1, console={})
+    with LocalCluster(tmp_path, settings, lambda child: ready.append(child.name)) as cluster:
+        assert ready == [child.name for child in cluster.all]
+        assert len(ready) == 4
+
+
+def test_small_segments_are_for_new_stores(tmp_path: Path) -> None:
+    def size(**settings: bool) -> str | None:
+        with LocalCluster(tmp_path, ClusterSettings(**settings)):  # type: ignore[arg-type]
+            return settings_of(tmp_path / "broker-a.conf").get("mappedFileSizeCommitLog")
+
+    assert size() is None
+    assert size(small_segments=True) == str(8 << 20)
+    log = tmp_path / "store-a" / "commitlog"
+    log.mkdir(parents=True)
+    with (log / "00000000000000000000").open("wb") as file:
+        file.truncate(1 << 30)
+    assert size(small_segments=True) == str(1 << 30)
 
 
 def settings_of(file: Path) -> dict[str, str]:
@@ -209,7 +269,7 @@ class Named:
     def look(
         self, name_server: str, broker: str, accepted: Callable[[str], bool], timeout_ms: int
     ) -> str:
-        assert name_server == "tcp://127.0.0.1:19876"
+        assert name_server.startswith("tcp://127.0.0.1:")
         for address in self.addresses:
             self.accepted.append(accepted(address))
             if self.accepted[-1]:

@@ -121,6 +121,36 @@ def test_children_stop_youngest_first(tmp_path: Path) -> None:
         assert list(children.stop_all().items()) == [("second", 7), ("first", 7)]
 
 
+def test_one_that_is_started_again_keeps_its_place_in_the_order(tmp_path: Path) -> None:
+    with Children(tmp_path) as children:
+        first = children.start("first", python(GENTLE))
+        children.start("second", python(GENTLE)).wait_for_ready()
+        first.kill()
+        again = children.start_again(first)
+        assert not again.ready
+        again.wait_for_ready()
+        assert again.check_ready()
+        assert again.pid != first.pid
+        assert list(children.stop_all().items()) == [("second", 7), ("first", 7)]
+
+
+def test_an_interrupted_stop_is_continued_by_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(child: Child, grace_ms: int) -> int:
+        raise KeyboardInterrupt
+
+    with Children(tmp_path) as children:
+        made = [children.start(name, python(DEAF)) for name in ("first", "second")]
+        with monkeypatch.context() as patch:
+            patch.setattr(Child, "stop", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                children.stop_all()
+        children.kill_all()
+        assert [child.running for child in made] == [False, False]
+        assert children.stop_all() == {}
+
+
 def test_an_orphan_dies_with_its_parent(tmp_path: Path) -> None:
     """The parent is killed outright, so that nothing but the kernel can end the child."""
     parent_source = f"""

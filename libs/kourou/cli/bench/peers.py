@@ -26,6 +26,7 @@ from kourou.cli.bench.table import json_lines, notes, text_table
 from kourou.cli.checkout import find_checkout
 from kourou.cli.doctor import file_system_of
 from kourou.errors import ConfigError
+from kourou.service.packages import require_group
 
 CACHE_FOLDER = ".peers"
 """In the checkout, ignored by git: jars, Maven's repository, compiled drivers."""
@@ -54,6 +55,8 @@ def run_peers(options: PeerOptions) -> int:
     """Measure, print, and return 0 unless a measurement failed."""
     rows = select(options.only, huge=options.huge)
     systems = _systems(options.peers)
+    if {Name.NATS, Name.REDIS} & systems.keys():
+        require_group("bench", "driving NATS and Redis")
     missing = {name: system.missing() for name, system in systems.items()}
     for name, lack in missing.items():
         if lack:

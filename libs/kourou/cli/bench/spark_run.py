@@ -73,14 +73,9 @@ def run_spark_bench(settings: SparkBench, *, as_json: bool) -> int:
 
 def check_spark() -> None:
     """ConfigError, with what to type, where Spark cannot start."""
-    try:
-        from kourou_spark_etl.session import missing_java
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{error.name} is not installed", hint="pip install 'kourou[spark]'"
-        ) from None
-    if problem := missing_java():
-        raise ConfigError(problem)
+    from kourou_spark_etl.machine import check_machine
+
+    check_machine()
 
 
 def heading(settings: SparkBench) -> str:

@@ -29,7 +29,7 @@ from typing import Protocol
 from kourou import __version__
 from kourou.cli.bench.driving import DriverOptions
 from kourou.cli.bench.rows import Name, Work
-from kourou.errors import TimedOut, Unavailable
+from kourou.errors import MissingPackages, TimedOut, Unavailable
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import READY_TIMEOUT_MS, Child, Children
 
@@ -43,7 +43,7 @@ NATS_SYNCS_SINCE = (2, 10)
 """The first nats-server that can be told how often it syncs its files."""
 
 FLUSH_TYPES = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
-PACKAGES_LINE = "pip install 'kourou[bench]'"
+PACKAGES_LINE = MissingPackages("", "bench").hint
 
 
 class Running(Protocol):

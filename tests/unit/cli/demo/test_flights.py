@@ -28,7 +28,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "flights.csv.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("flights.csv", "\n".join([HEADER, LATE, NOON, SAME, EARLY]) + "\n")
-    monkeypatch.setattr(flights, "_find_data", lambda: path)
+    monkeypatch.setattr(flights, "find_data", lambda: path)
     return path
 
 

@@ -7,7 +7,6 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ from kourou.cli.demo.spark_service import (
 )
 from kourou.cli.demo.terms import TOPIC
 from kourou.clock import SystemClock
-from kourou.errors import Unavailable
+from kourou.errors import ConfigError, Unavailable
 from kourou.service.processes import Child
 from kourou_spark_etl import machine
 from kourou_spark_etl.job_file import read_jobs
@@ -194,13 +193,16 @@ def test_spark_has_a_home_without_its_zips(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_why_there_is_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacking(*lacks: machine.Lack) -> Any:
-        monkeypatch.setattr(machine, "lacking", lambda: lacks)
+    def asked(wanted: bool | None) -> str:
+        return why_not(wanted=wanted, called_as="./kourou")
 
-    lacking()
-    assert why_not(wanted=True) == ""
-    assert why_not(wanted=False) == "--no-spark"
-    lacking(machine.Lack("no Java", machine.JAVA_LINE))
-    assert why_not(wanted=True) == "no Java: sudo apt install -y openjdk-17-jre-headless"
-    lacking(machine.Lack("no pyspark", machine.PACKAGES_LINE), machine.Lack("no Java", "x"))
-    assert why_not(wanted=True) == "no pyspark: pip install 'kourou[spark]'; no Java: x"
+    monkeypatch.setattr(machine, "lacking_java", tuple)
+    monkeypatch.setattr(machine, "missing_packages", lambda group: ())
+    assert (asked(True), asked(None), asked(False)) == ("", "", "--no-spark")
+    monkeypatch.setattr(machine, "missing_packages", lambda group: ("pyspark",))
+    assert asked(None) == "not installed: ./kourou demo --spark"
+    java = machine.Lack("no Java", machine.JAVA_LINE)
+    monkeypatch.setattr(machine, "lacking_java", lambda: (java,))
+    assert asked(None) == "no Java: sudo apt install -y openjdk-17-jre-headless"
+    with pytest.raises(ConfigError, match="this machine has no Java"):
+        asked(True)
