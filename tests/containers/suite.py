@@ -44,6 +44,9 @@ START_S = "600"
 
 WAIT_S = 400.0
 LOOK_S = 0.5
+LAKE_LOOK_S = 3.0
+"""Each look at the lake starts a container, whose work Spark would have to wait for."""
+
 PAGE_S = 60
 CRASH = "kill -9 -1"
 """As a user of a container: SIGKILL to every process of that user in it."""
@@ -86,15 +89,15 @@ Up = Callable[..., str]
 Found = TypeVar("Found")
 
 
-def until(what: str, look: Callable[[], Found | None], within_s: float = WAIT_S) -> Found:
+def until(what: str, look: Callable[[], Found | None], every_s: float = LOOK_S) -> Found:
     """What `look` finds at last; an AssertionError says what it was waiting for."""
     waiting = threading.Event()
-    for _ in range(int(within_s / LOOK_S)):
+    for _ in range(int(WAIT_S / every_s)):
         found = look()
         if found:
             return found
-        waiting.wait(LOOK_S)
-    raise AssertionError(f"{what}: not within {within_s:g} s")
+        waiting.wait(every_s)
+    raise AssertionError(f"{what}: not within {WAIT_S:g} s")
 
 
 def kourou(
@@ -242,6 +245,7 @@ class Pipeline:
         until(
             f"{len(expected)} rows of {topic} in the lake",
             lambda: len(self.bodies(topic)) >= len(expected),
+            LAKE_LOOK_S,
         )
         assert self.bodies(topic) == sorted(expected)
 

@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 from tests.containers.docker_engine import RUNTIME_IMAGE, SPARK_IMAGE, DockerEngine
-from tests.containers.suite import CLUSTER, PAGE_S, START_S, Pipeline, Up, kourou, states, until
+from tests.containers.suite import (
+    CLUSTER,
+    LAKE_LOOK_S,
+    PAGE_S,
+    START_S,
+    Pipeline,
+    Up,
+    kourou,
+    states,
+    until,
+)
 
 MASTER = "spark://spark-master:7077"
 EVENTS = "/var/lib/kourou/spark-etl"
@@ -93,7 +103,7 @@ def test_executors_on_workers_do_the_same_jobs_by_the_master_alone(
     hosts = {worker["host"] for worker in page["workers"]}
     assert len(hosts) == 2
     assert [(one["name"], one["cores"]) for one in page["activeapps"]] == [("kourou-spark-etl", 2)]
-    until("both executors", lambda: executors(pipeline) == hosts)
+    until("both executors", lambda: executors(pipeline) == hosts, LAKE_LOOK_S)
     for name in CLUSTER:
         assert started("--profile", "*", "exec", "-T", name, "id", "--user").strip() == "10001"
     kourou(ports, "send", "spread", *rows("spread", ROWS))
