@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.containers.podman_engine import PodmanEngine
-from tests.containers.suite import FILTER_SERVERS, PORTS, PROFILE, PROJECT, START_S, Pipeline, Up
+from tests.containers.docker_engine import DockerEngine
+from tests.containers.suite import PROJECT, START_S, Pipeline, Up, free_ports
 
 PACKAGE = find_spec("compose")
 assert PACKAGE is not None
@@ -38,21 +35,16 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def compose(root: Path) -> Compose:
-    """`compose("config", "-q")`: run Compose on our file, or on `file`, with more environment.
-
-    `over` is a file that changes something in it.
-    """
+    """`compose("config", "-q")`: run Compose on our file, or on `file`, with more environment."""
 
     def run(
         *arguments: str,
         file: Path | None = None,
-        over: Path | None = None,
         environment: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        files = [file or root / "docker-compose.yml", *([over] if over else [])]
-        which = [word for each in files for word in ("--file", str(each))]
+        which = file or root / "docker-compose.yml"
         return subprocess.run(
-            [str(COMPOSE), *which, *arguments],
+            [str(COMPOSE), "--file", str(which), *arguments],
             cwd=root,
             env=os.environ | (environment or {}),
             stdin=subprocess.DEVNULL,
@@ -73,9 +65,9 @@ def composed(compose: Compose) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def engine(root: Path) -> Iterator[PodmanEngine]:
-    """Podman with our image and stand-ins for those of a registry; gone afterwards."""
-    found = PodmanEngine()
+def engine(root: Path) -> Iterator[DockerEngine]:
+    """A Docker Engine with Kourou's images; one that the tests started is gone afterwards."""
+    found = DockerEngine()
     try:
         found.start()
         found.make_images(root)
@@ -107,49 +99,19 @@ def dockers_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ports() -> dict[str, str]:
-    """Free ports of this machine, by the variables that docker-compose.yml reads.
-
-    Below those that the system gives to connections, one of which would take one meanwhile.
-    """
-    found: dict[str, str] = {}
-    for port in random.Random(os.getpid()).sample(range(12_000, 19_000), 4 * len(PORTS)):
-        if len(found) == len(PORTS):
-            break
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found[PORTS[len(found)]] = str(port)
-    assert len(found) == len(PORTS)
-    return found
+    """Where this suite is published."""
+    return free_ports()
 
 
 @pytest.fixture(scope="session")
-def podmans(
-    engine: PodmanEngine,
-    composed: dict[str, Any],
-    root: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
-    """What must be otherwise under podman: how a seccomp profile is named. Nothing else is."""
-    offered = f"seccomp={engine.offer_profile(root / PROFILE)}"
-    lines = ["services:"]
-    for name in FILTER_SERVERS:
-        *others, profile = composed["services"][name]["security_opt"]
-        assert profile == f"seccomp={PROFILE}"
-        options = json.dumps([*others, offered])
-        lines.append(f"  {name}: {{security_opt: !override {options}}}")
-    over = tmp_path_factory.mktemp("compose") / "podman.yml"
-    over.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return over
-
-
-@pytest.fixture(scope="session")
-def up(
-    engine: PodmanEngine, compose: Compose, ports: dict[str, str], podmans: Path
-) -> Iterator[Up]:
+def up(engine: DockerEngine, compose: Compose, ports: dict[str, str]) -> Iterator[Up]:
     """`up("stop")`: Compose on that engine, which must succeed; what it printed."""
 
     def run(*arguments: str, environment: dict[str, str] | None = None) -> str:
-        told = engine.environment | ports | {"KOUROU_TRACED_SHARE": "1"} | (environment or {})
-        done = compose("--project-name", PROJECT, *arguments, over=podmans, environment=told)
+        settings = engine.environment | ports | {"KOUROU_TRACED_SHARE": "1"}
+        done = compose(
+            "--project-name", PROJECT, *arguments, environment=settings | (environment or {})
+        )
         assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
         return str(done.stdout)
 
@@ -159,7 +121,7 @@ def up(
 
 @pytest.fixture(scope="session")
 def started(up: Up, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """It is up, every service is well, and clients on this machine have the keys for it."""
+    """The suite is up, every service is healthy, and clients on this machine have its keys."""
     up("up", "--detach", "--no-build", "--wait", "--wait-timeout", START_S)
     ring = tmp_path_factory.mktemp("keys") / "kourou.ring"
     up("cp", "keys:/keys/host/host.ring", str(ring))
@@ -169,6 +131,6 @@ def started(up: Up, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.fixture(scope="session")
-def pipeline(engine: PodmanEngine, started: Up, ports: dict[str, str]) -> Pipeline:
+def pipeline(engine: DockerEngine, started: Up, ports: dict[str, str]) -> Pipeline:
     """The Spark pipeline in it."""
     return Pipeline(engine, started, ports)

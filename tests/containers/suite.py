@@ -1,26 +1,30 @@
-"""The suite of docker-compose.yml as it runs on podman: what tests of it ask and look at.
+"""The suite of docker-compose.yml as it runs on an engine: what its tests ask and look at.
 
-The files of the lake are read where podman keeps the volume; that is this machine's own disk.
+Files of the lake are read in one more container, with the volume mounted read-only: an engine may
+keep its volumes where this machine cannot read them.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import socket
 import subprocess
 import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow.parquet
-from tests.containers.podman_engine import PodmanEngine
+from tests.containers.docker_engine import SPARK_IMAGE, DockerEngine
 
-from kourou_spark_etl.lake_files import lake_paths
+from kourou import ConsumeFromWhere, ConsumerSettings
+from kourou.sync import Client
 
 PROJECT = "kourou-test"
 COMPOSE_FILE = Path(__file__).parents[2] / "docker-compose.yml"
@@ -40,21 +44,60 @@ START_S = "600"
 
 WAIT_S = 400.0
 LOOK_S = 0.5
+LAKE_LOOK_S = 3.0
+"""Each look at the lake starts a container, whose work Spark would have to wait for."""
+
 PAGE_S = 60
+CRASH = "kill -9 -1"
+"""As a user of a container: SIGKILL to every process of that user in it."""
+
+READ_LAKE = """
+import json, sys
+from pathlib import Path
+import pyarrow.parquet
+from kourou_spark_etl.lake_files import lake_paths
+topic = sys.argv[1]
+values = [
+    value.decode()
+    for path in lake_paths(Path("/var/lib/kourou/spark-etl/lake/lake"))
+    if f"/topic={topic}/" in str(path)
+    for value in pyarrow.parquet.ParquetFile(path).read(["value"])["value"].to_pylist()
+]
+print(json.dumps(sorted(values)))
+"""
+COUNT_LAKE = """
+from pathlib import Path
+import pyarrow.parquet
+from kourou_spark_etl.lake_files import lake_paths
+paths = lake_paths(Path("/var/lib/kourou/spark-etl/lake/lake"))
+print(sum(pyarrow.parquet.ParquetFile(path).metadata.num_rows for path in paths))
+"""
+READ_CHECKPOINT = """
+import json, sys
+from pathlib import Path
+folder = Path("/var/lib/kourou/spark-etl/checkpoints") / sys.argv[1] / "offsets"
+batches = {int(path.name): path.read_text() for path in folder.iterdir() if path.name.isdecimal()}
+print(json.dumps([batches[number] for number in sorted(batches)]))
+"""
+READ_EVENTS = """
+from pathlib import Path
+for path in sorted(Path("/var/lib/kourou/spark-etl").glob("app-*")):
+    print(path.read_text(), end="")
+"""
 
 Up = Callable[..., str]
 Found = TypeVar("Found")
 
 
-def until(what: str, look: Callable[[], Found | None], within_s: float = WAIT_S) -> Found:
+def until(what: str, look: Callable[[], Found | None], every_s: float = LOOK_S) -> Found:
     """What `look` finds at last; an AssertionError says what it was waiting for."""
     waiting = threading.Event()
-    for _ in range(int(within_s / LOOK_S)):
+    for _ in range(int(WAIT_S / every_s)):
         found = look()
         if found:
             return found
-        waiting.wait(LOOK_S)
-    raise AssertionError(f"{what}: not within {within_s:g} s")
+        waiting.wait(every_s)
+    raise AssertionError(f"{what}: not within {WAIT_S:g} s")
 
 
 def kourou(
@@ -90,15 +133,60 @@ def states(up: Up) -> dict[str, tuple[str, int]]:
     return {row["Service"]: (row["State"], row["ExitCode"]) for row in rows}
 
 
-def number(path: Path) -> int:
-    """Of a file of Spark's log: its name."""
-    return int(path.name)
+def free_ports() -> dict[str, str]:
+    """Free ports of this machine, by the variables that the compose files read.
+
+    Below those that the system gives to connections, one of which could take one in the meantime.
+    """
+    found: dict[str, str] = {}
+    for port in random.sample(range(12_000, 19_000), 4 * len(PORTS)):
+        if len(found) == len(PORTS):
+            break
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found[PORTS[len(found)]] = str(port)
+    assert len(found) == len(PORTS)
+    return found
+
+
+def consumed(ports: dict[str, str], topic: str, group: str, count: int) -> list[str]:
+    """The bodies of so many messages, each acknowledged by a consumer group on this machine."""
+    settings = ConsumerSettings(
+        consumer_group=group, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    bodies = []
+    with (
+        Client(address(ports)) as client,
+        client.subscribe(topic, settings=settings) as messages,
+    ):
+        for _, message in zip(range(count), messages, strict=False):
+            bodies.append(message.body.decode())
+            message.ack()
+    return sorted(bodies)
+
+
+def sent_by_http(ports: dict[str, str], body: str, topic: str = "by-http") -> None:
+    """Send through the gateway, which must confirm it."""
+    at = f"http://127.0.0.1:{ports['KOUROU_CONSOLE_PORT']}/v1/topics/{topic}/messages"
+    question = urllib.request.Request(at, data=body.encode())
+    with urllib.request.urlopen(question, timeout=PAGE_S) as answer:
+        assert answer.status in (200, 201)
+
+
+def tailed(ports: dict[str, str], topic: str, count: int) -> list[str]:
+    """The bodies of the first messages of a topic, as this machine reads them."""
+    lines = kourou(ports, "tail", topic, "--first", "--json", "--count", str(count))
+    return bodies(lines)
+
+
+def bodies(lines: list[str]) -> list[str]:
+    """The bodies in what `kourou tail --json` printed."""
+    return sorted(json.loads(line)["body"] for line in lines)
 
 
 class Pipeline:
     """The service spark-etl from outside: its pages, its files, its container."""
 
-    def __init__(self, engine: PodmanEngine, up: Up, ports: dict[str, str]) -> None:
+    def __init__(self, engine: DockerEngine, up: Up, ports: dict[str, str]) -> None:
         self._engine = engine
         self._up = up
         self._page = f"http://127.0.0.1:{ports['KOUROU_SPARK_ADMIN_PORT']}"
@@ -126,41 +214,38 @@ class Pipeline:
 
     # -- files --------------------------------------------------------------------------------
 
-    @property
-    def volume(self) -> Path:
-        """Where the volume spark-data lies on this machine."""
-        name = f"{PROJECT}_spark-data"
-        told = self._engine.podman("volume", "inspect", name, "--format", "{{.Mountpoint}}")
-        return Path(told.strip())
-
     def bodies(self, topic: str) -> list[str]:
         """The bodies of all rows of a topic in the lake; one that is there twice, twice."""
-        folder = self.volume / "spark-etl" / "lake" / "lake"
-        return sorted(
-            value.decode()
-            for path in lake_paths(folder)
-            if f"/topic={topic}/" in str(path)
-            for value in pyarrow.parquet.ParquetFile(path).read(["value"])["value"].to_pylist()
-        )
+        return list(json.loads(self._inside(READ_LAKE, topic)))
 
     def rows(self) -> int:
         """The rows of the whole lake."""
-        folder = self.volume / "spark-etl" / "lake" / "lake"
-        return sum(
-            pyarrow.parquet.ParquetFile(path).metadata.num_rows for path in lake_paths(folder)
-        )
+        return int(self._inside(COUNT_LAKE))
 
     def batches_of_checkpoint(self, query: str) -> list[str]:
         """The offsets of each batch that its checkpoint has, in their order."""
-        folder = self.volume / "spark-etl" / "checkpoints" / query / "offsets"
-        numbered = [path for path in folder.iterdir() if path.name.isdecimal()]
-        return [path.read_text(encoding="utf-8") for path in sorted(numbered, key=number)]
+        return list(json.loads(self._inside(READ_CHECKPOINT, query)))
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What Spark logs of applications with an event log; its last line may be incomplete."""
+        for line in self._inside(READ_EVENTS).splitlines():
+            with suppress(json.JSONDecodeError):
+                yield json.loads(line)
+
+    def _inside(self, program: str, *arguments: str) -> str:
+        """What a Python program prints that sees the volume `spark-data`, and cannot change it."""
+        return self._engine.docker(
+            *("run", "--rm", "--network=none", "--entrypoint=python3"),
+            f"--volume={PROJECT}_spark-data:/var/lib/kourou:ro",
+            *(SPARK_IMAGE, "-c", program, *arguments),
+        )
 
     def wait_for_rows(self, topic: str, expected: list[str]) -> None:
         """Until so many rows are there; then they are those, none missing and none twice."""
         until(
             f"{len(expected)} rows of {topic} in the lake",
             lambda: len(self.bodies(topic)) >= len(expected),
+            LAKE_LOOK_S,
         )
         assert self.bodies(topic) == sorted(expected)
 
@@ -168,17 +253,27 @@ class Pipeline:
 
     @property
     def container(self) -> dict[str, Any]:
-        """What podman tells of it."""
-        [identity] = self._up("ps", "--quiet", "spark-etl").split()
-        return dict(json.loads(self._engine.podman("inspect", identity))[0])
+        """What the engine says of it."""
+        return inspected(self._engine, self._up, "spark-etl")
 
     def kill(self) -> None:
-        """SIGKILL to everything in it, by nobody that its engine knows; until it runs again."""
-        before = self.container["State"]["Pid"]
-        os.kill(before, 9)
+        """SIGKILL to everything in it, unknown to the engine; until it runs again."""
+        crash(self._engine, self._up, "spark-etl")
 
-        def started_again() -> bool:
-            state = self.container["State"]
-            return bool(state["Running"] and state["Pid"] not in (0, before))
 
-        until("the engine starts it again", started_again)
+def inspected(engine: DockerEngine, up: Up, service: str) -> dict[str, Any]:
+    """What the engine says of the container of a service."""
+    [identity] = up("ps", "--all", "--quiet", service).split()
+    return dict(json.loads(engine.docker("inspect", identity))[0])
+
+
+def crash(engine: DockerEngine, up: Up, service: str) -> None:
+    """Kill all processes in a container from within; until the engine has started it again."""
+    before = inspected(engine, up, service)
+    engine.docker("exec", before["Id"], "sh", "-c", CRASH, check=False)
+
+    def started_again() -> bool:
+        now = inspected(engine, up, service)
+        return bool(now["RestartCount"] > before["RestartCount"] and now["State"]["Running"])
+
+    until("the engine starts it again", started_again)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.containers.podman_engine import POSTGRES_IMAGE, PYTHON_IMAGE, WATCHING_IMAGES
+from tests.containers import docker_engine as engine
 
 from kourou.service.command_line import parse_arguments
 from kourou.service.settings import load_settings
@@ -90,18 +90,23 @@ def test_every_image_is_a_certain_one(composed: dict[str, Any], root: Path) -> N
         assert not CERTAIN.fullmatch(moving)
 
 
-def test_the_stand_ins_are_called_as_what_they_stand_in_for(
+def test_images_made_for_tests_have_the_names_of_those_they_replace(
     composed: dict[str, Any], root: Path
 ) -> None:
-    """Else the engine would look for the image in a registry, which it cannot reach."""
-    others = {composed["services"][name]["image"] for name in OTHERS}
-    made = {POSTGRES_IMAGE, *WATCHING_IMAGES}
-    assert {re.sub(r"^docker\.io/(library/)?", "", one) for one in made} == others
-    base = PYTHON_IMAGE.rpartition("/")[2]
-    assert f"ARG PYTHON_IMAGE={base}\n" in (root / "Dockerfile").read_text("utf-8")
-    for folder in ("postgres-stand-in", "watching-stand-in"):
-        file = root / "tests/containers" / folder / "Dockerfile"
-        assert f"\nFROM {base}\n" in file.read_text("utf-8"), folder
+    """Otherwise the engine would try to pull them."""
+    made = {
+        "postgres": engine.POSTGRES_IMAGE,
+        "prometheus": engine.PROMETHEUS_IMAGE,
+        "collector": engine.COLLECTOR_IMAGE,
+        "jaeger": engine.JAEGER_IMAGE,
+        "grafana": engine.GRAFANA_IMAGE,
+    }
+    assert {name: composed["services"][name]["image"] for name in OTHERS} == made
+    base = f"ARG PYTHON_IMAGE={engine.PYTHON_IMAGE}\n"
+    assert base in (root / "Dockerfile").read_text("utf-8")
+    for file in engine.IMAGES.glob("*/Dockerfile"):
+        bases = re.findall(r"^FROM (.*)$", file.read_text("utf-8"), re.MULTILINE)
+        assert bases in ([engine.PYTHON_IMAGE], ["scratch"]), file
 
 
 @pytest.mark.feature("F132")

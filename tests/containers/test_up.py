@@ -2,8 +2,8 @@
 
 The Spark pipeline is in it: what is sent becomes rows, each once, whatever happens to it.
 
-Minutes long, and it needs root and Debian packages (podman_engine.py says which), so it runs only
-when asked for: `./kourou test --compose`, or `pytest --compose tests/containers/test_up.py`.
+It takes minutes and a Docker Engine (docker_engine.py), so it runs only when asked for:
+`./kourou test containers --compose`, or `pytest --compose tests/containers/test_up.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.containers.podman_engine import RUNTIME_IMAGE, PodmanEngine
+from tests.containers.docker_engine import RUNTIME_IMAGE, DockerEngine
 from tests.containers.suite import (
     BROKERS,
     FILTER_SERVERS,
@@ -24,8 +24,11 @@ from tests.containers.suite import (
     Pipeline,
     Up,
     address,
+    bodies,
+    consumed,
     kourou,
     states,
+    tailed,
     until,
 )
 
@@ -78,14 +81,12 @@ print(json.dumps({"uid": os.getuid(), "gid": os.getgid(), "capabilities": int(fa
 """
 
 
-def bodies(lines: list[str]) -> list[str]:
-    return sorted(json.loads(line)["body"] for line in lines)
-
-
-def test_the_image_has_no_java(engine: PodmanEngine) -> None:
+def test_the_image_has_no_java(engine: DockerEngine) -> None:
     def inside(entry: str, *rest: str) -> str:
         entry_point = f"--entrypoint={entry}"
-        return engine.podman("run", "--rm", "--user=0", entry_point, RUNTIME_IMAGE, *rest)
+        return engine.docker(
+            *("run", "--rm", "--network=none", "--user=0", entry_point, RUNTIME_IMAGE, *rest)
+        )
 
     assert inside("sh", "-c", JAVA_FILES) == ""
     packages = inside("dpkg-query", "--show", "--showformat=${Package}\n").split()
@@ -153,14 +154,15 @@ def test_it_lives_through_sends_a_kill_a_stop_and_a_second_start(
     expected = sorted([*from_host, *from_inside])
 
     def both_see(messages: list[str]) -> None:
+        assert tailed(ports, "orders", len(messages)) == messages
         read = ("tail", "orders", "--first", "--json", "--count", str(len(messages)))
-        assert bodies(kourou(ports, *read)) == messages
         inside = started("exec", "-T", "namesrv", "kourou", *read, "--namesrv", "namesrv:9876")
         assert bodies(inside.splitlines()) == messages
 
     assert len(kourou(ports, "send", "orders", given="\n".join(from_host))) == MESSAGES
     started("exec", "-T", "broker", "kourou", "send", "orders", *from_inside)
     both_see(expected)
+    assert consumed(ports, "orders", "counters", len(expected)) == expected
     dead_letters(ports, LETTERS)
     pipeline.wait_for_rows("orders", expected)
     until("dead letters in the read model", lambda: pipeline.letters("shoppers") >= LETTERS)
@@ -270,22 +272,21 @@ TRIED = ("admin", "filter", "try", "-g", "wishers", "-f", "wanted", "-t", "wishe
 
 
 @pytest.mark.feature("F243")
-def test_under_dockers_profile_it_refuses_and_says_why(
-    engine: PodmanEngine, root: Path, dockers_own: Path
-) -> None:
-    """The image as it is, with the options that Compose gives it, but for the profile."""
+def test_under_dockers_profile_it_refuses_and_says_why(engine: DockerEngine, root: Path) -> None:
+    """The image as it is, with the options that Compose gives it; then without the profile."""
 
-    def run(profile: Path, *command: str) -> str:
-        return engine.podman(
-            *("run", "--rm", "--user=10002:10002", "--workdir=/", "--read-only", "--cap-drop=ALL"),
-            *("--security-opt=no-new-privileges", f"--security-opt=seccomp={profile}"),
+    def run(*command: str, profile: bool) -> str:
+        chosen = [f"--security-opt=seccomp={root / PROFILE}"] if profile else []
+        return engine.docker(
+            *("run", "--rm", "--network=none", "--user=10002:10002", "--workdir=/", "--read-only"),
+            *("--cap-drop=ALL", "--security-opt=no-new-privileges", *chosen),
             *(RUNTIME_IMAGE, *command),
         )
 
-    assert "jail for filters: user namespaces" in run(root / PROFILE, "doctor")
-    assert "its jail lacks user namespaces (" in run(dockers_own, "doctor")
+    assert "jail for filters: user namespaces" in run("doctor", profile=True)
+    assert "its jail lacks user namespaces (" in run("doctor", profile=False)
     with pytest.raises(RuntimeError, match=r"ended with 2:(.|\n)*user namespaces"):
-        run(dockers_own, "filter-server")
+        run("filter-server", profile=False)
 
 
 def recorded(up: Up) -> int:

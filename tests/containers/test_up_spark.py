@@ -8,13 +8,21 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.containers.podman_engine import RUNTIME_IMAGE, SPARK_IMAGE, PodmanEngine
-from tests.containers.suite import CLUSTER, PAGE_S, START_S, Pipeline, Up, kourou, states, until
+from tests.containers.docker_engine import RUNTIME_IMAGE, SPARK_IMAGE, DockerEngine
+from tests.containers.suite import (
+    CLUSTER,
+    LAKE_LOOK_S,
+    PAGE_S,
+    START_S,
+    Pipeline,
+    Up,
+    kourou,
+    states,
+    until,
+)
 
 MASTER = "spark://spark-master:7077"
 EVENTS = "/var/lib/kourou/spark-etl"
@@ -42,14 +50,14 @@ find / -xdev -not -path '/proc/*' -not -path '/usr/*' \\( -name 'spark-defaults.
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(3_000)]
 
 
-def inside(engine: PodmanEngine, entry: str, *rest: str) -> str:
+def inside(engine: DockerEngine, entry: str, *rest: str) -> str:
     """What a program of the image prints, run as the user of the image."""
-    return engine.podman(
+    return engine.docker(
         *("run", "--rm", "--network=none", f"--entrypoint={entry}", SPARK_IMAGE, *rest)
     )
 
 
-def test_the_image_has_java_and_nothing_to_build_with(engine: PodmanEngine) -> None:
+def test_the_image_has_java_and_nothing_to_build_with(engine: DockerEngine) -> None:
     told = inside(engine, "kourou", "doctor")
     assert "ok       Java and packages (for Spark only)" in told
     packages = set(inside(engine, "dpkg-query", "--show", "--showformat=${Package}\n").split())
@@ -60,7 +68,7 @@ def test_the_image_has_java_and_nothing_to_build_with(engine: PodmanEngine) -> N
     assert size_of(engine, SPARK_IMAGE) < SIZE_MAX
 
 
-def test_its_user_owns_nothing_but_its_home(engine: PodmanEngine) -> None:
+def test_its_user_owns_nothing_but_its_home(engine: DockerEngine) -> None:
     assert inside(engine, "id", "--user").strip() == "10001"
     places = inside(engine, "sh", "-c", WRITABLE).split()
     assert "/var/lib/kourou" in places, "the look sees what can be written"
@@ -69,12 +77,12 @@ def test_its_user_owns_nothing_but_its_home(engine: PodmanEngine) -> None:
     assert [place for place in places if not place.startswith(usual)] == []
 
 
-def test_the_other_image_pays_nothing_for_it(engine: PodmanEngine) -> None:
+def test_the_other_image_pays_nothing_for_it(engine: DockerEngine) -> None:
     assert 2 * size_of(engine, RUNTIME_IMAGE) < size_of(engine, SPARK_IMAGE)
 
 
-def size_of(engine: PodmanEngine, image: str) -> int:
-    return int(engine.podman("image", "inspect", "--format", "{{.Size}}", image))
+def size_of(engine: DockerEngine, image: str) -> int:
+    return int(engine.docker("image", "inspect", "--format", "{{.Size}}", image))
 
 
 def test_executors_on_workers_do_the_same_jobs_by_the_master_alone(
@@ -95,7 +103,7 @@ def test_executors_on_workers_do_the_same_jobs_by_the_master_alone(
     hosts = {worker["host"] for worker in page["workers"]}
     assert len(hosts) == 2
     assert [(one["name"], one["cores"]) for one in page["activeapps"]] == [("kourou-spark-etl", 2)]
-    until("both executors", lambda: executors(pipeline.volume) == hosts)
+    until("both executors", lambda: executors(pipeline) == hosts, LAKE_LOOK_S)
     for name in CLUSTER:
         assert started("--profile", "*", "exec", "-T", name, "id", "--user").strip() == "10001"
     kourou(ports, "send", "spread", *rows("spread", ROWS))
@@ -104,7 +112,7 @@ def test_executors_on_workers_do_the_same_jobs_by_the_master_alone(
 
     started("stop", "spark-etl")
     assert states(started)["spark-etl"] == ("exited", 0)
-    written = written_by(pipeline.volume)
+    written = written_by(pipeline)
     assert sum(written.values()) == pipeline.rows() - before >= ROWS
     assert {host for _, host in written} == hosts
     assert "driver" not in {executor for executor, _ in written}
@@ -114,7 +122,7 @@ def test_executors_on_workers_do_the_same_jobs_by_the_master_alone(
     kourou(ports, "send", "spread", *rows("alone again", ROWS))
     pipeline.wait_for_rows("spread", [*sent, *rows("alone again", ROWS)])
     assert pipeline.batches_of_checkpoint("lake")[: len(history)] == history
-    assert written_by(pipeline.volume) == written, "the cluster had nothing to do with those"
+    assert written_by(pipeline) == written, "the cluster had nothing to do with those"
     started("--profile", "*", "stop", *CLUSTER)
 
 
@@ -137,23 +145,15 @@ def master_page(ports: dict[str, str]) -> dict[str, Any]:
         return dict(json.load(answer))
 
 
-def events(volume: Path) -> Iterator[dict[str, Any]]:
-    """What Spark has noted of applications with an event log; its last line may be half written."""
-    for path in sorted((volume / "spark-etl").glob("app-*")):
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):
-                yield json.loads(line)
-
-
-def executors(volume: Path) -> set[str]:
+def executors(pipeline: Pipeline) -> set[str]:
     """Where executors have been added."""
-    added = [one for one in events(volume) if one["Event"] == "SparkListenerExecutorAdded"]
+    added = [one for one in pipeline.events() if one["Event"] == "SparkListenerExecutorAdded"]
     return {one["Executor Info"]["Host"] for one in added}
 
 
-def written_by(volume: Path) -> Counter[tuple[str, str]]:
+def written_by(pipeline: Pipeline) -> Counter[tuple[str, str]]:
     """Executor and host -> rows written to files, by tasks of jobs that succeeded."""
-    noted = list(events(volume))
+    noted = list(pipeline.events())
     done = {
         one["Job ID"]
         for one in noted

@@ -1,4 +1,4 @@
-"""Who watches the suite, and what it survives: spans, figures, containers that are killed, a group.
+"""Observability of the suite, and what it survives: containers that are killed, a Raft group.
 
 As test_up.py, of the same suite, which is up already: `./kourou test containers --compose`.
 """
@@ -6,13 +6,12 @@ As test_up.py, of the same suite, which is up already: `./kourou test containers
 from __future__ import annotations
 
 import json
-import os
-import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.containers.podman_engine import PodmanEngine
+from tests.containers.docker_engine import DockerEngine
 from tests.containers.suite import (
     BROKERS,
     OURS,
@@ -20,11 +19,17 @@ from tests.containers.suite import (
     RAFT,
     START_S,
     Up,
+    bodies,
+    crash,
+    inspected,
     kourou,
+    sent_by_http,
     states,
+    tailed,
     until,
 )
 
+ROOT = Path(__file__).parents[2]
 SPANS_OF = {"kourou-broker", "kourou-client", "kourou-console"}
 SENT = 60
 
@@ -40,21 +45,8 @@ def page(url: str) -> Any:
         return None
 
 
-def bodies(lines: list[str]) -> list[str]:
-    return sorted(json.loads(line)["body"] for line in lines)
-
-
-def seen_from_here(ports: dict[str, str], topic: str, wanted: list[str]) -> bool:
-    read = ("tail", topic, "--first", "--json", "--count", str(len(wanted)))
-    return bodies(kourou(ports, *read)) == sorted(wanted)
-
-
-def sent_by_http(ports: dict[str, str], body: str, topic: str = "by-http") -> None:
-    at = f"http://127.0.0.1:{ports['KOUROU_CONSOLE_PORT']}/v1/topics/{topic}/messages"
-    with urllib.request.urlopen(
-        urllib.request.Request(at, data=body.encode()), timeout=PAGE_S
-    ) as answer:
-        assert answer.status in (200, 201)
+def seen_from_here(ports: dict[str, str], topic: str, sent: list[str]) -> bool:
+    return tailed(ports, topic, len(sent)) == sorted(sent)
 
 
 def test_the_console_shows_both_brokers_to_this_machine(started: Up, ports: dict[str, str]) -> None:
@@ -70,44 +62,66 @@ def test_the_console_shows_both_brokers_to_this_machine(started: Up, ports: dict
     assert "broker-b" in text
 
 
-def test_prometheus_hears_from_all_of_them(started: Up, ports: dict[str, str]) -> None:
-    """Debian's, which asks whom our file names; the other two who watch are stand-ins."""
-    at = f"http://127.0.0.1:{ports['KOUROU_PROMETHEUS_PORT']}/api/v1/query?query=up"
+def test_prometheus_reaches_every_target_and_loads_the_rules(
+    started: Up, ports: dict[str, str]
+) -> None:
+    def rows(query: str) -> list[dict[str, Any]]:
+        answer = asked_of_prometheus(ports, f"query?query={query}")
+        return [] if answer is None else list(answer["result"])
 
     def all_up() -> bool:
-        told = page(at)
-        rows = [] if told is None else told["data"]["result"]
-        up = {one["metric"]["instance"].partition(":")[0] for one in rows if one["value"][1] == "1"}
-        return up >= set(OURS)
+        values = {one["metric"]["instance"]: one["value"][1] for one in rows("up")}
+        hosts = {instance.partition(":")[0] for instance in values}
+        return hosts == {*OURS, "collector", "localhost"} and set(values.values()) == {"1"}
 
-    until("every service answers Prometheus", all_up)
+    until("every target answers Prometheus", all_up)
+    groups = asked_of_prometheus(ports, "rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) == (ROOT / "deploy/prometheus/alerts.yml").read_text("utf-8").count("expr:")
+    sent_by_http(ports, "counted as a span", "traced")
+    until("the collector makes metrics of spans", lambda: rows("kourou_spans_calls_total"))
 
 
-def test_spans_of_services_reach_the_collector(started: Up, ports: dict[str, str]) -> None:
-    """A trace begins in the console, which says who caused what; all of them are recorded here."""
+def asked_of_prometheus(ports: dict[str, str], question: str) -> Any:
+    """The data of an answer of its API; None while there is none."""
+    answer = page(f"http://127.0.0.1:{ports['KOUROU_PROMETHEUS_PORT']}/api/v1/{question}")
+    return None if answer is None else answer["data"]
+
+
+def test_jaeger_shows_one_trace_from_the_console_to_the_broker(
+    started: Up, ports: dict[str, str]
+) -> None:
+    """Spans of three services, which the collector has sent on."""
     for number in range(20):
         sent_by_http(ports, f"traced {number}", "traced")
-    seen = f"http://127.0.0.1:{ports['KOUROU_OTLP_PORT']}/seen"
-    until("spans", lambda: set(page(seen) or []) >= SPANS_OF)
+    url = f"http://127.0.0.1:{ports['KOUROU_JAEGER_PORT']}/api/traces?service=kourou-console"
+
+    def whole() -> bool:
+        answer = page(url) or {"data": []}
+        services = [
+            {process["serviceName"] for process in trace["processes"].values()}
+            for trace in answer["data"]
+        ]
+        return any(found >= SPANS_OF for found in services)
+
+    until("a trace of all three", whole)
 
 
 def test_a_killed_broker_comes_back_and_nothing_is_lost(
-    started: Up, ports: dict[str, str], engine: PodmanEngine
+    started: Up, ports: dict[str, str], engine: DockerEngine
 ) -> None:
     """While it is gone the other one takes what is sent, and its copy is read."""
     before = [f"before {number}" for number in range(SENT)]
     assert len(kourou(ports, "send", "survivors", *before)) == SENT
-    [identity] = started("ps", "--quiet", "broker-b").split()
-
-    def state() -> dict[str, Any]:
-        return dict(json.loads(engine.podman("inspect", identity))[0]["State"])
-
-    killed = state()["Pid"]
-    os.kill(killed, 9)
+    crash(engine, started, "broker-b")
     during = [f"during {number}" for number in range(SENT)]
     assert len(kourou(ports, "send", "survivors", *during)) == SENT
-    until("it runs again", lambda: state()["Running"] and state()["Pid"] not in (0, killed))
-    until("it is well again", lambda: state()["Health"]["Status"] == "healthy")
+
+    def healthy() -> bool:
+        state = inspected(engine, started, "broker-b")["State"]
+        return bool(state["Health"]["Status"] == "healthy")
+
+    until("it is healthy again", healthy)
     assert seen_from_here(ports, "survivors", [*before, *during])
 
 

@@ -43,7 +43,7 @@ TOOLS = (
     (("chromium", "chromium-browser", "google-chrome"), "tests of the web console", "chromium"),
     (("prometheus",), "tests of alerts and dashboards", "prometheus"),
     (("promtool",), "checks of alert rules", "prometheus"),
-    (("podman", "docker"), "the compose files", "podman"),
+    (("docker",), "the compose files", "docker.io"),
     (("psql",), "tests of the event store on a server", "postgresql"),
     (("mvn",), "tests with RocketMQ's Java client", "maven"),
     (("node",), "tests with a JavaScript client", "npm"),

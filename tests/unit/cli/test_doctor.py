@@ -175,4 +175,4 @@ def test_a_tool_that_is_missing_is_named_with_its_use_and_its_package(
         "sudo apt install -y chromium"
     )
     assert len(lacking) == len(doctor.TOOLS) - 1
-    assert not any("podman" in what for what in lacking)
+    assert not any("docker" in what for what in lacking)
