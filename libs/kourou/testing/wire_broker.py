@@ -94,13 +94,19 @@ class WireBroker:
     """
 
     def __init__(
-        self, name: str, address: str, number: int, topics: dict[str, tuple[int, int]]
+        self,
+        name: str,
+        address: str,
+        number: int,
+        topics: dict[str, tuple[int, int]],
+        perms: dict[str, int] | None = None,
     ) -> None:
         self.name = name
         self.address = address
         self.number = number
         self.host = (f"10.0.0.{number}", 10911)
         self.topics = topics
+        self.perms = {} if perms is None else perms
         self.queues: dict[Lane, list[bytes]] = {}
         self.min_offsets: dict[Lane, int] = {}
         self.position = 0
