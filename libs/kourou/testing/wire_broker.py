@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
+from kourou.model.names import retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies import (
     OffsetWrapper,
@@ -302,6 +303,7 @@ class WireBroker:
         self.producers.update(said.producer_groups)
         self.clients[said.client_id] = wire
         for consumer in said.consumers:
+            self.topics.setdefault(retry_topic(consumer.group), (1, 1))
             members = self.members.setdefault(consumer.group, {})
             if members.get(said.client_id) is not wire:
                 members[said.client_id] = wire

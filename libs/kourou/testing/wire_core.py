@@ -9,16 +9,17 @@ State: the engine's. Everything runs on the client's I/O thread, and time is the
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kourou.clock import SystemClock
-from kourou.engine.inputs import Disconnected
+from kourou.engine.effects import AskClient, Notify
+from kourou.engine.inputs import ClientAnswered, Disconnected
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.topics import TopicRules
 from kourou.protocol.messages.membership import UnregisterClient
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
-from kourou.protocol.request import Request
+from kourou.protocol.request import Request, Response
 from kourou.testing.engine import Engine
 from kourou.testing.wire_broker import Answer, WireBroker
 
@@ -131,15 +132,25 @@ class CoreBroker(WireBroker):
     def _after_turn(self) -> None:
         replies, self.engine.replies = self.engine.replies, {}
         notices, self.engine.notices = self.engine.notices, []
+        effects, self.engine.effects = self.engine.effects, []
         self._show()
         for name, reply in replies.items():
             if name in self._pending:
                 wire, correlation = self._pending.pop(name)
                 body = b"".join(map(bytes, reply.body))
-                wire.reply(correlation, Answer(reply.code, reply.header, body, reply.remark))
+                wire.reply(
+                    correlation,
+                    Answer(reply.code, cast("Response | None", reply.header), body, reply.remark),
+                )
         for notice in notices:
-            body = b"".join(map(bytes, notice.body))
-            self._wires[notice.peer.id].hear(notice.request, body)
+            self._hear(notice)
+        for asked in [effect for effect in effects if isinstance(effect, AskClient)]:
+            self._hear(asked)
+            self.engine.handle(ClientAnswered(asked.token, asked.peer))
+            self._after_turn()
+
+    def _hear(self, said: Notify | AskClient) -> None:
+        self._wires[said.peer.id].hear(said.request, b"".join(map(bytes, said.body)))
 
     def _show(self) -> None:
         store, control = self.engine.store, self.engine.control

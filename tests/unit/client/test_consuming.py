@@ -198,7 +198,7 @@ async def test_a_queue_stands_since_its_smallest_message_is_the_smallest(
     async with consuming() as mq, mq.listen("T", handler) as listener:
         for _ in gates:
             await started.acquire()
-        (queue,) = listener._started._queues.values()
+        (queue,) = [one for of, one in listener._started._queues.items() if of.topic == "T"]
 
         def info():
             return queue.info()
