@@ -173,8 +173,9 @@ class CoreBroker(WireBroker):
         self.producers = set(known.producer_groups())
         self.members = {
             name: {
-                member.client_id: self._wires[member.peer.id] for member in found.members.values()
+                member.client_id: self._wires[member.peer.id]
+                for member in known.consumers(name)
+                if member.peer.id < len(self._wires)
             }
             for name in known.consumer_groups()
-            if (found := known.consumer_group(name)) is not None
         }

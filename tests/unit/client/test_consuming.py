@@ -104,6 +104,8 @@ async def test_unreadable_messages(broker, consuming, caplog, policy, cluster, t
     def damaged(request):
         if not isinstance(request, PullMessage) or request.queue_offset >= 3:
             return None
+        if request.topic != "T":  # the group's retry topic
+            return None
         loop.call_soon_threadsafe(asked.set)
         place = PullResponse(
             suggest_which_broker_id=0, next_begin_offset=3, min_offset=0, max_offset=6
