@@ -120,6 +120,28 @@ async def test_a_failure_among_hundreds_holds_up_all_that_follow(consuming, brok
     assert seen == [b"%d" % number for number in again]
 
 
+@pytest.mark.feature("F178", "F179")
+async def test_what_is_pulled_while_a_handler_runs_waits_for_its_end(
+    consuming, broker, tools
+) -> None:
+    await put(consuming, 1)
+    gate, begun = asyncio.Event(), []
+
+    async def handler(message):
+        begun.append(message.body)
+        await gate.wait()
+
+    async with consuming() as mq, mq.listen("T", handler, ordered=True) as listener:
+        await tools.until(broker, lambda: begun)
+        await mq.send("T", b"later", queue=Q[0])
+        await tools.until(broker, lambda: listener.counts.pulled == 2)
+        for _ in range(20):  # all turns of the loop that a second handler would need
+            await mq._client.io.run(asyncio.sleep(0))
+        assert begun == [b"0"]
+        gate.set()
+        await tools.until(broker, lambda: len(begun) == 2)
+
+
 async def test_a_queue_that_stands_still_is_told_and_one_that_goes_on_is_not(
     consuming, broker, tools
 ) -> None:
