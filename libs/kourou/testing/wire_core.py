@@ -115,6 +115,16 @@ class CoreBroker(WireBroker):
         self.engine.advance(ms)
         self._after_turn()
 
+    def hold_flushes(self) -> None:
+        """From now on it flushes for its senders (SYNC_FLUSH), and the disk waits for `flush`."""
+        self._declare()
+        self.engine.core.desks.confirmations.sync_flush = True
+
+    def flush(self) -> None:
+        """The disk has all that was written."""
+        self.engine.flush()
+        self._after_turn()
+
     # -- what came of a turn ----------------------------------------------------------------------
 
     def _declare(self) -> None:
