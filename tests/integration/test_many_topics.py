@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kourou.clock import SystemClock
 from kourou.engine.control import ControlState, evolve
 from kourou.engine.events import Cause, Event, ProgressRecorded, TopicPut, decode_record_body
 from kourou.engine.events import encode_record_body as event_body
+from kourou.model.group import GroupConfig
 from kourou.model.names import CONTROL_TOPIC
-from kourou.model.topic import TopicConfig
-from kourou.protocol.record import decode_record
+from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.messages.sending import Lane, SendRecords
+from kourou.protocol.record import decode_record, encode_draft, encode_host
+from kourou.serving.config import BrokerSettings
+from kourou.store.config_files import GROUPS, TOPICS
+from kourou.store.config_json import GroupTable, TopicTable, encode_groups, encode_topics
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.testing.disk import SimFile
 from kourou.testing.memory_disk import MemoryDisk
+from kourou.testing.mortal_broker import MortalBroker
 from kourou.testing.store import Draft, StoreWriter
+from kourou.transport.zmq_client import ZmqConnection
 
 TOPIC_COUNT, GROUP_COUNT = 10_000, 20
 NAMES = [f"topic-{number:05}" for number in range(TOPIC_COUNT)]
@@ -125,7 +134,6 @@ async def test_a_broker_with_all_of_them_restarts(tmp_path: Path, record_propert
         address = (await broker.serve())["zmq"].removeprefix("tcp://")
         seconds = time.monotonic() - begun
         record_property(f"start {life}", seconds)
-        print(f"start {life}: {seconds:.1f} s")
         assert set(NAMES) <= set(broker.desks.control.topics.table)
         if life == 0:
             await _sent(address)
