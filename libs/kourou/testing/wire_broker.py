@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from kourou.errors import Code
 from kourou.model.message import Property, StoredMessage
+from kourou.model.names import retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.protocol.bodies import (
     OffsetWrapper,
@@ -94,13 +95,19 @@ class WireBroker:
     """
 
     def __init__(
-        self, name: str, address: str, number: int, topics: dict[str, tuple[int, int]]
+        self,
+        name: str,
+        address: str,
+        number: int,
+        topics: dict[str, tuple[int, int]],
+        perms: dict[str, int] | None = None,
     ) -> None:
         self.name = name
         self.address = address
         self.number = number
         self.host = (f"10.0.0.{number}", 10911)
         self.topics = topics
+        self.perms = {} if perms is None else perms
         self.queues: dict[Lane, list[bytes]] = {}
         self.min_offsets: dict[Lane, int] = {}
         self.position = 0
@@ -296,6 +303,7 @@ class WireBroker:
         self.producers.update(said.producer_groups)
         self.clients[said.client_id] = wire
         for consumer in said.consumers:
+            self.topics.setdefault(retry_topic(consumer.group), (1, 1))
             members = self.members.setdefault(consumer.group, {})
             if members.get(said.client_id) is not wire:
                 members[said.client_id] = wire

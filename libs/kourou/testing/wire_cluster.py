@@ -61,7 +61,8 @@ class WireCluster:
     leader by its name, empty while nobody leads it; otherwise its first member leads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[WireBroker] = WireBroker) -> None:
+        self.kind = kind
         self.brokers: dict[str, WireBroker] = {}
         self.filter_servers: dict[str, WireFilterServer] = {}
         self.topics: dict[str, tuple[int, int]] = {"TBW102": (8, 8)}
@@ -75,7 +76,7 @@ class WireCluster:
     def broker(self, name: str = "broker-a") -> WireBroker:
         """One more broker."""
         address = f"{name}:20911"
-        broker = WireBroker(name, address, len(self.brokers) + 1, self.topics)
+        broker = self.kind(name, address, len(self.brokers) + 1, self.topics, self.perms)
         self.brokers[address] = broker
         return broker
 

@@ -9,6 +9,7 @@ import pytest
 
 from kourou import ConsumerSettings, MessageQueue
 from kourou.client.ordered_outcomes import ConsumeOrderlyStatus, Suspend
+from kourou.client.ordered_turns import TURN_ITEMS
 from kourou.client.outcomes import ConsumedFirst, ConsumeResult, DeadLetter
 from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere
@@ -105,6 +106,40 @@ async def test_what_is_not_consumed_comes_again_first(consuming, broker, failure
 
     seen = await one_queue(tools, consuming, broker, say)
     assert seen == [b"0", b"1", b"1", b"1", b"2"]
+
+
+@pytest.mark.feature("F178", "F179")
+async def test_a_failure_among_hundreds_holds_up_all_that_follow(consuming, broker, tools) -> None:
+    """More messages than one turn takes: those of the turn that failed go before the rest."""
+
+    def say(message):
+        return SUSPEND if message.body == b"5" and message.attempt == 1 else None
+
+    seen = await one_queue(tools, consuming, broker, say, count=TURN_ITEMS + 50)
+    again = [*range(6), *range(5, TURN_ITEMS + 50)]
+    assert seen == [b"%d" % number for number in again]
+
+
+@pytest.mark.feature("F178", "F179")
+async def test_what_is_pulled_while_a_handler_runs_waits_for_its_end(
+    consuming, broker, tools
+) -> None:
+    await put(consuming, 1)
+    gate, begun = asyncio.Event(), []
+
+    async def handler(message):
+        begun.append(message.body)
+        await gate.wait()
+
+    async with consuming() as mq, mq.listen("T", handler, ordered=True) as listener:
+        await tools.until(broker, lambda: begun)
+        await mq.send("T", b"later", queue=Q[0])
+        await tools.until(broker, lambda: listener.counts.pulled == 2)
+        for _ in range(20):  # all turns of the loop that a second handler would need
+            await mq._client.io.run(asyncio.sleep(0))
+        assert begun == [b"0"]
+        gate.set()
+        await tools.until(broker, lambda: len(begun) == 2)
 
 
 async def test_a_queue_that_stands_still_is_told_and_one_that_goes_on_is_not(

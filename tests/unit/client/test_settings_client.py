@@ -8,11 +8,14 @@ import threading
 import pytest
 
 from kourou import Client, ClientSettings, ConsumerSettings, sync
+from kourou.engine.membership import ConsumerPart, Heartbeat
 from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.protocol.messages.membership import HeartBeat
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
+from kourou.testing.wire_core import CoreBroker
 
+pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10
 FIRST = ConsumerSettings(
     consumer_group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -149,6 +152,11 @@ async def test_groups_are_shared_out_again_in_this_interval(cluster, broker, ope
 
 
 async def _seat(broker, one):
+    if isinstance(broker, CoreBroker):
+        beat = Heartbeat("0.0.0.0@silent", consumers=(ConsumerPart("g"),))
+        engine = broker.engine
+        engine.core.desks.membership.heartbeat(engine.now_ms, engine.peer(99), beat)
+        return
     broker.members["g"]["0.0.0.0@silent"] = next(iter(broker.members["g"].values()))
 
 

@@ -12,6 +12,8 @@ from kourou.protocol.messages.sending import ConsumerSendMsgBack, SendMessage
 from kourou.testing.clock import ManualClock
 from kourou.testing.wire_broker import Answer
 
+pytestmark = pytest.mark.both_brokers
+
 
 @pytest.fixture
 def consumer(cluster, tools):

@@ -12,6 +12,7 @@ from kourou.model.sysflag import COMPRESSION_MASK, COMPRESSION_SHIFT, Compressio
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.testing.wire_broker import Answer
 
+pytestmark = pytest.mark.both_brokers
 EASY = b"flight " * 20
 
 
@@ -38,7 +39,7 @@ async def test_brokers_know_the_producers_group(broker, producer):
 
 @pytest.mark.feature("F291", "F292")
 async def test_a_new_topic_copies_another_with_so_many_queues(cluster, broker, producer):
-    cluster.topics["TEMPLATE"] = (16, 16)
+    cluster.topics["TEMPLATE"], cluster.perms["TEMPLATE"] = (16, 16), 7
     async with producer(createTopicKey="TEMPLATE", defaultTopicQueueNums="6") as mq:
         results = [await mq.send("New", b"x") for _ in range(12)]
     first = broker.frames[0]

@@ -11,6 +11,7 @@ from kourou.errors import BadRequest, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.pulling import PullMessage
 
+pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10
 QUEUE = MessageQueue("T", "broker-a", 0)
 

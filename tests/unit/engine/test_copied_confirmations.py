@@ -24,7 +24,7 @@ def codes(effects: list) -> list[int]:
     return [effect.code for effect in effects]
 
 
-@pytest.mark.feature("F128", "F129")
+@pytest.mark.feature("F128", "F129", "F141")
 def test_a_sender_is_answered_when_every_member_has_its_bytes() -> None:
     desk = confirmations()
     desk.copied_to(0, 1)
