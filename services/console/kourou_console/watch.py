@@ -24,7 +24,7 @@ class ClusterWatch:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._task: asyncio.Task[None] | None = None
-        self.trouble = "the cluster was not asked yet"
+        self.trouble = "the cluster has not been queried yet"
 
     async def start(self) -> None:
         """Ask once, then go on asking."""

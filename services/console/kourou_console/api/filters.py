@@ -154,7 +154,7 @@ async def filters(gateway: Gateway, parameters: FiltersWanted) -> FilterList:
 
 
 async def one_filter(gateway: Gateway, parameters: FilterPath) -> FilterList:
-    """One filter at every broker that has it. Raises 404 where none has."""
+    """One filter, at every broker that has it. Raises 404 where none has."""
     found = await _filters(
         gateway, parameters.group, parameters.name, parameters.broker, LIST_ITEMS
     )
@@ -294,7 +294,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/filters",
         "filters",
-        "The filters of all groups at all brokers: versions, what runs, policy, quarantine.",
+        "The filters of all groups at all brokers: versions, active version, policy, quarantine.",
         _CHAPTER,
         filters,
         FilterList,
@@ -304,7 +304,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/filters/{group}/{name}",
         "filter",
-        "One filter at every broker that has it.",
+        "One filter, at every broker that has it.",
         _CHAPTER,
         one_filter,
         FilterList,
@@ -314,7 +314,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/filters/{group}/{name}/source",
         "filter_source",
-        "The Python of a version: the one that runs, unless another is named.",
+        "The source of a version (default: the active version).",
         _CHAPTER,
         source,
         FilterSource,
@@ -324,7 +324,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/filter-statistics",
         "filter_statistics",
-        "What filters did since their filter servers started.",
+        "Filter statistics since the start of the filter servers.",
         _CHAPTER,
         figures,
         Listing[Figures],

@@ -97,7 +97,7 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     missing = [
-        Missing(one.broker, one.why or "it does not answer")
+        Missing(one.broker, one.why or "it does not respond")
         for one in sampler.brokers.values()
         if not one.up
     ]
