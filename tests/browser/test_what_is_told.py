@@ -73,7 +73,7 @@ def test_the_overview_counts_what_somebody_made(walking, scene) -> None:
     }
     expect(figures["Topics"].locator("dd").first).to_have_text(str(found["topics"]))
     expect(figures["Topics"]).to_contain_text(f"+ {found['system_topics']} system")
-    expect(figures["Groups"]).to_contain_text(f"and {found['system_groups']} of the system")
+    expect(figures["Groups"]).to_contain_text(f"+ {found['system_groups']} system")
     latency = page.locator(".figure", has_text="Send latency p99")
     expect(latency).to_contain_text("estimated")
     expect(latency).to_have_attribute("title", re.compile("as Prometheus does"))

@@ -35,9 +35,9 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/messages/{id}/explain",
         name="explain_message",
         about="Explain where a message is and why. Each reason has a stable code, a sentence and "
-        "an action. `id` is a producer's message ID, an offset message ID, topic/broker/queue@offset "
-        "(slashes encoded as %2F) or a business key. `topic` limits the search for a key to one "
-        "topic, `group` the explanation to one group. A message that is not found has an "
+        "an action. `id` is a producer's message ID, an offset message ID, a business key or "
+        "topic/broker/queue@offset (slashes encoded as %2F). `topic` limits the search for a key "
+        "to one topic, `group` the explanation to one group. A message that is not found has an "
         "explanation, too: then `message` is null.",
         chapter="Messages",
         handle=explain,

@@ -38,7 +38,7 @@ def test_each_decision_is_told_before_and_made_then(suite, path: str) -> None:
     done = console.post(f"{path}/enable", json={"version": 2}).json
     assert {one["active"] for one in done["items"]} == {2}
     told = console.post(f"{path}/policy", query=PREVIEW, json={"policy": "skip"}).json
-    assert "passed over" in told["says"][0]
+    assert "it is skipped" in told["says"][0]
     console.post(f"{path}/policy", json={"policy": "skip"})
     assert {one["policy"] for one in console.get(path).json["items"]} == {"skip"}
     console.delete(path, query=PREVIEW)
