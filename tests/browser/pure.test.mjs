@@ -244,7 +244,7 @@ test("why a group is listed that no broker has", () => {
   assert.equal(leftOf({ system: false, members: 0 }, []), "deleted; offsets kept");
   assert.equal(leftOf({ system: false, members: 2 }, []), "deleted; consumers are connected");
   assert.equal(leftOf({ system: true, members: 0 }, []), "by default");
-  assert.equal(leftOf({ system: false, members: 0 }, [{}]), "not every broker answers");
+  assert.equal(leftOf({ system: false, members: 0 }, [{}]), "some brokers do not respond");
 });
 
 test("a gap of the live tail is told until its queue is read again", () => {

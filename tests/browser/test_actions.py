@@ -57,7 +57,7 @@ def test_the_topic_page(walking, scene) -> None:
 
     walk.to("topics")
     says = walk.change("DELETE standby", name="standby", verb="DELETE")
-    assert any("cannot be brought back" in line for line in says), says
+    assert any("cannot be undone" in line for line in says), says
     walk.close()
     expect(page.get_by_role("link", name="standby", exact=True)).to_have_count(0)
     assert "standby" not in [one["topic"] for one in scene.console.get("/v1/topics").json["items"]]

@@ -162,7 +162,7 @@ def test_no_undo_is_offered_of_what_belongs_to_the_broker(walking, scene) -> Non
     walk = walking(scene.console.address)
     page = walk.to("history?kind=topic&name=TBW102&broker=broker-a")
     row = page.get_by_role("table", name="Changes, newest first").get_by_role("row").nth(1)
-    expect(row.locator(".no-undo")).to_have_attribute("title", re.compile("belongs to the broker"))
+    expect(row.locator(".no-undo")).to_have_attribute("title", re.compile("is a system"))
     expect(row.get_by_role("button", name="Undo")).to_have_count(0)
     walk.to("history?kind=topic&name=departures&broker=broker-a")
     expect(
@@ -185,7 +185,7 @@ def test_transactions_of_this_console_are_ended_and_others_are_their_producers(
     assert walk.violations() == ""
     for body, label, says in (
         ("to be paid", "Commit", "is delivered to the groups that consume payments"),
-        ("to be dropped", "Roll back", "no group of payments ever gets it"),
+        ("to be dropped", "Roll back", "never delivered to a group of payments"),
     ):
         transaction = waiting[body]["transaction_id"]
         told = walk.change(f"{label} {transaction}", verb=label, name="payments")

@@ -46,7 +46,7 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """Some items of `total`; None: nobody knows. `truncated`: there are more."""
+    """Some items of `total`; None: unknown. `truncated`: there are more."""
 
     items: list[T]
     total: int | None

@@ -68,7 +68,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker name: a log, whoever leads it, and its copies.
+    """One broker name: a log with its leader and replicas.
 
     `replication` is none, replicas or raft. `writable`: routes offer it to producers.
     """
@@ -110,7 +110,7 @@ class ClusterAnswer(msgspec.Struct, frozen=True):
 
 
 class RuntimeAnswer(msgspec.Struct, frozen=True):
-    """What a broker tells of itself: `raw` under RocketMQ's names, `figures` as sampled."""
+    """The status of a broker: `raw` under RocketMQ's names, `figures` as sampled."""
 
     broker: str
     figures: BrokerFigures | None

@@ -96,9 +96,9 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """A group that has a dead-letter topic; `waiting` are those nobody has dealt with.
+    """A group with a dead-letter topic; `waiting` is the number of unhandled dead letters.
 
-    Without those of queues that the list's `missing` names.
+    Queues that the list's `missing` names are not counted.
     """
 
     group: str

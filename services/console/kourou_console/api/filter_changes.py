@@ -71,7 +71,7 @@ class EnableBody(ChangeBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PolicyBody(ChangeBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of messages that the filter cannot judge."""
+    """The failure policy of the filter."""
 
     policy: FilterPolicy
 

@@ -61,7 +61,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter at one broker. `state` is runs, disabled or quarantined; `policy` hold, skip or pass
-    is what becomes of messages that it cannot judge, `skipped` how many were passed over.
+    is the failure policy, `skipped` the number of skipped messages.
     """
 
     broker: str
@@ -78,7 +78,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilterServers(msgspec.Struct, frozen=True):
-    """The filter servers beside a broker; none: its groups that name a filter wait."""
+    """The filter servers of a broker; none: groups that use a filter wait."""
 
     broker: str
     addresses: list[str]

@@ -93,7 +93,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 class GroupDetail(Group, frozen=True, kw_only=True):
     """A group, its settings at each broker, and in what these differ.
 
-    `lag_messages` is as of now, as the group's lag queue by queue is; null if nobody could tell.
+    `lag_messages` is as of now, as the group's lag queue by queue is; null if unknown.
     """
 
     configs: list[GroupConfig]

@@ -32,9 +32,10 @@ Moment = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One event. `fields` are its own, with the value `before` it where there was one; `undoes` is
-    the number of the event that it takes back; `final` is why nobody can take it back itself, null:
-    its broker may.
+    """One event. `fields` are its own, with the value `before` it where there was one.
+
+    `undoes` is the number of the event that it reverts; `final` is why it cannot be reverted,
+    null: it can.
     """
 
     broker: str
@@ -138,7 +139,7 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Undone(Done, frozen=True, kw_only=True):
-    """The event that is taken back, and what was decided for it."""
+    """The reverted event, and the event that reverted it."""
 
     undone: Decision | None
     items: list[Decision]

@@ -30,7 +30,7 @@ class Leading(Done, frozen=True, kw_only=True):
 
 
 class Handover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`to` is a member's name or brokerId; without it whoever has most of the log."""
+    """`to` is a member's name or brokerId; by default the most up-to-date replica."""
 
     to: Annotated[str, msgspec.Meta(max_length=255)] = ""
 

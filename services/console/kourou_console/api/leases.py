@@ -88,7 +88,7 @@ class Receive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is nobody else's until `expires_ms`; `attempt` counts its deliveries."""
+    """A message leased exclusively until `expires_ms`; `attempt` counts its deliveries."""
 
     lease: str
     expires_ms: int
@@ -168,7 +168,7 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """`left` is false if the gateway was no member."""
+    """`left` is false if the gateway had not joined the group."""
 
     group: str
     left: bool
@@ -355,11 +355,11 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/groups/{group}/topics/{topic}/leases",
         "receive_messages",
-        "Lease messages of a topic to you, for a group. The gateway is a member of the group, from "
-        "your first receive until nobody has received for three minutes. What you neither "
-        "acknowledge nor give back in time is handed out again, and so is what was leased when the "
-        "gateway died. The answer is empty if no message came within `wait_ms`; `missing` names "
-        "the queues that stand still because the group's filter cannot judge, and why.",
+        "Lease messages of a topic for a group. The gateway joins the group at the first receive "
+        "and leaves it after three minutes without receives. Messages that are neither "
+        "acknowledged nor returned in time are redelivered, also after a crash of the gateway. "
+        "The answer is empty if no message came within `wait_ms`; `missing` names "
+        "the queues that are blocked because the group's filter fails, and why.",
         CHAPTER,
         receive_messages,
         Listing[Leased],

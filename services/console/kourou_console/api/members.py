@@ -42,7 +42,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class MemberList(Listing[Member], frozen=True, kw_only=True):
-    """A group's members, and what brokers keep of the group: null where nobody is connected."""
+    """A group's consumers and settings at brokers: null where no consumer is connected."""
 
     model: str | None
     type: str | None

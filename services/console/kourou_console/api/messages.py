@@ -105,7 +105,7 @@ class CopyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrackView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group made of it; `kind` in RocketMQ's words, `consumed` null: nobody can tell."""
+    """The state in a group; `kind` in RocketMQ's words, `consumed` null: unknown."""
 
     group: str
     kind: str
@@ -366,7 +366,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "find_messages",
         "Messages of a topic with a key, newest first; or those stored in a time range, oldest "
         "first, paged: pass `cursor` until it is null. A page may be short: it "
-        f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, beside a "
+        f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, or a "
         "single larger one. So have the `latest`, of which the newest are kept. Times are epoch "
         "milliseconds.",
         CHAPTER,

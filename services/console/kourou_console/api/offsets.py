@@ -51,7 +51,7 @@ class LagWanted(msgspec.Struct, frozen=True):
 class TopicLag(msgspec.Struct, frozen=True):
     """The sum over a topic's queues; `lag_ms` is the age of the oldest message that waits.
 
-    `out_per_s`: messages a second that the group got in the last minute, null if nobody could tell.
+    `out_per_s`: messages a second that the group got in the last minute, null if unknown.
     """
 
     topic: str
@@ -98,7 +98,7 @@ class ResetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SkipBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that waits is passed over."""
+    """The whole backlog is skipped."""
 
     reason: Reason = ""
 

@@ -25,7 +25,7 @@ from kourou_console.operation import Operation
 
 
 class TopicGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of a topic; `members` null: nobody could say, 0: nobody is connected."""
+    """A group of a topic; `members` null: unknown, 0: none connected."""
 
     group: str
     members: int | None
@@ -51,7 +51,7 @@ class ShareParameters(msgspec.Struct, frozen=True):
 
 
 class TopicCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes into a topic, and what one group takes out; `group` null: nobody does."""
+    """What comes into a topic, and what one group takes out; `group` null: no group consumes it."""
 
     topic: str
     group: str | None

@@ -145,14 +145,14 @@ class RouteBroker(msgspec.Struct, frozen=True):
 
 
 class RouteFilters(msgspec.Struct, frozen=True):
-    """Filter servers beside the broker at this address."""
+    """Filter servers of the broker at this address."""
 
     address: str
     servers: list[str]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients are told of a topic."""
+    """The route of a topic, as clients receive it."""
 
     topic: str
     queues: list[RouteQueues]

@@ -35,7 +35,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A half message is stored; nobody can consume it until it is committed."""
+    """A half message is stored; it is not delivered until it is committed."""
 
     transaction_id: str
     message_id: str

@@ -72,7 +72,7 @@ class HalfQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HalfView(msgspec.Struct, frozen=True, kw_only=True):
-    """A half message of which nobody has said what became of it.
+    """A half message of an open transaction.
 
     `id` is what commit and rollback here take; null: only its producer can end it, for it is of
     another producer group than this gateway's, or part of a batch.
