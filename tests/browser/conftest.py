@@ -26,7 +26,7 @@ NARROW: Mapping[str, int] = {"width": 390, "height": 844}
 NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 """Somebody on this machine made or removed a network interface; Chromium ends what is under way."""
 
-PREVIEW = "Show what will happen"
+PREVIEW = "Preview"
 SOON_MS = 3_000
 PATIENCE_MS = 20_000
 """Longer than anything takes; a page that hangs ends with it."""
@@ -111,7 +111,7 @@ class Walk:
         says = dialog.locator(".notice").all_inner_texts()
         if name:
             expect(confirm).to_be_disabled()
-            dialog.get_by_label(f"Type {name} to go on").fill(name)
+            dialog.get_by_label(f"Type {name} to confirm").fill(name)
         confirm.click()
         return says
 

@@ -242,9 +242,9 @@ test("a box says on which side it goes on", () => {
 
 test("why a group is listed that no broker has", () => {
   assert.equal(leftOf({ system: false, members: 0 }, []), "deleted; offsets kept");
-  assert.equal(leftOf({ system: false, members: 2 }, []), "deleted; members are connected");
+  assert.equal(leftOf({ system: false, members: 2 }, []), "deleted; consumers are connected");
   assert.equal(leftOf({ system: true, members: 0 }, []), "by default");
-  assert.equal(leftOf({ system: false, members: 0 }, [{}]), "not every broker answers");
+  assert.equal(leftOf({ system: false, members: 0 }, [{}]), "some brokers do not respond");
 });
 
 test("a gap of the live tail is told until its queue is read again", () => {
@@ -256,7 +256,7 @@ test("a gap of the live tail is told until its queue is read again", () => {
   assert.deepEqual(after(told, "message", { ...message, queue: 2 }).gaps, [gap]);
   const again = after(told, "message", message);
   assert.deepEqual([again.gaps, again.seen, again.messages], [[], 1, [message]]);
-  assert.equal(gapText(gap), "Not read now: t/a/3, from offset 5 on; it is tried again. away");
+  assert.equal(gapText(gap), "Cannot read t/a/3 from offset 5; retrying. away");
 });
 
 test("what the live tail cannot show is told with its offsets, the last of it", () => {

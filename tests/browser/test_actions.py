@@ -38,7 +38,7 @@ def test_the_topic_page(walking, scene) -> None:
     for link, heading in (
         ("STATUS", "Queues"),
         ("ROUTER", "Route"),
-        ("CONSUMER MANAGE", "Groups that consume it"),
+        ("CONSUMER MANAGE", "Consumer groups"),
         ("TOPIC CONFIG", "Config by broker"),
     ):
         row.get_by_role("link", name=f"{link} of standby").click()
@@ -57,7 +57,7 @@ def test_the_topic_page(walking, scene) -> None:
 
     walk.to("topics")
     says = walk.change("DELETE standby", name="standby", verb="DELETE")
-    assert any("cannot be brought back" in line for line in says), says
+    assert any("cannot be undone" in line for line in says), says
     walk.close()
     expect(page.get_by_role("link", name="standby", exact=True)).to_have_count(0)
     assert "standby" not in [one["topic"] for one in scene.console.get("/v1/topics").json["items"]]
@@ -72,7 +72,7 @@ def test_reset_consumer_offset(walking, scene) -> None:
     dialog = walk.dialog()
     dialog.get_by_label("Group", exact=True).select_option("nightly")
     dialog.get_by_label("To", exact=True).select_option("end")
-    dialog.get_by_role("button", name="Show what will happen").click()
+    dialog.get_by_role("button", name="Preview").click()
     moves = dialog.get_by_role("table", name="Moves")
     expect(moves.get_by_role("row")).to_have_count(9)
     before = scene.console.get("/v1/groups/nightly/lag").json["lag_messages"]
@@ -99,7 +99,7 @@ def test_the_live_tail(walking, scene) -> None:
         scene.producer.send("baggage", b"even", tag="even")
         scene.producer.send("baggage", b"a trunk", tag="odd")
         page.wait_for_timeout(100)
-    rows = page.get_by_role("table", name="Messages as they come").get_by_role("row")
+    rows = page.get_by_role("table", name="Live messages").get_by_role("row")
     expect(rows.nth(1)).to_contain_text("a trunk")
     assert "even" not in page.get_by_role("table").inner_text()
     page.get_by_role("button", name="Stop").click()
@@ -113,13 +113,13 @@ def test_dead_letters_are_rehearsed_and_sent_again(walking, scene) -> None:
     letters = page.get_by_role("table", name="Dead letters")
     letters.get_by_role("checkbox").nth(1).check()
     letters.get_by_role("checkbox").nth(2).check()
-    page.get_by_role("button", name="Redrive 2 selected").click()
+    page.get_by_role("button", name="Redeliver selected (2)").click()
     walk.dialog().get_by_role("button", name="Start").click()
-    outcomes = walk.dialog().get_by_role("table", name="Outcome of each message")
+    outcomes = walk.dialog().get_by_role("table", name="Results")
     expect(outcomes.get_by_text("would send")).to_have_count(2)
     walk.close()
-    expect(walk.panel("Redrives")).to_contain_text("rehearsal")
-    walk.change("Redrive cause the card was declined", {"Rehearse only": False}, verb="Start")
+    expect(walk.panel("Redeliveries")).to_contain_text("dry run")
+    walk.change("Redeliver cause the card was declined", {"Dry run": False}, verb="Start")
     expect(outcomes.get_by_text("sent", exact=True)).to_have_count(3, timeout=20_000)
     walk.close()
 

@@ -18,23 +18,23 @@ def test_a_group_is_made_moved_and_deleted(walking, scene) -> None:
     walk = walking(scene.console.address)
     api = scene.console
     page = walk.to("groups")
-    walk.change("Add or update", {"Group": "morning", "Attempts after the first": 3}, verb="Write")
+    walk.change("Add or update", {"Group": "morning", "Max retries": 3}, verb="Write")
     walk.close()
     page.get_by_role("link", name="morning", exact=True).click()
     walk.settled()
-    walk.change("Clone offsets", {"Of group": "nightly"}, verb="Clone")
+    walk.change("Clone offsets", {"From group": "nightly"}, verb="Clone")
     walk.close()
     lag = api.get("/v1/groups/morning/lag").json["lag_messages"]
     assert lag == api.get("/v1/groups/nightly/lag").json["lag_messages"]
     walk.to("groups/morning/config")
-    walk.change("Change morning at broker-a", {"May consume": "false"}, verb="Change")
+    walk.change("Change morning at broker-a", {"Consumption enabled": "false"}, verb="Change")
     walk.close()
     expect(walk.panel("Config by broker")).to_contain_text("no")
     walk.to("groups/morning")
-    walk.change("Skip lag", {"Reason": "too old"}, verb="Skip")
+    walk.change("Skip backlog", {"Reason": "too old"}, verb="Skip")
     walk.close()
     assert api.get("/v1/groups/morning/lag").json["lag_messages"] == 0
-    walk.change("Delete", {"Its offsets as well": True}, name="morning", verb="Delete")
+    walk.change("Delete", {"Delete its offsets as well": True}, name="morning", verb="Delete")
     walk.close()
     expect(page.locator("h1")).to_have_text("Groups")
     assert "morning" not in names(api.get("/v1/groups"), "group")
@@ -44,9 +44,9 @@ def test_a_member_is_asked_and_given_a_message(walking, scene) -> None:
     walk = walking(scene.console.address)
     page = walk.to("groups/board/members")
     page.get_by_role("button", name="Ask").click()
-    expect(page.get_by_role("heading", name="Queues it holds")).to_be_visible()
+    expect(page.get_by_role("heading", name="Assigned queues")).to_be_visible()
     walk.to(f"messages/{scene.sent}?topic=departures")
-    walk.change("Consume directly", {"Group": "board"}, verb="Hand over")
+    walk.change("Consume directly", {"Group": "board"}, verb="Deliver")
     expect(walk.dialog()).to_contain_text("SUCCESS")
     walk.close()
 
@@ -58,15 +58,15 @@ def test_a_broker_is_probed_cleaned_and_taken_out(walking, scene) -> None:
     expect(walk.dialog().get_by_role("row")).to_have_count(5)
     walk.close()
     walk.to("cluster/broker-b")
-    walk.change("Clean up", {"What": "expired_queues"}, verb="Clean up")
+    walk.change("Clean up", {"Operation": "expired_queues"}, verb="Clean up")
     walk.close()
-    walk.change("Stop sends", verb="Stop sends")
-    walk.close()
-    walk.to("cluster/broker-b")
-    walk.change("Allow sends", verb="Allow sends")
+    walk.change("Stop accepting writes", verb="Stop accepting writes")
     walk.close()
     walk.to("cluster/broker-b")
-    expect(page.get_by_role("button", name="Stop sends")).to_be_visible()
+    walk.change("Accept writes", verb="Accept writes")
+    walk.close()
+    walk.to("cluster/broker-b")
+    expect(page.get_by_role("button", name="Stop accepting writes")).to_be_visible()
 
 
 def test_values_of_name_servers(walking, scene) -> None:
@@ -86,13 +86,13 @@ def test_a_filter_s_life(walking, scene) -> None:
     walk = walking(scene.console.address)
     page = walk.to("filters")
     source = "def match(message, context):\n    return message.tag == 'delayed'\n"
-    given = {"Group": "nightly", "Name": "late", "Source in Python": source, "Note": "first"}
+    given = {"Group": "nightly", "Name": "late", "Python source": source, "Note": "first"}
     walk.change("Upload", given, verb="Upload")
     walk.close()
     page.get_by_role("link", name="late", exact=True).first.click()
     walk.settled()
     expect(walk.panel("Source of version 1")).to_contain_text("delayed")
-    walk.change("New version", {"Note": "second", "Source in Python": source + "\n"}, verb="Upload")
+    walk.change("New version", {"Note": "second", "Python source": source + "\n"}, verb="Upload")
     walk.close()
     expect(walk.panel("Source of version 2")).to_be_visible()
     for button, verb in (("Roll back", "Roll back"), ("Disable", "Disable"), ("Enable", "Enable")):
@@ -118,10 +118,10 @@ def test_dead_letters_are_let_go(walking, scene) -> None:
     before = letters.get_by_role("row").count() - 1
     assert len(lines) == before + 1, "the last line says that all are there"
     letters.get_by_role("checkbox").nth(1).check()
-    walk.change("Let 1 selected go", verb="Let go")
+    walk.change("Discard selected (1)", verb="Discard")
     walk.close()
     expect(letters.get_by_role("row")).to_have_count(before)
-    expect(page.get_by_role("button", name="Redrive 0 selected")).to_be_disabled()
+    expect(page.get_by_role("button", name="Redeliver selected (0)")).to_be_disabled()
 
 
 def test_a_group_that_consumes_over_http_leaves(walking, scene) -> None:
@@ -138,14 +138,14 @@ def test_a_group_that_consumes_over_http_leaves(walking, scene) -> None:
     )
     walk.change("Leave gates", verb="Leave")
     walk.close()
-    expect(page.get_by_text("No group consumes over HTTP here.")).to_be_visible()
+    expect(page.get_by_text("No group consumes over HTTP.")).to_be_visible()
 
 
 def test_how_things_stood(walking, scene) -> None:
     """As of any time: a topic before and after it was changed."""
     walk = walking(scene.console.address)
     page = walk.to("history?kind=topic&name=bookings")
-    rows = page.get_by_role("table", name="Decisions, newest first").get_by_role("row")
+    rows = page.get_by_role("table", name="Changes, newest first").get_by_role("row")
     expect(rows.nth(1)).to_contain_text("more bookings in summer")
     rows.nth(1).get_by_role("button", name="Show").click()
     expect(walk.dialog().get_by_label("State before")).to_contain_text('"write_queue_nums": 4')
@@ -165,7 +165,7 @@ def test_older_decisions_are_shown_page_by_page(walking, scene) -> None:
     assert len(kept) > 50
     walk = walking(scene.console.address)
     page = walk.to("history?kind=topic&name=platforms")
-    rows = page.get_by_role("table", name="Decisions, newest first").locator("tbody tr")
+    rows = page.get_by_role("table", name="Changes, newest first").locator("tbody tr")
     expect(rows).to_have_count(50)
     page.get_by_role("button", name="Show older").click()
     expect(rows).to_have_count(len(kept))

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-PREVIEW = "Show what will happen"
+PREVIEW = "Preview"
 REFRESH_MS = 10_000
 
 
@@ -115,7 +115,7 @@ def test_older_decisions_are_listed_once(walking, scene) -> None:
         ),
     )
     page = walk.to("history")
-    rows = page.get_by_role("table", name="Decisions, newest first").locator("tbody tr")
+    rows = page.get_by_role("table", name="Changes, newest first").locator("tbody tr")
     expect(rows).to_have_count(2)
     button = page.get_by_role("button", name="Show older")
     with page.expect_request("**/v1/history?*"):
@@ -137,8 +137,8 @@ def test_groups_that_could_not_be_asked_for_are_not_said_to_be_none(walking, sce
     opener = page.get_by_role("button", name="RESET CONSUMER OFFSET of departures")
     opener.click()
     dialog = walk.dialog()
-    expect(dialog).to_contain_text("Which groups consume it could not be asked.")
-    expect(dialog).not_to_contain_text("No group is known")
+    expect(dialog).to_contain_text("The consumer groups could not be determined.")
+    expect(dialog).not_to_contain_text("No known consumer group")
     dialog.get_by_role("button", name="Cancel").click()
     page.unroute(url)
     opener.click()
@@ -161,7 +161,7 @@ def test_that_a_redrive_cannot_be_stopped_is_told(walking, scene) -> None:
 
     walk.page.route("**/v1/dead-letters/redrives**", answered)
     page = walk.open("dead-letters")
-    page.get_by_role("button", name="Outcomes of redrive r-1").click()
+    page.get_by_role("button", name="Results of redelivery r-1").click()
     walk.dialog().get_by_role("button", name="Stop").click()
     expect(walk.dialog().get_by_role("alert")).to_contain_text("There is no redrive r-1")
 
@@ -230,10 +230,10 @@ def test_the_last_outcome_of_a_redrive_can_be_seen(walking, scene, total, button
     walk.page.route("**/v1/dead-letters/redrives/r-1**", answered)
     walk.page.route("**/v1/dead-letters/redrives", lambda route: route.fulfill(json=listed(job)))
     page = walk.open("dead-letters")
-    page.get_by_role("button", name="Outcomes of redrive r-1").click()
+    page.get_by_role("button", name="Results of redelivery r-1").click()
     last = walk.dialog().get_by_role("link", name=f"m-{total - 1}", exact=True)
     expect(walk.dialog().get_by_role("link", name="m-0", exact=True)).to_be_visible()
     expect(last).to_have_count(0)
-    expect(walk.dialog()).not_to_contain_text("This list is cut")
+    expect(walk.dialog()).not_to_contain_text("Showing")
     walk.dialog().get_by_role("button", name=button).click()
     expect(last).to_be_visible()

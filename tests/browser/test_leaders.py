@@ -16,7 +16,7 @@ def test_a_change_of_leaders_that_cannot_be_is_refused(walking, scene) -> None:
     page = walk.to("cluster/broker-a")
     before = scene.console.get("/v1/brokers/broker-a").json["leader"]
     page.get_by_role("button", name="Transfer leader").click()
-    walk.dialog().get_by_role("button", name="Show what will happen").click()
+    walk.dialog().get_by_role("button", name="Preview").click()
     expect(walk.dialog().get_by_role("alert")).to_contain_text("promote a follower instead")
     page.keyboard.press("Escape")
     says = walk.change("Promote", {"Broker id": 1}, verb="Promote", name="broker-a")
@@ -32,13 +32,13 @@ def test_a_raft_group_hands_its_lead_over(walking, tmp_path) -> None:
         leading = cluster.leader().removeprefix("broker-a-")
         walk = walking(console.address)
         page = walk.to("cluster/broker-a")
-        says = walk.change("Transfer leader", {"Member": ""}, verb="Transfer leader")
+        says = walk.change("Transfer leader", {"Replica": ""}, verb="Transfer leader")
         assert any(f"in place of {leading}" in one for one in says), says
         walk.close()
         leader = console.get("/v1/brokers/broker-a").json["leader"]
         assert leader not in (None, leading)
-        page.get_by_role("button", name="Refresh Members").click()
-        row = page.get_by_role("table", name="Members").get_by_role("row")
+        page.get_by_role("button", name="Refresh Replicas").click()
+        row = page.get_by_role("table", name="Replicas").get_by_role("row")
         expect(row.filter(has_text="leader")).to_contain_text(leader)
         page.close()  # before the cluster ends, of which it asks every few seconds
 

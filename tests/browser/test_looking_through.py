@@ -49,7 +49,7 @@ def test_messages_by_time_on_and_back_and_of_another_question(walking, scene, cr
     second = told(cursor=first["cursor"])
     third = told(cursor=second["cursor"])
     assert [len(one["items"]) for one in (first, second, third)] == [50, 50, 20]
-    press(page, "Look up")
+    press(page, "Search")
     expect(found).to_have_text(ids(first))
     expect(page.get_by_role("button", name="Earlier")).to_be_disabled()
     for button, expected in (("Later", second), ("Later", third), ("Earlier", second)):
@@ -60,7 +60,7 @@ def test_messages_by_time_on_and_back_and_of_another_question(walking, scene, cr
     expect(page.get_by_role("button", name="Later")).to_be_disabled()
 
     page.get_by_label("Tag", exact=True).fill("odd")
-    press(page, "Look up")
+    press(page, "Search")
     expect(found).to_have_text(ids(told(tag="odd")))
     expect(walk.panel("Found")).to_contain_text("Page 1")
     press(page, "Later")
@@ -68,7 +68,7 @@ def test_messages_by_time_on_and_back_and_of_another_question(walking, scene, cr
 
     page.get_by_role("link", name="By key", exact=True).click()
     page.get_by_label("Key", exact=True).fill("crew-7")
-    press(page, "Look up")
+    press(page, "Search")
     expect(found).to_have_count(1)
 
 
@@ -93,7 +93,7 @@ def test_dead_letters_on_and_back(walking, scene) -> None:
     for button, expected in (("Later", second), ("Earlier", first)):
         press(page, button)
         expect(links).to_have_text(ids(expected))
-        expect(page.get_by_role("button", name="Redrive 0 selected")).to_be_visible()
+        expect(page.get_by_role("button", name="Redeliver selected (0)")).to_be_visible()
 
 
 def test_a_queue_on_and_back(walking, scene, crew) -> None:

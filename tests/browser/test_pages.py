@@ -135,7 +135,7 @@ def test_colours_follow_the_choice(walking, scene) -> None:
     page = walk.to("topics")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
-    page.get_by_label("Colours").select_option("dark")
+    page.get_by_label("Theme").select_option("dark")
     assert page.evaluate(ground) != light
     page.reload()
     walk.settled()

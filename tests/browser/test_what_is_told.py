@@ -72,9 +72,9 @@ def test_the_overview_counts_what_somebody_made(walking, scene) -> None:
         for name in ("Topics", "Groups")
     }
     expect(figures["Topics"].locator("dd").first).to_have_text(str(found["topics"]))
-    expect(figures["Topics"]).to_contain_text(f"and {found['system_topics']} of the system")
-    expect(figures["Groups"]).to_contain_text(f"and {found['system_groups']} of the system")
-    latency = page.locator(".figure", has_text="Send p99")
+    expect(figures["Topics"]).to_contain_text(f"+ {found['system_topics']} system")
+    expect(figures["Groups"]).to_contain_text(f"+ {found['system_groups']} system")
+    latency = page.locator(".figure", has_text="Send latency p99")
     expect(latency).to_contain_text("estimated")
     expect(latency).to_have_attribute("title", re.compile("as Prometheus does"))
 
@@ -85,13 +85,13 @@ def test_the_latest_of_a_topic(walking, scene) -> None:
     page = walk.to("messages")
     page.get_by_label("Topic", exact=True).fill("departures")
     page.get_by_label("Messages", exact=True).select_option("20")
-    page.get_by_role("button", name="Look up").click()
+    page.get_by_role("button", name="Search").click()
     rows = page.get_by_role("table", name="Latest").get_by_role("row")
     expect(rows).to_have_count(21)
     query = {"topic": "departures", "latest": "true", "count": 20}
     newest = scene.console.get("/v1/messages", query=query).json["items"][0]
     expect(rows.nth(1)).to_contain_text(newest["id"])
-    expect(walk.panel("Latest of departures")).to_contain_text("The last 20 over all its queues")
+    expect(walk.panel("Latest of departures")).to_contain_text("Latest 20 of all queues")
     assert walk.violations() == ""
 
 
@@ -111,7 +111,7 @@ def test_an_unknown_address_leads_onward(walking, scene) -> None:
     walk = walking(scene.console.address)
     walk.to("topics")
     page = walk.to("nowhere/at/all")
-    expect(page).to_have_title("No such page · Kourou")
+    expect(page).to_have_title("Page not found · Kourou")
     assert walk.violations() == ""
     page.locator("main").get_by_role("link", name="Overview").click()
     expect(page).to_have_title("Overview · Kourou")
@@ -130,7 +130,7 @@ def test_a_group_tells_one_lag_and_what_it_gets(walking, scene) -> None:
     row = page.get_by_role("table", name="Lag by topic").get_by_role("row").nth(1)
     expect(row).to_contain_text("/s")
     walk.to("groups/nightly/config")
-    expect(page.get_by_role("columnheader", name="Attempts at most")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Max retries")).to_be_visible()
 
 
 def test_a_filter_in_python_is_called_one(walking, scene) -> None:
@@ -141,7 +141,7 @@ def test_a_filter_in_python_is_called_one(walking, scene) -> None:
     walk = walking(scene.console.address)
     walk.page.route(f"**{path}", lambda route: route.fulfill(json=answer))
     page = walk.to("groups/carousel/subscriptions")
-    row = page.get_by_role("row").filter(has_text="filter in Python")
+    row = page.get_by_role("row").filter(has_text="Python filter")
     link = row.get_by_role("link", name="late", exact=True)
     expect(link).to_have_attribute("href", "#/filters/carousel/late")
 
@@ -161,8 +161,8 @@ def test_a_cause_is_shown_with_one_of_its_reasons(walking, scene) -> None:
 def test_no_undo_is_offered_of_what_belongs_to_the_broker(walking, scene) -> None:
     walk = walking(scene.console.address)
     page = walk.to("history?kind=topic&name=TBW102&broker=broker-a")
-    row = page.get_by_role("table", name="Decisions, newest first").get_by_role("row").nth(1)
-    expect(row.locator(".no-undo")).to_have_attribute("title", re.compile("belongs to the broker"))
+    row = page.get_by_role("table", name="Changes, newest first").get_by_role("row").nth(1)
+    expect(row.locator(".no-undo")).to_have_attribute("title", re.compile("is a system"))
     expect(row.get_by_role("button", name="Undo")).to_have_count(0)
     walk.to("history?kind=topic&name=departures&broker=broker-a")
     expect(
@@ -185,7 +185,7 @@ def test_transactions_of_this_console_are_ended_and_others_are_their_producers(
     assert walk.violations() == ""
     for body, label, says in (
         ("to be paid", "Commit", "is delivered to the groups that consume payments"),
-        ("to be dropped", "Roll back", "no group of payments ever gets it"),
+        ("to be dropped", "Roll back", "never delivered to a group of payments"),
     ):
         transaction = waiting[body]["transaction_id"]
         told = walk.change(f"{label} {transaction}", verb=label, name="payments")
@@ -224,7 +224,7 @@ def test_a_trace_tells_who_filtered_a_message(walking, scene) -> None:
         expect(row).to_contain_text("CONSUMED_BUT_FILTERED")
         expect(row).to_contain_text("region = 'north'")
         walk.to(f"messages/{scene.sent}/why?topic=departures&group=north")
-        expect(page.locator("main")).to_contain_text("is not true for its properties")
+        expect(page.locator("main")).to_contain_text("does not match the SQL filter")
 
 
 def test_a_message_that_waits_for_its_time_can_be_looked_at(walking, scene) -> None:

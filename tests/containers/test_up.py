@@ -242,7 +242,7 @@ def test_a_filter_runs_in_its_container_for_both_sides(started: Up, ports: dict[
     """In a jail, under our profile; consumers reach the filter servers from both sides."""
     for service in FILTER_SERVERS:
         told = started("exec", "-T", service, "kourou", "doctor")
-        assert "ok       jail for filters: user namespaces" in told
+        assert "ok       sandbox for filters: user namespaces" in told
     kourou(ports, "send", "wishes", *(json.dumps({"wanted": n % 5 == 0}) for n in range(50)))
     put = ("admin", "filter", "put", "-", "-g", "wishers", "-f", "wanted")
     kourou(ports, *put, given=KEEP)
@@ -283,7 +283,7 @@ def test_under_dockers_profile_it_refuses_and_says_why(engine: DockerEngine, roo
             *(RUNTIME_IMAGE, *command),
         )
 
-    assert "jail for filters: user namespaces" in run("doctor", profile=True)
+    assert "sandbox for filters: user namespaces" in run("doctor", profile=True)
     assert "its jail lacks user namespaces (" in run("doctor", profile=False)
     with pytest.raises(RuntimeError, match=r"ended with 2:(.|\n)*user namespaces"):
         run("filter-server", profile=False)

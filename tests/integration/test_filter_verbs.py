@@ -104,7 +104,7 @@ def test_a_filter_from_its_upload_to_its_end(
     assert {row["state"] for row in rows("list", "-g", "billing")} == {"disabled"}
     assert "is gone" in run("delete", *of).stdout
     assert rows("list", "-g", "billing") == []
-    assert "there is no filter\nfilter servers of broker-a: 127.0.0.1:" in run("list").stdout
+    assert "no filters\nfilter servers of broker-a: 127.0.0.1:" in run("list").stdout
     for verb in ("show", "enable", "disable", "rollback", "delete"):
         missing = run(verb, *of)
         assert missing.returncode == 1, verb

@@ -53,7 +53,7 @@ class CheckProcesses:
         """Run it to its end; its exit code. Unavailable if all was ended before it began."""
         with self._changed:
             if self._over:
-                raise Unavailable("the checks were broken off")
+                raise Unavailable("the checks were interrupted")
             process = subprocess.Popen(
                 command,
                 cwd=self._folder,

@@ -19,6 +19,6 @@ def find_checkout() -> Path:
     if (folder / "pyproject.toml").is_file() and (folder / "tests").is_dir():
         return folder
     raise ConfigError(
-        "the checks need the source checkout, and this Kourou is an installed package",
+        "the checks need a source checkout; this is an installed package",
         hint="clone the repository and run ./kourou test there",
     )

@@ -119,7 +119,7 @@ def _chosen(names: Sequence[str]) -> list[Stage]:
     known = [stage.name for stage in STAGES]
     for name in names:
         if name not in known:
-            raise ConfigError(f"there is no stage {name!r}", hint=f"stages: {' '.join(known)}")
+            raise ConfigError(f"unknown stage {name!r}", hint=f"stages: {' '.join(known)}")
     return [stage for stage in STAGES if not names or stage.name in names]
 
 

@@ -39,7 +39,7 @@ class InOrder(typer.core.TyperGroup):
 app = typer.Typer(
     name="kourou",
     cls=InOrder,
-    help="A message broker suite that stores and speaks what Apache RocketMQ stores and speaks.",
+    help="A message broker suite, compatible with Apache RocketMQ 4.9 on the wire and on disk.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -58,26 +58,27 @@ NameServer = Annotated[
         "-n",
         "--namesrv",
         metavar="ADDR",
-        help="Name servers, host:port;host:port; else NAMESRV_ADDR.",
+        help="Name servers, host:port;host:port (default: NAMESRV_ADDR).",
     ),
 ]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable, one object a line.")]
-PlainFlag = Annotated[bool, typer.Option("--plain", help="Lines for a log, nothing that moves.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="JSON output, one object per line.")]
+PlainFlag = Annotated[bool, typer.Option("--plain", help="Plain lines for a log, no animation.")]
 TraceFlag = Annotated[
-    bool, typer.Option("--trace", help="Spans to OTEL_EXPORTER_OTLP_ENDPOINT, else to port 4318.")
+    bool,
+    typer.Option(
+        "--trace", help=("Export spans to OTEL_EXPORTER_OTLP_ENDPOINT (default: port 4318).")
+    ),
 ]
 
 
 # -- services -------------------------------------------------------------------------------------
-@app.command(
-    context_settings=PASSED_ON, short_help="Run a name server; its own options: namesrv --help."
-)
+@app.command(context_settings=PASSED_ON, short_help="Run a name server (options: namesrv --help).")
 def namesrv(context: typer.Context) -> int:
     """Run a name server (`kourou namesrv --help`)."""
     return run_service("namesrv", context.args)
 
 
-@app.command(context_settings=PASSED_ON, short_help="Run a broker; its own options: broker --help.")
+@app.command(context_settings=PASSED_ON, short_help="Run a broker (options: broker --help).")
 def broker(context: typer.Context) -> int:
     """Run a broker: -c FILE, -n ADDR, -m prints every setting (`kourou broker --help`)."""
     return run_service("broker", context.args)
@@ -86,7 +87,7 @@ def broker(context: typer.Context) -> int:
 @app.command(
     "ha-replica",
     context_settings=PASSED_ON,
-    short_help="Run a copy of a broker; its own: ha-replica --help.",
+    short_help="Run a broker's replica (options: ha-replica --help).",
 )
 def ha_replica(context: typer.Context) -> int:
     """Run a follower of a broker: -c FILE, -n ADDR (`kourou ha-replica --help`)."""
@@ -96,17 +97,17 @@ def ha_replica(context: typer.Context) -> int:
 @app.command(
     "filter-server",
     context_settings=PASSED_ON,
-    short_help="Run a filter server; its own: filter-server --help.",
+    short_help="Run a filter server (options: filter-server --help).",
 )
 def filter_server(context: typer.Context) -> int:
-    """Run consumers' filters beside a broker, in a jail (`kourou filter-server --help`)."""
+    """Run consumers' filters in a sandbox (`kourou filter-server --help`)."""
     return run_service("filter-server", context.args)
 
 
 @app.command(
     "spark-etl",
     context_settings=PASSED_ON,
-    short_help="Topics as tables: spark-etl run|list|status|stop.",
+    short_help="Run Spark queries: spark-etl run|list|status|stop.",
 )
 def spark_etl(context: typer.Context) -> int:
     """Run the queries of a job file on Spark (`kourou spark-etl --help`)."""
@@ -115,64 +116,70 @@ def spark_etl(context: typer.Context) -> int:
 
 @app.command(
     context_settings=PASSED_ON,
-    short_help="Run gateway and web console; its own: console --help.",
+    short_help="Run gateway and web console (options: console --help).",
 )
 def console(context: typer.Context) -> int:
     """Run the HTTP gateway and the web console: -n ADDR (`kourou console --help`)."""
     return run_service("console", context.args)
 
 
-@app.command(short_help="A copy of a live broker, or what is new since the last one.")
+@app.command(short_help="Back up a running broker, fully or incrementally.")
 def backup(
-    broker: Annotated[str, typer.Option("-b", "--broker", metavar="NAME", help="Whose log.")],
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder of the backup.")],
+    broker: Annotated[
+        str, typer.Option("-b", "--broker", metavar="NAME", help=("The broker to back up."))
+    ],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The backup folder.")],
     namesrv: NameServer = None,
     member: Annotated[
-        int | None, typer.Option(min=0, help="Ask this brokerId; else the leader, else any.")
+        int | None,
+        typer.Option(
+            min=0, help=("Copy from this brokerId (default: the leader, else any replica).")
+        ),
     ] = None,
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Ask there, and no name server.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help=("Copy from this address; do not ask a name server.")
+        ),
     ] = "",
     json: JsonFlag = False,
 ) -> int:
-    """Copy a broker's log up to what it has confirmed, and what was decided before it.
+    """Copy a broker's log up to its committed position, and its earlier configuration.
 
-    Into a folder that has a backup of it, only what is new is copied; an interrupted run goes on.
+    An existing backup in the folder is extended; an interrupted run is resumed.
     """
     from kourou.cli.backup.taking import Source, run_backup
 
     return run_backup(Source(broker, namesrv, member, address), to, as_json=json)
 
 
-@app.command(short_help="A store made of a backup; no service runs.")
+@app.command(short_help="Create a broker store from a backup.")
 def restore(
-    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="The backup's folder.")],
+    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="The backup folder.")],
     to: Annotated[Path, typer.Option("--to", metavar="STORE", help="The new storePathRootDir.")],
     json: JsonFlag = False,
 ) -> int:
-    """Check a backup and make a store of it, which a broker opens and Spark reads."""
+    """Check a backup and create a store from it, for a broker or for Spark."""
     from kourou.cli.backup.restoring import run_restore
 
     return run_restore(source, to, as_json=json)
 
 
-@app.command(short_help="End the services you run on this machine, in peace.")
+@app.command(short_help="Stop local services gracefully.")
 def shutdown(
     service: Annotated[
         str,
         typer.Argument(
-            metavar="broker|ha-replica|namesrv|filter-server|console", help="Which service."
+            metavar="broker|ha-replica|namesrv|filter-server|console", help="The service to stop."
         ),
     ],
-    pid: Annotated[
-        list[int] | None, typer.Option(help="Only this process; may be repeated.")
-    ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="For at most so many seconds.")] = 45.0,
+    pid: Annotated[list[int] | None, typer.Option(help="Only this process (repeatable).")] = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the end.")] = 45.0,
     json: JsonFlag = False,
 ) -> int:
-    """Tell every broker, name server or filter server of yours here to end, and wait for it.
+    """Stop all your local processes of a service gracefully and wait until they end.
 
-    For no failed send: `kourou admin wipeWritePerm -b NAME` 40 s before.
+    To avoid failed sends, run `kourou admin wipeWritePerm -b NAME` 40 s before.
     """
     from kourou.cli.shutdown import run_shutdown
 
@@ -243,28 +250,31 @@ def up(
 
 
 # -- first minutes --------------------------------------------------------------------------------
-@app.command(short_help="A year of flights, sent and consumed; everything is counted.")
+@app.command(short_help="Run the demo: a year of flights through all features.")
 def demo(
     context: typer.Context,
     plain: PlainFlag = False,
-    json: Annotated[bool, typer.Option("--json", help="The verdict as JSON, last line.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help=("Print the result as JSON in the last line."))
+    ] = False,
     events: Annotated[
-        int | None, typer.Option(min=1_000, help="Only the first so many flights.")
+        int | None, typer.Option(min=1_000, help="Number of flights (default: all).")
     ] = None,
     keep: Annotated[
-        Path | None, typer.Option(help="Keep the store and the logs in this new folder.")
+        Path | None, typer.Option(help="Keep the store and the logs in this folder (must be new).")
     ] = None,
     spark: Annotated[
         bool | None,
         typer.Option(
-            "--spark/--no-spark", help="The fifth act, on Spark; else where it is installed."
+            "--spark/--no-spark",
+            help="Run the last act on Spark (needs Java; default: if Spark is installed).",
         ),
     ] = None,
     trace: TraceFlag = False,
 ) -> int:
-    """A year of flights and its worst day, through real processes; everything is counted.
+    """Run a year of flights through real processes and verify every count.
 
-    Publish, consume, lose a member, look back; then order, retries, dead letters, delays and
+    Publish, consume, lose a consumer, replay; then order, retries, dead letters, delays and
     transactions; filters; and Spark, which makes tables of the flights while they are sent. Exit
     code 0 only if all numbers agree.
     """
@@ -281,23 +291,23 @@ def demo(
     )
 
 
-@app.command(short_help="Send messages and print where each one went.")
+@app.command(short_help="Send messages and print where each one is stored.")
 def send(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     bodies: Annotated[
-        list[str] | None, typer.Argument(help="One message each; none: a line of stdin each.")
+        list[str] | None, typer.Argument(help="Message bodies; without any, one per line of stdin.")
     ] = None,
     namesrv: NameServer = None,
     tag: Annotated[str | None, typer.Option(help="The tag of every message.")] = None,
-    key: Annotated[list[str] | None, typer.Option(help="A key; may be repeated.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A message key (repeatable).")] = None,
     property_: Annotated[
-        list[str] | None, typer.Option("--property", help="NAME=VALUE; may be repeated.")
+        list[str] | None, typer.Option("--property", help="A property, NAME=VALUE (repeatable).")
     ] = None,
     json: JsonFlag = False,
 ) -> int:
-    """Send messages and print where each one went.
+    """Send messages and print where each one is stored.
 
-    Exit code 0: all were sent, also where standard input was empty, which is told on stderr.
+    Exit code 0: all messages were sent, or standard input was empty (reported on stderr).
     """
     from kourou.cli.send import SendOptions, run_send
 
@@ -305,32 +315,32 @@ def send(
     return run_send(namesrv, topic, bodies, options)
 
 
-@app.command(short_help="Print messages as they arrive; nobody's progress is touched.")
+@app.command(short_help="Print messages as they arrive, without a consumer group.")
 def tail(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     namesrv: NameServer = None,
     tag: Annotated[str, typer.Option(help="Tags, like 'TagA || TagB'; * for all.")] = "*",
     first: Annotated[
-        bool, typer.Option("--first", help="From the oldest message, not from now on.")
+        bool, typer.Option("--first", help="Start at the oldest message instead of the newest.")
     ] = False,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many messages.")] = None,
     json: JsonFlag = False,
 ) -> int:
-    """Print messages as they arrive, without a group: nobody's progress is touched."""
+    """Print messages as they arrive, without a consumer group or offsets."""
     from kourou.cli.tail import TailOptions, run_tail
 
     return run_tail(namesrv, topic, TailOptions(tag=tag, first=first, count=count, as_json=json))
 
 
 # -- looking back ---------------------------------------------------------------------------------
-app.command("history", short_help="Who decided what, when and why, the newest first.")(history)
-app.command("stateAt", short_help="What held at a time, or after an event.")(state_at)
-app.command("undo", short_help="Take a decision back; that can be undone, too.")(undo)
+app.command("history", short_help="Show configuration changes, newest first.")(history)
+app.command("stateAt", short_help="Show the configuration at a time or after an event.")(state_at)
+app.command("undo", short_help="Revert a configuration change.")(undo)
 
 
 app.add_typer(bench, name="bench")
 app.add_typer(admin, name="admin")
-app.add_typer(keys, name="keys", short_help="Make pairs of CURVE keys.")
+app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
 
 
 # -- the project itself ---------------------------------------------------------------------------
@@ -338,21 +348,23 @@ app.add_typer(keys, name="keys", short_help="Make pairs of CURVE keys.")
 def check(
     stages: Annotated[list[str] | None, typer.Argument(help="Only these stages.")] = None,
     slow: Annotated[
-        bool, typer.Option("--slow", help="All rounds of fault tests; goes on where it stopped.")
+        bool, typer.Option("--slow", help="All rounds of fault tests; resumes an interrupted run.")
     ] = False,
-    soak: Annotated[bool, typer.Option("--soak", help="Tests that run for hours, too.")] = False,
+    soak: Annotated[bool, typer.Option("--soak", help="Include tests that run for hours.")] = False,
     compose: Annotated[
-        bool, typer.Option("--compose", help="Bring docker-compose.yml up for real, too.")
+        bool, typer.Option("--compose", help="Include tests that start docker-compose.yml.")
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what a slow run has passed already.")
+        bool, typer.Option("--fresh", help="Discard the results of an interrupted slow run.")
     ] = False,
     sim: Annotated[
-        int | None, typer.Option(metavar="SEED", help="Simulations with this seed only.")
+        int | None, typer.Option(metavar="SEED", help="Run simulations with this seed only.")
     ] = None,
-    keyword: Annotated[str | None, typer.Option("-k", help="As pytest's -k.")] = None,
+    keyword: Annotated[
+        str | None, typer.Option("-k", help=("Only tests that match, as in pytest -k."))
+    ] = None,
 ) -> int:
-    """Run the project's checks; the last line counts them."""
+    """Run the project's tests and checks."""
     from kourou.cli.checks import Options, run_checks
 
     return run_checks(
@@ -368,29 +380,29 @@ def check(
     )
 
 
-@app.command(context_settings=PASSED_ON, short_help="Ask a service's page whether it is well.")
+@app.command(context_settings=PASSED_ON, short_help="Check a service's health page.")
 def health(context: typer.Context) -> int:
-    """Ask a service's page whether it is well: kourou health http://127.0.0.1:18081/readyz."""
+    """Check a service's health page: kourou health http://127.0.0.1:18081/readyz."""
     from kourou.cli.health import run_health
 
     return run_health(context.args)
 
 
-@app.command(short_help="What this machine lacks, and what to type about it.")
+@app.command(short_help="Check this machine's requirements and print fixes.")
 def doctor() -> int:
-    """Look at this machine: what Kourou needs, what is there, what to type where it is missing."""
+    """Check what Kourou needs on this machine, and print what to install."""
     from kourou.cli.doctor import run_doctor
 
     return run_doctor()
 
 
-@app.command(short_help="What makes Tab complete commands in your shell.")
+@app.command(short_help="Print the shell completion script.")
 def completion(
-    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="Which shell.")],
+    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell.")],
 ) -> int:
-    """Print a script for your shell; its first line says where to keep it.
+    """Print the completion script for your shell; its first line names the file to save it to.
 
-    For now only: `source <(kourou completion bash)`, `kourou completion fish | source`.
+    For this session: `source <(kourou completion bash)`, `kourou completion fish | source`.
     """
     from kourou.cli.completion import print_script
 

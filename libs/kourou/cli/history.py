@@ -26,31 +26,37 @@ KINDS = {"topics": "topic", "groups": "group", "settings": "setting"}
 NameServer = Annotated[
     str | None,
     typer.Option(
-        "-n", "--namesrv", metavar="ADDR", help="Name servers, host:port;…; else NAMESRV_ADDR."
+        "-n", "--namesrv", metavar="ADDR", help="Name servers, host:port;… (default: NAMESRV_ADDR)."
     ),
 ]
 Broker = Annotated[
     str | None,
-    typer.Option("-b", "--broker", help="Whose, by name; needed only if there are several."),
+    typer.Option("-b", "--broker", help="The broker name; required if there are several brokers."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable, one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON output, one object per line.")]
 
 
 def history(
     aggregate: Annotated[
-        str, typer.Argument(help="Like topic/orders, group/till, filter/till/late; else all.")
+        str,
+        typer.Argument(
+            help=("For example topic/orders, group/till, filter/till/late (default: all).")
+        ),
     ] = "",
     namesrv: NameServer = None,
     broker: Broker = None,
-    before: Annotated[int | None, typer.Option(min=0, help="Only events below this one.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only what was decided until then.")] = None,
+    before: Annotated[int | None, typer.Option(min=0, help="Only events before this one.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only changes up to this time.")] = None,
     types: Annotated[
-        list[str] | None, typer.Option("--type", help="Like TopicPut; may be repeated.")
+        list[str] | None,
+        typer.Option("--type", help=("An event type, such as TopicPut (repeatable).")),
     ] = None,
-    count: Annotated[int, typer.Option("--max", min=1, max=1_000, help="At most so many.")] = 100,
+    count: Annotated[
+        int, typer.Option("--max", min=1, max=1_000, help=("Maximum number of results."))
+    ] = 100,
     json: Json = False,
 ) -> int:
-    """Who decided what, when and why: topics, groups, settings, progress; the newest first."""
+    """Show changes of topics, groups, settings and offsets: who, when, why; newest first."""
     until_ms = None if until is None else _moment_ms(until)
     with _client(namesrv) as client:
         page = client.admin.history.of(
@@ -67,9 +73,9 @@ def history(
     if page.before is not None:
         report.remarks.append(f"cut at {count}; older ones: --before {page.before}")
     elif page.begins_at:
-        report.remarks.append(f"what was decided below event {page.begins_at} is lost")
+        report.remarks.append(f"changes before event {page.begins_at} are lost")
     elif not page.decisions:
-        report.remarks.append("nothing was decided")
+        report.remarks.append("no changes")
     report.show(as_json=False)
     return 0
 
@@ -77,7 +83,7 @@ def history(
 def state_at(
     aggregate: Annotated[
         str,
-        typer.Argument(help="topic/…, group/…, setting/… or progress/…; everything if left out."),
+        typer.Argument(help="topic/…, group/…, setting/… or progress/… (default: all)."),
     ] = "",
     namesrv: NameServer = None,
     broker: Broker = None,
@@ -85,11 +91,11 @@ def state_at(
         str | None, typer.Option("--at", help="now, ms, ISO, or yyyy-MM-dd#HH:mm:ss:SSS.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="After this event instead.")
+        int | None, typer.Option("--offset", min=0, help="State after this event instead.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """What held at a time, or after an event: a topic's queues, a setting, a group's progress."""
+    """Show topics, groups, settings and offsets as they were at a time or after an event."""
     at_ms = None if at is None else _moment_ms(at)
     with _client(namesrv) as client:
         state = client.admin.history.state_at(aggregate, broker=broker, at_ms=at_ms, offset=offset)
@@ -108,16 +114,17 @@ def state_at(
 
 
 def undo(
-    offset: Annotated[int, typer.Argument(min=0, help="The event, by its number in the history.")],
+    offset: Annotated[int, typer.Argument(min=0, help="The event's number in the history.")],
     namesrv: NameServer = None,
     broker: Broker = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the event.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, kept with the event.")] = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Even if it changed since, or messages are lost.")
+        bool,
+        typer.Option("--force", help=("Revert even after later changes, or if messages are lost.")),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Take a decision back by deciding its opposite, which is recorded and can be undone, too."""
+    """Revert a configuration change; the revert is recorded and can be reverted."""
     with _client(namesrv) as client:
         decided = client.admin.history.undo(offset, broker=broker, reason=reason, force=force)
     report = _told(decided, as_json=json)

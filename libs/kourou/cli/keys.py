@@ -26,7 +26,7 @@ PRIVATE = 0o600
 
 keys = typer.Typer(
     name="keys",
-    help="Make pairs of CURVE keys, by which clients and services know one another.",
+    help="Create CURVE key pairs, by which clients and services authenticate.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -34,28 +34,30 @@ keys = typer.Typer(
 
 @keys.callback()
 def _group() -> None:
-    """Make pairs of CURVE keys, by which clients and services know one another."""
+    """Create CURVE key pairs, by which clients and services authenticate."""
 
 
-@keys.command(short_help="Make a pair in each FOLDER, named after it.")
+@keys.command(short_help="Create a key pair in each FOLDER, named after the folder.")
 def make(
     folders: Annotated[
         list[str],
         typer.Argument(
             metavar="FOLDER[=ADDRESS,…]",
-            help="Where the pair goes; for a server, the addresses at which it is dialled: "
-            "host:port, host, *:port. The keys are named after the folder.",
+            help=(
+                "The target folder; for a server also its addresses: host:port, host, *:port. "
+                "The keys are named after the folder."
+            ),
         ),
     ],
     name: Annotated[
-        str | None, typer.Option("--name", help="Another name; with one FOLDER only.")
+        str | None, typer.Option("--name", help="Another name (with one FOLDER only).")
     ] = None,
     public: Annotated[
         list[str] | None,
         typer.Option(
             "--public",
             metavar="FOLDER[=NAME,…]",
-            help="Write the public keys here, too: all of them, or those of these names.",
+            help="Also write the public keys here: all of them, or those of these names.",
         ),
     ] = None,
     ring: Annotated[
@@ -63,32 +65,40 @@ def make(
         typer.Option(
             "--ring",
             metavar="NAME",
-            help="Also NAME.ring beside this pair: with the public keys of all servers in it, so "
-            "that a client needs one file.",
+            help=(
+                "Also write NAME.ring next to this pair, with the public keys of all servers, so "
+                "that a client needs one file."
+            ),
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="A pair that is there stays, and is no error.")
+        bool, typer.Option("--keep", help="Keep an existing pair instead of failing.")
     ] = False,
     readable: Annotated[
         list[str] | None,
         typer.Option(
             "--readable",
             metavar="NAME",
-            help="The secret file of this pair is for other users, too (a volume of its own).",
+            help=(
+                "Make the secret file of this pair readable for other users (on a volume of its "
+                "own)."
+            ),
         ),
     ] = None,
 ) -> int:
-    """Make NAME.key (to hand out) and NAME.key_secret (0600, to keep) in each FOLDER.
+    """Create NAME.key (public) and NAME.key_secret (private, mode 0600) in each FOLDER.
 
-    Nothing is ever overwritten.
+    Existing files are never overwritten.
     """
     from kourou.transport import curve_keys  # ZeroMQ is loaded by those who need it
 
     wanted = [_parted(text) for text in folders]
     places = [_parted(text) for text in public or ()]
     if name is not None and len(wanted) > 1:
-        raise ConfigError("--name is for one folder", hint="folders name their pairs themselves")
+        raise ConfigError(
+            "--name works with one folder only",
+            hint=("omit --name: pairs are named after their folders"),
+        )
     made: dict[str, tuple[Path, KeyPair, PublicKey]] = {}
     for folder, addresses in wanted:
         called = name or folder.absolute().name
@@ -124,5 +134,5 @@ def _parted(text: str) -> tuple[Path, tuple[str, ...]]:
     """A folder, and what is said of it behind `=`."""
     folder, _, told = text.partition("=")
     if not folder:
-        raise ConfigError(f"{text!r} names no folder")
+        raise ConfigError(f"{text!r} does not name a folder")
     return Path(folder), tuple(part.strip() for part in told.split(",") if part.strip())

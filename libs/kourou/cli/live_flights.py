@@ -96,7 +96,7 @@ class LiveFlights:
             pass  # stopped
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever waits is told
             self.failure = error
-            _log.exception("the flights are grounded")
+            _log.exception("flight generator stopped")
             self._on_failure(error)
         finally:
             self._loop.close()
@@ -137,7 +137,7 @@ class LiveFlights:
                 await tower.send_many(some)
                 self.sent += count
             except KourouError as error:
-                _log.info("%d flights were not sent: %s", count, error)
+                _log.info("%d flight messages not sent: %s", count, error)
             await asyncio.sleep(TURN_S)
 
     async def _show(self, message: ReceivedMessage) -> None:

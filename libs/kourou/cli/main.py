@@ -174,8 +174,8 @@ def _complain_of_the_system(trouble: OSError) -> int:
     if isinstance(trouble.filename, str):
         return _complain(f"cannot use {trouble.filename}: {why}", EXIT_BAD_USAGE)
     if isinstance(trouble, TimeoutError):
-        return _complain("no answer came in time", EXIT_FAILED)
-    return _complain(f"the system refuses: {why}", EXIT_FAILED)
+        return _complain("timed out waiting for a reply", EXIT_FAILED)
+    return _complain(f"system error: {why}", EXIT_FAILED)
 
 
 def _complain(sentence: str, code: int) -> int:

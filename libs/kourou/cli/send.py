@@ -119,15 +119,15 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         if len(line) > LINE_BYTES_MAX:
             raise MessageIllegal(
                 f"line {number} has more than {BODY_SIZE_BYTES_MAX:,} bytes; "
-                "it was not sent, nor was anything after it"
+                "neither it nor later lines were sent"
             )
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _no_bodies() -> ConfigError:
     return ConfigError(
-        "there is nothing to send: no body is given, and standard input is closed",
-        hint="write bodies behind the topic, or pipe lines in",
+        "nothing to send: no body was given and standard input is closed",
+        hint="give message bodies after the topic, or pipe lines to stdin",
     )
 
 

@@ -38,8 +38,9 @@ def run_shutdown(
     """
     if service not in SERVICES:
         raise BadRequest(
-            f"{service!r} is no service that this command ends; there are {', '.join(SERVICES)}",
-            hint="the Spark pipeline ends by `kourou spark-etl stop`"
+            f"{service!r} is not a service that this command stops; choose one of "
+            f"{', '.join(SERVICES)}",
+            hint="stop the Spark pipeline with `kourou spark-etl stop`"
             if service == PIPELINE
             else "",
         )
@@ -50,7 +51,7 @@ def run_shutdown(
         for one in asked:
             one.ask_to_end()
             if not as_json:
-                print(f"{service} (pid {one.pid}) is told to end", flush=True)
+                print(f"{service} (pid {one.pid}) is stopping", flush=True)
         deadline_ms = time.monotonic_ms() + int(wait_s * 1_000)
         left = []
         for one in asked:
@@ -63,9 +64,8 @@ def run_shutdown(
                 print(f"{service} (pid {one.pid}) has ended", flush=True)
     if left:
         raise TimedOut(
-            f"{service} (pid {', '.join(map(str, left))}) was told to end and still runs after "
-            f"{wait_s:g} s",
-            hint="its log says what it waits for; a second SIGTERM ends it at once",
+            f"{service} (pid {', '.join(map(str, left))}) did not end within {wait_s:g} s",
+            hint="see its log for the reason; a second SIGTERM stops it immediately",
         )
     return 0
 
@@ -74,9 +74,9 @@ def _chosen(service: str, found: list[Running], pids: Collection[int]) -> list[R
     strangers = sorted(set(pids) - {one.pid for one in found})
     if strangers:
         raise BadRequest(
-            f"pid {', '.join(map(str, strangers))} is no {service} of yours on this machine; "
-            "nobody was told to end",
+            f"pid {', '.join(map(str, strangers))} is not a {service} process of yours on this "
+            "machine; nothing was stopped",
         )
     if not found:
-        raise Unavailable(f"no {service} of yours runs on this machine")
+        raise Unavailable(f"no {service} process of yours runs on this machine")
     return [one for one in found if not pids or one.pid in pids]

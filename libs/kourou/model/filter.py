@@ -23,7 +23,7 @@ FilterKey = tuple[str, str]
 
 
 class FilterPolicy(StrEnum):
-    """What becomes of a message that its group's filter cannot judge."""
+    """What happens to a message on which its group's filter fails."""
 
     HOLD = "hold"  # the group waits before it until somebody has mended the filter
     SKIP = "skip"  # it is passed over, and that is recorded

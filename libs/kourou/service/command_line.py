@@ -49,7 +49,7 @@ def parse_arguments(
     if keys is None or "namesrvAddr" in keys:
         parser.add_argument("-n", metavar="ADDR", help="name servers: host:port;host:port")
     parser.add_argument(
-        "-m", action="store_true", help="print every setting with what it means, and exit"
+        "-m", action="store_true", help="print every setting with its description, and exit"
     )
     parser.add_argument("-p", action="store_true", help="print every setting, and exit")
     parser.add_argument(
@@ -57,21 +57,24 @@ def parse_arguments(
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="set one key; may be given several times, and goes before the file",
+        help="set one key (repeatable; overrides the file)",
     )
     parser.add_argument(
-        "--ready-file", metavar="FILE", type=Path, help="written when ready: addresses as JSON"
+        "--ready-file",
+        metavar="FILE",
+        type=Path,
+        help=("write the service's addresses to FILE as JSON when it is ready"),
     )
     parser.add_argument(
         "--insecure-network",
         action="store_true",
-        help="allow addresses open to the network, in clear text and without authentication",
+        help="allow network addresses without encryption and authentication",
     )
     if keys is None or "unsafeNoSandbox" in keys:
         parser.add_argument(
             "--unsafe-no-sandbox",
             action="store_true",
-            help="on loopback only: run filters without their jail",
+            help="run filters without the sandbox (loopback only)",
         )
     parser.set_defaults(n=None, unsafe_no_sandbox=False)
     found = parser.parse_args(list(argv))

@@ -81,7 +81,7 @@ class Tokens:
             self._seen = _stamp(self._file)
             self._known = read_tokens(self._file)
         except ConfigError as error:
-            _log.error("the tokens stay as they were: %s", error)
+            _log.error("the tokens were not changed: %s", error)
         else:
             _log.info("%d tokens from %s", len(self._known), self._file)
 
@@ -96,7 +96,7 @@ class Tokens:
         if scheme.lower() != "bearer" or not given.strip():
             raise Refused(
                 HTTPStatus.UNAUTHORIZED,
-                "this gateway wants a token",
+                "this gateway requires a token",
                 hint="send the header Authorization: Bearer TOKEN",
             )
         digest = hashlib.sha256(given.strip().encode("utf-8", "surrogateescape")).digest()
@@ -105,14 +105,14 @@ class Tokens:
             if hmac.compare_digest(one.digest, digest):
                 found = one.caller
         if found is None:
-            raise Refused(HTTPStatus.UNAUTHORIZED, "this token is not known here")
+            raise Refused(HTTPStatus.UNAUTHORIZED, "unknown token")
         return found
 
     def _changed(self) -> bool:
         try:
             return _stamp(self._file) != self._seen
         except ConfigError as error:
-            _log.error("the tokens stay as they were: %s", error)
+            _log.error("the tokens were not changed: %s", error)
             return False
 
 
@@ -132,9 +132,9 @@ def read_tokens(file: Path) -> list[_Known]:
     except OSError as error:
         raise ConfigError(f"tokenFile {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"tokenFile {file} is no UTF-8 text") from error
+        raise ConfigError(f"tokenFile {file} is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"tokenFile {file} is no TOML: {_place(error)}") from None
+        raise ConfigError(f"tokenFile {file} is not TOML: {_place(error)}") from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"tokenFile {file}: {error}") from None
     if not 0 < len(entries) <= GATEWAY_TOKENS_MAX:
@@ -201,15 +201,15 @@ class Access:
         host = headers.get("Host", "")
         if not self._is_ours(host):
             raise NoPermission(
-                f"the header Host is {host[:100]!r}, and nobody is called so here",
-                hint="use the address, or add the name to consoleNames",
+                f"the Host header {host[:100]!r} is not a name of this server",
+                hint="use the server's address, or add the name to consoleNames",
             )
         origin = headers.get("Origin")
         if origin is not None and not _same(origin, host):
             raise NoPermission(f"a page of {origin[:100]!r} may not use this gateway")
         site = headers.get("Sec-Fetch-Site", "none")
         if method not in _SAFE_METHODS and site not in ("same-origin", "none"):
-            raise NoPermission("another site's page may not change anything here")
+            raise NoPermission("a page of another site may not change anything")
 
     def _is_ours(self, host: str) -> bool:
         try:

@@ -117,11 +117,12 @@ def _sampling(look: Look) -> Iterable[Raised]:
         "warning",
         "console",
         "console",
-        "Figures are not current",
-        "This console has no fresh sample of the cluster"
+        "Metrics are out of date",
+        "The console has no recent sample of the cluster"
         + (f": {look.trouble}" if look.trouble else "")
-        + ". Charts show a gap, and other alarms may be late.",
-        "Look whether a name server answers (Name servers), and how busy this machine is.",
+        + ". Charts have a gap, and other alarms may be delayed.",
+        "Check that a name server is online (Name servers) and that this machine is not "
+        "overloaded.",
         None if age_ms is None else float(age_ms),
         float(limit_ms),
         "ms",
@@ -136,11 +137,11 @@ def _brokers(brokers: Sequence[BrokerLook], thresholds: AlarmThresholds) -> Iter
                 "critical",
                 "broker",
                 one.broker,
-                f"Broker {one.broker} is away",
-                f"It gives no answer ({one.why or 'the reason is not known'}). Its messages can be "
-                "neither sent nor read until it or another member leads again.",
-                "Look at its process and its log; where it has a follower that is in sync, promote "
-                "that one.",
+                f"Broker {one.broker} is offline",
+                f"It does not respond ({one.why or 'reason unknown'}). Messages cannot be sent to "
+                "it or read from it until a leader is online.",
+                "Check its process and its log; if it has an in-sync follower, promote the "
+                "follower.",
             )
         ratio = one.disk_used_ratio
         if ratio is None or ratio <= thresholds.disk_used_ratio:
@@ -152,12 +153,12 @@ def _brokers(brokers: Sequence[BrokerLook], thresholds: AlarmThresholds) -> Iter
             "broker",
             one.broker,
             f"The disk of {one.broker} is {ratio:.0%} full",
-            "It refuses messages until there is room."
+            "It refuses messages until disk space is freed."
             if critical
-            else "Above diskMaxUsedSpaceRatio it deletes its oldest messages early; above "
-            "diskSpaceWarningLevelRatio it refuses new ones.",
-            "Give it more room, let it delete what is expired (Brokers, cleaning), or keep "
-            "messages for fewer hours (fileReservedTime).",
+            else "Above diskMaxUsedSpaceRatio the broker deletes its oldest messages early; above "
+            "diskSpaceWarningLevelRatio it refuses new messages.",
+            "Add disk space, delete expired messages (Brokers, Clean up), or reduce "
+            "fileReservedTime.",
             ratio,
             thresholds.disk_used_ratio,
             "ratio",
@@ -175,10 +176,9 @@ def _members(members: Sequence[MemberLook], thresholds: AlarmThresholds) -> Iter
                 "warning",
                 "member",
                 name,
-                f"Member {one.member} of {one.broker} is not there",
-                "Its group counts it, and no name server knows it. The log has one copy fewer, and "
-                "the next member that goes may stop the group.",
-                "Start it again on its store; look at its log for why it ended.",
+                f"Member {one.member} of {one.broker} is offline",
+                _remaining(members, one.broker),
+                "Restart it on its store; its log shows why it ended.",
             )
             continue
         if one.why is not None:
@@ -187,9 +187,9 @@ def _members(members: Sequence[MemberLook], thresholds: AlarmThresholds) -> Iter
                 "warning",
                 "member",
                 name,
-                f"The copy {name} is away",
-                f"It gives no answer ({one.why}). The log has one copy fewer.",
-                "Look at its process and its log.",
+                f"Replica {name} is offline",
+                f"It does not respond ({one.why}). The log has one replica less.",
+                "Check its process and its log.",
             )
             continue
         if one.must_be_in_sync and one.in_sync is False:
@@ -198,10 +198,10 @@ def _members(members: Sequence[MemberLook], thresholds: AlarmThresholds) -> Iter
                 "critical",
                 "member",
                 name,
-                f"The copy {name} is not in sync",
-                "Its leader does not count on it: messages that were acknowledged may be lost with "
-                "the leader's machine, or sends wait.",
-                "Look at the lag and state of the copy (Brokers, replicas), and at its log.",
+                f"Replica {name} is not in sync",
+                "It is not in the in-sync set: acknowledged messages may be lost with the "
+                "leader's machine, or sends wait.",
+                "Check the state and lag of the replica (Brokers, Replicas), and its log.",
             )
         if one.lag_bytes is not None and one.lag_bytes > thresholds.replica_lag_bytes:
             yield Raised(
@@ -209,13 +209,23 @@ def _members(members: Sequence[MemberLook], thresholds: AlarmThresholds) -> Iter
                 "warning",
                 "member",
                 name,
-                f"The copy {name} is behind",
-                "What it lacks would be lost if it had to lead now.",
-                "Look at its disk and at the network between it and its leader.",
+                f"Replica {name} has a high replication lag",
+                "The missing messages would be lost if it became the leader now.",
+                "Check its disk and the network to its leader.",
                 float(one.lag_bytes),
                 float(thresholds.replica_lag_bytes),
                 "B",
             )
+
+
+def _remaining(members: Sequence[MemberLook], broker: str) -> str:
+    """How many replicas of a Raft group are online, and whether it can lose another one."""
+    group = [one for one in members if one.broker == broker]
+    online = sum(not one.missing and one.why is None for one in group)
+    text = f"{online} of {len(group)} replicas remain"
+    return (
+        f"{text}; losing another one stops writes." if online <= len(group) // 2 + 1 else text + "."
+    )
 
 
 def _groups(look: Look, thresholds: AlarmThresholds) -> Iterable[Raised]:
@@ -226,10 +236,10 @@ def _groups(look: Look, thresholds: AlarmThresholds) -> Iterable[Raised]:
                 "warning",
                 "group",
                 group,
-                f"{group} is {lag:,} messages behind",
-                "Messages come faster than the group consumes them, or it does not consume at all.",
-                "Look whether it has members, whether they fail, and which queues wait (Groups); "
-                "then give it more members, or mend its handler.",
+                f"{group} has a lag of {lag:,} messages",
+                "The group consumes slower than messages arrive, or it does not consume at all.",
+                "Check its consumers, failures and queue lag (Groups); then add consumers or fix "
+                "the handler.",
                 float(lag),
                 float(thresholds.lag_messages),
                 "messages",
@@ -242,9 +252,8 @@ def _groups(look: Look, thresholds: AlarmThresholds) -> Iterable[Raised]:
                 "group",
                 group,
                 f"{group} has {count:,} new dead letters",
-                "Within ten minutes the group has given up on that many messages after all its "
-                "attempts.",
-                "Look at their reasons (Dead letters), mend the handler, then redrive them.",
+                "The group moved {count:,} messages to the dead-letter queue within 10 minutes.",
+                "Check the reasons (Dead letters), fix the handler, then redeliver the messages.",
                 float(count),
                 float(thresholds.dead_letters_grown),
                 "messages",

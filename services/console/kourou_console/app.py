@@ -125,7 +125,7 @@ class ConsoleService:
         except OSError as error:
             raise ConfigError(
                 f"port {port} on {host} cannot be used: {error.strerror}",
-                hint="choose another consolePort, or 0 for any",
+                hint="set another consolePort, or 0 for any free port",
             ) from error
         port = self._listener.sockets[0].getsockname()[1]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

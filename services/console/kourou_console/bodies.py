@@ -52,15 +52,15 @@ class Bodies:
         if encoding not in _WINDOWS and encoding not in ("", "identity"):
             raise Refused(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"Content-Encoding {encoding[:40]!r} is not understood here",
+                f"Content-Encoding {encoding[:40]!r} is not supported",
                 hint="gzip, deflate, or none",
             )
         if encoding in _WINDOWS:
             reserved += bytes_max
         if self.held_bytes + reserved > GATEWAY_BODIES_BYTES_MAX:
             raise Busy(
-                f"bodies of {self.held_bytes} bytes are under way, which is as much as fits",
-                hint="try again in a moment",
+                f"request bodies of {self.held_bytes} bytes are in progress, the maximum",
+                hint="retry in a moment",
             )
         self.held_bytes += reserved
         try:
@@ -131,5 +131,5 @@ async def _decompressed(content: bytes, encoding: str, bytes_max: int) -> bytes:
 def _too_large(bytes_max: int, how: str = "") -> Refused:
     return Refused(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"the {how}body is larger than the {bytes_max} bytes that are taken here",
+        f"the {how}body is larger than the {bytes_max} bytes that are allowed",
     )

@@ -112,9 +112,9 @@ class ConsoleSettings(WatchKeys):
             return
         if not is_loopback(bindable(self.bind_address)):
             raise ConfigError(
-                f"bindAddress={self.bind_address} is refused: it is open to the network, and "
-                "anybody could do anything",
-                hint="use 127.0.0.1, give it a tokenFile, or say insecureNetwork=true",
+                f"bindAddress={self.bind_address} is refused: the console would be open to the "
+                "network without authentication",
+                hint="use 127.0.0.1, set a tokenFile, or set insecureNetwork=true",
             )
 
     @property

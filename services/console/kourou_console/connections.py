@@ -154,7 +154,9 @@ class Connection(web_protocol.RequestHandler):
         except asyncio.CancelledError:
             if self.transport is None or not self._leaving:
                 raise
-            raise Busy("the gateway is ending", hint="ask another one, or later") from None
+            raise Busy(
+                "the gateway is shutting down", hint=("use another gateway, or retry later")
+            ) from None
 
     # -- what is no HTTP --------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class Connection(web_protocol.RequestHandler):
         """The answer to what the parser refuses; whatever else comes here is a bug."""
         if status < 500:
             _log.debug("no HTTP request from %s: %s", request.remote, message)
-            text, hint = in_words(message or "this is no HTTP request")
+            text, hint = in_words(message or "this is not an HTTP request")
             answer = written(Refused(web_status(status), text, hint=hint))
         elif has_begun(request):
             raise ConnectionError("an answer has begun: no other one may follow") from exc

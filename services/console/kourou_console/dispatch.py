@@ -87,7 +87,9 @@ class Dispatch:
                 isinstance(connection, Connection) and connection.is_left
             ):
                 raise
-            return written(Busy("the gateway is ending", hint="ask another one, or later"))
+            return written(
+                Busy("the gateway is shutting down", hint=("use another gateway, or retry later"))
+            )
         except KourouError as error:
             status = int(status_of(error))
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -110,15 +112,15 @@ class Dispatch:
         if found is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
-                f"there is nothing at {request.rel_url.raw_path[:200]}",
-                hint="/docs lists every call",
+                f"no such path: {request.rel_url.raw_path[:200]}",
+                hint="see /docs for all requests",
             )
         method = "GET" if request.method == "HEAD" else request.method
         operation = found.methods.get(method)
         if operation is None or (operation.stream and request.method == "HEAD"):
             raise Refused(
                 HTTPStatus.METHOD_NOT_ALLOWED,
-                f"{request.method[:20]} is not possible here",
+                f"{request.method[:20]} is not supported here",
                 hint=f"possible: {found.allow}",
                 allow=found.allow,
             )
@@ -153,16 +155,19 @@ class Dispatch:
         """Count a request that is under way, or refuse it. Raises Busy."""
         figures = self._figures
         if self.leaving:
-            raise Busy("the gateway is ending", hint="ask another one, or later")
+            raise Busy("the gateway is shutting down", hint="use another gateway, or retry later")
         if waits:
             if figures.streams >= GATEWAY_STREAMS_MAX:
                 figures.refused["busy"] += 1
-                raise Busy(f"{GATEWAY_STREAMS_MAX} callers wait or follow streams already")
+                raise Busy(
+                    f"{GATEWAY_STREAMS_MAX} waiting requests and streams are open already, "
+                    "the maximum"
+                )
             figures.streams += 1
         else:
             if figures.under_way >= GATEWAY_REQUESTS_MAX:
                 figures.refused["busy"] += 1
-                raise Busy(f"{GATEWAY_REQUESTS_MAX} requests are under way already")
+                raise Busy(f"{GATEWAY_REQUESTS_MAX} requests are in progress already, the maximum")
             figures.under_way += 1
         try:
             yield

@@ -36,13 +36,13 @@ _KNOWN = {TAG.lower(), KEY.lower(), ORDER_KEY.lower(), DELAY_MS.lower(), DELAY_L
 
 MESSAGE_HEADERS: tuple[tuple[str, str], ...] = (
     (TAG, "The tag of a raw body."),
-    (KEY, "A key of a raw body, by which it is found later; may be repeated."),
-    ("Kourou-Property-NAME", "The property NAME of a raw body; as many as wanted."),
+    (KEY, "A key of a raw body, for searching (repeatable)."),
+    ("Kourou-Property-NAME", "The property NAME of a raw body (repeatable)."),
     (ORDER_KEY, "Messages with the same order key keep their order."),
 )
 DELAY_HEADERS: tuple[tuple[str, str], ...] = (
-    (DELAY_MS, "Keep a raw body from consumers so long; one of the brokers' delays."),
-    (DELAY_LEVEL, "The same by its level, from 1."),
+    (DELAY_MS, "Delay the delivery of a raw body; one of the brokers' delay levels."),
+    (DELAY_LEVEL, "The delay level, from 1."),
 )
 
 DelayMs = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -114,11 +114,9 @@ def _raw(content: bytes, call: Call) -> ToSend:
         if not name.lower().startswith(PREFIX):
             continue
         if name.lower() not in _KNOWN and not name.lower().startswith(PROPERTY.lower()):
-            raise BadRequest(
-                f"there is no header {name[:64]}", hint=f"known: {', '.join(_names())}"
-            )
+            raise BadRequest(f"unknown header {name[:64]}", hint=f"known: {', '.join(_names())}")
         if any("\udc80" <= char <= "\udcff" for char in value):
-            raise BadRequest(f"the header {name[:64]} is no UTF-8 text")
+            raise BadRequest(f"the header {name[:64]} is not UTF-8 text")
     delay_ms = _number(call, DELAY_MS, 2**53)
     return ToSend(
         content,

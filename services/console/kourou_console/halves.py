@@ -83,7 +83,7 @@ def id_of_waiting(half: ReceivedMessage, group: str) -> str | None:
 
 def half_of(transaction_id: str) -> SendResult:
     """The half message of an id. Raises BadRequest for what no gateway gave."""
-    wrong = BadRequest(f"{transaction_id[:60]!r} is no id of a transaction")
+    wrong = BadRequest(f"{transaction_id[:60]!r} is not a transaction ID")
     if len(transaction_id) > GATEWAY_TRANSACTION_ID_LENGTH_MAX or not transaction_id.isascii():
         raise wrong
     try:

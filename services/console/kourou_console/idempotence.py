@@ -51,8 +51,8 @@ from kourou_console.problems import Busy, Refused
 HEADER = "Idempotency-Key"
 ABOUT = (
     HEADER,
-    "A name that you choose for this request, 1 to 255 printable ASCII characters: sent again "
-    "under the same one, it does its work once.",
+    "A name that you choose for this request, 1 to 255 printable ASCII characters: repeated "
+    "requests with the same name have an effect once.",
 )
 AnswerT = TypeVar("AnswerT")
 KEPT_MS = 15 * 60_000
@@ -138,7 +138,8 @@ class Idempotence:
         else:
             if len(self._asked) >= GATEWAY_REPEAT_KEYS_MAX:
                 raise Busy(
-                    f"{GATEWAY_REPEAT_KEYS_MAX} requests with {HEADER} are remembered already"
+                    f"{GATEWAY_REPEAT_KEYS_MAX} requests with {HEADER} are stored already, the "
+                    "maximum"
                 )
             known = self._asked[name.key] = _Asked(name.fingerprint, now_ms + KEPT_MS)
         return await self._first(name, known, work), False
@@ -155,7 +156,7 @@ class Idempotence:
                 self._asked.pop(name.key, None)
             if isinstance(error, Unavailable):  # this time nothing was stored
                 asked.place = before
-            told = error if isinstance(error, Exception) else Busy("the gateway is ending")
+            told = error if isinstance(error, Exception) else Busy("the gateway is shutting down")
             asked.waiting.set_exception(told)
             asked.waiting.exception()  # nobody need wait for it
             raise
@@ -179,8 +180,8 @@ class Idempotence:
             elif asked.place not in queues:
                 raise Unavailable(
                     f"an earlier request under this {HEADER} may be stored in {asked.place!s}, "
-                    "which takes no messages now",
-                    hint="ask again when it does; under a new key it may be stored twice",
+                    "which accepts no messages now",
+                    hint="retry when it does; with a new key the message may be stored twice",
                 )
             return asked.place
 
@@ -216,6 +217,6 @@ class Idempotence:
 def _other() -> Refused:
     return Refused(
         HTTPStatus.UNPROCESSABLE_ENTITY,
-        f"this {HEADER} stood for another request",
+        f"this {HEADER} was used for another request",
         hint="choose a new key for a new request",
     )

@@ -70,9 +70,12 @@ class LetterLocks:
         refused = await self._letters.lock(self._group)
         if refused:
             raise Unavailable(
-                f"another client holds the lock of {refused[0]!s}: another gateway sends these "
-                "letters, or sent them until a minute ago",
-                hint="two at once would send some twice: look there, or try again later",
+                f"another client holds the lock of {refused[0]!s}: another gateway redelivers "
+                "these dead letters, or did until a minute ago",
+                hint=(
+                    "two jobs at once would send some messages twice: check the other gateway, "
+                    "or retry later"
+                ),
             )
 
     async def _give_back(self) -> None:

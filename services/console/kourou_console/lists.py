@@ -46,7 +46,7 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """Some items of `total`; None: nobody knows. `truncated`: there are more."""
+    """Some items of `total`; None: unknown. `truncated`: there are more."""
 
     items: list[T]
     total: int | None
@@ -88,7 +88,7 @@ def changes_between(
 def why(error: BaseException) -> str:
     """What to tell about something that could not be asked."""
     if isinstance(error, TimeoutError):
-        return "it did not answer in time"
+        return "it did not respond in time"
     if isinstance(error, KourouError):
         return str(error)
     raise error
@@ -116,7 +116,7 @@ async def answers(
         if all(isinstance(error, Rejected) for error in failed.values()):
             raise first
         raise Unavailable(
-            f"nobody answers: {missing[0].what}: {missing[0].why}", hint="look at /v1/cluster"
+            f"no broker responds: {missing[0].what}: {missing[0].why}", hint="see /v1/cluster"
         )
     return found, missing
 
@@ -148,9 +148,9 @@ async def brokers_of(
     """The names of all registered brokers, of one cluster, or one. Raises 404 for none such."""
     info: ClusterInfo = await gateway.admin.cluster.info()
     if cluster is not None and cluster not in info.clusters:
-        raise not_there(f"there is no cluster {cluster!r}", info.clusters)
+        raise not_there(f"cluster {cluster!r} not found", info.clusters)
     if broker is not None and broker not in info.brokers:
-        raise not_there(f"there is no broker {broker!r}", info.brokers)
+        raise not_there(f"broker {broker!r} not found", info.brokers)
     if broker is not None:
         return [broker]
     if cluster is not None:

@@ -34,7 +34,7 @@ _NOT_HANDED_OVER = frozenset({TrackKind.CONSUMED_BUT_FILTERED, TrackKind.UNKNOWN
 
 
 class SpanView(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened. `duration_ms` null: nobody noted it, or it is not over."""
+    """One step. `duration_ms` null: not recorded, or not finished."""
 
     id: str
     parent: str | None

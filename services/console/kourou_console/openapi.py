@@ -22,11 +22,11 @@ from kourou_console.reading import is_list, path_names
 
 _REF = "#/components/schemas/{name}"
 ERRORS = {
-    "400": "A parameter or a field is wrong; the answer names it.",
-    "401": "A token is needed, or this one is not known.",
-    "403": "Your token, the topic or the group does not allow it.",
-    "404": "It is not there.",
-    "405": "There is no such method here.",
+    "400": "A parameter or field is invalid; the response names it.",
+    "401": "A token is missing or unknown.",
+    "403": "The token, topic or group does not allow it.",
+    "404": "Not found.",
+    "405": "Method not allowed.",
     "default": "Any other error, with its code.",
 }
 
@@ -42,7 +42,7 @@ def described(operations: Sequence[Operation], *, tokens: bool = True) -> dict[s
         "info": {
             "title": "Kourou",
             "version": kourou.__version__,
-            "summary": "Messages, and the cluster that keeps them, over HTTP.",
+            "summary": "Messages and cluster administration over HTTP.",
         },
         "tags": [{"name": name} for name in dict.fromkeys(one.chapter for one in operations)],
         "paths": paths,

@@ -116,7 +116,7 @@ def require_get(request: web.BaseRequest) -> None:
     if request.method not in ("GET", "HEAD"):
         raise Refused(
             HTTPStatus.METHOD_NOT_ALLOWED,
-            f"{request.method[:20]} is not possible here",
+            f"{request.method[:20]} is not supported here",
             allow="GET, HEAD",
         )
 

@@ -98,9 +98,7 @@ def _decoded(text: str) -> bytes:
 
 
 def _foreign(text: str) -> BadRequest:
-    return BadRequest(
-        f"{text[:40]!r} is no place in queues", hint="hand back what was answered, unchanged"
-    )
+    return BadRequest(f"{text[:40]!r} is not a cursor", hint="pass the returned cursor unchanged")
 
 
 def _checksum(queues: Sequence[MessageQueue]) -> int:

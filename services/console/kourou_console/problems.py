@@ -118,7 +118,7 @@ def problem_of(error: BaseException) -> Problem:
     """The body of an answer that is this error. Of a bug nothing is told but that it was one."""
     status = status_of(error)
     if not isinstance(error, KourouError):
-        detail, hint = "the gateway failed at this request", "its log says why"
+        detail, hint = "internal error of the gateway", "see the gateway's log"
         code, retryable = Code.SYSTEM_ERROR, False
     else:
         detail, hint = error.message, error.hint

@@ -75,7 +75,7 @@ class Reader:
         values: dict[str, Any] = dict(zip(self._in_path, in_path, strict=True))
         for name, value in query:
             if name not in self.query_names:
-                raise BadRequest(f"there is no parameter {name[:64]!r}", hint=self._known(name))
+                raise BadRequest(f"unknown parameter {name[:64]!r}", hint=self._known(name))
             if name in self._lists:
                 values.setdefault(name, []).append(value)
             elif name in values:
@@ -91,7 +91,11 @@ class Reader:
         near = difflib.get_close_matches(name, self.query_names, n=1)
         if near:
             return f"did you mean {near[0]}?"
-        return f"known: {', '.join(self.query_names)}" if self.query_names else "it takes none"
+        return (
+            (f"known: {', '.join(self.query_names)}")
+            if self.query_names
+            else "it takes no parameters"
+        )
 
     def body(self, content: bytes) -> Any:
         """The value of a JSON body. Raises BadRequest that names the field."""
@@ -106,7 +110,7 @@ def decoded_json(decode: Callable[[bytes], Any], content: bytes) -> Any:
     except msgspec.ValidationError as error:
         raise _named(str(error), "the field", {}) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is no JSON: {error}") from None
+        raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
 
@@ -124,7 +128,7 @@ def _named(text: str, what: str, values: Mapping[str, Any]) -> BadRequest:
     if missing := _MISSING.search(text):
         return BadRequest(f"{what} {_within(text)}{missing[1]} is missing")
     if unknown := _UNKNOWN.search(text):
-        return BadRequest(f"there is no field {_within(text)}{unknown[1][:64]}")
+        return BadRequest(f"unknown field {_within(text)}{unknown[1][:64]}")
     found = _AT.search(text)
     if found is None or not found[1]:
         return BadRequest(f"the body is refused: {text}")

@@ -132,12 +132,12 @@ class Redrives:
         """Start a job. Raises Busy where too many run, Refused where the group has one already."""
         running = [one for one in self.jobs.values() if one.state is JobState.RUNNING]
         if len(running) >= REDRIVES_AT_ONCE_MAX:
-            raise Busy(f"{REDRIVES_AT_ONCE_MAX} redrives run already")
+            raise Busy(f"{REDRIVES_AT_ONCE_MAX} redelivery jobs are running already, the maximum")
         if any(one.group == group and not one.dry_run for one in running) and not dry_run:
             raise Refused(
                 HTTPStatus.CONFLICT,
-                f"dead letters of {group} are being sent already",
-                hint="two at once would send some twice: wait for it, or stop it",
+                f"dead letters of {group} are being redelivered already",
+                hint="two jobs at once would send some messages twice: wait for it, or stop it",
             )
         now_ms = self._gateway.clock.now_ms()
         job = Job(
@@ -163,9 +163,11 @@ class Redrives:
         if found is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
-                f"no redrive {number[:64]!r} is known here",
-                hint="jobs are forgotten with their gateway, and the oldest ones anyway; what was "
-                "sent is sent",
+                f"redelivery job {number[:64]!r} not found",
+                hint=(
+                    "jobs are lost when their gateway restarts, and old ones are removed; sent "
+                    "messages stay sent"
+                ),
             )
         return found
 
@@ -231,8 +233,8 @@ class Redrives:
                 if selected >= REDRIVE_LETTERS_MAX or size_bytes >= REDRIVE_BYTES_MAX:
                     job.cut = True
                     job.error = (
-                        f"more than {selected} letters are selected, which is as much as one "
-                        "job takes: begin another one for the rest"
+                        f"more than {selected} dead letters are selected, the maximum of one job: "
+                        "start another job for the rest"
                     )
                     return letters
                 size_bytes += letter.message.size
@@ -242,7 +244,7 @@ class Redrives:
         if job.ids is not None:
             there = {outcome.id for outcome in job.outcomes}
             job.outcomes += [
-                Outcome(one, Fate.NOT_FOUND, "no such letter waits, or the filter leaves it out")
+                Outcome(one, Fate.NOT_FOUND, "no such dead letter, or the filter excludes it")
                 for one in sorted(job.ids - there)
             ]
         return letters

@@ -34,13 +34,13 @@ nav ul { columns: 2; }
 """
 
 HTTP_STATUSES: Mapping[int, str] = {
-    401: "A token is needed, or this one is not known.",
-    404: "There is nothing at this path.",
-    405: "The path is there, and not with this method; Allow says which.",
-    408: "The body was not complete in time.",
-    413: "The body is too large, or would be when it is decompressed.",
-    415: "The body is of a type, or compressed in a way, that is not taken here.",
-    422: "An Idempotency-Key stood for another request.",
+    401: "A token is missing or unknown.",
+    404: "No such path.",
+    405: "Method not allowed; see the Allow header.",
+    408: "The body was not received in time.",
+    413: "The body is too large, possibly after decompression.",
+    415: "The content type or encoding of the body is not supported.",
+    422: "The Idempotency-Key was used for another request.",
 }
 """What HTTP itself has a word for."""
 

@@ -159,7 +159,7 @@ class Sampler:
             found[one.what] = BrokerNow(one.what, None, now_ms, why=one.why)
         for name, before in self.brokers.items():
             if name not in found and now_ms - before.at_ms < KEEP_MS:
-                gone = "no name server knows it any more"
+                gone = "it is no longer registered"
                 kept = before.at_ms if before.why == gone else now_ms
                 found[name] = BrokerNow(name, before.cluster, kept, why=gone)
         now = {name: _in(one, clusters.get(name) or one.cluster) for name, one in found.items()}
@@ -238,7 +238,7 @@ class Sampler:
     def untold(self) -> list[Missing]:
         """Whose groups' lags are not known, though the broker is up."""
         return [
-            Missing(f"lags at {one.broker}", one.lags_why or "it did not tell")
+            Missing(f"lags at {one.broker}", one.lags_why or "no reply")
             for one in self.brokers.values()
             if one.up and one.lags is None
         ]

@@ -192,7 +192,7 @@ class Tail:
             yield _Item(queue, after, Gap(queue, offset, after, str(error)))
             return
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            why = "the queue does not have these messages any more"
+            why = "these messages are no longer in the queue"
             if result.next_offset < offset:
                 why = "the queue ends before: it was made anew"
             yield _Item(queue, result.next_offset, Gap(queue, offset, result.next_offset, why))

@@ -43,16 +43,16 @@ def refusal(
     `name` is that of the topic or group; `created`: nothing of that name was there before.
     """
     if event_type == SKIPPED:
-        return "Messages that were passed over do not come back by an undo: reset the group."
+        return "Skipped messages are not restored: reset the group's offsets instead."
     if event_type not in UNDONE:
         return (
-            f"A {event_type} only tells what happened: what was decided about topics, groups, "
-            "settings, resets and filters can be taken back."
+            f"A {event_type} event only records what happened: changes of topics, groups, "
+            "settings, offsets and filters can be reverted."
         )
     if event_type in TOPICS and kind_of(name, brokers, clusters).kind is TopicKind.SYSTEM:
-        return f"The topic {name} belongs to the broker, which neither changes nor deletes it."
+        return f"The topic {name} is a system topic; it cannot be changed or deleted."
     if event_type in GROUPS and created and is_system_group(name):
-        return f"The group {name} belongs to the broker, which does not delete it."
+        return f"The group {name} is a system group; it cannot be deleted."
     return None
 
 
@@ -61,28 +61,28 @@ def effect(event_type: str, fields: Mapping[str, Any]) -> str:
     before, version = fields.get("before"), fields.get("version")
     match event_type:
         case "TopicPut" if before is None:
-            return "It did not exist before, so it is deleted with its messages, only by force."
+            return "It did not exist before: it is deleted with its messages, only with force."
         case "GroupPut" if before is None:
-            return "It did not exist before, so it is deleted."
+            return "It did not exist before: it is deleted."
         case "SettingChanged" if before is None:
-            return "The setting has the value of the broker's file again, or the default."
+            return "The setting returns to the value of the broker's file, or the default."
         case "OffsetsReset":
-            return "The group goes on where it was before the reset."
+            return "The group resumes at its offsets before the reset."
         case "FilterUploaded":
             return f"Version {version} is deleted, if the filter has no other, and the filter too."
         case "FilterEnabled" if before is None:
-            return "No version runs any more, as before: consumers that name the filter wait."
+            return "No version is enabled, as before: consumers that use the filter wait."
         case "FilterEnabled" | "FilterDisabled":
-            return f"Version {before} runs again."
+            return f"Version {before} is enabled again."
         case "FilterPolicySet":
-            return "The policy before it applies again."
+            return "The previous policy applies again."
         case "FilterQuarantined":
-            return f"Version {version} leaves quarantine."
+            return f"The quarantine of version {version} ends."
         case "FilterReleased":
-            return f"Version {version} is in quarantine again."
+            return f"Version {version} is quarantined again."
         case "FilterDeleted":
-            return "The filter comes back with all its versions."
+            return "The filter is restored with all its versions."
         case "FilterRestored":
             return "The filter is deleted again."
         case _:
-            return "What was there before it comes back, unless it has changed since."
+            return "The previous state is restored, unless it has changed since."

@@ -26,7 +26,7 @@ class ClusterWatch:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._task: asyncio.Task[None] | None = None
-        self.trouble = "the cluster was not asked yet"
+        self.trouble = "the cluster has not been queried yet"
 
     async def start(self, wait_s: float = 0.0) -> None:
         """Ask once, and again for so long while it does not answer; then go on asking.

@@ -307,7 +307,7 @@ def run(argv: Sequence[str]) -> int:
     """Run a filter server until it is told to stop; the exit code (0, 2, 70 or 75)."""
     return run_from_arguments(
         "filter-server",
-        "A Kourou filter server: runs consumers' filters beside a broker, in a jail.",
+        "A Kourou filter server: runs consumers' filters in a sandbox.",
         argv,
         FilterServerSettings,
         (),

@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     logging.getLogger("alembic").setLevel(logging.WARNING)  # its every step is of no use here
     return run_from_arguments(
         "ha-replica",
-        "A copy of a Kourou broker, from which consumers read when that is gone or busy.",
+        "A Kourou broker replica: consumers read from it when the leader is offline or busy.",
         argv,
         ReplicaSettings,
         BROKER_KEYS,

@@ -166,7 +166,7 @@ class NamesrvService:
 
 def run(argv: Sequence[str]) -> int:
     """Run a name server until it is told to stop; the exit code (0, 2, 70 or 75)."""
-    about = "A Kourou name server: brokers register here, clients ask it for routes."
+    about = "A Kourou name server: brokers register with it, clients get routes from it."
     return run_from_arguments("namesrv", about, argv, NamesrvSettings, NAMESRV_KEYS, NamesrvService)
 
 

@@ -34,12 +34,12 @@ WAIT_S = 45.0
 ANSWER_S = 5.0
 HELP = f"""usage: kourou {SERVICE} run|list|status|stop ...
 
-Kourou's data pipeline on Spark: every topic is a table.
+Kourou's Spark pipeline: topics as tables.
 
   run     run the queries of a job file (run --help, run -m: every setting)
-  list    the queries of a job file, which is checked
-  status  what a running service's queries do
-  stop    end the services you run on this machine, in peace
+  list    check a job file and list its queries
+  status  show the state of a running service's queries
+  stop    stop local Spark services gracefully
 """
 
 RUN_HELP = f"""usage: kourou {SERVICE} run --jobs FILE [--master URL] [-n ADDR] ...
@@ -47,7 +47,7 @@ RUN_HELP = f"""usage: kourou {SERVICE} run --jobs FILE [--master URL] [-n ADDR] 
   --jobs FILE         the job file, as deploy/spark-etl.toml
   --master URL        local[N], or spark://host:7077 of a standalone cluster
 
-What every service knows, too:
+Options of every service:
 
 """
 
@@ -78,7 +78,7 @@ def run_command(arguments: Sequence[str]) -> int:
         case "-h" | "--help":
             _say(HELP)
             return 0
-    raise ConfigError(f"{verb!r} is no command of spark-etl", hint="run, list, status, stop")
+    raise ConfigError(f"{verb!r} is not a command of spark-etl", hint="run, list, status, stop")
 
 
 def with_jobs(arguments: Sequence[str]) -> list[str]:
@@ -169,14 +169,14 @@ def _status(arguments: argparse.Namespace) -> int:
 def _ask(admin: str) -> dict[str, Any]:
     url = urlsplit(admin)
     if url.scheme != "http" or not url.hostname:
-        raise ConfigError(f"{admin!r} is no http URL", hint=f"http://127.0.0.1:{ADMIN_PORT}")
+        raise ConfigError(f"{admin!r} is not an http URL", hint=f"http://127.0.0.1:{ADMIN_PORT}")
     connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=ANSWER_S)
     try:
         connection.request("GET", "/statistics")
         answer = connection.getresponse()
         found = json.loads(answer.read())
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unavailable(f"no Spark service answers at {admin}: {error}") from error
+        raise Unavailable(f"no Spark service responds at {admin}: {error}") from error
     finally:
         connection.close()
     if not isinstance(found, dict) or "queries" not in found:
@@ -192,12 +192,12 @@ def _stop(arguments: argparse.Namespace) -> int:
         every = [held.enter_context(one) for one in find_running(SERVICE)]
         chosen = [one for one in every if not arguments.pid or one.pid in arguments.pid]
         if not chosen:
-            raise Unavailable("no Spark service of yours runs on this machine")
+            raise Unavailable("no Spark service of yours is running on this machine")
         for one in chosen:
             one.ask_to_end()
         for one in chosen:
             if not one.wait_for_end(arguments.wait):
-                raise TimedOut(f"the Spark service (pid {one.pid}) has not ended yet; it goes on")
+                raise TimedOut(f"the Spark service (pid {one.pid}) is still running")
             if arguments.json:
                 _say(json.dumps({"service": SERVICE, "pid": one.pid, "ended": True}) + "\n")
             else:

@@ -79,7 +79,7 @@ def test_sums_join_the_proofs_of_all_stages() -> None:
 def test_stages_keep_their_order_whatever_was_typed() -> None:
     assert [stage.name for stage in checks._chosen(["unit", "lint"])] == ["lint", "unit"]
     assert checks._chosen([]) == list(STAGES)
-    with pytest.raises(ConfigError, match="no stage 'units'"):
+    with pytest.raises(ConfigError, match="unknown stage 'units'"):
         checks._chosen(["units"])
 
 

@@ -81,7 +81,7 @@ def test_a_disk_on_which_brokers_would_refuse_sends_is_noted(
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
     (finding,) = doctor._disk()
     assert (finding.verdict is doctor.Verdict.NOTE) is noted
-    assert ("from 90 % on they refuse sends" in finding.what) is noted
+    assert ("at 90 % they refuse sends" in finding.what) is noted
 
 
 def test_missing_packages_fail_the_run(
@@ -103,9 +103,12 @@ def test_what_spark_lacks_is_told_with_the_line_to_type_and_is_no_fault(
     monkeypatch.setattr(doctor, "LOOKS", (doctor._spark,))
     assert doctor.run_doctor() == 0
     assert capsys.readouterr().out == (
-        "note     no pyspark; only the Spark pipeline needs it\n"
-        f"           {MissingPackages('', 'spark').hint}\n"
-        "note     no Java; only the Spark pipeline needs it\n"
+        "note     no pyspark (only the Spark pipeline needs it)
+"
+        f"           {MissingPackages('', 'spark').hint}
+"
+        "note     no Java (only the Spark pipeline needs it)
+"
         "           sudo apt install -y openjdk-17-jre-headless\n"
     )
     monkeypatch.setattr(machine, "lacking", lambda: ())
@@ -139,12 +142,14 @@ def test_what_the_jail_of_filters_lacks_is_named_and_nothing_else_fails(
     monkeypatch.setattr(doctor, "LOOKS", (doctor._jail,))
     assert doctor.run_doctor() == 0
     told = capsys.readouterr().out
-    assert "no filter server can start here; its jail lacks user namespaces (Operation not" in told
+    assert (
+        "no filter server can start here; its sandbox lacks user namespaces (Operation not" in told
+    )
     assert "rlimits" not in told
     assert "deploy/seccomp/filter-server.json" in told
     found[0] = Layer("user namespaces", True, "")
     assert doctor.run_doctor() == 0
-    assert capsys.readouterr().out == "ok       jail for filters: user namespaces, rlimits\n"
+    assert capsys.readouterr().out == "ok       sandbox for filters: user namespaces, rlimits\n"
 
 
 def test_a_jail_that_cannot_even_be_tried_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,10 +56,10 @@ def test_well_is_0(answering: Answering, capsys: pytest.CaptureFixture[str]) -> 
         (b"HTTP/1.1 503 Service Unavailable\r\n\r\nstarting\n", "answers 503: starting"),
         (b"HTTP/1.0 404 Not Found\r\n\r\n", "answers 404: "),
         (b"HTTP/1.1 500 x\r\n\r\nbad\x1b[31m\nmore", "answers 500: bad[31m"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
-        (b"HTTP/1.1\r\n\r\n", "not HTTP"),
-        (b"HTTP/1.1 two hundred\r\n\r\n", "not HTTP"),
-        (b"", "not HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 two hundred\r\n\r\n", "does not speak HTTP"),
+        (b"", "does not speak HTTP"),
     ],
 )
 def test_anything_else_is_1_and_says_why(

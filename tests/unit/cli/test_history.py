@@ -90,7 +90,7 @@ def test_a_state_as_a_table(aggregate: str, value: object, lines: list[str]) -> 
         (["history", "orders"], "'orders' names nothing that has a history (kind/name, like"),
         (["history", "--max", "0"], "see `kourou history --help`"),
         (["history", "--type", "a b"], "'a b' is no type of event"),
-        (["history", "--until", "tomorrow"], "'tomorrow' is no time"),
+        (["history", "--until", "tomorrow"], "'tomorrow' is not a time"),
         (["stateAt", "log/retention"], "log/retention has no state"),
         (["stateAt", "--at", "1", "--offset", "1"], "an instant or an event, not both"),
         (["stateAt", "--offset", "-1"], "see `kourou stateAt --help`"),

@@ -70,9 +70,9 @@ def test_a_ring_has_its_own_pair_and_every_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("=broker",), "names no folder"),
+        (("=broker",), "does not name a folder"),
         (("{}/a=not an address",), "names no server"),
-        (("{}/a", "{}/b", "--name", "c"), "--name is for one folder"),
+        (("{}/a", "{}/b", "--name", "c"), "--name works with one folder only"),
         (("{}/a", "--name", "../b"), "is no name for a key"),
     ],
 )

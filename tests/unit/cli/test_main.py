@@ -33,7 +33,7 @@ from kourou.errors import ConfigError, StoreFaulted, Unavailable
         ),
         (["admin", "topicLst"], "see `kourou admin --help`"),
         (["help", "frobnicate"], "no such command 'frobnicate'; see `kourou --help`"),
-        (["test", "lnt"], "there is no stage 'lnt' (stages: lint types imports"),
+        (["test", "lnt"], "unknown stage 'lnt' (stages: lint types imports"),
     ],
 )
 def test_wrong_usage_is_one_sentence(

@@ -90,7 +90,7 @@ def test_a_closed_input_is_wrong_usage_and_nothing_hangs(streams: str) -> None:
         timeout=60,
     )
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("kourou: there is nothing to send: ")
+    assert done.stderr.startswith("kourou: nothing to send: ")
     assert done.stderr.count("\n") == 1
 
 

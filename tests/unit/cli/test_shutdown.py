@@ -59,8 +59,8 @@ def there(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> dict[str, list
 def test_all_of_one_kind_are_told_first_and_then_waited_for(there, clock, capsys) -> None:
     assert run_shutdown("broker", clock=clock) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "broker (pid 7) is told to end",
-        "broker (pid 9) is told to end",
+        "broker (pid 7) is stopping",
+        "broker (pid 9) is stopping",
         "broker (pid 7) has ended",
         "broker (pid 9) has ended",
     ]
@@ -74,28 +74,28 @@ def test_only_those_that_are_named(there, clock, capsys) -> None:
 
 
 def test_a_stranger_among_them_and_nobody_is_told(there, clock) -> None:
-    with pytest.raises(BadRequest, match="pid 8 is no broker of yours"):
+    with pytest.raises(BadRequest, match="pid 8 is not a broker process of yours"):
         run_shutdown("broker", pids=[7, 8], clock=clock)
     assert not any(one.asked for one in there["broker"])
     assert all(one.closed for one in there["broker"])
 
 
 def test_one_that_takes_too_long_is_named(there, clock, capsys) -> None:
-    with pytest.raises(TimedOut, match=r"pid 9\) was told to end and still runs after 10 s"):
+    with pytest.raises(TimedOut, match=r"pid 9\) did not end within 10 s"):
         run_shutdown("broker", wait_s=10, clock=clock)
     assert clock.monotonic_ms() == 1_000 + 10_000
     assert "broker (pid 7) has ended" in capsys.readouterr().out
 
 
 def test_none_runs(there, clock) -> None:
-    with pytest.raises(Unavailable, match="no namesrv of yours runs"):
+    with pytest.raises(Unavailable, match="no namesrv process of yours runs"):
         run_shutdown("namesrv", clock=clock)
 
 
 def test_of_the_pipeline_it_says_what_ends_it() -> None:
-    with pytest.raises(BadRequest, match="'spark-etl' is no service") as refused:
+    with pytest.raises(BadRequest, match="'spark-etl' is not a service") as refused:
         run_shutdown("spark-etl")
-    assert refused.value.hint == "the Spark pipeline ends by `kourou spark-etl stop`"
+    assert refused.value.hint == "stop the Spark pipeline with `kourou spark-etl stop`"
     with pytest.raises(BadRequest) as refused:
         run_shutdown("kitchen")
     assert not refused.value.hint

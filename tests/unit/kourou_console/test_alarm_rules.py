@@ -73,5 +73,5 @@ def test_the_worst_stand_first_and_names_are_stable() -> None:
 
 def test_who_is_not_there_is_named() -> None:
     (one,) = raised(Look(members=[MemberLook("broker-a", "n1", leads=False, missing=True)]))
-    assert one.title == "Member n1 of broker-a is not there"
+    assert one.title == "Member n1 of broker-a is offline"
     assert one.id == "member_missing:member:broker-a/n1"

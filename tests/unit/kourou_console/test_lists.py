@@ -31,7 +31,7 @@ async def test_one_that_hangs_and_one_that_fails_cost_the_others_nothing() -> No
     found, missing = await asked(["a", "hangs", "b", "fails"], ask, limit_s=0.01)
     assert found == {"a": "A", "b": "B"}
     assert missing == [
-        Missing("hangs", "it did not answer in time"),
+        Missing("hangs", "it did not respond in time"),
         Missing("fails", "it is down"),
     ]
 

@@ -233,7 +233,7 @@ def test_a_member_that_its_group_counts_and_nobody_knows_is_an_alarm(
         patched.setattr(replicas, "of", of)
         console.run(sampler.look())
     (one,) = sampler.standing()
-    assert one.raised.title == "Member n1 of broker-a is not there"
+    assert one.raised.title == "Member n1 of broker-a is offline"
     console.run(sampler.look())
     assert sampler.standing() == []
 

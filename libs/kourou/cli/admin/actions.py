@@ -60,7 +60,7 @@ def update_topic(
 def delete_topic(client: Client, topic: str, *, cluster: str | None) -> Report:
     """Delete a topic everywhere. Raises TopicNotFound if nobody has it."""
     if topic not in client.admin.topics.list() and not _known(client, topic):
-        raise TopicNotFound(f"there is no topic {topic!r}; nothing was deleted")
+        raise TopicNotFound(f"topic {topic!r} not found; nothing was deleted")
     client.admin.topics.delete(topic, cluster=cluster)
     return Report(remarks=[f"deleted {topic}"])
 
@@ -74,7 +74,7 @@ def _known(client: Client, topic: str) -> bool:
 
 
 def topic_list(client: Client) -> Report:
-    """The names of all topics."""
+    """List all topics."""
     return Report(("topic",), [(name,) for name in client.admin.topics.list()])
 
 
@@ -127,10 +127,10 @@ def delete_group(
     """
     known = any(one.name == group for one in client.admin.groups.list())
     if not known and not remove_offsets:
-        raise GroupNotFound(f"there is no group {group!r}; nothing was deleted")
+        raise GroupNotFound(f"group {group!r} not found; nothing was deleted")
     client.admin.groups.delete(group, remove_offsets=remove_offsets, broker=broker, cluster=cluster)
     if not known:
-        return Report(remarks=[f"there is no group {group}; its progress, if any, was deleted"])
+        return Report(remarks=[f"group {group} not found; its offsets, if any, were deleted"])
     return Report(remarks=[f"deleted {group}"])
 
 
@@ -172,7 +172,7 @@ def connections(client: Client, group: str, *, producers: bool) -> Report:
 def reset_offsets(
     client: Client, group: str, topic: str, timestamp_ms: int, *, force: bool
 ) -> Report:
-    """Move a group to what was stored at a time."""
+    """Reset a group's offsets to a time."""
     moved = client.admin.offsets.reset(group, topic, timestamp_ms, force=force)
     rows = [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()]
     return Report(("broker", "queue", "offset"), rows)
@@ -184,7 +184,7 @@ def skip_backlog(client: Client, group: str, topic: str) -> Report:
 
 
 def clone_offsets(client: Client, source: str, target: str, topic: str) -> Report:
-    """Let one group begin where another stands."""
+    """Copy the offsets of one group to another."""
     client.admin.offsets.clone(source, target, topic)
     return consumer_progress(client, target, topic)
 
@@ -201,7 +201,7 @@ def message_by_id(client: Client, topic: str | None, message_id: str) -> Report:
         except (BadRequest, MessageNotFound) as missing:
             raise type(missing)(
                 missing.message,
-                hint="if it is a unique key, as `kourou send` prints it, give its topic: -t TOPIC",
+                hint="for a message ID printed by `kourou send`, also give the topic: -t TOPIC",
             ) from missing
     return shown_messages([messages.by_id(topic, message_id)])
 
@@ -215,7 +215,9 @@ def messages_by_key(
     )
     report = shown_messages(found)
     if len(found) >= count_max:
-        report.remarks.append(f"cut at {count_max} a broker, the newest; there may be more (--max)")
+        report.remarks.append(
+            f"limited to the newest {count_max} per broker; there may be more (--max)"
+        )
     elif not found:
         report.remarks.append("none")
     return report
@@ -260,7 +262,7 @@ def broker_name(client: Client, text: str) -> str:
     for name, broker in info.brokers.items():
         if text == name or _is_one_of(text, broker.broker_addrs.values()):
             return name
-    raise BadRequest(f"there is no broker {text!r}", hint=f"known: {', '.join(info.brokers)}")
+    raise BadRequest(f"broker {text!r} not found", hint=f"known: {', '.join(info.brokers)}")
 
 
 def _is_one_of(text: str, addresses: Collection[str]) -> bool:
@@ -275,10 +277,10 @@ def write_permission(client: Client, broker: str, *, wipe: bool) -> Report:
     brokers: Any = client.admin.brokers
     if wipe:
         brokers.wipe_write_perm(name)
-        told = f"{name} is written to no more once clients have new routes; give them 40 s"
+        told = f"{name} accepts no more writes once clients have new routes (up to 40 s)"
     else:
         brokers.add_write_perm(name)
-        told = f"{name} is written to again"
+        told = f"{name} accepts writes again"
     return Report(remarks=[told])
 
 
@@ -307,5 +309,5 @@ def chosen_brokers(client: Client, broker: str | None, cluster: str | None) -> l
         return names
     members = client.admin.cluster.info().clusters.get(cluster)
     if members is None:
-        raise BadRequest(f"there is no cluster {cluster!r}")
+        raise BadRequest(f"cluster {cluster!r} not found")
     return [name for name in names if name in members]

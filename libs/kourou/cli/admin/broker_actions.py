@@ -68,12 +68,12 @@ def clean_topics(client: Client, broker: str | None, cluster: str | None) -> Rep
     names = chosen_brokers(client, broker, cluster)
     for name in names:
         client.admin.brokers.clean_unused_topics(name)
-    return Report(remarks=[f"{name} deletes queues without a topic now" for name in names])
+    return Report(remarks=[f"{name} deletes queues of deleted topics now" for name in names])
 
 
 def _wanted(client: Client, broker: str | None, cluster: str | None) -> list[str]:
     if broker is None and cluster is None:
-        raise BadRequest("which brokers?", hint="-b BROKER, or -c CLUSTER")
+        raise BadRequest("no broker was named", hint="-b BROKER, or -c CLUSTER")
     return chosen_brokers(client, broker, cluster)
 
 
@@ -113,7 +113,7 @@ def put_key_value(client: Client, namespace: str, key: str, value: str) -> Repor
 def delete_key_value(client: Client, namespace: str, key: str) -> Report:
     """Take a key away."""
     client.admin.name_servers.delete(namespace, key)
-    return Report(remarks=[f"{namespace} has no {key} now"])
+    return Report(remarks=[f"{namespace} no longer has the key {key}"])
 
 
 def key_values(client: Client, namespace: str, key: str | None) -> Report:

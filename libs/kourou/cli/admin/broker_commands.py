@@ -32,27 +32,27 @@ Namespace = Annotated[str, typer.Option("-s", "--namespace", help="The namespace
 def cluster_list(
     namesrv: NameServer = None,
     more: Annotated[
-        bool, typer.Option("-m", "--moreStats", help="And what passed through them.")
+        bool, typer.Option("-m", "--moreStats", help="Include message counts.")
     ] = False,
     interval: Interval = None,
     rounds: Rounds = None,
     json: Json = False,
 ) -> int:
-    """All clusters, their brokers and addresses."""
+    """List clusters, their brokers and addresses."""
     from kourou.cli.admin import actions, broker_actions
 
     ask = broker_actions.cluster_statistics if more else actions.cluster_list
     return report(namesrv, ask, as_json=json, interval_s=interval, rounds=rounds)
 
 
-@command("brokerStatus", "Rates, bounds and sizes of a broker.")
+@command("brokerStatus", "Show rates, offsets and sizes of a broker.")
 def broker_status(
     namesrv: NameServer = None,
     broker: OneBroker = None,
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Rates, bounds and sizes of a broker, or of those of a cluster."""
+    """Show rates, offsets and sizes of a broker, or of those of a cluster."""
     from kourou.cli.admin import broker_actions
 
     return report(
@@ -69,7 +69,7 @@ def broker_config(
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Every setting of a broker, as it is now."""
+    """Show all settings of a broker."""
     from kourou.cli.admin import broker_actions
 
     return report(
@@ -79,16 +79,16 @@ def broker_config(
     )
 
 
-@command("updateBrokerConfig", "Change a setting while the broker runs.")
+@command("updateBrokerConfig", "Change a setting of a running broker.")
 def update_broker_config(
-    key: Annotated[str, typer.Option("-k", "--key", help="A key that may change at run time.")],
+    key: Annotated[str, typer.Option("-k", "--key", help="A setting that can change at run time.")],
     value: Value,
     namesrv: NameServer = None,
     broker: OneBroker = None,
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Change a setting while the broker runs, or those of a cluster."""
+    """Change a setting of a running broker, or of all brokers of a cluster."""
     from kourou.cli.admin import broker_actions
 
     return report(
@@ -98,9 +98,9 @@ def update_broker_config(
     )
 
 
-@command("wipeWritePerm", "No more sends to a broker, before it stops.")
+@command("wipeWritePerm", "Stop writes to a broker (before a shutdown).")
 def wipe_write_perm(broker: Broker, namesrv: NameServer = None, json: Json = False) -> int:
-    """Take a broker out of the routes for sending, before it is stopped."""
+    """Remove a broker from the routes for sending, before a shutdown."""
     from kourou.cli.admin import actions
 
     return report(
@@ -108,7 +108,7 @@ def wipe_write_perm(broker: Broker, namesrv: NameServer = None, json: Json = Fal
     )
 
 
-@command("addWritePerm", "Sends to that broker again.")
+@command("addWritePerm", "Allow writes to a broker again.")
 def add_write_perm(broker: Broker, namesrv: NameServer = None, json: Json = False) -> int:
     """Put a broker back into the routes for sending."""
     from kourou.cli.admin import actions
@@ -125,7 +125,7 @@ def delete_expired(
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Delete expired log segments now, at whatever hour."""
+    """Delete expired log segments now."""
     from kourou.cli.admin import actions
 
     return report(
@@ -133,14 +133,14 @@ def delete_expired(
     )
 
 
-@command("cleanExpiredCQ", "Delete queue and index files that expired.")
+@command("cleanExpiredCQ", "Delete expired queue and index files.")
 def clean_queues(
     namesrv: NameServer = None,
     broker: OneBroker = None,
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Delete files of queues and index that name only expired messages."""
+    """Delete queue and index files that refer only to expired messages."""
     from kourou.cli.admin import actions
 
     return report(
@@ -148,14 +148,14 @@ def clean_queues(
     )
 
 
-@command("cleanUnusedTopic", "Delete queues of topics that are gone.")
+@command("cleanUnusedTopic", "Delete queues of deleted topics.")
 def clean_topics(
     namesrv: NameServer = None,
     broker: OneBroker = None,
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Delete queues that no topic names any more."""
+    """Delete queues of deleted topics."""
     from kourou.cli.admin import broker_actions
 
     return report(
@@ -168,7 +168,7 @@ def clean_topics(
 
 @command("getNamesrvConfig")
 def namesrv_config(namesrv: NameServer = None, json: Json = False) -> int:
-    """Every setting of the name servers."""
+    """Show all settings of the name servers."""
     from kourou.cli.admin import broker_actions
 
     return report(namesrv, broker_actions.namesrv_config, as_json=json)
@@ -178,7 +178,7 @@ def namesrv_config(namesrv: NameServer = None, json: Json = False) -> int:
 def update_namesrv_config(
     key: Key, value: Value, namesrv: NameServer = None, json: Json = False
 ) -> int:
-    """Change a setting of the name servers while they run, if it may be."""
+    """Change a run-time setting of the name servers."""
     from kourou.cli.admin import broker_actions
 
     return report(
@@ -188,11 +188,11 @@ def update_namesrv_config(
     )
 
 
-@command("updateKvConfig", "Give a key a value at the name servers.")
+@command("updateKvConfig", "Set a key at the name servers.")
 def put_key_value(
     namespace: Namespace, key: Key, value: Value, namesrv: NameServer = None, json: Json = False
 ) -> int:
-    """Give a key of a namespace a value, at every name server."""
+    """Set a key of a namespace at every name server."""
     from kourou.cli.admin import broker_actions
 
     return report(
@@ -202,7 +202,7 @@ def put_key_value(
     )
 
 
-@command("deleteKvConfig", "Take a key from the name servers.")
+@command("deleteKvConfig", "Delete a key at the name servers.")
 def delete_key_value(
     namespace: Namespace, key: Key, namesrv: NameServer = None, json: Json = False
 ) -> int:
@@ -216,14 +216,14 @@ def delete_key_value(
     )
 
 
-@command("getKvConfig", "Keys and values at the name servers.")
+@command("getKvConfig", "Show keys and values at the name servers.")
 def key_values(
     namespace: Namespace,
     namesrv: NameServer = None,
     key: Annotated[str | None, typer.Option("-k", "--key", help="Only this key.")] = None,
     json: Json = False,
 ) -> int:
-    """The keys of a namespace and their values, or one of them."""
+    """Show the keys and values of a namespace, or one of them."""
     from kourou.cli.admin import broker_actions
 
     return report(
@@ -234,12 +234,12 @@ def key_values(
 # -- export ---------------------------------------------------------------------------------------
 
 Folder = Annotated[
-    Path, typer.Option("-f", "--filePath", help="The folder for the file; it is made.")
+    Path, typer.Option("-f", "--filePath", help="The output folder (created if missing).")
 ]
 HERE = Path("rocketmq-export")
 
 
-@command("exportMetadata", "Topics and groups, as JSON in a file.")
+@command("exportMetadata", "Export topics and groups as JSON.")
 def export_metadata(
     namesrv: NameServer = None,
     broker: OneBroker = None,
@@ -250,7 +250,7 @@ def export_metadata(
         bool, typer.Option("-g", "--subscriptionGroup", help="Only groups.")
     ] = False,
     special: Annotated[
-        bool, typer.Option("-s", "--specialTopic", help="Retry and dead-letter topics, too.")
+        bool, typer.Option("-s", "--specialTopic", help="Include retry and dead-letter topics.")
     ] = False,
     json: Json = False,
 ) -> int:
@@ -269,7 +269,7 @@ def export_metadata(
     )
 
 
-@command("exportConfigs", "Settings of brokers, as JSON in a file.")
+@command("exportConfigs", "Export broker settings as JSON.")
 def export_configs(
     namesrv: NameServer = None,
     cluster: OneCluster = None,
@@ -284,14 +284,14 @@ def export_configs(
     )
 
 
-@command("exportMetrics", "Figures of brokers, as JSON in a file.")
+@command("exportMetrics", "Export broker metrics as JSON.")
 def export_metrics(
     namesrv: NameServer = None,
     cluster: OneCluster = None,
     folder: Folder = HERE,
     json: Json = False,
 ) -> int:
-    """Write the figures of a cluster's brokers into metrics.json."""
+    """Write the metrics of a cluster's brokers into metrics.json."""
     from kourou.cli.admin import export_actions
 
     return report(

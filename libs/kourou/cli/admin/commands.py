@@ -23,6 +23,6 @@ FAMILIES = (
 )
 """In the order of the page and, but for those of filters, of the help."""
 
-admin.add_typer(filters, name="filter", short_help="Filters in Python: filter --help.")
+admin.add_typer(filters, name="filter", short_help="Manage Python filters (filter --help).")
 
 __all__ = ["FAMILIES", "admin"]

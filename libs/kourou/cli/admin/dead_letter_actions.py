@@ -34,7 +34,7 @@ def listed(client: Client, group: str, count_max: int) -> Report:
     ]
     remarks = []
     if len(found) >= count_max:
-        remarks.append(f"cut at {count_max}, the oldest; there may be more (--max)")
+        remarks.append(f"limited to the oldest {count_max}; there may be more (--max)")
     elif not found:
         remarks.append(_none(group))
     return Report(COLUMNS, rows, remarks)
@@ -56,7 +56,9 @@ def resent(client: Client, group: str, ids: Sequence[str], count_max: int) -> Re
     elif not chosen:
         remarks.append(_none(group))
     else:
-        remarks.append("they are listed on; discardDeadLetters -i takes them and all before off")
+        remarks.append(
+            "they remain listed; discardDeadLetters -i removes them and all earlier ones"
+        )
     return Report(("message_id", "sent", "error"), rows, remarks, failed=failed)
 
 
@@ -72,7 +74,7 @@ def discarded(client: Client, group: str, until: str | None, count_max: int) -> 
         ]
     client.admin.dead_letters.deal_with(group, letters)
     rows = [(one.message.message_id, one.topic, one.reason) for one in letters]
-    return Report(("message_id", "topic", "reason"), rows, [f"{len(rows)} are listed no more"])
+    return Report(("message_id", "topic", "reason"), rows, [f"{len(rows)} are no longer listed"])
 
 
 def _none(group: str) -> str:
@@ -86,5 +88,5 @@ def _named(letters: Sequence[DeadLetter], group: str, message_id: str) -> DeadLe
             return letter
     raise MessageNotFound(
         f"the group {group} has no dead letter {message_id} among those listed",
-        hint="--max looks at more of them",
+        hint="list more of them with --max",
     )

@@ -60,7 +60,7 @@ def read_source(file: str) -> str:
     if len(data) > FILTER_SOURCE_BYTES_MAX:
         raise ConfigError(
             f"{shown} has more than {FILTER_SOURCE_BYTES_MAX:,} bytes",
-            hint="a filter is a rule, not a program",
+            hint="shorten the filter",
         )
     try:
         text = data.decode("utf-8")
@@ -119,9 +119,12 @@ def filter_list(client: Client, group: str, broker: str | None) -> Report:
         *("broker", "group", "filter", "versions", "newest", "active", "policy"),
         *("state", "skipped"),
     )
-    remarks = [] if rows else ["there is no filter"]
+    remarks = [] if rows else ["no filters"]
     for where, servers in sorted(client.admin.filters.servers(broker=broker).items()):
-        told = ", ".join(servers) or "none now: whoever names a filter waits there"
+        told = (
+            ", ".join(servers)
+            or "no filter server is online: groups with a filter wait at this broker"
+        )
         remarks.append(f"filter servers of {where}: {told}")
     return Report(columns, rows, remarks)
 
@@ -164,7 +167,7 @@ def filter_show(client: Client, group: str, name: str, broker: str | None) -> Re
             f"{where}: {state_of(one)}, policy {one.policy.value}, {one.skipped} skipped"
         )
         remarks += [
-            f"{where}: version {number} is in quarantine: {_clean(why)}"
+            f"{where}: version {number} is quarantined: {_clean(why)}"
             for number, why in sorted(one.quarantined.items())
         ]
     remarks.append(f"who decided what: kourou history filter/{_clean(group)}/{_clean(name)}")
@@ -216,8 +219,8 @@ def filter_put(
         if enable and change.active != change.version:
             why = "" if change.quarantined is None else f" (quarantine: {change.quarantined})"
             report.remarks.append(
-                f"{where}: version {change.version} does not run{_clean(why)}; "
-                "`kourou admin filter enable` lets it"
+                f"{where}: version {change.version} is disabled{_clean(why)}; "
+                "`kourou admin filter enable` enables it"
             )
     return report
 
@@ -247,15 +250,15 @@ def filter_policy(client: Client, chosen: Chosen, policy: str, reason: str) -> R
     known = [one.value for one in FilterPolicy]
     wanted = policy.strip().lower()
     if wanted not in known:
-        raise BadRequest(f"the policy {policy!r} is none", hint=", ".join(known))
+        raise BadRequest(f"unknown policy {policy!r}", hint=", ".join(known))
     filters = client.admin.filters
     done = filters.set_policy(chosen.group, chosen.name, wanted, reason=reason, **chosen.where)
     report = _changes(done)
-    report.remarks.append(f"a message that {chosen.name} cannot judge: {MEANINGS[wanted]}")
+    report.remarks.append(f"if {chosen.name} fails on a message: {MEANINGS[wanted]}")
     if wanted != FilterPolicy.PASS:  # a quarantine outlives the policy under which it came about
         report.remarks += [
-            f"{where}: version {change.version} is in quarantine ({_clean(change.quarantined)}), "
-            "so its group waits all the same; `kourou admin filter enable` lets it run"
+            f"{where}: version {change.version} is quarantined ({_clean(change.quarantined)}), "
+            "so its group still waits; `kourou admin filter enable` ends the quarantine"
             for where, change in sorted(done.items())
             if change.quarantined is not None
         ]
@@ -263,9 +266,9 @@ def filter_policy(client: Client, chosen: Chosen, policy: str, reason: str) -> R
 
 
 MEANINGS = {
-    "hold": "its group waits before it until the filter is mended",
-    "skip": "is passed over, and that is recorded",
-    "pass": "goes to the group unfiltered",
+    "hold": "the group waits at it until the filter is fixed",
+    "skip": "it is skipped and recorded",
+    "pass": "it is delivered unfiltered",
 }
 
 
@@ -274,7 +277,7 @@ def filter_delete(client: Client, chosen: Chosen, reason: str) -> Report:
     filters = client.admin.filters
     done = filters.delete(chosen.group, chosen.name, reason=reason, **chosen.where)
     remarks = [
-        f"{where}: the filter {chosen.name} of {chosen.group} is gone" for where in sorted(done)
+        f"{where}: the filter {chosen.name} of {chosen.group} was deleted" for where in sorted(done)
     ]
     return Report(remarks=remarks)
 
@@ -312,7 +315,7 @@ def filter_try(
             _clean(one.message_id),
             _clean(one.tag),
             _clean(one.keys),
-            {True: "passes", False: "is left out", None: "not judged"}[one.passed],
+            {True: "passes", False: "filtered out", None: "filter failed"}[one.passed],
             one.micros,
             _clean(one.reason),
         )
@@ -331,7 +334,7 @@ def filter_try(
 def _cost(where: str, trial: FilterTrial) -> str:
     judged = max(1, trial.seen)
     told = (
-        f"{where}: {trial.passed} of {trial.seen} pass, {trial.failed} not judged; "
+        f"{where}: {trial.passed} of {trial.seen} pass, {trial.failed} failed; "
         f"{trial.micros / judged:.1f} µs a message, worker started in "
         f"{trial.start_micros / 1_000:.1f} ms"
     )

@@ -34,23 +34,23 @@ TRIED_MAX = 1_024
 
 OneGroup = Annotated[
     str,
-    typer.Option("-g", "--group", "--groupName", "--consumerGroup", help="Only of this group."),
+    typer.Option("-g", "--group", "--groupName", "--consumerGroup", help="Only this group."),
 ]
 Name = Annotated[str, typer.Option("-f", "--filter", help="The name of the filter.")]
-OneName = Annotated[str, typer.Option("-f", "--filter", help="Only the filters of this name.")]
-Version = Annotated[int | None, typer.Option("-v", "--version", min=1, help="Which version.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; it is kept with the event.")]
-Source = Annotated[str, typer.Argument(metavar="FILE", help="The Python; - reads stdin.")]
+OneName = Annotated[str, typer.Option("-f", "--filter", help="Only filters with this name.")]
+Version = Annotated[int | None, typer.Option("-v", "--version", min=1, help="The version.")]
+Reason = Annotated[str, typer.Option("--reason", help="The reason, kept with the event.")]
+Source = Annotated[str, typer.Argument(metavar="FILE", help="The Python file; - reads stdin.")]
 
 
-@command("filter list", "Which groups have which filters, and what runs.")
+@command("filter list", "List filters and their state.")
 def filter_list(
     namesrv: NameServer = None,
     group: OneGroup = "",
     broker: OneBroker = None,
     json: Json = False,
 ) -> int:
-    """The filters of all groups, or of one: versions, which one runs, policy, quarantine."""
+    """List filters: group, versions, active version, policy, quarantine."""
     from kourou.cli.admin import filter_actions
 
     return report(
@@ -60,19 +60,19 @@ def filter_list(
     )
 
 
-@command("filter show", "The versions of a filter; or with -s the Python of one.")
+@command("filter show", "Show a filter's versions or source (-s).")
 def filter_show(
     group: Group,
     name: Name,
     namesrv: NameServer = None,
     source: Annotated[
-        bool, typer.Option("-s", "--source", help="The Python of the version, and nothing else.")
+        bool, typer.Option("-s", "--source", help="Print only the source of the version.")
     ] = False,
     version: Version = None,
     broker: OneBroker = None,
     json: Json = False,
 ) -> int:
-    """The versions of a filter, who uploaded them, what runs, and why one may not."""
+    """Show the versions of a filter: author, active version, quarantine."""
     from kourou.cli.admin import filter_actions
     from kourou.errors import BadRequest
 
@@ -91,26 +91,27 @@ def filter_show(
     )
 
 
-@command("filter put", "Upload a version of a filter, from a file.")
+@command("filter put", "Upload a version of a filter.")
 def filter_put(
     file: Source,
     group: Group,
     name: Annotated[
-        str | None, typer.Option("-f", "--filter", help="Its name; the file's if left out.")
+        str | None,
+        typer.Option("-f", "--filter", help=("The filter's name (default: the file's name).")),
     ] = None,
     namesrv: NameServer = None,
     author: Annotated[
-        str | None, typer.Option("--author", help="Whose it is; you, if left out.")
+        str | None, typer.Option("--author", help="The author (default: you).")
     ] = None,
-    note: Annotated[str, typer.Option("--note", help="What is new in it.")] = "",
+    note: Annotated[str, typer.Option("--note", help="A note about the change.")] = "",
     disabled: Annotated[
-        bool, typer.Option("--disabled", help="It does not run before `filter enable`.")
+        bool, typer.Option("--disabled", help="Do not run it before `filter enable`.")
     ] = False,
     broker: OneBroker = None,
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Upload a version of a filter; what is there already keeps its version."""
+    """Upload a version of a filter; an identical source keeps its version."""
     from kourou.cli.admin import filter_actions
 
     text = filter_actions.read_source(file)
@@ -139,7 +140,7 @@ def _decide(
     return report(namesrv, lambda client: work(client, Chosen(*chosen)), as_json=as_json)
 
 
-@command("filter enable", "Let a version of a filter run, the newest or one.")
+@command("filter enable", "Enable a version of a filter.")
 def filter_enable(
     group: Group,
     name: Name,
@@ -150,7 +151,7 @@ def filter_enable(
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Let a version of a filter run, the newest if none is named; its quarantine is over then."""
+    """Enable a version of a filter (default: the newest) and end its quarantine."""
     from kourou.cli.admin import filter_actions
 
     return _decide(
@@ -161,7 +162,7 @@ def filter_enable(
     )
 
 
-@command("filter disable", "Let no version of a filter run; its group waits.")
+@command("filter disable", "Disable a filter; its group waits.")
 def filter_disable(
     group: Group,
     name: Name,
@@ -171,7 +172,7 @@ def filter_disable(
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Let no version of a filter run: its group gets nothing until one is enabled again."""
+    """Disable a filter; its group receives no messages until a version is enabled."""
     from kourou.cli.admin import filter_actions
 
     return _decide(
@@ -182,7 +183,7 @@ def filter_disable(
     )
 
 
-@command("filter rollback", "Let the version run that ran before.")
+@command("filter rollback", "Enable the previous version of a filter.")
 def filter_rollback(
     group: Group,
     name: Name,
@@ -192,7 +193,7 @@ def filter_rollback(
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Let the version of a filter run that was enabled before this one."""
+    """Enable the previous version of a filter."""
     from kourou.cli.admin import filter_actions
 
     return _decide(
@@ -203,14 +204,14 @@ def filter_rollback(
     )
 
 
-@command("filter policy", "What becomes of messages that a filter cannot judge.")
+@command("filter policy", "Set the failure policy of a filter.")
 def filter_policy(
     group: Group,
     name: Name,
     policy: Annotated[
         str,
         typer.Option(
-            "-p", "--policy", metavar="hold|skip|pass", help="Wait, pass over, or let through."
+            "-p", "--policy", metavar="hold|skip|pass", help="Wait, skip, or deliver unfiltered."
         ),
     ],
     namesrv: NameServer = None,
@@ -219,7 +220,7 @@ def filter_policy(
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """What becomes of a message that a filter cannot judge: hold, skip with a record, or pass."""
+    """Set the failure policy of a filter: hold, skip (and record) or pass the message."""
     from kourou.cli.admin import filter_actions
 
     return _decide(
@@ -251,33 +252,37 @@ def filter_delete(
     )
 
 
-@command("filter try", "What a filter says of a topic's last messages, and its cost.")
+@command("filter try", "Dry run a filter on a topic's last messages.")
 def filter_try(
     group: Group,
     topic: Topic,
     file: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE]", help="Python to try; - is stdin; else what is uploaded."),
+        typer.Argument(
+            metavar="[FILE]",
+            help=("The Python file to try; - reads stdin (default: the uploaded version)."),
+        ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("-f", "--filter", help="Its name; the file's if left out.")
+        str | None,
+        typer.Option("-f", "--filter", help=("The filter's name (default: the file's name).")),
     ] = None,
     namesrv: NameServer = None,
     version: Version = None,
     count: Annotated[
-        int, typer.Option("-c", "--count", min=1, max=TRIED_MAX, help="Of so many messages.")
+        int, typer.Option("-c", "--count", min=1, max=TRIED_MAX, help="Number of messages.")
     ] = 100,
     broker: OneBroker = None,
     json: Json = False,
 ) -> int:
-    """Say what a filter would say of a topic's last messages; nobody's progress is touched."""
+    """Dry run a filter on a topic's last messages; offsets do not change."""
     from kourou.cli.admin import filter_actions
     from kourou.errors import BadRequest
 
     if file is not None and version is not None:
-        raise BadRequest("either a file or an uploaded version is tried, not both")
+        raise BadRequest("give either a file or an uploaded version, not both")
     if file is None and name is None:
-        raise BadRequest("what shall be tried?", hint="a FILE, or -f NAME of one uploaded")
+        raise BadRequest("no filter was named", hint="a FILE, or -f NAME of one uploaded")
     text = "" if file is None else filter_actions.read_source(file)
     known_as = filter_actions.name_for(file or "") if name is None else name
     return report(
@@ -294,7 +299,7 @@ def filter_try(
     )
 
 
-@command("filter stats", "Messages seen and passed, errors, cost, by filter server.")
+@command("filter stats", "Show filter counts, errors and cost.")
 def filter_stats(
     namesrv: NameServer = None,
     group: OneGroup = "",
@@ -304,7 +309,7 @@ def filter_stats(
     rounds: Rounds = None,
     json: Json = False,
 ) -> int:
-    """What filters did since their servers started: at each of them, and in all."""
+    """Show filter counts, errors and cost since the start of each filter server."""
     from kourou.cli.admin import filter_actions
 
     return report(

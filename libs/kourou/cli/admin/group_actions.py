@@ -40,7 +40,7 @@ def group_config(client: Client, group: str) -> Report:
         if group in groups
     }
     if not found:
-        raise GroupNotFound(f"there is no group {group!r}")
+        raise GroupNotFound(f"group {group!r} not found")
     names = [one.name for one in fields(GroupConfig) if one.name != "name"]
     rows = [
         (broker, *(getattr(config, name) for name in names))
@@ -162,7 +162,7 @@ def all_producers(client: Client, broker: str | None) -> Report:
         for one in members
     ]
     remarks = [] if rows else ["no producer is connected"]
-    columns = ("group", "client", "address", "language", "version", "last heard")
+    columns = ("group", "client", "address", "language", "version", "last heartbeat")
     return Report(columns, rows, remarks)
 
 
@@ -201,10 +201,12 @@ def _everything(info: ConsumerRunningInfo) -> Report:
     ]
     rows += [("subscription", one.topic, one.expression) for one in info.subscriptions]
     for queue, one in sorted(info.queues.items()):
-        rows.append(("queue", str(queue), f"at {one.commit_offset}, {one.cached_msg_count} wait"))
+        rows.append(
+            ("queue", str(queue), (f"offset {one.commit_offset}, {one.cached_msg_count} cached"))
+        )
     for topic, rate in sorted(info.rates.items()):
         told = (
-            f"{rate.consume_ok_tps:.2f} done/s, {rate.consume_failed_tps:.2f} failed/s, "
+            f"{rate.consume_ok_tps:.2f} consumed/s, {rate.consume_failed_tps:.2f} failed/s, "
             f"{rate.pull_tps:.2f} pulled/s, {rate.consume_rt:.2f} ms each"
         )
         rows.append(("rates", topic, told))

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from kourou.cli.admin.report import Report
     from kourou.sync import Client
 
-Force = Annotated[Switch, typer.Option("-f", "--force", help="Forward as well as back.")]
+Force = Annotated[
+    Switch, typer.Option("-f", "--force", help=("Allow moving forward as well as back."))
+]
 OneClient = Annotated[
-    str | None, typer.Option("-i", "--clientId", help="Only this member, by its client id.")
+    str | None, typer.Option("-i", "--clientId", help="Only the consumer with this client ID.")
 ]
 
 
@@ -40,36 +42,49 @@ def update_group(
     group: Group,
     namesrv: NameServer = None,
     enable: Annotated[
-        Switch | None, typer.Option("-s", "--consumeEnable", help="It may consume.")
+        Switch | None, typer.Option("-s", "--consumeEnable", help="Enable consumption.")
     ] = None,
     from_min: Annotated[
-        Switch | None, typer.Option("-m", "--consumeFromMinEnable", help="As RocketMQ has it.")
+        Switch | None,
+        typer.Option(
+            "-m",
+            "--consumeFromMinEnable",
+            help=("Allow consumption from the minimum offset, as in RocketMQ."),
+        ),
     ] = None,
     broadcast: Annotated[
-        Switch | None, typer.Option("-d", "--consumeBroadcastEnable", help="It may broadcast.")
+        Switch | None, typer.Option("-d", "--consumeBroadcastEnable", help="Enable broadcasting.")
     ] = None,
     retry_queues: Annotated[
-        int | None, typer.Option("-q", "--retryQueueNums", min=1, help="Queues of its retry topic.")
+        int | None,
+        typer.Option(
+            "-q", "--retryQueueNums", min=1, help=("Number of queues of the retry topic.")
+        ),
     ] = None,
     retry_max: Annotated[
-        int | None, typer.Option("-r", "--retryMaxTimes", min=0, help="Attempts after the first.")
+        int | None, typer.Option("-r", "--retryMaxTimes", min=0, help="Maximum number of retries.")
     ] = None,
     broker_id: Annotated[
-        int | None, typer.Option("-i", "--brokerId", min=0, help="The broker id it reads from.")
+        int | None, typer.Option("-i", "--brokerId", min=0, help="The brokerId to read from.")
     ] = None,
     slow_id: Annotated[
         int | None,
-        typer.Option("-w", "--whichBrokerWhenConsumeSlowly", min=0, help="The one when it lags."),
+        typer.Option(
+            "-w",
+            "--whichBrokerWhenConsumeSlowly",
+            min=0,
+            help=("The brokerId to read from when the group lags."),
+        ),
     ] = None,
     notify: Annotated[
         Switch | None,
-        typer.Option("-a", "--notifyConsumerIdsChanged", help="Members are told of changes."),
+        typer.Option("-a", "--notifyConsumerIdsChanged", help="Notify consumers of group changes."),
     ] = None,
     broker: OneBroker = None,
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Create a consumer group, or change it; what is not named keeps its usual value."""
+    """Create or change a consumer group; options left out get their default."""
     from kourou.cli.admin import group_actions
 
     wanted = {
@@ -100,7 +115,7 @@ def delete_group(
     group: Group,
     namesrv: NameServer = None,
     offsets: Annotated[
-        Switch, typer.Option("-r", "--removeOffset", help="Its progress, too.")
+        Switch, typer.Option("-r", "--removeOffset", help="Delete its offsets as well.")
     ] = Switch.FALSE,
     broker: OneBroker = None,
     cluster: OneCluster = None,
@@ -120,7 +135,7 @@ def delete_group(
 
 @command("subGroupList")
 def group_list(namesrv: NameServer = None, json: Json = False) -> int:
-    """All consumer groups."""
+    """List consumer groups."""
     from kourou.cli.admin import actions
 
     return report(namesrv, actions.group_list, as_json=json)
@@ -128,13 +143,13 @@ def group_list(namesrv: NameServer = None, json: Json = False) -> int:
 
 @command("getConsumerConfig")
 def group_config(group: Group, namesrv: NameServer = None, json: Json = False) -> int:
-    """How a consumer group is set at each broker."""
+    """Show the settings of a consumer group."""
     from kourou.cli.admin import group_actions
 
     return report(namesrv, lambda client: group_actions.group_config(client, group), as_json=json)
 
 
-@command("consumerProgress", "How far a group, or every group, has come.")
+@command("consumerProgress", "Show offsets and lag of one or all groups.")
 def consumer_progress(
     namesrv: NameServer = None,
     group: Annotated[
@@ -143,11 +158,11 @@ def consumer_progress(
     ] = None,
     topic: OneTopic = None,
     owners: Annotated[
-        Switch, typer.Option("-s", "--showClientIP", help="And which member has the queue.")
+        Switch, typer.Option("-s", "--showClientIP", help="Show the consumer that owns each queue.")
     ] = Switch.FALSE,
     json: Json = False,
 ) -> int:
-    """How far a group is in every queue, and what lies before it."""
+    """Show a group's offset and lag in every queue."""
     from kourou.cli.admin import actions, group_actions
 
     def ask(client: Client) -> Report:
@@ -160,11 +175,11 @@ def consumer_progress(
     return report(namesrv, ask, as_json=json)
 
 
-@command("consumerConnection", "Which consumers of a group are connected.")
+@command("consumerConnection", "List the connected consumers of a group.")
 def consumer_connection(
     group: Group, namesrv: NameServer = None, broker: OneBroker = None, json: Json = False
 ) -> int:
-    """Which consumers of a group are connected, and what they subscribe."""
+    """List the connected consumers of a group and their subscriptions."""
     from kourou.cli.admin import group_actions
 
     return report(
@@ -172,18 +187,18 @@ def consumer_connection(
     )
 
 
-@command("producerConnection", "Which producers of a group are connected.")
+@command("producerConnection", "List the connected producers of a group.")
 def producer_connection(
     group: Annotated[
         str, typer.Option("-g", "--group", "--producerGroup", help="The producer group.")
     ],
     namesrv: NameServer = None,
     topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="Only at brokers that have this topic.")
+        str | None, typer.Option("-t", "--topic", help="Only at brokers with this topic.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Which producers of a group are connected."""
+    """List the connected producers of a group."""
     from kourou.cli.admin import actions
 
     return report(
@@ -191,26 +206,26 @@ def producer_connection(
     )
 
 
-@command("producer", "All producers that are connected to a broker.")
+@command("producer", "List all connected producers.")
 def producers(namesrv: NameServer = None, broker: OneBroker = None, json: Json = False) -> int:
-    """Every connected producer, its group, and when it was heard last."""
+    """List all connected producers with group and last heartbeat."""
     from kourou.cli.admin import group_actions
 
     return report(namesrv, lambda client: group_actions.all_producers(client, broker), as_json=json)
 
 
-@command("consumerStatus", "What the members of a group are doing.")
+@command("consumerStatus", "Show the status of a group's consumers.")
 def consumer_status(
     group: Group,
     namesrv: NameServer = None,
     client_id: OneClient = None,
     broker: OneBroker = None,
     stacks: Annotated[
-        bool, typer.Option("-s", "--jstack", help="And the stacks of its threads.")
+        bool, typer.Option("-s", "--jstack", help="Include the thread stacks.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Rates, queues and places of every member, as it says itself; or everything of one."""
+    """Show rates, queues and offsets reported by every consumer, or all details of one."""
     from kourou.cli.admin import group_actions
 
     return report(
@@ -220,7 +235,7 @@ def consumer_status(
     )
 
 
-@command("brokerConsumeStats", "The progress of all groups at a broker.")
+@command("brokerConsumeStats", "Show the offsets of all groups at a broker.")
 def broker_consume_stats(
     broker: Broker,
     namesrv: NameServer = None,
@@ -231,11 +246,11 @@ def broker_consume_stats(
         Switch, typer.Option("-o", "--order", help="Only ordered topics.")
     ] = Switch.FALSE,
     timeout: Annotated[
-        int | None, typer.Option("-t", "--timeoutMillis", help="Not needed here.")
+        int | None, typer.Option("-t", "--timeoutMillis", help="Ignored (mqadmin compatibility).")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Where every group stands in every queue of one broker."""
+    """Show the offset of every group in every queue of one broker."""
     from kourou.cli.admin import group_actions
 
     return report(
@@ -258,12 +273,10 @@ def reset_offset(
     ],
     namesrv: NameServer = None,
     force: Force = Switch.TRUE,
-    cplus: Annotated[
-        bool, typer.Option("-c", "--cplus", help="For C++ clients, which are known as such.")
-    ] = False,
+    cplus: Annotated[bool, typer.Option("-c", "--cplus", help="For C++ clients.")] = False,
     json: Json = False,
 ) -> int:
-    """Move a group to what was stored at a time."""
+    """Reset a group's offsets to a time."""
     from kourou.cli.admin import actions
 
     at_ms = moment(time)
@@ -274,7 +287,7 @@ def reset_offset(
     )
 
 
-@command("skipAccumulatedMessage", "Move a group to the end, past what waits.")
+@command("skipAccumulatedMessage", "Skip the backlog of a group.")
 def skip_backlog(
     group: Group,
     topic: Topic,
@@ -282,7 +295,7 @@ def skip_backlog(
     force: Force = Switch.TRUE,
     json: Json = False,
 ) -> int:
-    """Move a group to the end: what lies before it is not consumed."""
+    """Reset a group's offsets to the end; the backlog is not consumed."""
     from kourou.cli.admin import actions
 
     return report(namesrv, lambda client: actions.skip_backlog(client, group, topic), as_json=json)
@@ -290,18 +303,16 @@ def skip_backlog(
 
 @command("cloneGroupOffset")
 def clone_offset(
-    source: Annotated[str, typer.Option("-s", "--srcGroup", help="The group that is there.")],
-    target: Annotated[
-        str, typer.Option("-d", "--destGroup", help="The group that is to begin there.")
-    ],
+    source: Annotated[str, typer.Option("-s", "--srcGroup", help="The group to copy from.")],
+    target: Annotated[str, typer.Option("-d", "--destGroup", help="The group to copy to.")],
     topic: Topic,
     namesrv: NameServer = None,
     offline: Annotated[
-        Switch, typer.Option("-o", "--offline", help="Of no matter here.")
+        Switch, typer.Option("-o", "--offline", help="Ignored (mqadmin compatibility).")
     ] = Switch.FALSE,
     json: Json = False,
 ) -> int:
-    """Let one group begin where another stands."""
+    """Copy the offsets of one group to another."""
     from kourou.cli.admin import actions
 
     return report(
@@ -311,17 +322,17 @@ def clone_offset(
 
 # -- dead letters ---------------------------------------------------------------------------------
 
-Count = Annotated[int, typer.Option("--max", min=1, max=10_000, help="At most so many.")]
+Count = Annotated[int, typer.Option("--max", min=1, max=10_000, help="Maximum number of results.")]
 Ids = Annotated[
-    list[str] | None, typer.Option("-i", "--msgId", help="Only this message; may be repeated.")
+    list[str] | None, typer.Option("-i", "--msgId", help="Only this message (repeatable).")
 ]
 
 
-@command("deadLetters", "What a group could not process, and why.")
+@command("deadLetters", "List the dead letters of a group.")
 def dead_letters(
     group: Group, namesrv: NameServer = None, count: Count = 64, json: Json = False
 ) -> int:
-    """The dead letters of a group that nobody has dealt with, oldest first."""
+    """List the unhandled dead letters of a group, oldest first."""
     from kourou.cli.admin import dead_letter_actions
 
     return report(
@@ -329,11 +340,11 @@ def dead_letters(
     )
 
 
-@command("resendDeadLetters", "Give dead letters to their group once more.")
+@command("resendDeadLetters", "Redeliver dead letters to their group.")
 def resend_dead_letters(
     group: Group, namesrv: NameServer = None, ids: Ids = None, count: Count = 64, json: Json = False
 ) -> int:
-    """Send dead letters to their group again; without -i all that `deadLetters` lists."""
+    """Redeliver dead letters to their group: all that `deadLetters` lists, or -i."""
     from kourou.cli.admin import dead_letter_actions
 
     return report(
@@ -343,18 +354,18 @@ def resend_dead_letters(
     )
 
 
-@command("discardDeadLetters", "Deal with dead letters by letting them go.")
+@command("discardDeadLetters", "Discard dead letters.")
 def discard_dead_letters(
     group: Group,
     namesrv: NameServer = None,
     until: Annotated[
         str | None,
-        typer.Option("-i", "--msgId", help="Up to this message; else all that are listed."),
+        typer.Option("-i", "--msgId", help="Up to this message (default: all that are listed)."),
     ] = None,
     count: Count = 64,
     json: Json = False,
 ) -> int:
-    """Let dead letters go: they stay in the log until it is deleted, and are listed no more."""
+    """Discard dead letters: they are no longer listed, and stay in the log until it expires."""
     from kourou.cli.admin import dead_letter_actions
 
     return report(

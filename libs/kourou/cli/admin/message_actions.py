@@ -118,7 +118,7 @@ def by_offset(client: Client, topic: str, broker: str, queue_id: int, offset: in
     found = consumer.pull(MessageQueue(topic, broker, queue_id), offset, count_max=1)
     if found.status is not PullStatus.FOUND or found.messages[0].offset != offset:
         raise MessageNotFound(
-            f"no message lies at {topic}/{broker}/{queue_id}@{offset}; "
+            f"no message at {topic}/{broker}/{queue_id}@{offset}; "
             f"the queue has {found.min_offset} to {found.max_offset}"
         )
     return shown_messages(found.messages)
@@ -127,7 +127,7 @@ def by_offset(client: Client, topic: str, broker: str, queue_id: int, offset: in
 def trace(client: Client, message_id: str, trace_topic: str) -> Report:
     """What clients wrote of a message."""
     found = client.admin.messages.trace(message_id, trace_topic=trace_topic)
-    remarks = [] if found else ["nothing: clients write traces only when they are told to"]
+    remarks = [] if found else ["no traces found (message tracing is enabled in the client)"]
     rows = [_traced(one) for one in found]
     return Report(TRACE_COLUMNS, rows, remarks, failed=bool(found.missing), missing=found.missing)
 
@@ -153,19 +153,19 @@ def _traced(one: TraceRecord) -> tuple[Any, ...]:
             how = one.context_code.name.lower()
             return "consumed", when, one.group or None, one.cost_ms, one.success, how
         case TransactionEnded():
-            asked = " when asked" if one.from_check else ""
+            asked = " on request" if one.from_check else ""
             return "ended", when, one.group, None, None, f"{one.state}{asked}"
 
 
 def tracks(client: Client, message_id: str, topic: str | None) -> Report:
-    """Which groups have consumed a message."""
+    """Show which groups consumed a message."""
     message = _found(client, message_id, topic)
     rows = [
         (one.group, one.kind.value, one.consumed, one.offset, one.reason or None)
         for one in client.admin.messages.tracks(message)
     ]
     columns = ("group", "track", "consumed", "next offset", "reason")
-    return Report(columns, rows, [] if rows else ["no group consumes its topic"])
+    return Report(columns, rows, [] if rows else ["no group consumes the topic"])
 
 
 def _found(client: Client, message_id: str, topic: str | None) -> ReceivedMessage:
@@ -204,7 +204,7 @@ def messages_of_queue(
     consumer = client.pull_consumer(READER_GROUP)
     queue = MessageQueue(topic, broker, queue_id)
     if queue not in consumer.queues(topic):
-        raise TopicNotFound(f"there is no queue {queue!s}")
+        raise TopicNotFound(f"queue {queue!s} not found")
     found = _read(consumer, queue, look, look.count_max)
     if not counted:
         return _told(found, look)
@@ -225,7 +225,7 @@ def consumed(
 ) -> Report:
     """Messages of the named queues, from an offset or a time on."""
     if offset is not None and (broker is None or queue_id is None):
-        raise BadRequest("an offset lies in one queue", hint="name it: -b BROKER -i QUEUE")
+        raise BadRequest("an offset belongs to one queue", hint="name it: -b BROKER -i QUEUE")
     consumer = client.pull_consumer(group or READER_GROUP)
     queues = [
         queue
@@ -233,7 +233,7 @@ def consumed(
         if broker in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
     ]
     if not queues:
-        raise TopicNotFound(f"the topic {topic} has no such queue")
+        raise TopicNotFound(f"topic {topic} has no such queue")
     found: list[ReceivedMessage] = []
     for queue in queues:
         found += _read(consumer, queue, look, look.count_max, first=offset)
@@ -309,7 +309,7 @@ def _told(found: list[ReceivedMessage], look: Look) -> Report:
         rows.append(tuple(facts[name] for name in columns))
     remarks = [f"{len(rows):,} messages"]
     if len(rows) >= look.count_max:
-        remarks.append("cut there; there may be more")
+        remarks.append("stopped there; there may be more")
     return Report(columns, rows, remarks)
 
 
@@ -317,9 +317,9 @@ def _decoded(body: bytes, charset: str) -> str:
     try:
         return body.decode(charset)
     except LookupError:
-        raise BadRequest(f"the charset {charset!r} is unknown") from None
+        raise BadRequest(f"unknown character set {charset!r}") from None
     except UnicodeDecodeError:
-        return f"({len(body)} bytes that are no {charset})"
+        return f"({len(body)} bytes, not valid {charset})"
 
 
 # -- sending --------------------------------------------------------------------------------------

@@ -21,25 +21,36 @@ from kourou.cli.admin.options import (
     report,
 )
 
-MessageId = Annotated[str, typer.Option("-i", "--msgId", help="The message's id, of either kind.")]
+MessageId = Annotated[
+    str, typer.Option("-i", "--msgId", help=("The message ID (producer's or broker's)."))
+]
 MaybeTopic = Annotated[
-    str | None, typer.Option("-t", "--topic", help="Its topic: needed for a unique key.")
+    str | None,
+    typer.Option("-t", "--topic", help=("The topic; required for a producer's message ID.")),
 ]
 MaybeGroup = Annotated[
     str | None,
-    typer.Option("-g", "--group", "--consumerGroup", help="Let this group consume it now."),
+    typer.Option("-g", "--group", "--consumerGroup", help="Deliver it to this group now."),
 ]
 MaybeClient = Annotated[
-    str | None, typer.Option("-d", "--clientId", help="This member of it; else the last heard.")
+    str | None,
+    typer.Option(
+        "-d", "--clientId", help=("The consumer to deliver to (default: last heartbeat).")
+    ),
 ]
-Begin = Annotated[str | None, typer.Option("-b", "--beginTimestamp", help="Stored from then on.")]
-End = Annotated[str | None, typer.Option("-e", "--endTimestamp", help="Stored until then.")]
-Charset = Annotated[str, typer.Option("-c", "--charsetName", help="Of the bodies.")]
+Begin = Annotated[
+    str | None,
+    typer.Option("-b", "--beginTimestamp", help=("Only messages stored since this time.")),
+]
+End = Annotated[
+    str | None, typer.Option("-e", "--endTimestamp", help=("Only messages stored up to this time."))
+]
+Charset = Annotated[str, typer.Option("-c", "--charsetName", help="Character set of the bodies.")]
 SubExpression = Annotated[
     str, typer.Option("-s", "--subExpression", help="Tags, like 'TagA || TagB'; * for all.")
 ]
-PrintBody = Annotated[Switch, typer.Option("-d", "--printBody", help="And their bodies.")]
-Most = Annotated[int, typer.Option("--max", min=1, help="At most so many.")]
+PrintBody = Annotated[Switch, typer.Option("-d", "--printBody", help="Include the bodies.")]
+Most = Annotated[int, typer.Option("--max", min=1, help="Maximum number of results.")]
 
 
 def _moments(begin: str | None, end: str | None) -> tuple[int | None, int | None]:
@@ -49,7 +60,7 @@ def _moments(begin: str | None, end: str | None) -> tuple[int | None, int | None
     )
 
 
-@command("queryMsgById", "One message; or give it to a consumer again.")
+@command("queryMsgById", "Show a message, or redeliver it.")
 def message_by_id(
     message_id: MessageId,
     namesrv: NameServer = None,
@@ -57,12 +68,14 @@ def message_by_id(
     group: MaybeGroup = None,
     client_id: MaybeClient = None,
     again: Annotated[
-        Switch, typer.Option("-s", "--sendMessage", help="Send it to its topic once more.")
+        Switch, typer.Option("-s", "--sendMessage", help="Send it to its topic again.")
     ] = Switch.FALSE,
-    unit: Annotated[str | None, typer.Option("-u", "--unitName", help="Of no matter here.")] = None,
+    unit: Annotated[
+        str | None, typer.Option("-u", "--unitName", help=("Ignored (mqadmin compatibility)."))
+    ] = None,
     json: Json = False,
 ) -> int:
-    """One message by its id: shown, or consumed directly (-g), or sent again (-s true)."""
+    """Show a message by ID, deliver it to a group (-g), or send it again (-s true)."""
     from kourou.cli.admin import message_actions
 
     return report(
@@ -74,7 +87,7 @@ def message_by_id(
     )
 
 
-@command("queryMsgByUniqueKey", "Messages by the id that their producer gave.")
+@command("queryMsgByUniqueKey", "Find messages by the producer's message ID.")
 def message_by_unique_key(
     message_id: MessageId,
     topic: Topic,
@@ -82,11 +95,11 @@ def message_by_unique_key(
     group: MaybeGroup = None,
     client_id: MaybeClient = None,
     show_all: Annotated[
-        bool, typer.Option("-a", "--showAll", help="All copies, also those that were retried.")
+        bool, typer.Option("-a", "--showAll", help="Show all copies, including retries.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """The message with a unique key, or every copy of it; or let a group consume it (-g)."""
+    """Find a message by the producer's ID, list all copies (-a), or deliver it to a group (-g)."""
     from kourou.cli.admin import message_actions
 
     return report(
@@ -103,12 +116,14 @@ def messages_by_key(
     topic: Topic,
     key: Annotated[str, typer.Option("-k", "--key", "--msgKey", help="The business key.")],
     namesrv: NameServer = None,
-    begin: Annotated[str, typer.Option(help="Stored from then on.")] = "0",
-    end: Annotated[str | None, typer.Option(help="Stored until then.")] = None,
-    count: Annotated[int, typer.Option("--max", min=1, max=64, help="At most; a broker.")] = 32,
+    begin: Annotated[str, typer.Option(help="Only messages stored since this time.")] = "0",
+    end: Annotated[str | None, typer.Option(help="Only messages stored up to this time.")] = None,
+    count: Annotated[
+        int, typer.Option("--max", min=1, max=64, help=("Maximum number of messages per broker."))
+    ] = 32,
     json: Json = False,
 ) -> int:
-    """Messages with a business key, newest first."""
+    """Find messages by business key, newest first."""
     from kourou.cli.admin import actions
 
     begin_ms = moment(begin)
@@ -122,16 +137,16 @@ def messages_by_key(
     )
 
 
-@command("queryMsgByOffset", "The message at a place in a queue.")
+@command("queryMsgByOffset", "Show the message at an offset of a queue.")
 def message_by_offset(
     topic: Topic,
     broker: Annotated[str, typer.Option("-b", "--broker", "--brokerName", help="The broker.")],
     queue_id: Annotated[int, typer.Option("-i", "--queueId", min=0, help="The queue.")],
-    offset: Annotated[int, typer.Option("-o", "--offset", min=0, help="The offset in it.")],
+    offset: Annotated[int, typer.Option("-o", "--offset", min=0, help="The offset in the queue.")],
     namesrv: NameServer = None,
     json: Json = False,
 ) -> int:
-    """The message at an offset of a queue."""
+    """Show the message at an offset of a queue."""
     from kourou.cli.admin import message_actions
 
     return report(
@@ -141,16 +156,16 @@ def message_by_offset(
     )
 
 
-@command("queryMsgTraceById", "What clients with message traces wrote of a message.")
+@command("queryMsgTraceById", "Show the client traces of a message.")
 def message_trace(
     message_id: MessageId,
     namesrv: NameServer = None,
     trace_topic: Annotated[
-        str, typer.Option("-t", "--traceTopic", help="Where traces are kept.")
+        str, typer.Option("-t", "--traceTopic", help="The trace topic.")
     ] = "RMQ_SYS_TRACE_TOPIC",
     json: Json = False,
 ) -> int:
-    """Who sent a message, who consumed it, when, how long it took, and whether it worked."""
+    """Show the client traces of a message: producer, consumers, times, durations, results."""
     from kourou.cli.admin import message_actions
 
     return report(
@@ -160,11 +175,11 @@ def message_trace(
     )
 
 
-@command("messageTrack", "Which groups have consumed a message.")
+@command("messageTrack", "Show which groups consumed a message.")
 def message_track(
     message_id: MessageId, namesrv: NameServer = None, topic: MaybeTopic = None, json: Json = False
 ) -> int:
-    """For every group of its topic: consumed, not yet, filtered out, and why that is known."""
+    """Show for each group of the topic: consumed, pending or filtered out, with the reason."""
     from kourou.cli.admin import message_actions
 
     return report(
@@ -172,7 +187,7 @@ def message_track(
     )
 
 
-@command("printMsg", "The messages of a topic.")
+@command("printMsg", "Print the messages of a topic.")
 def print_messages(
     topic: Topic,
     namesrv: NameServer = None,
@@ -184,7 +199,7 @@ def print_messages(
     count: Most = 1_000,
     json: Json = False,
 ) -> int:
-    """The messages of every queue of a topic, one queue after the other."""
+    """Print the messages of a topic, queue by queue."""
     from kourou.cli.admin import message_actions
 
     begin_ms, end_ms = _moments(begin, end)
@@ -196,7 +211,7 @@ def print_messages(
     )
 
 
-@command("printMsgByQueue", "The messages of one queue, or their tags.")
+@command("printMsgByQueue", "Print the messages or tag counts of a queue.")
 def print_queue(
     topic: Topic,
     broker: Annotated[str, typer.Option("-a", "--brokerName", help="The broker.")],
@@ -207,16 +222,16 @@ def print_queue(
     tags: SubExpression = "*",
     body: PrintBody = Switch.FALSE,
     printed: Annotated[
-        Switch, typer.Option("-p", "--printMsg", help="The messages themselves.")
+        Switch, typer.Option("-p", "--printMsg", help="Print the messages.")
     ] = Switch.FALSE,
     calculate: Annotated[
-        Switch, typer.Option("-f", "--calculate", help="How many have which tag.")
+        Switch, typer.Option("-f", "--calculate", help="Count the messages by tag.")
     ] = Switch.FALSE,
     charset: Charset = "UTF-8",
     count: Most = 100_000,
     json: Json = False,
 ) -> int:
-    """What one queue holds: its messages (-p), or how many of which tag (-f)."""
+    """Print the messages of a queue (-p), or count them by tag (-f)."""
     from kourou.cli.admin import message_actions
 
     begin_ms, end_ms = _moments(begin, end)
@@ -230,22 +245,24 @@ def print_queue(
     )
 
 
-@command("queryCq", "Units of a queue: positions, sizes, tag codes.")
+@command("queryCq", "Print consume queue entries.")
 def queue_units(
     topic: Topic,
     queue_id: Annotated[int, typer.Option("-q", "--queue", min=0, help="The queue.")],
     index: Annotated[int, typer.Option("-i", "--index", min=0, help="The first offset.")],
     namesrv: NameServer = None,
-    count: Annotated[int, typer.Option("-c", "--count", min=1, help="How many.")] = 10,
+    count: Annotated[int, typer.Option("-c", "--count", min=1, help="Number of messages.")] = 10,
     broker: Annotated[
-        str | None, typer.Option("-b", "--broker", help="The broker; else the first that has it.")
+        str | None,
+        typer.Option("-b", "--broker", help=("The broker (default: the first with the topic).")),
     ] = None,
     group: Annotated[
-        str | None, typer.Option("-g", "--consumer", help="Would this group get them?")
+        str | None,
+        typer.Option("-g", "--consumer", help=("Check whether this group's filter matches.")),
     ] = None,
     json: Json = False,
 ) -> int:
-    """What a consume queue keeps of its messages."""
+    """Print consume queue entries: log position, size, tag code."""
     from kourou.cli.admin import message_actions
 
     return report(
@@ -263,20 +280,22 @@ def queue_units(
 @command("sendMessage", "Send one message.")
 def send_message(
     topic: Topic,
-    body: Annotated[str, typer.Option("-p", "--body", help="Its text.")],
+    body: Annotated[str, typer.Option("-p", "--body", help="The message body.")],
     namesrv: NameServer = None,
-    key: Annotated[str | None, typer.Option("-k", "--key", help="Its keys, by blanks.")] = None,
-    tag: Annotated[str | None, typer.Option("-c", "--tags", help="Its tag.")] = None,
-    broker: Annotated[str | None, typer.Option("-b", "--broker", help="To this broker.")] = None,
+    key: Annotated[
+        str | None, typer.Option("-k", "--key", help=("The keys, separated by spaces."))
+    ] = None,
+    tag: Annotated[str | None, typer.Option("-c", "--tags", help="The tag.")] = None,
+    broker: Annotated[str | None, typer.Option("-b", "--broker", help="The target broker.")] = None,
     queue_id: Annotated[
-        int | None, typer.Option("-i", "--qid", min=0, help="Into this queue; with -b.")
+        int | None, typer.Option("-i", "--qid", min=0, help="The target queue (with -b).")
     ] = None,
     traced: Annotated[
-        Switch, typer.Option("-m", "--msgTraceEnable", help="With a message trace.")
+        Switch, typer.Option("-m", "--msgTraceEnable", help="Record a message trace.")
     ] = Switch.FALSE,
     json: Json = False,
 ) -> int:
-    """Send one message and say where it went."""
+    """Send one message and print where it is stored."""
     from kourou.cli.admin import message_actions
 
     return message_actions.send(
@@ -288,33 +307,37 @@ def send_message(
     )
 
 
-@command("consumeMessage", "Look at messages; nobody's progress is touched.")
+@command("consumeMessage", "Read messages without changing offsets.")
 def consume_message(
     topic: Topic,
     namesrv: NameServer = None,
     broker: Annotated[
-        str | None, typer.Option("-b", "--brokerName", help="Only of this broker.")
+        str | None, typer.Option("-b", "--brokerName", help="Only this broker.")
     ] = None,
     queue_id: Annotated[
         int | None, typer.Option("-i", "--queueId", min=0, help="Only this queue.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("-o", "--offset", min=0, help="From this offset on.")
+        int | None, typer.Option("-o", "--offset", min=0, help="Start at this offset.")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("-g", "--group", "--consumerGroup", help="In the name of this group."),
+        typer.Option("-g", "--group", "--consumerGroup", help="Read as this group."),
     ] = None,
     begin: Annotated[
-        str | None, typer.Option("-s", "--beginTimestamp", help="Stored from then on.")
+        str | None,
+        typer.Option("-s", "--beginTimestamp", help=("Only messages stored since this time.")),
     ] = None,
     end: End = None,
     count: Annotated[
-        int, typer.Option("-c", "--MessageNumber", min=1, help="At most so many of a queue.")
+        int,
+        typer.Option(
+            "-c", "--MessageNumber", min=1, help=("Maximum number of messages per queue.")
+        ),
     ] = 128,
     json: Json = False,
 ) -> int:
-    """Read messages; nobody's progress is touched."""
+    """Read messages without changing offsets."""
     from kourou.cli.admin import message_actions
 
     begin_ms, end_ms = _moments(begin, end)

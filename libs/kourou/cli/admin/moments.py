@@ -29,7 +29,7 @@ def moment_ms(text: str, now_ms: int) -> int:
             found = datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise ConfigError(
-            f"{text!r} is no time",
+            f"{text!r} is not a time",
             hint="write now, milliseconds, 2013-07-04T12:00 or 2013-07-04#12:00:00:000",
         ) from None
     return int(found.timestamp() * 1000)

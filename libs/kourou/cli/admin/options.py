@@ -58,8 +58,8 @@ class MqadminCommand(typer.core.TyperCommand):
         return super().parse_args(ctx, words)
 
 
-admin = typer.Typer(help="What operators do, by mqadmin's names and letters.")
-filters = typer.Typer(help="What operators do about filters, the Python that groups upload.")
+admin = typer.Typer(help="Admin commands (mqadmin-compatible).")
+filters = typer.Typer(help="Manage the Python filters of consumer groups.")
 _HOMES = {"": admin, "filter": filters}
 
 COMMANDS: dict[str, Callable[..., int]] = {}
@@ -108,10 +108,10 @@ NameServer = Annotated[
         "--namesrv",
         "--namesrvAddr",
         metavar="ADDR",
-        help="Name servers, host:port;…; else NAMESRV_ADDR.",
+        help="Name servers, host:port;… (default: NAMESRV_ADDR).",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One object a row.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON output, one object per row.")]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="The topic.")]
 OneTopic = Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic.")]
 Group = Annotated[
@@ -121,7 +121,7 @@ Group = Annotated[
 Broker = Annotated[
     str,
     typer.Option(
-        "-b", "--broker", "--brokerName", "--brokerAddr", help="A broker's name, or its address."
+        "-b", "--broker", "--brokerName", "--brokerAddr", help="The broker's name or address."
     ),
 ]
 OneBroker = Annotated[
@@ -131,16 +131,16 @@ OneBroker = Annotated[
         "--broker",
         "--brokerName",
         "--brokerAddr",
-        help="Only this one: its name, or its address.",
+        help="Only this broker, by name or address.",
     ),
 ]
 OneCluster = Annotated[
     str | None, typer.Option("-c", "--cluster", "--clusterName", help="Only this cluster.")
 ]
 Interval = Annotated[
-    int | None, typer.Option("-i", "--interval", min=1, help="Again every so many seconds.")
+    int | None, typer.Option("-i", "--interval", min=1, help="Repeat every N seconds.")
 ]
-Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="End after so many.")]
+Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Stop after N rounds.")]
 
 
 def report(

@@ -37,7 +37,7 @@ def replicas(client: Client, broker: str | None, cluster: str | None) -> Report:
     for which in sorted({one.broker_name for one in members}):
         leader = leaders.get(which)
         if leader is None:
-            remarks.append(f"{which} has no leader: nothing can be sent to it")
+            remarks.append(f"{which} has no leader: it accepts no messages")
         elif leader.followers or leader.in_sync:
             waits = f"; in sync: {named(leader.in_sync)}" if _waits(leader) else ""
             kind = "of its Raft group" if leader.member else f"as {leader.broker_role}"
@@ -67,7 +67,7 @@ def _row(one: LogMember, leader: ReplicasTold | None) -> tuple[Any, ...]:
         if told.member:
             role = "leader"
         if told.fenced:
-            role, state = "fenced", f"outdone by epoch {told.fenced}"
+            role, state = "fenced", f"replaced by epoch {told.fenced}"
         return (*start, role, one.address, told.epoch, told.end, None, None, None, state)
     seen = _seen(told, leader)
     lag_bytes = told.lag_bytes if seen is None else seen.lag_bytes
@@ -98,7 +98,7 @@ def promote(
         broker_name(client, broker), broker_id, address=address, force=force
     )
     rows = [(told.broker_name, told.broker_id, told.broker_role, told.epoch, told.end)]
-    remarks = ["bring the old leader back as a follower, under a brokerId that nobody else has"]
+    remarks = ["restart the old leader as a follower with an unused brokerId"]
     return Report(("broker", "id", "role", "epoch", "end"), rows, remarks)
 
 

@@ -23,7 +23,7 @@ from kourou.cli.admin.options import (
 )
 
 
-@command("replicas", "Who leads, who follows, and how far behind.")
+@command("replicas", "Show leaders, followers and replication lag.")
 def replicas(
     namesrv: NameServer = None,
     broker: OneBroker = None,
@@ -32,7 +32,7 @@ def replicas(
     rounds: Rounds = None,
     json: Json = False,
 ) -> int:
-    """Leaders and followers of every log: roles, epochs, ends, lag; exit code 1 if one is amiss."""
+    """Show roles, epochs, positions and lag of all replicas; exit code 1 if one is unhealthy."""
     from kourou.cli.admin import replica_actions
 
     return report(
@@ -44,7 +44,7 @@ def replicas(
     )
 
 
-@command("promote", "Make a follower the leader.")
+@command("promote", "Promote a follower to leader.")
 def promote(
     broker: Annotated[str, typer.Option("-b", "--broker", "--brokerName", help="The broker name.")],
     broker_id: Annotated[
@@ -53,19 +53,19 @@ def promote(
     address: Annotated[
         str | None,
         typer.Option(
-            "-a", "--address", help="Its address instead, if no name server knows it any more."
+            "-a", "--address", help="The follower's address, if it is no longer registered."
         ),
     ] = None,
     force: Annotated[
         Switch,
         typer.Option(
-            "-f", "--force", help="Although its leader lives, or another follower has more."
+            "-f", "--force", help="Even if the leader is online or another follower has more data."
         ),
     ] = Switch.FALSE,
     namesrv: NameServer = None,
     json: Json = False,
 ) -> int:
-    """Make a follower the leader of its log, in a new epoch; refused while the old one is alive.
+    """Promote a follower to leader in a new epoch; refused while the old leader is online.
 
     Stop the old leader first, and bring it back as a follower. With --force what the follower
     lacks, and what the old leader still acknowledges, is lost.
@@ -81,16 +81,19 @@ def promote(
     )
 
 
-@command("transfer-leader", "Let another member of a Raft group lead.")
+@command("transfer-leader", "Transfer leadership of a Raft group.")
 def transfer_leader(
     broker: Annotated[str, typer.Option("-b", "--broker", "--brokerName", help="The broker name.")],
     to: Annotated[
-        str, typer.Option("-t", "--to", help="Its name or brokerId; else whoever has most.")
+        str,
+        typer.Option(
+            "-t", "--to", help=("The new leader's name or brokerId (default: most up to date).")
+        ),
     ] = "",
     namesrv: NameServer = None,
     json: Json = False,
 ) -> int:
-    """Let another member of a Raft group lead, before its leader is stopped; nothing is lost.
+    """Transfer leadership of a Raft group, before its leader is stopped; nothing is lost.
 
     Without --to it is the member that has most of the log. Exit code 1 if the leader stays.
     """

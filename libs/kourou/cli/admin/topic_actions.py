@@ -67,7 +67,7 @@ def order_conf(client: Client, topic: str, method: str, conf: str | None) -> Rep
     match method.strip().lower():
         case "put":
             if conf is None:
-                raise BadRequest("put needs the setting", hint="-v broker-a:4;broker-b:4")
+                raise BadRequest("put requires a setting", hint="-v broker-a:4;broker-b:4")
             name_servers.put_order(topic, _parsed_order(conf))
             return Report(remarks=[f"the order setting of {topic} is {conf.strip()}"])
         case "get":
@@ -77,9 +77,9 @@ def order_conf(client: Client, topic: str, method: str, conf: str | None) -> Rep
             return Report(("topic", "order"), [(topic, value)])
         case "delete":
             name_servers.delete(ORDER_NAMESPACE, topic)
-            return Report(remarks=[f"the topic {topic} has no order setting now"])
+            return Report(remarks=[f"the topic {topic} no longer has an order setting"])
         case _:
-            raise BadRequest(f"the method {method!r} is none", hint="put, get or delete")
+            raise BadRequest(f"unknown method {method!r}", hint="put, get or delete")
 
 
 def _parsed_order(conf: str) -> dict[str, int]:
@@ -87,7 +87,7 @@ def _parsed_order(conf: str) -> dict[str, int]:
     for part in filter(None, (part.strip() for part in conf.split(";"))):
         name, _, count = part.rpartition(":")
         if not name or not count.isascii() or not count.isdigit() or int(count) < 1:
-            raise BadRequest(f"{part!r} is no broker with a number", hint="broker-a:4;broker-b:4")
+            raise BadRequest(f"{part!r} is not BROKER:NUMBER", hint="broker-a:4;broker-b:4")
         found[name] = int(count)
     return found
 
@@ -96,7 +96,7 @@ def allocate(client: Client, topic: str, members: str) -> Report:
     """Who of these members would get which queues."""
     names = sorted({name.strip() for name in members.split(",") if name.strip()})
     if not names:
-        raise BadRequest("no member is named", hint="-i 10.0.0.1,10.0.0.2")
+        raise BadRequest("no consumer was named", hint="-i 10.0.0.1,10.0.0.2")
     queues = sorted(client.pull_consumer(READER_GROUP).queues(topic))
     share = Averagely()
     rows = [

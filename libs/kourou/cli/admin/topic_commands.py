@@ -34,12 +34,18 @@ def update_topic(
     namesrv: NameServer = None,
     write: Annotated[
         int,
-        typer.Option("-w", "--writeQueueNums", min=1, max=TOPIC_QUEUES_MAX, help="Write queues."),
+        typer.Option(
+            "-w", "--writeQueueNums", min=1, max=TOPIC_QUEUES_MAX, help=("Number of write queues.")
+        ),
     ] = 8,
     read: Annotated[
         int | None,
         typer.Option(
-            "-r", "--readQueueNums", min=1, max=TOPIC_QUEUES_MAX, help="Read queues; else as -w."
+            "-r",
+            "--readQueueNums",
+            min=1,
+            max=TOPIC_QUEUES_MAX,
+            help=("Number of read queues (default: as -w)."),
         ),
     ] = None,
     perm: Perm = 6,
@@ -77,7 +83,7 @@ def update_topic(
     )
 
 
-@command("updateTopicPerm", "Change who may read and write a topic.")
+@command("updateTopicPerm", "Change the permissions of a topic.")
 def update_perm(
     topic: Topic,
     perm: Perm,
@@ -86,7 +92,7 @@ def update_perm(
     cluster: OneCluster = None,
     json: Json = False,
 ) -> int:
-    """Change the permission of a topic, and nothing else."""
+    """Change the permissions of a topic only."""
     from kourou.cli.admin import topic_actions
 
     return report(
@@ -98,11 +104,11 @@ def update_perm(
     )
 
 
-@command("deleteTopic", "Delete a topic, its queues, all progress in it.")
+@command("deleteTopic", "Delete a topic with queues and offsets.")
 def delete_topic(
     topic: Topic, namesrv: NameServer = None, cluster: OneCluster = None, json: Json = False
 ) -> int:
-    """Delete a topic, its queues and all groups' progress in it."""
+    """Delete a topic with its queues and the offsets of all groups."""
     from kourou.cli.admin import actions
 
     return report(
@@ -114,11 +120,11 @@ def delete_topic(
 def topic_list(
     namesrv: NameServer = None,
     clusters: Annotated[
-        bool, typer.Option("-c", "--clusterModel", help="With cluster and consumer groups.")
+        bool, typer.Option("-c", "--clusterModel", help="Include cluster and consumer groups.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """The names of all topics."""
+    """List all topics."""
     from kourou.cli.admin import actions, topic_actions
 
     ask = topic_actions.topics_by_cluster if clusters else actions.topic_list
@@ -130,19 +136,19 @@ def topic_route(
     topic: Topic,
     namesrv: NameServer = None,
     as_list: Annotated[
-        bool, typer.Option("-l", "--list", help="As a list, which it is in any case.")
+        bool, typer.Option("-l", "--list", help="Ignored: the output is always a list.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Which brokers have a topic's queues."""
+    """Show the brokers and queues of a topic."""
     from kourou.cli.admin import actions
 
     return report(namesrv, lambda client: actions.topic_route(client, topic), as_json=json)
 
 
-@command("topicStatus", "Bounds of every queue, and its last write.")
+@command("topicStatus", "Show offsets and last write of every queue.")
 def topic_status(topic: Topic, namesrv: NameServer = None, json: Json = False) -> int:
-    """Smallest and next offset of every queue, and when it was last written."""
+    """Show minimum and maximum offset and last write of every queue."""
     from kourou.cli.admin import actions
 
     return report(namesrv, lambda client: actions.topic_status(client, topic), as_json=json)
@@ -150,13 +156,13 @@ def topic_status(topic: Topic, namesrv: NameServer = None, json: Json = False) -
 
 @command("topicClusterList")
 def topic_clusters(topic: Topic, namesrv: NameServer = None, json: Json = False) -> int:
-    """Which clusters have a topic."""
+    """Show the clusters of a topic."""
     from kourou.cli.admin import topic_actions
 
     return report(namesrv, lambda client: topic_actions.clusters_of(client, topic), as_json=json)
 
 
-@command("updateOrderConf", "The queues of an ordered topic.")
+@command("updateOrderConf", "Change the order setting of a topic.")
 def update_order_conf(
     topic: Topic,
     method: Annotated[str, typer.Option("-m", "--method", help="put, get or delete.")],
@@ -176,14 +182,14 @@ def update_order_conf(
     )
 
 
-@command("allocateMQ", "Which member would get which queues.")
+@command("allocateMQ", "Show how queues would be assigned.")
 def allocate(
     topic: Topic,
-    members: Annotated[str, typer.Option("-i", "--ipList", help="Members, joined by commas.")],
+    members: Annotated[str, typer.Option("-i", "--ipList", help="Consumers, separated by commas.")],
     namesrv: NameServer = None,
     json: Json = False,
 ) -> int:
-    """How a group of these members would share a topic's queues, averagely."""
+    """Show how a group of these consumers would share a topic's queues (average strategy)."""
     from kourou.cli.admin import topic_actions
 
     return report(
@@ -191,18 +197,18 @@ def allocate(
     )
 
 
-@command("statsAll", "Rates and sums of topics and their groups.")
+@command("statsAll", "Show rates and totals of topics and groups.")
 def stats_all(
     namesrv: NameServer = None,
     topic: OneTopic = None,
     active: Annotated[
-        bool, typer.Option("-a", "--activeTopic", help="Only what moves at the moment.")
+        bool, typer.Option("-a", "--activeTopic", help="Only active topics and groups.")
     ] = False,
     interval: Interval = None,
     rounds: Rounds = None,
     json: Json = False,
 ) -> int:
-    """For every topic and group: messages a second in and out, in 24 hours, and the lag."""
+    """Show for each topic and group: messages per second, per 24 hours, and lag."""
     from kourou.cli.admin import topic_actions
 
     return report(

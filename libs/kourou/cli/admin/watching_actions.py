@@ -83,7 +83,7 @@ def _send(client: Client, queue: MessageQueue, size: int) -> Sent:
 def _summed(outcomes: list[Sent]) -> list[str]:
     took = [ms for _, ms, error in outcomes if error is None]
     if not took:
-        return ["none was stored"]
+        return ["no message was stored"]
     return [f"{len(took)} of {len(outcomes)} stored, {sum(took) / len(took):.2f} ms on average"]
 
 
@@ -104,7 +104,7 @@ def troubles(client: Client, lag_max: int) -> Report:
                 rows.append((group, "lags", f"{lag:,} messages at {broker}"))
     for config in client.admin.groups.list():
         rows += _troubles_of(client, config.name)
-    remarks = [] if rows else ["nothing to complain of"]
+    remarks = [] if rows else ["no problems found"]
     return Report(("group", "trouble", "how"), sorted(rows), remarks, failed=bool(rows))
 
 
@@ -125,5 +125,5 @@ def _troubles_of(client: Client, group: str) -> list[tuple[str, str, str]]:
                 how = f"{name}: {rate.consume_failed_tps:.2f} of {topic} a second"
                 found.append((group, "fails", how))
     if len(wanted) > 1:
-        found.append((group, "disagrees", "members subscribe different things"))
+        found.append((group, "disagrees", "consumers have different subscriptions"))
     return found

@@ -23,19 +23,21 @@ from kourou.cli.admin.options import (
     report,
 )
 
-Amount = Annotated[int, typer.Option("-a", "--amount", min=1, help="How many messages.")]
-Size = Annotated[int, typer.Option("-s", "--size", min=0, help="Bytes of each.")]
+Amount = Annotated[int, typer.Option("-a", "--amount", min=1, help="Number of messages.")]
+Size = Annotated[int, typer.Option("-s", "--size", min=0, help="Body size in bytes.")]
 
 
-@command("sendMsgStatus", "Send to a broker and say what becomes of it.")
+@command("sendMsgStatus", "Send test messages to a broker.")
 def send_status(
     broker: Broker,
     namesrv: NameServer = None,
-    size: Annotated[int, typer.Option("-s", "--messageSize", min=0, help="Bytes of each.")] = 128,
-    count: Annotated[int, typer.Option("-c", "--count", min=1, help="How many.")] = 50,
+    size: Annotated[
+        int, typer.Option("-s", "--messageSize", min=0, help=("Body size in bytes."))
+    ] = 128,
+    count: Annotated[int, typer.Option("-c", "--count", min=1, help="Number of messages.")] = 50,
     json: Json = False,
 ) -> int:
-    """Send messages to the topic that is named as the broker, one after the other."""
+    """Send test messages to a broker's own topic, one after the other."""
     from kourou.cli.admin import watching_actions
 
     return report(
@@ -45,7 +47,7 @@ def send_status(
     )
 
 
-@command("checkMsgSendRT", "How long sends to a topic take.")
+@command("checkMsgSendRT", "Measure the send latency of a topic.")
 def check_send_times(
     topic: Topic,
     namesrv: NameServer = None,
@@ -53,7 +55,7 @@ def check_send_times(
     size: Size = 128,
     json: Json = False,
 ) -> int:
-    """Send messages to a topic's queues in turn, one after the other, with the time of each."""
+    """Measure the send latency of a topic, queue by queue."""
     from kourou.cli.admin import watching_actions
 
     return report(
@@ -63,23 +65,23 @@ def check_send_times(
     )
 
 
-@command("clusterRT", "How long sends to every broker take.")
+@command("clusterRT", "Measure the send latency of all brokers.")
 def cluster_times(
     namesrv: NameServer = None,
     cluster: OneCluster = None,
     amount: Amount = 100,
     size: Size = 128,
     room: Annotated[
-        str, typer.Option("-m", "--machineRoom", help="A name for the lines.")
+        str, typer.Option("-m", "--machineRoom", help="A label for the output lines.")
     ] = "noname",
     plain: Annotated[
-        Switch, typer.Option("-p", "--printLog", help="As lines, which --json gives.")
+        Switch, typer.Option("-p", "--printLog", help="Print lines (as --json does).")
     ] = Switch.FALSE,
     interval: Interval = None,
     rounds: Rounds = None,
     json: Json = False,
 ) -> int:
-    """Send messages to the topic of every broker, with the mean time and the failures."""
+    """Measure the mean send latency and the failures of every broker."""
     from kourou.cli.admin import watching_actions
 
     return report(
@@ -91,15 +93,15 @@ def cluster_times(
     )
 
 
-@command("startMonitoring", "Groups that lag or fail, again and again.")
+@command("startMonitoring", "Monitor lag and failures of groups.")
 def monitor(
     namesrv: NameServer = None,
-    lag: Annotated[int, typer.Option("--lag", min=0, help="A lag above this is told.")] = 100_000,
+    lag: Annotated[int, typer.Option("--lag", min=0, help="Report a lag above this.")] = 100_000,
     interval: Interval = 60,
     rounds: Rounds = None,
     json: Json = False,
 ) -> int:
-    """Every minute: groups that lag, whose members disagree, fail or do not answer."""
+    """Report every minute groups with lag, failures, unresponsive or inconsistent consumers."""
     from kourou.cli.admin import watching_actions
 
     return report(

@@ -13,17 +13,17 @@ import typer
 from kourou.cli.admin.options import Json, NameServer, command, report
 
 
-@command("why", "Where a message is, why, and who has it.")
+@command("why", "Explain where a message is and who consumed it.")
 def why(
     message: Annotated[
         str,
         typer.Argument(
-            metavar="MESSAGE", help="An id of either kind, topic/broker/queue@offset, or a key."
+            metavar="MESSAGE", help="A message ID, topic/broker/queue@offset, or a key."
         ),
     ],
     namesrv: NameServer = None,
     topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="Its topic; else all are searched.")
+        str | None, typer.Option("-t", "--topic", help="The topic (default: search all).")
     ] = None,
     group: Annotated[
         str | None,
@@ -31,7 +31,7 @@ def why(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Where a message is stored and copied, and what each group made of it, or waits for.
+    """Explain where a message is stored and replicated, and its state in each group.
 
     Every reason has a code that does not change; docs/why.md has them all. Exit code 1 if it is
     blocked or gone.

@@ -84,9 +84,9 @@ class BackupFolder:
                 self._lock = self._disk.lock(self.path / "lock")
             data = read_whole(self._disk, self.path / "manifest.json", OWN_FILE_BYTES_MAX)
         except BlockingIOError as error:
-            raise ConfigError(f"another backup is written to {self.path}") from error
+            raise ConfigError(f"another backup is running in {self.path}") from error
         except (NotADirectoryError, FileExistsError) as error:
-            raise ConfigError(f"{self.path} is no folder") from error
+            raise ConfigError(f"{self.path} is not a folder") from error
         except PermissionError as error:
             raise ConfigError(f"{self.path} may not be read or written by this user") from error
         except OSError as error:
@@ -95,11 +95,11 @@ class BackupFolder:
             self._manifest = decode_manifest(data, str(self.path / "manifest.json"))
             return
         if not make:
-            raise ConfigError(f"there is no backup in {self.path}: it has no manifest.json")
+            raise ConfigError(f"there is no backup in {self.path}: manifest.json is missing")
         if self._disk.list_dir(self.path / "commitlog"):
             raise ConfigError(
-                f"{self.path} has a commitlog and no manifest.json: it is no backup",
-                hint="give a new folder",
+                f"{self.path} has a commitlog but no manifest.json: it is not a backup",
+                hint="use a new folder",
             )
 
     def _refuse_strangers(self) -> None:
@@ -111,8 +111,8 @@ class BackupFolder:
         strange = [name for name in names if name.removesuffix(".tmp") not in _OWN]
         if strange:
             raise ConfigError(
-                f"{path} is no backup, and has other files: {', '.join(sorted(strange)[:5])}",
-                hint="give a new folder, or an empty one",
+                f"{path} is not a backup and has other files: {', '.join(sorted(strange)[:5])}",
+                hint="use a new or empty folder",
             )
 
     def close(self) -> None:
@@ -288,9 +288,9 @@ class BackupFolder:
 def parted(manifest: Manifest, how: str) -> Corrupt:
     """The broker's log is not the one that was copied."""
     return Corrupt(
-        f"the log of {manifest.broker} parted from this backup, which ends at {manifest.end}: "
+        f"the log of {manifest.broker} diverged from this backup, which ends at {manifest.end}: "
         f"{how}",
-        hint="nothing was changed; begin a new backup in another folder, and keep this one",
+        hint="nothing was changed; start a new backup in another folder and keep this one",
     )
 
 

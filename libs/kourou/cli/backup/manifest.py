@@ -83,5 +83,5 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         return msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(
-            f"{name} cannot be read: {error}", hint="it is no backup, or damaged"
+            f"{name} cannot be read: {error}", hint="it is not a backup, or it is damaged"
         ) from error

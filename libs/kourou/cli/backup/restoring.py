@@ -58,7 +58,7 @@ def run_restore(source: Path, target: Path, *, as_json: bool) -> int:
         return 0
     if not manifest.whole:
         print(
-            "the backup's last run was interrupted: this is the log up to where it had come",
+            "the last backup run was interrupted: the log is restored up to that point",
             file=sys.stderr,
         )
     print(
@@ -81,7 +81,7 @@ def restore(source: Path, target: Path) -> Manifest:
     disk = RealDisk()
     target = target.absolute()
     if not target.name:
-        raise ConfigError(f"{target} is no folder of its own", hint="restore to a new folder")
+        raise ConfigError(f"{target} is not a separate folder", hint="choose a new folder")
     growing = target.with_name(target.name + UNFINISHED)
     try:
         _check_target(target)
@@ -100,8 +100,8 @@ def restore(source: Path, target: Path) -> Manifest:
 def _check_target(target: Path) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(
-            f"{target} is there already",
-            hint="a store is restored to a new folder, or an empty one",
+            f"{target} already exists",
+            hint="restore to a new or empty folder",
         )
 
 
@@ -140,7 +140,7 @@ def _check_damage(found: Sequence[Region], manifest: Manifest) -> None:
         if not any(each.start <= one.start and one.end <= each.end for each in manifest.damaged):
             raise Corrupt(
                 f"the backup is damaged from position {one.start} to {one.end}: {one.reason}",
-                hint="nothing was restored; take the backup from another copy of it",
+                hint="nothing was restored; use another copy of the backup",
             )
 
 
@@ -158,7 +158,7 @@ def _copy(source: Path, target: Path, count: int, sha256: str, manifest: Manifes
         os.fsync(writing.fileno())
     if left or sha256 not in ("", found.hexdigest()):
         raise Corrupt(
-            f"{source} is not what was backed up: "
+            f"{source} differs from the backup: "
             + (f"{left} bytes are missing" if left else "its checksum differs"),
-            hint="nothing was restored; take the backup from another copy of it",
+            hint="nothing was restored; use another copy of the backup",
         )

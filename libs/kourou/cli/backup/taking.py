@@ -75,11 +75,11 @@ async def _found(source: Source) -> str:
     if not asked:
         known = ", ".join(str(one.registered_id) for one in members)
         raise BadRequest(
-            f"no member {source.member} of {source.broker} is registered", hint=f"known: {known}"
+            f"no replica {source.member} of {source.broker} is registered", hint=f"known: {known}"
         )
     living = [one for one in asked if one.error is None]
     if not living:
-        raise Unavailable(f"no member of {source.broker} answers: {asked[0].error}")
+        raise Unavailable(f"no replica of {source.broker} responds: {asked[0].error}")
     return min(living, key=lambda one: (one.registered_id != MASTER_ID, one.registered_id)).address
 
 
@@ -120,7 +120,7 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
         _check_beginning(manifest, piece)
     if manifest.end < goal:
         raise Corrupt(
-            f"{log.address} has confirmed {goal}, and gives nothing from {manifest.end} on"
+            f"{log.address} has confirmed {goal}, but returns no data from {manifest.end}"
         )
     manifest.whole = True
     folder.save()
@@ -134,8 +134,8 @@ async def _same(log: LogSource, folder: BackupFolder) -> Piece:
     manifest = folder.manifest
     if manifest.broker != log.group:
         raise ConfigError(
-            f"the backup in {folder.path} is of {manifest.broker}, and not of {log.group}",
-            hint="give another folder",
+            f"the backup in {folder.path} is of {manifest.broker}, not of {log.group}",
+            hint="use another folder",
         )
     try:
         return await _follows(log, folder)
@@ -153,8 +153,7 @@ async def _follows(log: LogSource, folder: BackupFolder) -> Piece:
     if header.confirmed < manifest.end:
         raise parted(
             manifest,
-            f"{log.address} has confirmed no more than {header.confirmed}; another member may be "
-            "further",
+            f"{log.address} has committed only up to {header.confirmed}; try another replica",
         )
     if header.previous_epoch != manifest.history().last:
         raise parted(manifest, f"{log.address} has epoch {header.previous_epoch} there")
@@ -171,9 +170,11 @@ def _check_beginning(manifest: Manifest, piece: Piece) -> None:
     if first > manifest.end:
         raise Corrupt(
             f"{manifest.broker} has deleted its log up to {first}, and this backup ends at "
-            f"{manifest.end}: what lies between is gone",
-            hint="nothing was changed; begin a new backup in another folder, and take one more "
-            "often than fileReservedTime",
+            f"{manifest.end}: the data between is lost",
+            hint=(
+                "nothing was changed; start a new backup in another folder, and back up more "
+                "often than fileReservedTime"
+            ),
         )
 
 

@@ -113,91 +113,94 @@ _OK, _WAITING, _BLOCKED, _GONE = Severity.OK, Severity.WAITING, Severity.BLOCKED
 
 MEANINGS: Mapping[Code, Meaning] = {
     # -- the message ------------------------------------------------------------------------------
-    Code.STORED: Meaning("Stored", _OK, "Nothing: whoever consumes the topic can have it."),
+    Code.STORED: Meaning("Stored", _OK, "No action needed. The message is available to consumers."),
     Code.NEVER_STORED: Meaning(
         "Never stored",
         _GONE,
-        "Look at what the producer was answered for it; one that got no answer sends it again.",
+        "Check the reply that the producer received; without a reply the producer has to send "
+        "again.",
     ),
     Code.NOT_FOUND: Meaning(
         "Not found",
         _GONE,
-        "Check the id: 32 hexadecimal digits (a unique key or an offset message id, 56 over IPv6), "
-        "topic/broker/queue@offset, or a business key together with its topic. If it is right, the "
-        "message was never stored, or its log segment has expired.",
+        "Check the ID: 32 hexadecimal digits (a unique key or an offset message id, 56 over IPv6), "
+        "topic/broker/queue@offset, or a business key together with its topic. If the ID is "
+        "right, the message was never stored, or its log segment has expired.",
     ),
     Code.EXPIRED: Meaning(
         "Expired",
         _GONE,
-        "It cannot be read again here. Keep messages longer (fileReservedTime), or let groups keep "
-        "up; the broker's history (log/retention) names who had not read what was deleted.",
+        "The message is no longer available here. Raise fileReservedTime or reduce consumer lag; "
+        "the broker's history (log/retention) lists the groups that had not read deleted messages.",
     ),
     Code.BODY_DAMAGED: Meaning(
         "Damaged",
         _GONE,
-        "The bytes fail their check and are served to nobody. Another copy of the log may have "
-        "them: compare the replicas, or restore a backup.",
+        "The record fails its checksum and is not delivered. Another replica may have it intact: "
+        "compare the replicas, or restore a backup.",
     ),
     Code.BROKER_AWAY: Meaning(
-        "Its broker is away",
+        "Broker offline",
         _BLOCKED,
-        "Start the broker that has it, or promote its follower (kourou admin promote); nothing of "
-        "what is said here about its queues is current meanwhile.",
+        "Start the broker, or promote its follower (kourou admin promote). Until then the "
+        "information about its queues is out of date.",
     ),
     Code.NOT_CONFIRMED: Meaning(
-        "Not confirmed yet",
+        "Not committed yet",
         _WAITING,
-        "Readers see it when it is as safe as the setting promises (flushDiskType, brokerRole). If "
-        "it stays so, a follower or the disk does not keep up: kourou admin replicas.",
+        "Consumers see it once it is as durable as configured (flushDiskType, brokerRole). If "
+        "this persists, a follower or the disk is too slow: kourou admin replicas.",
     ),
     Code.COPIES_MISSING: Meaning(
-        "Copies are missing",
+        "Not fully replicated",
         _WAITING,
-        "A follower lacks it still: look at its state and lag (kourou admin replicas).",
+        "A follower does not have it yet: check its state and lag (kourou admin replicas).",
     ),
     Code.ANSWERED_BY_FOLLOWER: Meaning(
-        "A follower answered",
+        "Reply from a follower",
         _WAITING,
-        "The leader is away, and a follower may know an older state: progress, members and the end "
-        "of the queue are those that it had heard of. Ask again when a leader is there.",
+        "The leader is offline, and a follower may have an older state of offsets, consumers and "
+        "queue ends. Retry when a leader is online.",
     ),
     Code.TRANSACTION_OPEN: Meaning(
         "Half of an open transaction",
         _WAITING,
-        "Its producer commits or rolls it back; the broker asks a member of the producer group in "
-        "every round of checks. If none is connected, start one that answers checks.",
+        "The producer commits or rolls it back; the broker sends a check to the producer group "
+        "periodically. If no producer is connected, start one that answers checks.",
     ),
     Code.TRANSACTION_ROLLED_BACK: Meaning(
-        "Rolled back", _OK, "Its producer did not want it delivered. Nothing is to be done."
+        "Rolled back", _OK, "The producer rolled it back. No action needed."
     ),
     Code.TRANSACTION_GIVEN_UP: Meaning(
-        "Transaction given up",
+        "Transaction expired",
         _GONE,
-        "Nobody told the outcome within transactionCheckMax checks. It is kept in "
-        "TRANS_CHECK_MAX_TIME_TOPIC. Let its producers answer checks, and send it again.",
+        "No producer reported the outcome within transactionCheckMax checks. The message is kept "
+        "in TRANS_CHECK_MAX_TIME_TOPIC. Fix the producers' check handler, and send the message "
+        "again.",
     ),
     Code.TRANSACTION_UNKNOWN: Meaning(
         "Transaction, outcome unknown",
         _WAITING,
-        "Whether it is open or rolled back could not be read now: see what is missing.",
+        "It is unknown whether the transaction is open or rolled back: see the missing "
+        "information.",
     ),
-    Code.DELAYED: Meaning("Delayed", _WAITING, "It is delivered when its time has come."),
+    Code.DELAYED: Meaning("Delayed", _WAITING, "It is delivered when its delay ends."),
     Code.DELAY_OVERDUE: Meaning(
         "Delayed, and overdue",
         _BLOCKED,
-        "Its time has passed and it is not in its topic yet. Is the broker writable (disk, "
-        "permission), and does a leader serve it? Its log says why delayed messages wait.",
+        "Its delay has ended but it is not in its topic yet. Check that the broker is writable "
+        "(disk, permission) and has a leader; the broker's log gives the reason.",
     ),
     Code.QUEUE_NOT_READ: Meaning(
         "Its queue is not read",
         _BLOCKED,
-        "The topic had more queues when it was sent. Raise readQueueNums (kourou admin updateTopic "
-        "-r) until groups have consumed the queue, then lower it again.",
+        "The topic had more queues when the message was sent. Raise readQueueNums (kourou admin "
+        "updateTopic -r) until the queue is consumed, then lower it again.",
     ),
     Code.TOPIC_UNREADABLE: Meaning(
         "The topic is not readable",
         _BLOCKED,
-        "Give the topic its read permission back (kourou admin updateTopicPerm -p 6).",
+        "Restore the read permission of the topic (kourou admin updateTopicPerm -p 6).",
     ),
     Code.BROKER_UNREADABLE: Meaning(
         "The broker is not readable", _BLOCKED, "Set its brokerPermission to 6, or 4 to read only."
@@ -205,185 +208,185 @@ MEANINGS: Mapping[Code, Meaning] = {
     Code.NOBODY_CONSUMES: Meaning(
         "No group consumes the topic",
         _BLOCKED,
-        "Start a consumer that subscribes the topic. With CONSUME_FROM_FIRST_OFFSET it begins with "
-        "the oldest message.",
+        "Start a consumer that subscribes to the topic. With CONSUME_FROM_FIRST_OFFSET it starts "
+        "at the oldest message.",
     ),
     # -- a group ----------------------------------------------------------------------------------
-    Code.CONSUMED: Meaning("Consumed", _OK, "Nothing: the group has it."),
+    Code.CONSUMED: Meaning("Consumed", _OK, "No action needed. The group has consumed it."),
     Code.BROADCASTING: Meaning(
         "Broadcast",
         _OK,
-        "Every member gets it and keeps its own progress; what each says stands beside it. Members "
-        "that were not there when it came have missed it.",
+        "Every consumer receives it and keeps its own offset, shown for each. Consumers that were "
+        "not connected then did not receive it.",
     ),
     Code.FILTERED_BY_TAG: Meaning(
         "Filtered by tag",
         _OK,
-        "The subscription does not want this tag. If it should, change the expression and reset "
+        "The subscription does not match this tag. If it should, change the expression and reset "
         "the group's offset to before the message.",
     ),
     Code.FILTERED_BY_SQL: Meaning(
         "Filtered by SQL92",
         _OK,
-        "The expression is not true for its properties. If it should be, change the expression and "
-        "reset the group's offset to before the message.",
+        "The message does not match the SQL filter. If it should, change the expression and reset "
+        "the group's offset to before the message.",
     ),
     Code.FILTERED_BY_FILTER: Meaning(
         "Filtered by the group's filter",
         _OK,
-        "The filter said no. Try another version on it (kourou admin filter try), enable that, and "
-        "reset the group's offset to before the message.",
+        "The filter rejected the message. Try another version (kourou admin filter try), enable "
+        "it, and reset the group's offset to before the message.",
     ),
     Code.FILTER_SKIPPED: Meaning(
-        "Passed over by the filter's policy",
+        "Skipped by filter failure policy",
         _GONE,
-        "The filter could not judge it and the policy is skip. Mend the filter and reset the "
+        "The filter failed on the message and its policy is skip. Fix the filter and reset the "
         "group's offset to before the message.",
     ),
     Code.FILTER_MISSING: Meaning(
         "The filter does not exist",
         _BLOCKED,
-        "The group names a filter that the broker does not have. Upload it (kourou admin filter "
-        "put), or start a consumer that brings it.",
+        "The group uses a filter that the broker does not have. Upload it (kourou admin filter "
+        "put), or start a consumer that uploads it.",
     ),
     Code.FILTER_DISABLED: Meaning(
         "The filter is disabled",
         _BLOCKED,
-        "No version runs, so the group waits. Enable one (kourou admin filter enable).",
+        "No version is enabled, so the group waits. Enable one (kourou admin filter enable).",
     ),
     Code.FILTER_QUARANTINED: Meaning(
-        "The filter is in quarantine",
+        "The filter is quarantined",
         _BLOCKED,
-        "The group waits (policy hold). Upload a mended version, roll back to the one before, or "
-        "choose the policy skip or pass (kourou admin filter).",
+        "The group waits (policy hold). Upload a fixed version, roll back to the previous one, or "
+        "set the policy to skip or pass (kourou admin filter).",
     ),
     Code.FILTER_HOLDS: Meaning(
-        "The filter cannot judge",
+        "The filter failed",
         _BLOCKED,
-        "The group waits before what its filter cannot judge, or no filter server answers: kourou "
-        "admin filter list, kourou admin filter stats.",
+        "The group waits at a message on which its filter failed, or no filter server responds: "
+        "kourou admin filter list, kourou admin filter stats.",
     ),
     Code.PASSED_UNFILTERED: Meaning(
-        "Let through unfiltered",
+        "Delivered unfiltered",
         _OK,
-        "The version that runs is in quarantine and the policy is pass: the group gets everything. "
-        "Upload a mended version.",
+        "The enabled version is quarantined and the policy is pass: the group receives all "
+        "messages. Upload a fixed version.",
     ),
     Code.RESET_PAST: Meaning(
-        "The group was reset past it",
+        "Skipped by an offset reset",
         _GONE,
-        "Somebody moved the group's offset to behind it. Reset it to the time of the message, or "
-        "undo that decision (kourou undo), if the group should have it.",
+        "The group's offset was moved past it. If the group should receive it, reset the offset "
+        "to the time of the message, or revert that change (kourou undo).",
     ),
     Code.SKIPPED_BY_CONSUME_FROM_LAST: Meaning(
-        "The group began behind it",
+        "The group started after it",
         _GONE,
-        "A new group with CONSUME_FROM_LAST_OFFSET begins at the end. Reset its offset to the time "
-        "of the message, or begin with CONSUME_FROM_FIRST_OFFSET.",
+        "A new group with CONSUME_FROM_LAST_OFFSET starts at the end. Reset its offset to the "
+        "time of the message, or start with CONSUME_FROM_FIRST_OFFSET.",
     ),
     Code.IN_RETRY: Meaning(
-        "Waits for another attempt",
+        "Waiting for a retry",
         _WAITING,
-        "A handler failed; it comes again by itself at the time named.",
+        "A handler failed; the message is redelivered at the given time.",
     ),
     Code.RETRY_DUE: Meaning(
-        "Another attempt is due",
+        "Retry due",
         _WAITING,
-        "It lies in the group's retry topic, which every member consumes: is a member there, and "
-        "does it keep up?",
+        "It is in the group's retry topic, which every consumer reads: check that a consumer is "
+        "connected and has no lag.",
     ),
     Code.DEAD_LETTERED: Meaning(
         "A dead letter",
         _GONE,
-        "Its attempts are used up, or the handler gave it up. Look at the reason, mend that, and "
-        "send it again (kourou admin resendDeadLetters).",
+        "Its retries are used up, or the handler rejected it. Check the reason, fix the cause, "
+        "and redeliver it (kourou admin resendDeadLetters).",
     ),
     Code.DEAD_LETTER_DEALT_WITH: Meaning(
-        "A dead letter that was dealt with",
+        "A dead letter, handled",
         _GONE,
-        "Somebody has moved the group's mark behind it. It can still be sent again.",
+        "It was discarded. It can still be redelivered.",
     ),
     Code.REDRIVEN: Meaning(
-        "A dead letter that was sent again",
+        "A dead letter, redelivered",
         _WAITING,
-        "It is in the group's retry topic once more, with its attempts counted anew.",
+        "It is in the group's retry topic again, with a new retry count.",
     ),
     Code.GROUP_UNKNOWN: Meaning(
-        "No such group", _BLOCKED, "Check the name; a group comes to exist with its first member."
+        "Group not found", _BLOCKED, "Check the name; a group is created by its first consumer."
     ),
     Code.CONSUMPTION_DISABLED: Meaning(
         "Consumption is suspended",
         _BLOCKED,
-        "Let the group consume again: consumeEnable (kourou admin updateSubGroup).",
+        "Enable consumption again: consumeEnable (kourou admin updateSubGroup).",
     ),
     Code.BROADCAST_FORBIDDEN: Meaning(
-        "The group may not broadcast",
+        "Broadcasting is disabled for the group",
         _BLOCKED,
-        "Allow it (consumeBroadcastEnable), or consume in clustering mode.",
+        "Enable it (consumeBroadcastEnable), or consume in clustering mode.",
     ),
-    Code.NO_MEMBER: Meaning("The group has no member", _BLOCKED, "Start a consumer of the group."),
+    Code.NO_MEMBER: Meaning("No connected consumer", _BLOCKED, "Start a consumer of the group."),
     Code.NOT_SUBSCRIBED: Meaning(
-        "The group does not subscribe the topic",
+        "The group does not subscribe to the topic",
         _BLOCKED,
-        "Its members want other topics. Subscribe this one, in all members alike.",
+        "Its consumers subscribe to other topics. Subscribe to this one in all consumers.",
     ),
     Code.SUBSCRIPTIONS_CLASH: Meaning(
-        "Its members want different things",
+        "Inconsistent subscriptions",
         _BLOCKED,
-        "All members of a group have to subscribe the same. Give those that differ a group of "
-        "their own, or the same subscription.",
+        "All consumers of a group must have the same subscription. Use another group for those "
+        "that differ, or align them.",
     ),
     Code.PULL_CONSUMER: Meaning(
-        "The group pulls for itself",
+        "Pull consumer",
         _WAITING,
-        "Its program decides what it reads and when; its committed offset is all that is known.",
+        "The application decides what it reads and when; only its committed offset is known.",
     ),
     Code.MEMBER_SILENT: Meaning(
-        "A member does not answer",
+        "A consumer does not respond",
         _BLOCKED,
-        "It is connected and says nothing: it may be frozen or overloaded. End it; the others take "
+        "It is connected but may be frozen or overloaded. Stop it; the other consumers take over "
         "its queues.",
     ),
     Code.QUEUE_UNASSIGNED: Meaning(
-        "No member consumes its queue",
+        "No consumer owns the queue",
         _BLOCKED,
-        "Right after a member came or went this lasts a moment. If it stays so, allocation or "
-        "subscriptions differ between members.",
+        "This is normal for a moment during a rebalance. If it persists, the allocation or the "
+        "subscriptions differ between consumers.",
     ),
     Code.QUEUE_LOCKED: Meaning(
-        "Another member holds the queue's lock",
+        "Queue locked by another consumer",
         _WAITING,
-        "Ordered consumers wait until the lock is given back, or lapses a minute after its holder "
-        "was last heard. A holder that lives gives it back when its handler ends.",
+        "Ordered consumers wait until the lock is released, or expires a minute after the "
+        "holder's last heartbeat. A live holder releases it when its handler ends.",
     ),
     Code.ORDERED_RETRY: Meaning(
-        "An ordered queue waits for another attempt",
+        "Ordered queue waiting for a retry",
         _WAITING,
-        "For the sake of order nothing behind the failed message is delivered. Mend the handler; "
-        "maxReconsumeTimes makes it a dead letter after so many attempts.",
+        "To keep the order, no message after the failed one is delivered. Fix the handler; after "
+        "maxReconsumeTimes retries it becomes a dead letter.",
     ),
     Code.FLOW_CONTROLLED: Meaning(
         "Paused by flow control",
         _WAITING,
-        "The member has as much of the queue as it takes at once (pullThresholdForQueue, "
+        "The consumer's cache for the queue is full (pullThresholdForQueue, "
         "pullThresholdSizeForQueue, consumeConcurrentlyMaxSpan). Make handlers faster, or add "
-        "members.",
+        "consumers.",
     ),
     Code.MEMBER_STUCK: Meaning(
         "A handler is stuck",
         _BLOCKED,
-        "The smallest unfinished message has not moved for long. Look at that member's stacks "
-        "(kourou admin consumerStatus -s); after consumeTimeout it is given back.",
+        "The oldest unfinished message has been in a handler for a long time. Check the "
+        "consumer's thread stacks (kourou admin consumerStatus -s); after consumeTimeout the "
+        "message is redelivered.",
     ),
-    Code.IN_HANDS: Meaning(
-        "Being consumed", _WAITING, "A member has it and has not finished it yet."
-    ),
+    Code.IN_HANDS: Meaning("Being consumed", _WAITING, "A consumer is processing it."),
     Code.WAITING_BEHIND: Meaning(
-        "Waits its turn",
+        "Consumer lag",
         _WAITING,
-        "Others are before it in its queue. If the distance grows, add members or queues.",
+        "Earlier messages in the queue are consumed first. If the lag grows, add consumers or "
+        "queues.",
     ),
     Code.UNDECIDED: Meaning(
-        "Not to be told", _WAITING, "Too little could be asked now: see what is missing."
+        "Unknown", _WAITING, "Not enough information: see the missing information."
     ),
 }

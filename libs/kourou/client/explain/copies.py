@@ -233,7 +233,7 @@ async def _state_of(asking: Asking, voice: Voice, half: Place) -> HalfState:
     """Open, or rolled back: below the committed offset of its queue everything is resolved; beyond,
     the records say it that end half messages, of which those still count that were not passed."""
     if Property.BATCH in half.properties:
-        asking.lack("its transaction", "it is part of a batch, which ends all at once")
+        asking.lack("its transaction", "it is part of a batch that is committed as a whole")
         return HalfState.UNKNOWN
     done = await asking.committed(voice, TRANSACTION_GROUP, HALF_TOPIC, half.queue.queue_id)
     if done is not None and done > half.offset:

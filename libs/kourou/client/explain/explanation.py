@@ -66,7 +66,7 @@ class CopyTold(msgspec.Struct, frozen=True):
 
 
 class StorageTold(msgspec.Struct, frozen=True):
-    """Where in the log it lies, and how safely. `by_leader` false: a follower told it."""
+    """The log position, flushed and replicated. `by_leader` false: a follower reported it."""
 
     position: int
     position_end: int
@@ -137,7 +137,7 @@ class MissingTold(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """Why a message is where it is.
 
-    `causes` are those of the message whoever consumes it, the answer first; each group has its own.
+    `causes` are those of the message itself, the main reason first; each group has its own.
     `message` is null where none was found. `others` are further messages with the key asked for, of
     which the newest is explained. `truncated`: there are more groups. Times are ms since the epoch.
     """

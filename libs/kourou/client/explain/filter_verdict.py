@@ -46,14 +46,15 @@ def unwanted(message: Place, group: GroupFacts) -> Iterator[Cause]:
         told = "no tag" if tag is None else f"the tag {tag!r}"
         yield Cause(
             Code.FILTERED_BY_TAG,
-            f"It has {told}, and {group.name} wants {subscription.expression!r}.",
+            f"Skipped: the message has {told}; the subscription of {group.name} is "
+            f"{subscription.expression!r}.",
             {"tag": tag, "expression": subscription.expression},
         )
     elif subscription.expression_type == SQL92:
         yield Cause(
             Code.FILTERED_BY_SQL,
-            f"{subscription.expression!r}, which {group.name} wants, is not true for its "
-            "properties.",
+            f"Skipped: the message does not match the SQL filter of {group.name} "
+            f"({subscription.expression}).",
             {"expression": subscription.expression},
         )
 
@@ -62,8 +63,8 @@ def _by_filter(group: GroupFacts, known: FilterFacts) -> Iterator[Cause]:
     if known.skip is not None:
         yield Cause(
             Code.FILTER_SKIPPED,
-            f"Version {known.skip.version} of the filter {known.name} could not judge it and "
-            f"passed it over {when(known.skip.at_ms)}: {known.skip.reason}",
+            f"Version {known.skip.version} of the filter {known.name} failed on it and skipped it "
+            f"{when(known.skip.at_ms)}: {known.skip.reason}",
             {
                 "filter": known.name,
                 "version": known.skip.version,
@@ -79,10 +80,10 @@ def _by_filter(group: GroupFacts, known: FilterFacts) -> Iterator[Cause]:
         return
     version = state.version(judged.version)
     since = None if version is None else version.enabled_ms
-    ran = "" if since is None else f", which runs since {when(since)},"
+    ran = "" if since is None else f", enabled {when(since)},"
     yield Cause(
         Code.FILTERED_BY_FILTER,
-        f"Version {judged.version} of the filter {known.name} of {group.name}{ran} says no.",
+        f"Version {judged.version} of the filter {known.name} of {group.name}{ran} rejected it.",
         {"filter": known.name, "version": judged.version, "since_ms": since},
     )
 
@@ -94,7 +95,7 @@ def held_by_filter(message: Place, group: GroupFacts) -> Iterator[Cause]:
         return
     base: Known = {"filter": known.name}
     if known.state is None:
-        text = f"{group.name} names the filter {known.name}, and the broker has none of that name."
+        text = f"{group.name} uses the filter {known.name}, which the broker does not have."
         yield Cause(Code.FILTER_MISSING, text, base)
         return
     yield from _held_by_state(group, known.name, known.state)
@@ -104,7 +105,7 @@ def held_by_filter(message: Place, group: GroupFacts) -> Iterator[Cause]:
         why = said or "the broker has no filter server"
         yield Cause(
             Code.FILTER_HOLDS,
-            f"The filter {known.name} cannot judge now: {why}",
+            f"The filter {known.name} is not available: {why}",
             {**base, "version": known.state.active, "reason": why, "servers": known.servers},
         )
 
@@ -113,11 +114,11 @@ def _held_by_state(group: GroupFacts, name: str, state: FilterState) -> Iterator
     base: Known = {"filter": name, "policy": state.policy.value}
     active = state.active
     if active is None:
-        text = f"No version of the filter {name} of {group.name} runs: it was disabled."
+        text = f"No version of the filter {name} of {group.name} is enabled."
         yield Cause(Code.FILTER_DISABLED, text, base)
     elif active in state.quarantined and state.policy is FilterPolicy.HOLD:
         why = state.quarantined[active]
-        text = f"Version {active} of the filter {name} is in quarantine and the policy is hold: "
+        text = f"Version {active} of the filter {name} is quarantined and the policy is hold: "
         told: Known = {**base, "version": active, "reason": why}
         yield Cause(Code.FILTER_QUARANTINED, text + why, told)
 
@@ -130,7 +131,7 @@ def let_through(group: GroupFacts) -> Iterator[Cause]:
     state, active = known.state, known.state.active
     assert active is not None, "one runs"
     if active in state.quarantined and state.policy is FilterPolicy.PASS:
-        text = f"Version {active} of the filter {known.name} is in quarantine: it judges nothing."
+        text = f"Version {active} of the filter {known.name} is quarantined and does not run."
         facts: Known = {
             "filter": known.name,
             "version": active,

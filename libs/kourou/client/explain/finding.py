@@ -59,8 +59,8 @@ async def find(asking: Asking, asked: str, topic: str | None) -> Found:
     """The message that is meant. Raises BadRequest for a text that can name none."""
     if not asked or len(asked) > EXPLAIN_ASKED_LENGTH_MAX or not asked.isprintable():
         raise BadRequest(
-            f"{asked[:80]!r} names no message",
-            hint="an id, topic/broker/queue@offset, or a key",
+            f"{asked[:80]!r} is not a message reference",
+            hint="use an ID, topic/broker/queue@offset, or a key",
         )
     place = _PLACE.fullmatch(asked)
     if place is not None:
@@ -195,7 +195,7 @@ async def _by_key(asking: Asking, key: str, topic: str | None) -> Found:
     if len(cut) < len(topics):
         asking.lack(
             f"{len(topics) - len(cut)} topics",
-            f"an id without its topic is looked for in {EXPLAIN_TOPICS_MAX} at most",
+            f"without a topic, at most {EXPLAIN_TOPICS_MAX} topics are searched",
         )
     found = await asking.everywhere([*cut, *BEFORE_ITS_TOPIC], key)
     if topic is not None:

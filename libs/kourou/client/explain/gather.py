@@ -123,7 +123,7 @@ async def _groups(asking: Asking, topic: str, group: str | None) -> tuple[list[s
     missing = len(asking.missing)
     for voice in asking.having(topic):
         if not voice.leads:
-            asking.lack(f"groups of {topic} at {voice.broker}", "members speak to leaders only")
+            asking.lack(f"groups of {topic} at {voice.broker}", "only leaders know the consumers")
         request = QueryTopicConsumeByWho(topic=topic)
         reply = await asking.ask(f"groups of {topic} at {voice.broker}", voice, request)
         if reply is not None:

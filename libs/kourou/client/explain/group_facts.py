@@ -83,7 +83,9 @@ async def facts_of_group(asking: Asking, about: About, name: str) -> GroupFacts:
         facts = await _with_history(asking, about, facts)
         return await _with_filter(asking, about, facts)
     if facts.next_offset:
-        asking.lack(f"history of {name}", "no leader answers, and followers tell no history")
+        asking.lack(
+            f"history of {name}", ("no leader responds, and followers do not serve the history")
+        )
     return facts
 
 
@@ -95,7 +97,7 @@ async def _with_members(asking: Asking, about: About, facts: GroupFacts) -> Grou
     gone = {int(Code.CONSUMER_NOT_ONLINE)}
     what = f"members of {facts.name}"
     if not about.voice.leads:
-        asking.lack(what, "no leader answers, and members speak to leaders")
+        asking.lack(what, "no leader responds, and only leaders know the consumers")
         return facts
     reply = await asking.ask(what, about.voice, request, also=gone)
     if reply is None:
@@ -107,12 +109,12 @@ async def _with_members(asking: Asking, about: About, facts: GroupFacts) -> Grou
     if len(ids) > EXPLAIN_MEMBERS_MAX:
         asking.lack(
             f"{len(ids) - EXPLAIN_MEMBERS_MAX} members of {facts.name}",
-            f"{EXPLAIN_MEMBERS_MAX} at most are asked",
+            f"at most {EXPLAIN_MEMBERS_MAX} consumers are queried",
         )
 
     async def ask(client_id: str) -> Member:
         if told.consume_type is ConsumeType.CONSUME_ACTIVELY:
-            return Member(client_id, silent="pull consumers do not tell how they run")
+            return Member(client_id, silent="pull consumers do not report their status")
         return await _member(asking, about, facts.name, client_id)
 
     return replace(
@@ -320,7 +322,7 @@ async def _judged(
     """The active version is tried on the newest messages; the message must be among them."""
     queue, version = about.message.queue, state.active
     assert version is not None, "one is active"
-    what = f"what the filter {state.name} says of it"
+    what = f"result of the filter {state.name}"
     trial = await asking.attempt(
         what,
         filters.try_out(
@@ -336,7 +338,9 @@ async def _judged(
         for tried in one.messages:
             if (tried.queue_id, tried.offset) == (queue.queue_id, about.message.offset):
                 return Judged(version, tried.passed, tried.reason)
-        asking.lack(what, f"it is not among the {one.seen} newest, on which filters are tried")
+        asking.lack(
+            what, (f"it is not among the {one.seen} newest messages, on which filters are tried")
+        )
     return None
 
 

@@ -56,7 +56,7 @@ def causes_of_group(facts: Facts, message: Place, group: GroupFacts) -> tuple[Ca
     if retried:
         return retried
     if message.group is not None:
-        text = f"Only a copy of {message.group} is left of it: of {group.name} nothing can be told."
+        text = f"Only the copy of {message.group} is left; the state of {group.name} is unknown."
         return (Cause(Code.UNDECIDED, text, {"place": str(message)}),)
     succeeded = [one for one in group.deliveries if one.ok]
     if succeeded:
@@ -70,7 +70,7 @@ def causes_of_group(facts: Facts, message: Place, group: GroupFacts) -> tuple[Ca
         }
         return (Cause(Code.CONSUMED, text, known),)
     if _is_unknown(group):
-        text = f"The broker {message.queue.broker_name} knows no group {group.name}."
+        text = f"The broker {message.queue.broker_name} does not have the group {group.name}."
         return (Cause(Code.GROUP_UNKNOWN, text, {"group": group.name}),)
     pushed = group.consume_type is ConsumeType.CONSUME_PASSIVELY
     if group.model is MessageModel.BROADCASTING and group.online and pushed:
@@ -87,7 +87,7 @@ def _is_unknown(group: GroupFacts) -> bool:
 def _undecided(message: Place, group: GroupFacts) -> Cause:
     return Cause(
         Code.UNDECIDED,
-        f"What {group.name} made of {message!s} cannot be told from what was answered.",
+        f"The state of {message!s} in {group.name} could not be determined.",
         {"next_offset": group.next_offset},
     )
 
@@ -123,12 +123,13 @@ def _dead_letter(group: GroupFacts, letter: Place) -> Cause:
     }
     attempts = count(letter.attempts, "attempt")
     text = (
-        f"{group.name} gave it up {when(letter.stored_ms)} after {attempts}{why}. "
-        f"It lies at {letter!s}"
+        f"{group.name} moved it to the dead-letter queue {when(letter.stored_ms)} after "
+        f"{attempts}{why}. "
+        f"Stored at {letter!s}"
     )
     if group.dealt_with is not None and group.dealt_with > letter.offset:
-        return Cause(Code.DEAD_LETTER_DEALT_WITH, f"{text}, and was dealt with.", known)
-    return Cause(Code.DEAD_LETTERED, f"{text}, and was not sent again.", known)
+        return Cause(Code.DEAD_LETTER_DEALT_WITH, f"{text}; handled.", known)
+    return Cause(Code.DEAD_LETTERED, f"{text}; not redelivered.", known)
 
 
 def _in_retry(facts: Facts, group: GroupFacts, waiting: Place) -> Cause:
@@ -147,7 +148,7 @@ def _in_retry(facts: Facts, group: GroupFacts, waiting: Place) -> Cause:
     failed = count(waiting.attempts, "attempt")
     if times_max is not None:
         failed = f"{waiting.attempts} of {times_max} attempts"
-    text = f"{failed} of {group.name} failed; it waits {until}."
+    text = f"{failed} of {group.name} failed; the retry waits {until}."
     return Cause(Code.IN_RETRY, text, known)
 
 
@@ -161,7 +162,7 @@ def _in_retry_topic(
     again = ""
     if letter is not None:
         known["dead_letter"] = str(letter)
-        again = f" It was a dead letter ({letter!s}) and was sent again {when(copy.stored_ms)}."
+        again = f" It was a dead letter ({letter!s}) and was redelivered {when(copy.stored_ms)}."
     if beyond:
         text = f"{group.name} consumed it from its retry topic, at attempt {attempt}.{again}"
         yield Cause(Code.CONSUMED, text, {**known, "proof": "progress"})
@@ -169,7 +170,7 @@ def _in_retry_topic(
             yield Cause(Code.REDRIVEN, again.strip(), known)
         return
     code = Code.RETRY_DUE if letter is None else Code.REDRIVEN
-    text = f"Attempt {attempt} of {group.name} is due; it lies at {copy!s}.{again}"
+    text = f"Attempt {attempt} of {group.name} is due; stored at {copy!s}.{again}"
     yield Cause(code, text, known)
     if group.online is False:
         yield _no_member(group)
@@ -180,7 +181,7 @@ def _in_retry_topic(
 
 def _broadcast(message: Place, group: GroupFacts) -> Iterator[Cause]:
     if group.config is not None and not group.config.consume_broadcast_enable:
-        text = f"{group.name} broadcasts, and its configuration forbids that."
+        text = f"{group.name} broadcasts, but its configuration does not allow it."
         yield Cause(Code.BROADCAST_FORBIDDEN, text, {"group": group.name})
         return
     have = [
@@ -189,8 +190,8 @@ def _broadcast(message: Place, group: GroupFacts) -> Iterator[Cause]:
         if one.queue is not None and one.queue.commit_offset > message.offset
     ]
     text = (
-        f"{group.name} broadcasts: every member keeps its own progress, and {len(have)} of "
-        f"{len(group.members)} that are connected are beyond it."
+        f"{group.name} broadcasts: {len(have)} of {len(group.members)} connected consumers have "
+        "passed it."
     )
     yield Cause(
         Code.BROADCASTING, text, {"members": len(group.members), "beyond": tuple(sorted(have))}
@@ -203,14 +204,14 @@ def _broadcast(message: Place, group: GroupFacts) -> Iterator[Cause]:
 
 def _beyond(message: Place, group: GroupFacts) -> Iterator[Cause]:
     """The group goes on behind it: why, if not because it had it."""
-    assert group.next_offset is not None, "it is beyond"
+    assert group.next_offset is not None, "already passed"
     moved = crossing(group.resets, message.offset)
     if moved is not None and moved.after is not None and moved.after > message.offset:
         reason = f", {moved.reason!r}" if moved.reason else ""
         yield Cause(
             Code.RESET_PAST,
             f"{moved.actor} moved {group.name} from {moved.before} to {moved.after} "
-            f"{when(moved.at_ms)}{reason}: it was before that, and is behind it now.",
+            f"{when(moved.at_ms)}{reason}: the message was skipped.",
             {
                 "actor": moved.actor,
                 "reason": moved.reason or None,
@@ -227,16 +228,16 @@ def _beyond(message: Place, group: GroupFacts) -> Iterator[Cause]:
         yield from said_no if differing is None else (*said_no, differing)
         return
     if _began_behind(message, group):
-        since = "" if group.created_ms is None else f" came to exist {when(group.created_ms)} and"
+        since = "" if group.created_ms is None else f" was created {when(group.created_ms)} and"
         yield Cause(
             Code.SKIPPED_BY_CONSUME_FROM_LAST,
-            f"{group.name}{since} begins at the end of its queues; the message was there already.",
+            f"{group.name}{since} starts at the end of its queues, after this message.",
             {"created_ms": group.created_ms, "next_offset": group.next_offset},
         )
         return
     yield Cause(
         Code.CONSUMED,
-        f"{group.name} has committed up to {group.next_offset}, beyond it.",
+        f"{group.name} has committed up to {group.next_offset}, past this message.",
         {"proof": "progress", "next_offset": group.next_offset},
     )
     yield from let_through(group)
@@ -265,7 +266,7 @@ def _began_behind(message: Place, group: GroupFacts) -> bool:
 def _before(facts: Facts, message: Place, group: GroupFacts) -> Iterator[Cause]:
     """What bars it, the outermost first."""
     if group.config is not None and not group.config.consume_enable:
-        text = f"The configuration of {group.name} suspends its consumption (consumeEnable)."
+        text = f"Consumption is disabled for {group.name} (consumeEnable)."
         yield Cause(Code.CONSUMPTION_DISABLED, text, {"group": group.name})
     if group.online is False:
         yield _no_member(group)
@@ -273,7 +274,7 @@ def _before(facts: Facts, message: Place, group: GroupFacts) -> Iterator[Cause]:
     if group.online is None:
         return
     if group.consume_type is ConsumeType.CONSUME_ACTIVELY:
-        text = f"{group.name} pulls for itself and has committed up to {group.next_offset}."
+        text = f"{group.name} is a pull consumer and has committed up to {group.next_offset}."
         yield Cause(Code.PULL_CONSUMER, text, {"next_offset": group.next_offset})
         return
     differing = clash(message, group)
@@ -285,7 +286,7 @@ def _before(facts: Facts, message: Place, group: GroupFacts) -> Iterator[Cause]:
         if differing is None:
             yield Cause(
                 Code.NOT_SUBSCRIBED,
-                f"No member of {group.name} subscribes {message.queue.topic}.",
+                f"No consumer of {group.name} subscribes to {message.queue.topic}.",
                 {"topic": message.queue.topic},
             )
         return
@@ -295,6 +296,6 @@ def _before(facts: Facts, message: Place, group: GroupFacts) -> Iterator[Cause]:
 
 
 def _no_member(group: GroupFacts) -> Cause:
-    where = "" if group.next_offset is None else f"; it goes on at {group.next_offset}"
-    text = f"No member of {group.name} is connected{where}."
+    where = "" if group.next_offset is None else f" It will resume at offset {group.next_offset}."
+    text = f"Group {group.name} has no connected consumers.{where}"
     return Cause(Code.NO_MEMBER, text, {"next_offset": group.next_offset})

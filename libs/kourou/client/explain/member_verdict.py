@@ -31,7 +31,8 @@ def clash(message: Place, group: GroupFacts) -> Cause | None:
     said = tuple(f"{', '.join(sorted(ids))}: {text}" for text, ids in sorted(wishes.items()))
     return Cause(
         Code.SUBSCRIPTIONS_CLASH,
-        f"Members of {group.name} differ about {message.queue.topic}: {'; '.join(said)}.",
+        f"Consumers of {group.name} have different subscriptions for {message.queue.topic}: "
+        f"{'; '.join(said)}.",
         {"subscriptions": said},
     )
 
@@ -39,7 +40,7 @@ def clash(message: Place, group: GroupFacts) -> Cause | None:
 def wish(subscription: Subscription | None) -> str:
     """A subscription as text; alike for those that want the same."""
     if subscription is None:
-        return "does not subscribe it"
+        return "not subscribed"
     if subscription.class_filter_mode:
         return f"filter {subscription.expression}"
     if subscription.tags:
@@ -70,13 +71,13 @@ def _unheld(message: Place, group: GroupFacts) -> Iterator[Cause]:
         if one.silent:
             yield Cause(
                 Code.MEMBER_SILENT,
-                f"{one.client_id} of {group.name} is connected and does not answer: {one.silent}",
+                f"{one.client_id} of {group.name} is connected but does not respond: {one.silent}",
                 {"member": one.client_id, "why": one.silent},
             )
     if owner is None and group.members and not any(one.silent for one in group.members):
         yield Cause(
             Code.QUEUE_UNASSIGNED,
-            f"{group.name} has {count(len(group.members), 'member')}, none of which consumes "
+            f"{group.name} has {count(len(group.members), 'consumer')}, none of which owns "
             f"{message.queue!s}.",
             {"members": len(group.members)},
         )
@@ -84,11 +85,11 @@ def _unheld(message: Place, group: GroupFacts) -> Iterator[Cause]:
 
 def _locked(message: Place, group: GroupFacts, owner: str) -> Cause:
     there = owner in {one.client_id for one in group.members}
-    how = "is a member" if there else "is not connected any more"
+    how = "is connected" if there else "is no longer connected"
     return Cause(
         Code.QUEUE_LOCKED,
-        f"{group.name} consumes {message.queue!s} in order, and {owner}, which {how}, holds its "
-        "lock.",
+        f"{group.name} consumes {message.queue!s} in order; its lock is held by {owner}, which "
+        f"{how}.",
         {"owner": owner, "connected": there},
     )
 
@@ -98,8 +99,8 @@ def _ordered_wait(group: GroupFacts, message: Place, member: str, waits: Ordered
     which = "it" if waits.offset == message.offset else before
     return Cause(
         Code.ORDERED_RETRY,
-        f"{member} of {group.name} failed {count(waits.attempts, 'time')} at {which}; its queue "
-        f"stands still until {when(waits.until_ms)}.",
+        f"{member} of {group.name} failed {count(waits.attempts, 'time')} at {which}; the queue "
+        f"is blocked until {when(waits.until_ms)}.",
         {
             "member": member,
             "offset": waits.offset,
@@ -127,21 +128,21 @@ def _pace(
         yield Cause(
             Code.MEMBER_STUCK,
             f"{holder.client_id} has {count(queue.cached, 'message')} of {message.queue!s}; the "
-            f"smallest unfinished, {queue.first}, stands for {duration(stands_ms)}.",
+            f"oldest unfinished, {queue.first}, has been processed for {duration(stands_ms)}.",
             {**known, "stands_ms": stands_ms},
         )
     if limit and not in_hands:
         yield Cause(
             Code.FLOW_CONTROLLED,
-            f"{holder.client_id} pulls no more of {message.queue!s} for now: {limit}.",
+            f"{holder.client_id} paused pulling {message.queue!s}: {limit}.",
             {**known, "limit": limit},
         )
     if in_hands and message.offset >= queue.commit_offset:
-        text = f"{holder.client_id} of {group.name} was given it, and "
+        text = f"{holder.client_id} of {group.name} received it; "
         if message.offset == queue.first:
-            text += "has not finished it yet."
+            text += "it is being processed."
         else:
-            text += f"it counts when {queue.first}, the smallest unfinished, is finished."
+            text += f"the offset advances when {queue.first}, the oldest unfinished, is finished."
         yield Cause(Code.IN_HANDS, text, known)
         return
     yield Cause(
@@ -155,12 +156,12 @@ def _pace(
 def _exceeded(holder: Member, queue: QueueAtMember) -> str:
     """Which of its limits a member has reached; empty while it pulls."""
     if holder.count_max is not None and queue.cached > holder.count_max:
-        return f"it has {queue.cached} messages of it, and takes {holder.count_max} at once"
+        return f"{queue.cached} messages cached, limit {holder.count_max}"
     if holder.size_mib_max is not None and queue.cached_mib > holder.size_mib_max:
-        return f"it has {queue.cached_mib} MiB of it, and takes {holder.size_mib_max} at once"
+        return f"{queue.cached_mib} MiB cached, limit {holder.size_mib_max}"
     if queue.first is None or queue.last is None or holder.ordered:
         return ""
     span = queue.last - queue.first
     if holder.span_max is not None and span > holder.span_max:
-        return f"its messages span {span} offsets, and may span {holder.span_max}"
+        return f"cached messages span {span} offsets, limit {holder.span_max}"
     return ""

@@ -33,13 +33,13 @@ def lines_of(explanation: Explanation) -> Iterator[str]:
         yield from _group(group)
     if explanation.truncated:
         yield ""
-        yield "There are more groups: name one with --group."
+        yield "More groups exist: select one with --group."
     if explanation.storage is not None or explanation.places:
         yield ""
         yield from _where(explanation)
     if explanation.missing:
         yield ""
-        yield "Not known:"
+        yield "Missing information:"
         for one in explanation.missing:
             yield from _wrapped(f"{one.what}: {one.why}", "  ")
 
@@ -48,7 +48,7 @@ def _group(group: GroupTold) -> Iterator[str]:
     yield f"group {group.group}"
     yield from _causes(group.causes, "  ")
     for each in group.deliveries:
-        ended = "not ended" if each.ended_ms is None else f"{each.how}, {when(each.ended_ms)}"
+        ended = "not finished" if each.ended_ms is None else f"{each.how}, {when(each.ended_ms)}"
         yield f"    attempt {each.attempt}: given {when(each.at_ms)}, {ended}"
 
 
@@ -63,7 +63,7 @@ def _where(explanation: Explanation) -> Iterator[str]:
     storage = explanation.storage
     if storage is not None:
         flushed, confirmed = _YES[storage.flushed], _YES[storage.confirmed]
-        yield f"position {storage.position}: flushed {flushed}, confirmed {confirmed}"
+        yield f"position {storage.position}: flushed {flushed}, committed {confirmed}"
         for copy in storage.copies:
             yield f"  {_copy(copy)}"
     for place in explanation.places:
@@ -75,7 +75,7 @@ def _copy(copy: CopyTold) -> str:
     text = f"{copy.role} {copy.broker_id} at {copy.address}: "
     if copy.written is None:
         return text + f"unknown ({copy.why})"
-    return text + f"has it {_YES[copy.written]}, flushed {_YES[copy.flushed]}"
+    return text + f"stored {_YES[copy.written]}, flushed {_YES[copy.flushed]}"
 
 
 def _wrapped(text: str, indent: str) -> Iterator[str]:

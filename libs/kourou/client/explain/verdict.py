@@ -88,7 +88,7 @@ def absent(facts: Facts) -> Cause:
     if lookup.damage:
         return Cause(
             Code.BODY_DAMAGED,
-            f"The bytes of {facts.asked} fail their check: {lookup.damage}",
+            f"The record of {facts.asked} fails its checksum: {lookup.damage}",
             {"damage": lookup.damage},
         )
     if lookup.form is Form.PLACE:
@@ -96,15 +96,14 @@ def absent(facts: Facts) -> Cause:
     if lookup.form is Form.OFFSET_ID and not lookup.host_known:
         return Cause(
             Code.BROKER_AWAY,
-            f"The id names the broker at {lookup.host}, and none of those that are registered says "
-            "that it is there.",
+            f"The ID refers to the broker at {lookup.host}, which is not registered.",
             {"host": lookup.host, "brokers": lookup.brokers},
         )
     if lookup.away:
         return _away(facts, lookup.away)
-    where = f"in the topic {lookup.topic}" if lookup.topic else "in any topic that was searched"
+    where = f"in the topic {lookup.topic}" if lookup.topic else "in the searched topics"
     made_ms = uniq_key_time_ms(facts.asked, facts.as_of_ms)
-    made = "" if made_ms is None else f" As a unique key it was made {when(made_ms)}."
+    made = "" if made_ms is None else f" Its message ID was created {when(made_ms)}."
     return Cause(
         Code.NOT_FOUND,
         f"No broker that answered ({_listed(lookup.brokers)}) has {facts.asked!r} {where}.{made}",
@@ -118,7 +117,7 @@ def absent(facts: Facts) -> Cause:
 
 
 def _absent_place(facts: Facts, lookup: Lookup) -> Cause:
-    assert lookup.place is not None, "a place was named"
+    assert lookup.place is not None, "a queue offset was given"
     queue, offset = lookup.place
     if queue.broker_name in lookup.away or not lookup.broker_known:
         return _away(facts, (queue.broker_name,))
@@ -135,7 +134,7 @@ def _absent_place(facts: Facts, lookup: Lookup) -> Cause:
         which = "queue 0 only" if number == 1 else f"{number} queues, 0 to {number - 1}"
         return Cause(
             Code.NOT_FOUND,
-            f"There is no queue {queue!s}: the topic {queue.topic} has {which}, at "
+            f"Queue {queue!s} not found: the topic {queue.topic} has {which}, at "
             f"{queue.broker_name}.",
             {"topic": queue.topic, "broker": queue.broker_name, "queues": number},
         )
@@ -144,13 +143,14 @@ def _absent_place(facts: Facts, lookup: Lookup) -> Cause:
         kept = "" if hours is None else f"; messages are kept for {hours} h (fileReservedTime)"
         return Cause(
             Code.EXPIRED,
-            f"The queue {queue!s} begins at {low}: {offset} went with its log segment{kept}.",
+            f"The queue {queue!s} begins at {low}: {offset} was deleted with its log "
+            f"segment{kept}.",
             {"offset": offset, "lowest_offset": low, "reserved_hours": hours},
         )
     if offset >= end or not lookup.queue_known:
         return Cause(
             Code.NEVER_STORED,
-            f"The queue {queue!s} ends at {end}: nothing was ever stored at {offset}.",
+            f"The queue {queue!s} ends at {end}: offset {offset} was never stored.",
             {"offset": offset, "queue_end": end},
         )
     waits = [f"{_listed(lookup.behind)} to copy it"] if lookup.behind else []
@@ -158,8 +158,7 @@ def _absent_place(facts: Facts, lookup: Lookup) -> Cause:
     waiting = f": it waits for {' and '.join(waits)}" if waits else ""
     return Cause(
         Code.NOT_CONFIRMED,
-        f"A message was given the offset {offset} of {queue!s}, and readers do not see it "
-        f"yet{waiting}.",
+        f"The message has offset {offset} of {queue!s}; consumers do not see it yet{waiting}.",
         {
             "offset": offset,
             "queue_end": end,
@@ -172,7 +171,7 @@ def _absent_place(facts: Facts, lookup: Lookup) -> Cause:
 def _away(facts: Facts, names: tuple[str, ...]) -> Cause:
     return Cause(
         Code.BROKER_AWAY,
-        f"{_listed(names)} cannot be asked now, so nobody can tell about {facts.asked!r}.",
+        f"{_listed(names)} cannot be reached; the state of {facts.asked!r} is unknown.",
         {"brokers": names},
     )
 
@@ -193,22 +192,22 @@ def bars(facts: Facts, message: Place) -> Iterator[Cause]:
         flushed = "flushed" if storage.flushed else "not flushed yet"
         yield Cause(
             Code.NOT_CONFIRMED,
-            f"It is written at {message!s}, {flushed}, and not confirmed: readers see up to the "
-            "confirmed position.",
+            f"Stored at {message!s}, {flushed}, not committed: consumers read up to the committed "
+            "position.",
             {"position": storage.position, "flushed": storage.flushed},
         )
     reads = facts.read_queues
     if reads is not None and message.queue.queue_id >= reads:
         yield Cause(
             Code.QUEUE_NOT_READ,
-            f"It lies in queue {message.queue.queue_id}, and only {reads} queues of "
+            f"It is in queue {message.queue.queue_id}, but only {reads} queues of "
             f"{message.queue.topic} are read at {message.queue.broker_name}: 0 to {reads - 1}.",
             {"queue_id": message.queue.queue_id, "read_queues": reads},
         )
     if facts.broker_readable is False:
         yield Cause(
             Code.BROKER_UNREADABLE,
-            f"The broker {message.queue.broker_name} gives nothing out: its brokerPermission lacks "
+            f"The broker {message.queue.broker_name} is not readable: its brokerPermission lacks "
             "read.",
             {"broker": message.queue.broker_name},
         )
@@ -235,21 +234,18 @@ def _half(facts: Facts) -> Cause:
             return Cause(Code.TRANSACTION_ROLLED_BACK, text, known)
         case HalfState.GIVEN_UP:
             text = (
-                f"Nobody of producer group {half.group} told what became of its transaction; it "
-                "was given up."
+                f"No producer of group {half.group} reported the outcome of its transaction; it "
+                "expired."
             )
             return Cause(Code.TRANSACTION_GIVEN_UP, text, known)
         case HalfState.UNKNOWN:
             text = f"It is half of a transaction of producer group {half.group}."
             return Cause(Code.TRANSACTION_UNKNOWN, text, known)
-    asked = (
-        f"it was asked about {count(half.checks, 'time')}"
-        if half.checks
-        else "nobody was asked yet"
-    )
-    there = {None: "", 0: "; no member of that group is connected"}.get(half.producers, "")
+    asked = f"checked {count(half.checks, 'time')}" if half.checks else "not checked yet"
+    there = {None: "", 0: "; no producer of that group is connected"}.get(half.producers, "")
     text = (
-        f"Its transaction is open since {when(half.place.born_ms)} (producer group {half.group}; "
+        f"Its transaction has been open since {when(half.place.born_ms)} (producer group "
+        f"{half.group}; "
         f"{asked}{there})."
     )
     return Cause(Code.TRANSACTION_OPEN, text, known)
@@ -284,8 +280,8 @@ def nobody(message: Place) -> Cause:
     """No group has ever come for it."""
     return Cause(
         Code.NOBODY_CONSUMES,
-        f"No group subscribes {message.queue.topic} at {message.queue.broker_name}, and none has "
-        "progress in it.",
+        f"No group subscribes to {message.queue.topic} at {message.queue.broker_name} or has "
+        "offsets in it.",
         {"topic": message.queue.topic},
     )
 
@@ -293,16 +289,16 @@ def nobody(message: Place) -> Cause:
 def stored(facts: Facts, message: Place) -> Cause:
     """It is there, and whoever consumes the topic can have it."""
     storage = facts.storage
-    safe = [f"stored {when(message.stored_ms)}"]
+    safe = [f"on {when(message.stored_ms)}"]
     if storage is not None:
-        safe += ["flushed"] if storage.flushed else []
-        safe += ["confirmed"] if storage.confirmed else []
+        safe += ["flushed to disk"] if storage.flushed else []
+        safe += ["committed"] if storage.confirmed else []
         copies = [one for one in storage.copies if not one.leads]
         have = sum(one.written is True for one in copies)
-        safe += [f"at {have} of {len(copies)} followers"] if copies else []
+        safe += [f"replicated to {have} of {len(copies)} followers"] if copies else []
     return Cause(
         Code.STORED,
-        f"It lies at {message!s}, {', '.join(safe)}.",
+        f"Stored at {message!s} {'; '.join(safe)}.",
         {"place": str(message), "position": message.position},
     )
 
@@ -316,7 +312,7 @@ def _safety(facts: Facts) -> Iterator[Cause]:
         named = tuple(f"brokerId {one.broker_id}" for one in lacking)
         yield Cause(
             Code.COPIES_MISSING,
-            f"{_listed(named)} has not copied it yet.",
+            f"{_listed(named)} has not replicated it yet.",
             {"followers": named, "lag_bytes": max(one.lag_bytes or 0 for one in lacking)},
         )
     if not storage.by_leader:
@@ -324,7 +320,7 @@ def _safety(facts: Facts) -> Iterator[Cause]:
         lag_ms = None if answered is None else answered.lag_ms
         yield Cause(
             Code.ANSWERED_BY_FOLLOWER,
-            "No leader answers; a follower told this, and may know an older state.",
+            "No leader responds; this is from a follower and may be out of date.",
             {"lag_ms": lag_ms, "broker_id": None if answered is None else answered.broker_id},
         )
 

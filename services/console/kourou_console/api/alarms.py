@@ -99,7 +99,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/alarms",
         "alarms",
-        "Alarms that hold now: since when, what each means, what to do.",
+        "Active alarms: start time, meaning, action.",
         "Alarms",
         alarms,
         AlarmList,

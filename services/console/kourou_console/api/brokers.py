@@ -168,7 +168,7 @@ async def update_config(
     says = [
         f"{one.name} {'would become' if parameters.preview else 'is now'} {one.after}"
         if one.refused is None
-        else f"{one.name} stays as it is: {one.refused}"
+        else f"{one.name} is not changed: {one.refused}"
         for one in changes
     ]
     if not parameters.preview:
@@ -186,7 +186,7 @@ async def update_config(
 
 def _change(one: Setting | None, name: str, value: str) -> SettingChange:
     if one is None:
-        return SettingChange(name, None, value, "there is no such setting")
+        return SettingChange(name, None, value, "unknown setting")
     if one.changeable is False:
         return SettingChange(name, one.value, value, one.why_not)
     refused = None
@@ -220,20 +220,19 @@ async def write_permission(
         await (admin.add_write_perm(name) if body.writable else admin.wipe_write_perm(name))
     will = "would be" if parameters.preview else "is"
     if body.writable:
-        says = [f"{name} {will} written to again once clients have new routes, within 30 s."]
+        says = [f"{name} {will} writable again once clients have new routes, within 30 s."]
     else:
         says = [
-            f"{name} {will} written to no more once clients have new routes; give them 40 s.",
-            "Consumers go on. It holds until it is undone, or until the broker is gone.",
+            f"{name} {will} not writable once clients have new routes (up to 40 s).",
+            "Consumers are not affected. It lasts until you revert it or the broker restarts.",
         ]
     return Done(preview=parameters.preview, says=says, as_of_ms=gateway.clock.now_ms())
 
 
 _CLEANED = {
-    "expired_log": "deletes log segments that are older than fileReservedTime, at once and "
-    "whatever the hour; their messages are gone",
-    "expired_queues": "deletes files of queues and index that name only what the log no longer has",
-    "unused_topics": "deletes the queues of topics that it does not have any more",
+    "expired_log": "deletes log segments older than fileReservedTime now, with their messages",
+    "expired_queues": "deletes queue and index files that refer only to deleted messages",
+    "unused_topics": "deletes the queues of deleted topics",
 }
 
 
@@ -305,7 +304,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/brokers/{broker}/config",
         "broker_config",
-        "Every setting of a broker: its value, its range, whether it may be changed now.",
+        "Settings of a broker: value, allowed range, changeable at run time.",
         _CHAPTER,
         config,
         Listing[Setting],
@@ -315,7 +314,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PATCH",
         "/v1/brokers/{broker}/config",
         "update_broker_config",
-        "Change settings while the broker runs, all or none. `preview=true` tells what is refused.",
+        "Change settings of a running broker, all or none. `preview=true` shows what is refused.",
         _CHAPTER,
         update_config,
         SettingChanges,
@@ -329,7 +328,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PUT",
         "/v1/brokers/{broker}/write-permission",
         "broker_write_permission",
-        "Take a broker out of the routes for sending before it is stopped, or put it back.",
+        "Stop or resume writes to a broker, for example before a shutdown.",
         _CHAPTER,
         write_permission,
         Done,
@@ -343,7 +342,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/brokers/{broker}/cleaning",
         "clean_broker",
-        "Have a broker delete expired log segments, expired queue files, or queues of no topic.",
+        "Delete expired log segments, expired queue files, or queues of deleted topics.",
         _CHAPTER,
         cleaning,
         Done,
@@ -367,7 +366,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/brokers/{broker}/groups",
         "broker_progress",
-        "Where every group stands in every queue of one broker.",
+        "The offsets of every group in every queue of one broker.",
         _CHAPTER,
         all_progress,
         Listing[GroupQueueLag],

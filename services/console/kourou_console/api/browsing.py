@@ -57,7 +57,7 @@ async def browse_queue(gateway: Gateway, parameters: Place) -> QueuePage:
     reading = gateway.admin.reading
     queue = MessageQueue(check_topic(parameters.topic), parameters.broker, parameters.queue)
     if queue not in await reading.queues(queue.topic):
-        raise TopicNotFound(f"there is no queue {queue!s}", hint="look at the topic's route")
+        raise TopicNotFound(f"queue {queue!s} not found", hint="check the topic's route")
     low, high = await reading.bounds(queue)
     offset = parameters.offset
     offset = max(low, high + offset) if offset < 0 else min(max(low, offset), high)
@@ -101,8 +101,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/topics/{topic}/queues/{broker}/{queue}/messages",
         "browse_queue",
         "Messages of one queue from an offset on, also of retry, dead-letter and system topics. "
-        "Looking leaves no trace: no group's progress changes. A page ends where its bodies have "
-        f"{MESSAGES_PAGE_BYTES_MAX >> 20} MiB; go on at `next_offset`.",
+        "Reading does not change the offsets of any group. A page ends where its bodies have "
+        f"{MESSAGES_PAGE_BYTES_MAX >> 20} MiB; continue at `next_offset`.",
         "Messages",
         browse_queue,
         QueuePage,

@@ -68,7 +68,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker name: a log, whoever leads it, and its copies.
+    """One broker name: a log with its leader and replicas.
 
     `replication` is none, replicas or raft. `writable`: routes offer it to producers.
     """
@@ -110,7 +110,7 @@ class ClusterAnswer(msgspec.Struct, frozen=True):
 
 
 class RuntimeAnswer(msgspec.Struct, frozen=True):
-    """What a broker tells of itself: `raw` under RocketMQ's names, `figures` as sampled."""
+    """The status of a broker: `raw` under RocketMQ's names, `figures` as sampled."""
 
     broker: str
     figures: BrokerFigures | None
@@ -205,7 +205,7 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
     missing = []
     told: list[LogMember] = []
     if isinstance(members, BaseException):
-        missing.append(Missing(f"copies of {name}", why(members)))
+        missing.append(Missing(f"replicas of {name}", why(members)))
     else:
         told = members
     trouble = why(table) if isinstance(table, BaseException) else None
@@ -278,7 +278,7 @@ def every_member(members: list[LogMember]) -> list[Member]:
 def _member(one: LogMember, leader: ReplicasTold | None) -> Member:
     told = one.told
     if told is None:
-        text = "it does not answer" if one.error is None else str(one.error)
+        text = "it does not respond" if one.error is None else str(one.error)
         return Member(
             broker=one.broker_name,
             registered_id=one.registered_id,
@@ -294,7 +294,7 @@ def _member(one: LogMember, leader: ReplicasTold | None) -> Member:
         role = "candidate"
     reason = told.reason or None
     if told.fenced:
-        reason = f"another leader's epoch is {told.fenced}; it stores nothing more"
+        reason = f"replaced by a leader with epoch {told.fenced}; it accepts no more messages"
     return Member(
         broker=one.broker_name,
         registered_id=one.registered_id,
@@ -320,7 +320,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/cluster",
         "cluster",
-        "All clusters, their brokers, leaders and copies, asked now.",
+        "All clusters with brokers, leaders and replicas, queried now.",
         "Cluster and brokers",
         cluster,
         ClusterAnswer,
@@ -338,7 +338,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/brokers/{broker}",
         "broker",
-        "One broker: its copies, epoch, disk, rates.",
+        "One broker: replicas, epoch, disk, rates.",
         "Cluster and brokers",
         broker,
         Broker,
@@ -348,7 +348,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/brokers/{broker}/replicas",
         "broker_replicas",
-        "Leader and followers of a broker's log: roles, epochs, ends, lag, as each tells itself.",
+        "Replicas of a broker's log: role, epoch, end and lag, reported by each.",
         "Cluster and brokers",
         replicas,
         Listing[Member],

@@ -96,9 +96,9 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """A group that has a dead-letter topic; `waiting` are those nobody has dealt with.
+    """A group with a dead-letter topic; `waiting` is the number of unhandled dead letters.
 
-    Without those of queues that the list's `missing` names.
+    Queues that the list's `missing` names are not counted.
     """
 
     group: str
@@ -175,7 +175,7 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
     if parameters.cursor is not None and offsets:
         told = places.read(parameters.cursor, list(offsets))
         if told.offsets is None:
-            raise BadRequest("the cursor is of other queues", hint="begin without a cursor")
+            raise BadRequest("the cursor is of other queues", hint="start without a cursor")
         offsets = {queue: max(offsets[queue], at) for queue, at in told.offsets.items()}
     causes: dict[tuple[str, str | None], CauseView] = {}
     read = 0
@@ -307,7 +307,7 @@ async def _check_there(gateway: Gateway, group: str) -> None:
     except TopicNotFound:
         known, unasked = await all_groups(gateway)
         if not unasked and not any(group in every for every in known.values()):
-            raise GroupNotFound(f"there is no group {group!r}") from None
+            raise GroupNotFound(f"group {group!r} not found") from None
 
 
 async def list_redrives(gateway: Gateway, parameters: NoParameters) -> Listing[JobView]:
@@ -362,8 +362,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/dead-letters",
         "list_dead_letters",
-        "A group's dead letters that nobody has dealt with, the oldest first, and all of them "
-        "counted by cause.",
+        "The unhandled dead letters of a group, oldest first, with counts by cause.",
         CHAPTER,
         list_dead_letters,
         Letters,
@@ -373,7 +372,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/dead-letters/groups",
         "list_dead_letter_groups",
-        "The groups that have dead letters, and how many wait.",
+        "Groups with dead letters, and their number.",
         CHAPTER,
         list_dead_letter_groups,
         Listing[GroupLetters],
@@ -382,8 +381,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/dead-letters/export",
         "export_dead_letters",
-        "All dead letters of a group that wait, bodies whole, as JSON lines. The last line says "
-        "`end`: true and how many there are; without it the export was cut off.",
+        "All unhandled dead letters of a group with bodies, as JSON lines. The last line has "
+        "`end`: true and the total; if it is missing, the export is incomplete.",
         CHAPTER,
         export_dead_letters,
         None,
@@ -395,9 +394,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/dead-letters/redrives",
         "begin_redrive",
-        "Send a selection of dead letters to their group again, so many a second; only that group "
-        "gets them. With `dry_run` nothing is sent. The answer is a job: ask for it until it has "
-        "ended. It is done only if every letter was sent. A group that there is not is 404.",
+        "Redeliver selected dead letters to their group at a given rate; only that group receives "
+        "them. With `dry_run` nothing is sent. The response is a job: poll it until it has ended. "
+        "Its state is `done` only if every message was sent. An unknown group is 404.",
         CHAPTER,
         begin_redrive,
         JobView,
@@ -411,7 +410,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/dead-letters/redrives",
         "list_redrives",
-        "The redrives that this gateway remembers, the newest first, without outcomes.",
+        "Recent redelivery jobs of this gateway, newest first, without results.",
         CHAPTER,
         list_redrives,
         Listing[JobView],
@@ -420,7 +419,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/dead-letters/redrives/{id}",
         "get_redrive",
-        "A redrive, and what became of each letter, from one number on.",
+        "A redelivery job with the result of each message, from a given number.",
         CHAPTER,
         get_redrive,
         JobView,
@@ -430,8 +429,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE",
         "/v1/dead-letters/redrives/{id}",
         "stop_redrive",
-        "Stop a redrive: what was sent is sent, the rest stays a dead letter. One that has ended "
-        "stays as it ended.",
+        "Stop a redelivery job: messages already sent stay sent, the rest remain dead letters. An "
+        "ended job does not change.",
         CHAPTER,
         stop_redrive,
         JobView,

@@ -77,10 +77,10 @@ async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody
     if not parameters.preview and last:
         await gateway.admin.dead_letters.deal_with(body.group, last.values())
     will = "would be" if parameters.preview else "are"
-    says = [f"{gone:,} dead letters of {body.group} {will} listed no more."]
+    says = [f"{gone:,} dead letters of {body.group} {will} discarded."]
     if ids and gone > len(ids):
-        says.append(f"{gone - len(ids):,} of them lie before those that were named.")
-    says.append("They stay in the log until it is deleted.")
+        says.append(f"{gone - len(ids):,} of them are older than the selected ones.")
+    says.append("They stay in the log until it expires.")
     return Discarded(
         group=body.group,
         preview=parameters.preview,
@@ -145,7 +145,7 @@ async def _named(gateway: Gateway, found: Waiting, ids: set[str], chosen: _Chose
         raise Refused(
             HTTPStatus.NOT_FOUND,
             f"{found.group} has no dead letter {min(unknown)!r} listed",
-            hint="give the `id` of a letter that is listed; what was let go is not",
+            hint="use the `id` of a listed dead letter; discarded ones are not listed",
         )
 
 
@@ -154,7 +154,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/dead-letters/discards",
         "discard_dead_letters",
-        "Let dead letters go: they stay in the log until it is deleted, and are listed no more.",
+        "Discard dead letters: they are no longer listed, and stay in the log until it expires.",
         "Dead letters",
         discard,
         Discarded,

@@ -34,11 +34,11 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/v1/messages/{id}/explain",
         name="explain_message",
-        about="Why is a message where it is? Each reason has a stable code, a sentence, and what "
-        "to do. `id` is a unique key, an offset message id, topic/broker/queue@offset (its slashes "
-        "encoded as %2F) or a business key. `topic` is where a key is looked up, all topics "
-        "without it; `group` is the only group to tell of, without it all that consume the topic. "
-        "A message that is nowhere has an explanation, too: then `message` is null.",
+        about="Explain where a message is and why. Each reason has a stable code, a sentence and "
+        "an action. `id` is a producer's message ID, an offset message ID, a business key or "
+        "topic/broker/queue@offset (slashes encoded as %2F). `topic` limits the search for a key "
+        "to one topic, `group` the explanation to one group. A message that is not found has an "
+        "explanation, too: then `message` is null.",
         chapter="Messages",
         handle=explain,
         answer=Explanation,

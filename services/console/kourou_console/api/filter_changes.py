@@ -71,7 +71,7 @@ class EnableBody(ChangeBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PolicyBody(ChangeBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of messages that the filter cannot judge."""
+    """The failure policy of the filter."""
 
     policy: FilterPolicy
 
@@ -136,9 +136,9 @@ class TrialList(Listing[Tried], frozen=True, kw_only=True):
 
 
 _MEANINGS = {
-    FilterPolicy.HOLD: "its group waits before it until the filter is mended",
-    FilterPolicy.SKIP: "is passed over, and that is recorded",
-    FilterPolicy.PASS: "goes to the group unfiltered",
+    FilterPolicy.HOLD: "the group waits at it until the filter is fixed",
+    FilterPolicy.SKIP: "it is skipped and recorded",
+    FilterPolicy.PASS: "it is delivered unfiltered",
 }
 
 
@@ -150,10 +150,10 @@ async def put(
     check_source(body.source, name)
     if parameters.preview:
         brokers = await brokers_of(gateway, body.broker, body.cluster)
-        then = " and runs if it is new there" if body.enable else " and does not run yet"
+        then = " and is enabled if it is new" if body.enable else " but is not enabled"
         return _told(
             gateway,
-            [f"A version of {name} of {group} is kept at {', '.join(brokers)}{then}."],
+            [f"A version of {name} of {group} is stored at {', '.join(brokers)}{then}."],
             {},
             preview=True,
         )
@@ -179,7 +179,7 @@ async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -
     """Let a version run from now on; its quarantine is over then."""
     what = "the newest version" if body.version is None else f"version {body.version}"
     if parameters.preview:
-        return await _preview(gateway, parameters, body, f"{what} would run from now on")
+        return await _preview(gateway, parameters, body, f"{what} would be enabled")
     done = await gateway.admin.filters.enable(
         parameters.group,
         parameters.name,
@@ -194,7 +194,7 @@ async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -
 async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
     """Let no version run: the group gets nothing until one is enabled again."""
     if parameters.preview:
-        text = "no version would run: the group waits until one is enabled"
+        text = "no version would be enabled: the group waits until one is"
         return await _preview(gateway, parameters, body, text)
     done = await gateway.admin.filters.disable(
         parameters.group,
@@ -211,9 +211,9 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
     if parameters.preview:
         found = await _there(gateway, parameters, body)
         says = [
-            f"{one.broker}: version {one.before_active} would run in place of {one.active}."
+            f"{one.broker}: version {one.before_active} would replace version {one.active}."
             if one.before_active is not None
-            else f"{one.broker}: no version ran before this one."
+            else f"{one.broker}: there is no previous version."
             for one in found
         ]
         return _told(gateway, says, {}, preview=True)
@@ -229,7 +229,7 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
 
 async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -> FilterChanges:
     """Say what becomes of messages that the filter cannot judge."""
-    text = f"a message that it cannot judge {_MEANINGS[body.policy]}"
+    text = f"if it fails on a message, {_MEANINGS[body.policy]}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, text)
     done = await gateway.admin.filters.set_policy(
@@ -242,7 +242,7 @@ async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -
     )
     says = [f"{where}: {text}." for where in sorted(done)]
     says += [
-        f"{where}: version {one.version} is in quarantine all the same ({one.quarantined})."
+        f"{where}: version {one.version} is still quarantined ({one.quarantined})."
         for where, one in sorted(done.items())
         if one.quarantined is not None and body.policy is not FilterPolicy.PASS
     ]
@@ -256,7 +256,7 @@ async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
         broker=parameters.broker, cluster=parameters.cluster, reason=parameters.reason
     )
     if parameters.preview:
-        text = "it would be gone with all its versions; consumers that name it wait"
+        text = "it would be deleted with all versions; consumers that use it wait"
         return await _preview(gateway, target, where, text)
     done = await gateway.admin.filters.delete(
         parameters.group,
@@ -265,7 +265,7 @@ async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
         broker=parameters.broker,
         cluster=parameters.cluster,
     )
-    return _told(gateway, [f"{at}: it is gone." for at in sorted(done)], done)
+    return _told(gateway, [f"{at}: it is deleted." for at in sorted(done)], done)
 
 
 async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> list[Filter]:
@@ -290,9 +290,9 @@ async def _preview(
 
 def _running(done: Mapping[str, Changed]) -> list[str]:
     return [
-        f"{where}: no version runs."
+        f"{where}: no version is enabled."
         if one.active is None
-        else f"{where}: version {one.active} runs."
+        else f"{where}: version {one.active} is enabled."
         for where, one in sorted(done.items())
     ]
 
@@ -316,7 +316,7 @@ def _told(
 async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> TrialList:
     """What a filter would say of the topic's last messages; nobody's progress is touched."""
     if body.source is not None and body.version is not None:
-        raise BadRequest("a source or a stored version, not both")
+        raise BadRequest("give a source or a stored version, not both")
     found = await gateway.admin.filters.try_out(
         parameters.group,
         check_filter_name(parameters.name),
@@ -382,7 +382,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PUT",
         "/v1/filters/{group}/{name}",
         "put_filter",
-        "Upload a version of a filter; what is there already keeps its version.",
+        "Upload a version of a filter; an identical source keeps its version.",
         _CHAPTER,
         put,
         FilterChanges,
@@ -393,17 +393,19 @@ OPERATIONS: tuple[Operation, ...] = (
         administers=True,
         call=True,
     ),
-    _change("enable", "enable_filter", "Let a version of a filter run.", enable, EnableBody),
+    _change("enable", "enable_filter", "Enable a version of a filter.", enable, EnableBody),
+    _change("disable", "disable_filter", "Disable a filter; its group waits.", disable, ChangeBody),
     _change(
-        "disable", "disable_filter", "Let no version run: its group waits.", disable, ChangeBody
-    ),
-    _change(
-        "rollback", "roll_back_filter", "Let the version run that ran before.", rollback, ChangeBody
+        "rollback",
+        "roll_back_filter",
+        ("Enable the previous version of a filter."),
+        rollback,
+        ChangeBody,
     ),
     _change(
         "policy",
         "set_filter_policy",
-        "What becomes of a message that the filter cannot judge: hold, skip or pass.",
+        "Set the failure policy of a filter: hold, skip or pass the message.",
         policy,
         PolicyBody,
     ),
@@ -423,7 +425,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/filters/{group}/{name}/trials",
         "try_filter",
-        "Say what a filter would say of a topic's last messages; nothing is kept.",
+        "Dry run a filter on a topic's last messages; nothing is stored.",
         _CHAPTER,
         trial,
         TrialList,

@@ -61,7 +61,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter at one broker. `state` is runs, disabled or quarantined; `policy` hold, skip or pass
-    is what becomes of messages that it cannot judge, `skipped` how many were passed over.
+    is the failure policy, `skipped` the number of skipped messages.
     """
 
     broker: str
@@ -78,7 +78,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilterServers(msgspec.Struct, frozen=True):
-    """The filter servers beside a broker; none: its groups that name a filter wait."""
+    """The filter servers of a broker; none: groups that use a filter wait."""
 
     broker: str
     addresses: list[str]
@@ -154,7 +154,7 @@ async def filters(gateway: Gateway, parameters: FiltersWanted) -> FilterList:
 
 
 async def one_filter(gateway: Gateway, parameters: FilterPath) -> FilterList:
-    """One filter at every broker that has it. Raises 404 where none has."""
+    """One filter, at every broker that has it. Raises 404 where none has."""
     found = await _filters(
         gateway, parameters.group, parameters.name, parameters.broker, LIST_ITEMS
     )
@@ -294,7 +294,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/filters",
         "filters",
-        "The filters of all groups at all brokers: versions, what runs, policy, quarantine.",
+        "The filters of all groups at all brokers: versions, active version, policy, quarantine.",
         _CHAPTER,
         filters,
         FilterList,
@@ -304,7 +304,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/filters/{group}/{name}",
         "filter",
-        "One filter at every broker that has it.",
+        "One filter, at every broker that has it.",
         _CHAPTER,
         one_filter,
         FilterList,
@@ -314,7 +314,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/filters/{group}/{name}/source",
         "filter_source",
-        "The Python of a version: the one that runs, unless another is named.",
+        "The source of a version (default: the active version).",
         _CHAPTER,
         source,
         FilterSource,
@@ -324,7 +324,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/filter-statistics",
         "filter_statistics",
-        "What filters did since their filter servers started.",
+        "Filter statistics since the start of the filter servers.",
         _CHAPTER,
         figures,
         Listing[Figures],

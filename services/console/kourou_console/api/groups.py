@@ -93,7 +93,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 class GroupDetail(Group, frozen=True, kw_only=True):
     """A group, its settings at each broker, and in what these differ.
 
-    `lag_messages` is as of now, as the group's lag queue by queue is; null if nobody could tell.
+    `lag_messages` is as of now, as the group's lag queue by queue is; null if unknown.
     """
 
     configs: list[GroupConfig]
@@ -280,7 +280,7 @@ async def group(gateway: Gateway, parameters: GroupPath) -> GroupDetail:
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     if not configs and not missing and not await _is_left(gateway, name):
-        raise GroupNotFound(f"there is no group {name!r}")
+        raise GroupNotFound(f"group {name!r} not found")
     members, progress = await asyncio.gather(
         asked([name], lambda one: connected(gateway, one)),
         _progress_of(gateway, name),
@@ -338,15 +338,15 @@ async def put(gateway: Gateway, parameters: GroupChange, body: GroupBody) -> Gro
     """Create a group, or change it, broker by broker; what is not named stays."""
     name = check_group(parameters.group)
     if body.broker is not None and body.cluster is not None:
-        raise BadRequest("name a broker or a cluster, not both")
+        raise BadRequest("give a broker or a cluster, not both")
     found, missing = await all_groups(gateway, body.broker, body.cluster)
     before = {broker: every.get(name) for broker, every in sorted(found.items())}
     items = [_item(broker, name, old, body) for broker, old in before.items()]
     if not parameters.preview:
         if missing:
             raise Unavailable(
-                f"{missing[0].what} does not tell what it has now: {missing[0].why}",
-                hint="wait for it, or name the brokers that are to change",
+                f"{missing[0].what} did not report its current state: {missing[0].why}",
+                hint="retry, or select the brokers to change",
             )
         for item in items:
             if item.changes or item.before is None:
@@ -390,8 +390,8 @@ def _said(name: str, items: list[BrokerGroupChange], *, preview: bool) -> list[s
             for change in one.changes
         ]
         if one.before.consume_enabled and not one.after.consume_enabled:
-            says.append(f"{one.broker}: its members get nothing more until that is undone.")
-    return says or ["Nothing changes."]
+            says.append(f"{one.broker}: its consumers receive no more messages.")
+    return says or ["No changes."]
 
 
 async def delete(gateway: Gateway, parameters: GroupDeletion) -> GroupLoss:
@@ -400,7 +400,7 @@ async def delete(gateway: Gateway, parameters: GroupDeletion) -> GroupLoss:
     found, missing = await all_groups(gateway, parameters.broker, parameters.cluster)
     brokers = [broker for broker, every in sorted(found.items()) if name in every]
     if not brokers and not parameters.remove_offsets and not missing:
-        raise GroupNotFound(f"there is no group {name!r}; nothing was deleted")
+        raise GroupNotFound(f"group {name!r} not found; nothing was deleted")
     lag: int | None = None
     topics: list[str] = []
     members: int | None = None
@@ -425,15 +425,15 @@ async def delete(gateway: Gateway, parameters: GroupDeletion) -> GroupLoss:
     says = [f"{name} {will} deleted at {', '.join(brokers) or 'no broker'}."]
     if parameters.remove_offsets:
         says.append(
-            "Its progress goes with it: members that come again begin where new groups begin, and "
-            "may get old messages again or miss some."
+            "Its offsets are deleted: if its consumers reconnect, they start like a new group and "
+            "may repeat or miss messages."
         )
     else:
-        says.append("Its progress is kept, for a group of the same name.")
+        says.append("Its offsets are kept for a group with the same name.")
     if members:
         says.append(
-            f"{members} members are connected: the group comes to exist again with their next "
-            "heartbeat where groups make themselves."
+            f"{members} consumers are connected: with automatic group creation, their next "
+            "heartbeat creates the group again."
         )
     return GroupLoss(
         group=name,
@@ -454,7 +454,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/groups",
         "groups",
-        "Consumer groups over all brokers, with members, lag and dead letters.",
+        "Consumer groups of all brokers, with consumers, lag and dead letters.",
         _CHAPTER,
         groups,
         Listing[Group],
@@ -464,7 +464,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/groups/{group}",
         "group",
-        "One group: its settings at each broker, its topics, in what brokers differ.",
+        "One group: settings at each broker, topics, differences between brokers.",
         _CHAPTER,
         group,
         GroupDetail,
@@ -474,7 +474,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PUT",
         "/v1/groups/{group}",
         "put_group",
-        "Create a group, or change it. What is not named stays; `preview=true` tells the changes.",
+        "Create or change a group; fields left out are unchanged. `preview=true` shows changes.",
         _CHAPTER,
         put,
         GroupChanges,
@@ -488,7 +488,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE",
         "/v1/groups/{group}",
         "delete_group",
-        "Delete a group, and its progress if asked. `preview=true` tells what would be lost.",
+        "Delete a group, optionally with its offsets. `preview=true` shows what would be lost.",
         _CHAPTER,
         delete,
         GroupLoss,

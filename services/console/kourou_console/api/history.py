@@ -32,9 +32,10 @@ Moment = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One event. `fields` are its own, with the value `before` it where there was one; `undoes` is
-    the number of the event that it takes back; `final` is why nobody can take it back itself, null:
-    its broker may.
+    """One event. `fields` are its own, with the value `before` it where there was one.
+
+    `undoes` is the number of the event that it reverts; `final` is why it cannot be reverted,
+    null: it can.
     """
 
     broker: str
@@ -138,7 +139,7 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Undone(Done, frozen=True, kw_only=True):
-    """The event that is taken back, and what was decided for it."""
+    """The reverted event, and the event that reverted it."""
 
     undone: Decision | None
     items: list[Decision]
@@ -184,7 +185,7 @@ async def _page(
     aggregate = ""
     if parameters.name is not None:
         if parameters.kind is None:
-            raise BadRequest("a name goes with its kind", hint="kind=topic&name=orders")
+            raise BadRequest("a name requires its kind", hint="kind=topic&name=orders")
         aggregate = f"{parameters.kind}/{parameters.name}"
     found: list[Decided] = []
     for _ in range(CONSOLE_HISTORY_PAGES_MAX):
@@ -216,7 +217,7 @@ def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
     for part in filter(None, cursor.split(",")):
         name, _, text = part.rpartition(":")
         if not name or not (text.isascii() and text.isdigit()) or len(text) > 18:
-            raise BadRequest("the cursor is none of ours", hint="begin without one")
+            raise BadRequest("unknown cursor", hint="start without one")
         if name in brokers:
             found[name] = int(text)
     return found
@@ -302,15 +303,15 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
         as_of_ms=gateway.clock.now_ms(),
         missing=[]
         if event is not None
-        else [Missing(f"event {body.offset}", "it is not among those that are kept")],
+        else [Missing(f"event {body.offset}", "it is no longer stored")],
     )
 
 
 def _said(offset: int, event: Decided | None, items: list[Decided], *, preview: bool) -> list[str]:
     will = "would be" if preview else "is"
     if event is None:
-        return [f"Event {offset} {will} taken back."]
-    says = [f"{event.type} of {event.aggregate} (event {offset}) {will} taken back."]
+        return [f"Event {offset} {will} reverted."]
+    says = [f"{event.type} of {event.aggregate} (event {offset}) {will} reverted."]
     says.append(effect(event.type, event.fields))
     says += [f"Event {one.offset}: {one.type} of {one.aggregate}." for one in items]
     return says
@@ -343,7 +344,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/history",
         "history",
-        "Who decided what, when and why, over all brokers or one; newest first, page by page.",
+        "Configuration changes of all brokers or one: who, when, why; newest first, paged.",
         _CHAPTER,
         history,
         HistoryList,
@@ -353,7 +354,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/history/state",
         "state_at",
-        "What held at an instant (`at_ms`), or after an event (`offset`); now, without either.",
+        "The configuration at a time (`at_ms`) or after an event (`offset`); without either, now.",
         _CHAPTER,
         state,
         State,
@@ -363,8 +364,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/history/undo",
         "undo",
-        "Take a decision back. `preview=true` tells which, and what would hold then; what no "
-        "broker takes back (`final`) is refused also there.",
+        "Revert a change. `preview=true` shows the change and the resulting state; changes that "
+        "cannot be reverted (`final`) are refused.",
         _CHAPTER,
         undo,
         Undone,
@@ -378,7 +379,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/brokers/{broker}/history",
         "broker_history",
-        "What was decided at one broker.",
+        "Configuration changes at one broker.",
         _CHAPTER,
         broker_history,
         HistoryList,
@@ -388,7 +389,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/brokers/{broker}/undo",
         "broker_undo",
-        "Take back a decision of one broker.",
+        "Revert a change at one broker.",
         _CHAPTER,
         broker_undo,
         Undone,

@@ -30,7 +30,7 @@ class Leading(Done, frozen=True, kw_only=True):
 
 
 class Handover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`to` is a member's name or brokerId; without it whoever has most of the log."""
+    """`to` is a member's name or brokerId; by default the most up-to-date replica."""
 
     to: Annotated[str, msgspec.Meta(max_length=255)] = ""
 
@@ -50,17 +50,17 @@ async def transfer_leader(gateway: Gateway, parameters: BrokerChange, body: Hand
     members = members_of(await gateway.admin.replicas.of(name))
     if parameters.preview:
         if not any(one.member for one in members):
-            raise BadRequest(f"{name} is no Raft group", hint="promote a follower instead")
+            raise BadRequest(f"{name} is not a Raft group", hint="promote a follower instead")
         known = {one.member for one in members} | {str(one.registered_id) for one in members}
         if body.to and body.to not in known:
             raise BadRequest(
-                f"{name} has no member {body.to!r}",
+                f"{name} has no replica {body.to!r}",
                 hint=f"members: {', '.join(sorted(one for one in known if one))}",
             )
         says = [
-            f"{body.to or 'The member with most of the log'} would lead {name} in place of "
-            f"{_leader(members) or 'nobody known'}.",
-            "Senders wait for a moment; nothing that was acknowledged is lost.",
+            f"{body.to or 'The most up-to-date replica'} would lead {name} in place of "
+            f"{_leader(members) or 'an unknown leader'}.",
+            "Sends pause briefly; no acknowledged message is lost.",
         ]
         return _told(gateway, name, says, members, preview=True)
     told = await gateway.admin.replicas.transfer_leader(name, body.to)
@@ -74,7 +74,7 @@ async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -
     name = parameters.broker
     await brokers_of(gateway, name)
     if (body.broker_id is None) == (body.address is None):
-        raise BadRequest("which member?", hint="its broker_id, or its address")
+        raise BadRequest("no replica was named", hint="its broker_id, or its address")
     members = members_of(await gateway.admin.replicas.of(name))
     if parameters.preview:
         return _told(gateway, name, _promoted(name, members, body), members, preview=True)
@@ -97,18 +97,18 @@ def _promoted(name: str, members: list[Member], body: Promotion) -> list[str]:
     )
     if chosen is None and body.address is None:
         raise BadRequest(
-            f"no member of {name} is registered with brokerId {body.broker_id}",
+            f"no replica of {name} is registered with brokerId {body.broker_id}",
             hint=f"registered: {', '.join(str(one.registered_id) for one in members)}",
         )
     says = []
     if any(one.member for one in members):
-        says.append("It is refused: a Raft group elects its leader; hand over instead.")
+        says.append("It is refused: a Raft group elects its leader; transfer leadership instead.")
     alive = [one for one in members if one.role == "leader" and one is not chosen]
     if alive:
         says.append(
-            f"The leader at {alive[0].address} is alive: "
+            f"The leader at {alive[0].address} is online: "
             + (
-                "it is outdone, and what it still acknowledges is lost."
+                "it would be replaced, and messages it still acknowledges would be lost."
                 if body.force
                 else "it is refused without force."
             )
@@ -116,10 +116,11 @@ def _promoted(name: str, members: list[Member], body: Promotion) -> list[str]:
     ends = [one.end for one in members if one.end is not None and one is not chosen]
     if chosen is not None and chosen.end is not None and ends and max(ends) > chosen.end:
         says.append(
-            f"{max(ends) - chosen.end:,} bytes of the log that another member has would be lost."
+            f"{max(ends) - chosen.end:,} bytes of the log that only another replica has would be "
+            "lost."
         )
     what = body.address or f"brokerId {body.broker_id}"
-    says.append(f"{what} would lead {name} in a new epoch; an old leader returns as a follower.")
+    says.append(f"{what} would lead {name} in a new epoch; the old leader would become a follower.")
     return says
 
 
@@ -149,7 +150,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/brokers/{broker}/transfer-leader",
         "transfer_leader",
-        "Let another member of a Raft group lead, before its leader is stopped.",
+        "Transfer leadership of a Raft group, before its leader is stopped.",
         _CHAPTER,
         transfer_leader,
         Leading,
@@ -163,7 +164,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/brokers/{broker}/promote",
         "promote",
-        "Make a follower the leader of its log. `preview=true` tells what would be lost.",
+        "Promote a follower to leader. `preview=true` shows what would be lost.",
         _CHAPTER,
         promote,
         Leading,

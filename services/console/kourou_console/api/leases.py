@@ -88,7 +88,7 @@ class Receive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is nobody else's until `expires_ms`; `attempt` counts its deliveries."""
+    """A message leased exclusively until `expires_ms`; `attempt` counts its deliveries."""
 
     lease: str
     expires_ms: int
@@ -168,7 +168,7 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """`left` is false if the gateway was no member."""
+    """`left` is false if the gateway had not joined the group."""
 
     group: str
     left: bool
@@ -260,7 +260,7 @@ def _ack(leases: Leases, token: str) -> None:
 async def extend_lease(gateway: Gateway, parameters: OneLease, wish: Extension) -> LeaseState:
     """Its consumer needs longer."""
     found = gateway.part(Leases).find(parameters.lease)
-    assert found is not None, "no end was allowed"
+    assert found is not None, "no time limit was allowed"
     member, held = found
     member.extend(held, wish.invisible_ms)
     return LeaseState(
@@ -355,11 +355,11 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/groups/{group}/topics/{topic}/leases",
         "receive_messages",
-        "Lease messages of a topic to you, for a group. The gateway is a member of the group, from "
-        "your first receive until nobody has received for three minutes. What you neither "
-        "acknowledge nor give back in time is handed out again, and so is what was leased when the "
-        "gateway died. The answer is empty if no message came within `wait_ms`; `missing` names "
-        "the queues that stand still because the group's filter cannot judge, and why.",
+        "Lease messages of a topic for a group. The gateway joins the group at the first receive "
+        "and leaves it after three minutes without receives. Messages that are neither "
+        "acknowledged nor returned in time are redelivered, also after a crash of the gateway. "
+        "The answer is empty if no message came within `wait_ms`; `missing` names "
+        "the queues that are blocked because the group's filter fails, and why.",
         CHAPTER,
         receive_messages,
         Listing[Leased],
@@ -373,9 +373,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/leases/{lease}/ack",
         "ack_lease",
-        "The message was consumed: nobody of the group gets it again. A second ack changes "
-        "nothing; one for a lease that has ended otherwise is refused (410), and its message comes "
-        "again.",
+        "Acknowledge the message: it is not delivered to the group again. A second ack has no "
+        "effect; an ack for a lease that has ended otherwise is refused (410), and its message is "
+        "redelivered.",
         CHAPTER,
         ack_lease,
         LeaseState,
@@ -386,7 +386,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/leases/{lease}/extend",
         "extend_lease",
-        "The lease ends so long from now, which may be sooner than before.",
+        "Set the remaining time of the lease, longer or shorter than before.",
         CHAPTER,
         extend_lease,
         LeaseState,
@@ -399,10 +399,10 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/leases/{lease}/retry",
         "retry_lease",
-        "The message was not consumed: it goes back to its broker, which hands it over again after "
-        "a pause, to any member of the group, and keeps it as a dead letter when its attempts are "
-        "used up. When this answers, the broker has it. In order it keeps its place instead and "
-        "comes again after a second.",
+        "Return the message: its broker redelivers it after a delay to any consumer of the group, "
+        "and moves it to the dead-letter queue when its retries are used up. The response comes "
+        "after the broker stored it. In ordered consumption the message keeps its position and is "
+        "redelivered after a second.",
         CHAPTER,
         retry_lease,
         LeaseState,
@@ -415,8 +415,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/leases/{lease}/dead-letter",
         "dead_letter_lease",
-        "The message will never be consumed: it is kept aside in %DLQ% and the group's name, with "
-        "the reason. When this answers, it lies there.",
+        "Reject the message: it is moved to the dead-letter queue %DLQ% plus group name, with the "
+        "reason. The response comes after it is stored there.",
         CHAPTER,
         dead_letter_lease,
         LeaseState,
@@ -429,7 +429,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/groups/{group}/acks",
         "ack_leases",
-        "Acknowledge several leases; look at each one's outcome, for some may have ended before.",
+        "Acknowledge several leases; check each result, as some may have ended before.",
         CHAPTER,
         ack_leases,
         Listing[AckOutcome],
@@ -442,7 +442,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/leases",
         "list_lease_groups",
-        "The groups of which this gateway is a member now, and how many messages are under lease.",
+        "Groups that this gateway consumes for, and their number of leased messages.",
         CHAPTER,
         list_lease_groups,
         Listing[GroupUse],
@@ -451,8 +451,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE",
         "/v1/groups/{group}/leases",
         "leave_group",
-        "Leave a group now: what is acknowledged is committed, what is under lease comes again, to "
-        "another member or at the next receive.",
+        "Leave a group now: acknowledged messages are committed, leased messages are redelivered "
+        "to another consumer or at the next receive.",
         CHAPTER,
         leave_group,
         Left,

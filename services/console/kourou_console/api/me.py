@@ -54,7 +54,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/me",
         "who_am_i",
-        "Who you are to this gateway, what you may do, and which parts are there.",
+        "Your identity and rights at this gateway, and its available parts.",
         "About this gateway",
         who_am_i,
         Me,

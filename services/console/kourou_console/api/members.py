@@ -42,7 +42,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class MemberList(Listing[Member], frozen=True, kw_only=True):
-    """A group's members, and what brokers keep of the group: null where nobody is connected."""
+    """A group's consumers and settings at brokers: null where no consumer is connected."""
 
     model: str | None
     type: str | None
@@ -282,26 +282,25 @@ def clashes_of(told: Mapping[str, list[Subscription]]) -> list[Clash]:
         shown.sort(key=lambda side: (-len(side.clients), side.expression or ""))
         some_nothing = any(side.expression is None for side in shown)
         meaning = (
-            f"Some members do not subscribe {topic}: the queues that are given to them are read by "
-            "nobody."
+            f"Some consumers do not subscribe to {topic}: the queues assigned to them are not "
+            "consumed."
             if some_nothing
-            else f"Members want different messages of {topic}: brokers keep one filter a group, "
-            "the newest, so the others miss what theirs would let through."
+            else f"Consumers have different filters for {topic}: brokers keep one filter per "
+            "group, the newest, so other consumers miss messages that their own filter accepts."
         )
         found.append(
             Clash(
                 topic,
                 shown,
                 meaning,
-                "Give all members of the group the same subscriptions, or put them into groups of "
-                "their own.",
+                "Give all consumers of the group the same subscriptions, or use separate groups.",
             )
         )
     return found
 
 
 async def producers(gateway: Gateway, parameters: ProducersWanted) -> Listing[Producer]:
-    """Every connected producer, its group, and when it was heard last."""
+    """All connected producers with group and last heartbeat."""
     names = await brokers_of(gateway, parameters.broker)
     found, missing = await answers(
         names, lambda name: gateway.admin.members.all_producers(broker=name)
@@ -373,7 +372,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/groups/{group}/members",
         "group_members",
-        "The consumers of a group that are connected, and how the group consumes.",
+        "The connected consumers of a group, and its consumption model.",
         _CHAPTER,
         members,
         MemberList,
@@ -383,7 +382,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/groups/{group}/members/{client}/running",
         "member_running",
-        "What one member says of itself: settings, queues, rates; `stacks=true`: its threads.",
+        "The status reported by one consumer: settings, queues, rates; with `stacks=true` its "
+        "threads.",
         _CHAPTER,
         running,
         Running,
@@ -393,7 +393,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/groups/{group}/subscriptions",
         "group_subscriptions",
-        "What each member subscribes, and which members clash about which topic.",
+        "The subscriptions of each consumer, and inconsistent subscriptions by topic.",
         _CHAPTER,
         subscriptions,
         SubscriptionList,
@@ -403,7 +403,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/groups/{group}/direct",
         "consume_directly",
-        "Let a member of the group handle one stored message now, whatever its progress.",
+        "Deliver one stored message to a consumer of the group now; offsets do not change.",
         _CHAPTER,
         consume_directly,
         DirectAnswer,
@@ -417,7 +417,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/producers",
         "producers",
-        "Every connected producer, its group, and when it was heard last.",
+        "All connected producers with group and last heartbeat.",
         _CHAPTER,
         producers,
         Listing[Producer],

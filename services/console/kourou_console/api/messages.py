@@ -105,7 +105,7 @@ class CopyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrackView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group made of it; `kind` in RocketMQ's words, `consumed` null: nobody can tell."""
+    """The state in a group; `kind` in RocketMQ's words, `consumed` null: unknown."""
 
     group: str
     kind: str
@@ -143,17 +143,20 @@ async def find_messages(gateway: Gateway, parameters: Query) -> Messages:
     timed = parameters.from_ms is not None or parameters.until_ms is not None
     if parameters.key is not None:
         if timed and parameters.cursor is not None:
-            raise BadRequest("a query by key has no cursor")
+            raise BadRequest("a search by key has no cursor")
         return await _by_key(gateway, parameters, parameters.key)
     if not timed and parameters.cursor is None:
-        raise BadRequest("say which messages", hint="key=, latest=true, or from_ms= and until_ms=")
+        raise BadRequest(
+            "no selection of messages was given",
+            hint=("key=, latest=true, or from_ms= and until_ms="),
+        )
     return await _by_time(gateway, parameters)
 
 
 async def _latest(gateway: Gateway, parameters: Query) -> Messages:
     others = (parameters.key, parameters.from_ms, parameters.until_ms, parameters.cursor)
     if parameters.tag or parameters.sql is not None or any(one is not None for one in others):
-        raise BadRequest("the latest are asked for alone", hint="count= says how many")
+        raise BadRequest("latest=true cannot be combined", hint="count= says how many")
     reading = gateway.admin.reading
     queues = await reading.queues(parameters.topic)
     found = await latest.latest(reading, queues, parameters.count)
@@ -169,7 +172,7 @@ async def _latest(gateway: Gateway, parameters: Query) -> Messages:
 
 async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
     if parameters.tag or parameters.sql is not None or parameters.cursor is not None:
-        raise BadRequest("a query by key takes neither filter nor cursor")
+        raise BadRequest("a search by key takes neither filter nor cursor")
     await gateway.admin.topics.route(parameters.topic)
     asked = min(parameters.count, QUERY_MESSAGES_MAX)
     found = await gateway.admin.messages.by_key(
@@ -236,7 +239,8 @@ async def found(gateway: Gateway, asked: OneMessage) -> ReceivedMessage:
             return await _searched(gateway, asked.id)
     except TimeoutError:
         raise Unavailable(
-            f"the search took longer than {SEARCH_S:g} s", hint="say topic= with a producer's id"
+            f"the search took longer than {SEARCH_S:g} s",
+            hint=("Is it a key? Search by key. For a producer ID, also give topic=."),
         ) from None
 
 
@@ -258,9 +262,9 @@ async def _searched(gateway: Gateway, message_id: str) -> ReceivedMessage:
         raise away  # the message may be there
     cut = len(topics) > TOPICS_SEARCHED_MAX
     raise MessageNotFound(
-        f"no message has the id {message_id[:64]!r}"
+        f"no message with ID {message_id[:64]!r}"
         + (f" in the first {TOPICS_SEARCHED_MAX} topics" if cut else ""),
-        hint="say topic= with a producer's id",
+        hint="Is it a key? Search by key. For a producer ID, also give topic=.",
     )
 
 
@@ -339,7 +343,7 @@ async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceVi
         missing.append(Missing("message traces", why(records)))
         records = Found()
     elif not records:
-        missing.append(Missing("message traces", "no client wrote any (setting message_trace)"))
+        missing.append(Missing("message traces", "no traces found (client setting message_trace)"))
     if isinstance(tracks, BaseException):
         missing.append(Missing("groups", why(tracks)))
         tracks = []
@@ -360,9 +364,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/messages",
         "find_messages",
-        "Messages of a topic with a key, the newest first; or those stored in a time range, the "
-        "oldest first, page by page: hand `cursor` back until it is null. A page may be short: it "
-        f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, beside a "
+        "Messages of a topic with a key, newest first; or those stored in a time range, oldest "
+        "first, paged: pass `cursor` until it is null. A page may be short: it "
+        f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, or a "
         "single larger one. So have the `latest`, of which the newest are kept. Times are epoch "
         "milliseconds.",
         CHAPTER,
@@ -374,8 +378,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/messages/{id}",
         "get_message",
-        "A message by its producer's id or by its offset id, its other copies, and which groups "
-        "consumed it.",
+        "A message by producer ID or offset ID, its other copies, and the groups that consumed it.",
         CHAPTER,
         get_message,
         Detail,
@@ -385,7 +388,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/messages/{id}/body",
         "get_message_body",
-        "All bytes of a message's body, to be saved.",
+        "Download the body of a message.",
         CHAPTER,
         get_message_body,
         Content,
@@ -396,8 +399,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/messages/{id}/trace",
         "get_message_trace",
-        "What became of a message, as spans for a waterfall: sent, stored, handed to groups. Times "
-        "of handlers are there where clients write message traces.",
+        "The trace of a message as spans: sent, stored, delivered to groups. Handler times are "
+        "included if clients write message traces.",
         CHAPTER,
         get_message_trace,
         TraceView,

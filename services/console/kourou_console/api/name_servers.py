@@ -90,7 +90,10 @@ async def update(gateway: Gateway, parameters: NameServerChange, body: NameServe
     will = "would be" if parameters.preview else "is"
     return Done(
         preview=parameters.preview,
-        says=[f"{name} {will} {value}, if it may be." for name, value in body.settings.items()],
+        says=[
+            f"{name} {will} {value}. Read-only settings are refused."
+            for name, value in body.settings.items()
+        ],
         as_of_ms=gateway.clock.now_ms(),
     )
 
@@ -139,7 +142,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/name-servers",
         "name_servers",
-        "All name servers, whether each answers, and its settings.",
+        "All name servers with state and settings.",
         _CHAPTER,
         name_servers,
         Listing[NameServer],
@@ -148,7 +151,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PATCH",
         "/v1/name-servers/config",
         "update_name_servers",
-        "Change settings of all name servers while they run, where they may be.",
+        "Change run-time settings of all name servers.",
         _CHAPTER,
         update,
         Done,
@@ -172,7 +175,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PUT",
         "/v1/name-servers/values/{namespace}/{key}",
         "put_name_server_value",
-        "Give a key of a namespace a value, at every name server.",
+        "Set a key of a namespace at every name server.",
         _CHAPTER,
         put_value,
         Done,

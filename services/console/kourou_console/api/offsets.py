@@ -51,7 +51,7 @@ class LagWanted(msgspec.Struct, frozen=True):
 class TopicLag(msgspec.Struct, frozen=True):
     """The sum over a topic's queues; `lag_ms` is the age of the oldest message that waits.
 
-    `out_per_s`: messages a second that the group got in the last minute, null if nobody could tell.
+    `out_per_s`: messages a second that the group got in the last minute, null if unknown.
     """
 
     topic: str
@@ -98,7 +98,7 @@ class ResetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SkipBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that waits is passed over."""
+    """The whole backlog is skipped."""
 
     reason: Reason = ""
 
@@ -185,7 +185,7 @@ async def _progress(
     if not progress and not missing:
         known, unasked = await all_groups(gateway)
         if not unasked and not any(group in every for every in known.values()):
-            raise GroupNotFound(f"there is no group {group!r}")
+            raise GroupNotFound(f"group {group!r} not found")
     return progress, missing
 
 
@@ -236,7 +236,7 @@ def _topic(topic: str, rows: list[QueueLag], rate: tuple[float, int] | None) -> 
 async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody) -> Moves:
     """Move a group to a time, to the beginning or to the end; members that run begin anew there."""
     if (body.to == "time") != (body.at_ms is not None):
-        raise BadRequest("at_ms goes with to=time, and with nothing else")
+        raise BadRequest("at_ms requires to=time, and to=time requires at_ms")
     at_ms = {"begin": TO_THE_BEGIN_MS, "end": TO_THE_END_MS}.get(body.to, body.at_ms or 0)
     return await _moved(
         gateway, parameters, at_ms, force=body.force or body.to == "end", reason=body.reason
@@ -255,7 +255,7 @@ async def _moved(
     offsets = gateway.admin.offsets
     known, missing = await all_groups(gateway)
     if not missing and not any(group in every for every in known.values()):
-        raise GroupNotFound(f"there is no group {group!r}")
+        raise GroupNotFound(f"group {group!r} not found")
     moves = await offsets.preview_reset(group, topic, at_ms, force=force)
     if not parameters.preview:
         done = await offsets.reset(group, topic, at_ms, force=force, reason=reason)
@@ -300,9 +300,9 @@ def _told(
     will = "would be" if preview else "is"
     says = [f"{group} {will} moved in {sum(one.before != one.to for one in items)} queues."]
     if skipped:
-        says.append(f"{skipped:,} messages that it has not consumed {will} skipped.")
+        says.append(f"{skipped:,} unconsumed messages {will} skipped.")
     if repeated:
-        says.append(f"{repeated:,} messages that it has consumed {will} delivered once more.")
+        says.append(f"{repeated:,} consumed messages {will} redelivered.")
     if not skipped and not repeated:
         says.append("No message is skipped or repeated.")
     return Moves(
@@ -324,7 +324,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/groups/{group}/lag",
         "group_lag",
-        "A group's lag queue by queue: in messages, in ms, and which member has the queue.",
+        "A group's lag by queue: messages, ms, and the consumer of the queue.",
         _CHAPTER,
         lag,
         LagList,
@@ -334,7 +334,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/groups/{group}/topics/{topic}/offsets/reset",
         "reset_offsets",
-        "Move a group to a time, the beginning or the end. `preview=true` tells each queue's way.",
+        "Reset a group's offsets to a time, the beginning or the end. `preview=true` shows the "
+        "change of each queue.",
         _CHAPTER,
         reset,
         Moves,
@@ -348,7 +349,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/groups/{group}/topics/{topic}/offsets/skip",
         "skip_accumulation",
-        "Move a group to the end of a topic: what waits is not consumed.",
+        "Skip the backlog of a group: reset its offsets to the end of a topic.",
         _CHAPTER,
         skip,
         Moves,
@@ -362,7 +363,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/groups/{group}/offsets/clone",
         "clone_offsets",
-        "Let a group begin where another stands.",
+        "Copy the offsets of another group.",
         _CHAPTER,
         clone,
         Moves,

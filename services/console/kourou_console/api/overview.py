@@ -60,9 +60,9 @@ class GroupFigures(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums and worst cases over all brokers; null where a registered broker did not tell.
+    """Sums and worst cases over all brokers; null where a registered broker did not respond.
 
-    `topics` and `groups` are those that somebody made. Apart from them: what brokers have for
+    `topics` and `groups` count user topics and groups. Apart from them: what brokers have for
     themselves, and retry and dead-letter topics, which are their groups'.
     """
 
@@ -97,7 +97,7 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     missing = [
-        Missing(one.broker, one.why or "it does not answer")
+        Missing(one.broker, one.why or "it does not respond")
         for one in sampler.brokers.values()
         if not one.up
     ]

@@ -240,14 +240,14 @@ async def export_metrics(gateway: Gateway, parameters: ExportWanted) -> Tables:
     )
 
 
-_CHAPTER = "Trying out"
+_CHAPTER = "Probes"
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "POST",
         "/v1/probes",
         "probe",
-        "Send messages to a topic or to brokers' own topics, one after the other, and time them.",
+        "Measure the latency of sends to a topic or to the brokers' own topics.",
         _CHAPTER,
         probe,
         Probe,
@@ -281,7 +281,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/export/metrics",
         "export_metrics",
-        "Figures of brokers, as one document.",
+        "Metrics of brokers, as one document.",
         _CHAPTER,
         export_metrics,
         Tables,

@@ -167,8 +167,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/topics/{topic}/messages",
         "send_message",
         "Send one message. The body is the message's, with what belongs to it in headers; or, with "
-        "Content-Type: application/json, an envelope that holds all of it. The answer comes when "
-        "the broker has promised what the topic's cluster is set to promise.",
+        "Content-Type: application/json, an envelope that holds all of it. The response comes "
+        "when the message is as durable as the broker is configured to guarantee.",
         CHAPTER,
         send_message,
         Sent,

@@ -81,7 +81,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/topics/{topic}/queues/{broker}/{queue}/units",
         "queue_units",
-        "What a consume queue keeps of its messages: positions, sizes, codes of tags.",
+        "Consume queue entries: log position, size, tag code.",
         "Topics",
         units,
         UnitList,

@@ -23,21 +23,21 @@ KNOWN: dict[str, tuple[str, str]] = {
     "messages_in_per_s": ("1/s", "Messages stored"),
     "messages_out_per_s": ("1/s", "Messages delivered"),
     "bytes_in_per_s": ("B/s", "Bytes stored"),
-    "send_p50_ms": ("ms", "Half of all sends were answered within; estimated between bounds"),
-    "send_p99_ms": ("ms", "99 % of all sends were answered within; estimated between bounds"),
+    "send_p50_ms": ("ms", "Median send latency (estimate)"),
+    "send_p99_ms": ("ms", "99th percentile of send latency (estimate)"),
     "pull_p99_ms": (
         "ms",
-        "99 % of all pulls that were not held were answered within; estimated between bounds",
+        "99th percentile of pull latency without long-poll waiting (estimate)",
     ),
-    "disk_used_ratio": ("ratio", "Used share of the disk; of all brokers the fullest"),
+    "disk_used_ratio": ("ratio", "Disk usage ratio; for all brokers the highest"),
     "log_bytes": ("B", "Size of the commit log"),
-    "held_pulls": ("1", "Pulls that wait for messages"),
-    "unflushed_bytes": ("B", "Stored, and not yet on the disk"),
-    "dispatch_behind_bytes": ("B", "Stored, and not yet in queues"),
-    "replica_lag_bytes": ("B", "What the copy that is farthest behind lacks"),
-    "lag_messages": ("messages", "Messages that groups have before them"),
+    "held_pulls": ("1", "Pulls waiting for messages (long polling)"),
+    "unflushed_bytes": ("B", "Bytes stored but not flushed to disk"),
+    "dispatch_behind_bytes": ("B", "Bytes stored but not yet in consume queues"),
+    "replica_lag_bytes": ("B", "Replication lag of the slowest replica"),
+    "lag_messages": ("messages", "Consumer lag in messages"),
     "dead_letters": ("messages", "Messages in dead-letter topics"),
-    "up": ("1", "Does the broker answer; of all, how many do"),
+    "up": ("1", "1 if the broker is online; for all brokers the number online"),
 }
 
 
@@ -83,7 +83,7 @@ async def series(gateway: Gateway, parameters: SeriesParameters) -> SeriesAnswer
     """The series that are asked for by name, or none of them but what is known."""
     for name in parameters.name:
         if name not in KNOWN:
-            raise BadRequest(f"there is no series {name!r}", hint=f"known: {', '.join(KNOWN)}")
+            raise BadRequest(f"unknown series {name!r}", hint=f"known: {', '.join(KNOWN)}")
     if len(parameters.name) * max(1, len(parameters.of)) > CONSOLE_SERIES_MAX:
         raise BadRequest(f"more than {CONSOLE_SERIES_MAX} series at once")
     sampler = gateway.part(Sampler)
@@ -124,7 +124,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/series",
         "series",
-        "Figures of the last hour as columns: `name` and `of` may be repeated, null is a gap.",
+        "Metrics of the last hour as columns: `name` and `of` are repeatable, null is a gap.",
         "Overview",
         series,
         SeriesAnswer,

@@ -160,7 +160,7 @@ async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
     for one in parameters.where:
         column, equals, value = one.partition("=")
         if not equals or not column or column in _RESERVED:
-            raise BadRequest(f"where={one[:64]!r} is no column=value")
+            raise BadRequest(f"where={one[:64]!r} is not column=value")
         question[column] = value
     if parameters.table == "latency_percentiles":  # computed, not paged
         question = {name: value for name, value in question.items() if name not in _RESERVED}
@@ -196,7 +196,10 @@ async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
 async def _asked(address: str, path: str, question: Mapping[str, str]) -> Any:
     """One page of spark-etl's. Raises Unavailable, BadRequest, Rejected (404), Corrupt."""
     if not address:
-        raise Unavailable("no Spark pipeline is configured", hint="sparkEtlAddress=host:port")
+        raise Unavailable(
+            ("Spark is not running. Start it with ./kourou up --spark."),
+            hint="sparkEtlAddress=host:port",
+        )
     timeout = aiohttp.ClientTimeout(total=ASK_S)
     try:
         async with (
@@ -209,16 +212,16 @@ async def _asked(address: str, path: str, question: Mapping[str, str]) -> Any:
             status = answer.status
     except (TimeoutError, aiohttp.ClientError, OSError) as error:
         raise Unavailable(
-            f"spark-etl does not answer at {address}: {error or type(error).__name__}"
+            f"Spark does not respond at {address}: {error or type(error).__name__}"
         ) from error
     if len(content) > CONSOLE_SPARK_BYTES_MAX:
         raise Unavailable("spark-etl's answer is too large", hint="a smaller limit")
     if status == 404:
-        raise Rejected("there is no such table", code=Code.QUERY_NOT_FOUND)
+        raise Rejected("table not found", code=Code.QUERY_NOT_FOUND)
     try:
         found = msgspec.json.decode(content)
     except msgspec.DecodeError as error:
-        raise Corrupt(f"what answers at {address} is no spark-etl: {error}") from error
+        raise Corrupt(f"the service at {address} is not spark-etl: {error}") from error
     if status == 400:
         raise BadRequest(str(found.get("error")) if isinstance(found, dict) else "refused")
     if status != 200:
@@ -234,7 +237,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/spark",
         "spark",
-        "The queries of the Spark pipeline and what each is doing; or why there is none.",
+        "The queries of the Spark pipeline and their state, or why Spark is unavailable.",
         _CHAPTER,
         spark,
         Spark,
@@ -243,7 +246,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/spark/tables",
         "spark_tables",
-        "The tables that the pipeline fills.",
+        "The tables written by the pipeline.",
         _CHAPTER,
         tables,
         SparkTables,
@@ -252,7 +255,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/spark/tables/{table}",
         "spark_rows",
-        "Rows of one table: `where=column=value` may be repeated, `order=-column` is downwards.",
+        "Rows of one table: `where=column=value` is repeatable, `order=-column` sorts descending.",
         _CHAPTER,
         rows,
         SparkRows,

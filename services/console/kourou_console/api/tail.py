@@ -76,7 +76,7 @@ async def tail_topic(
     """Send events until the caller hangs up."""
     tails = gateway.part(Tails)
     if tails.count >= TAILS_MAX:
-        raise Busy(f"{TAILS_MAX} callers follow topics already")
+        raise Busy(f"{TAILS_MAX} live tails are open already, the maximum")
     last = request.headers.get("Last-Event-ID") or parameters.last_event_id
     tails.count += 1
     try:
@@ -105,7 +105,7 @@ async def _begun(gateway: Gateway, parameters: Following, last: str | None) -> T
     if offsets is None and from_ms is not None:
         offsets, missing = await time_pages.starts(reading, queues, from_ms)
         if missing:
-            raise Unavailable(f"where to begin is not known: {missing[0].what}: {missing[0].why}")
+            raise Unavailable(f"the start position is unknown: {missing[0].what}: {missing[0].why}")
     if offsets is None:
         ahead = parameters.begin != "begin"
         bounds = await asyncio.gather(*map(reading.bounds, queues))
@@ -162,15 +162,15 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/topics/{topic}/tail",
         "tail_topic",
         "Follow a topic by server-sent events: `message`, and `gap` where something cannot be "
-        "shown. Filter by tags or by sql. Header Last-Event-ID resumes where a former stream "
-        "stood; after queues were added it goes by time, and may repeat messages. Who reads too "
-        "slowly is cut off and may resume.",
+        "shown. Filter by tags or by sql. The header Last-Event-ID resumes an earlier stream; "
+        "after queues were added it resumes by time and may repeat messages. A client that reads "
+        "too slowly is disconnected and may resume.",
         "Messages",
         tail_topic,
         None,
         parameters=Following,
         stream=True,
-        headers=(("Last-Event-ID", "the id of the last event that was seen"),),
+        headers=(("Last-Event-ID", "the ID of the last received event"),),
         media_type="text/event-stream",
     ),
 )

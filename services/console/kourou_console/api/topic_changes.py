@@ -164,7 +164,7 @@ async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> Top
         topic=name,
         created=not any(broker in before for broker in brokers),
         preview=parameters.preview,
-        says=says or ["Nothing changes."],
+        says=says or ["No changes."],
         items=items,
         as_of_ms=gateway.clock.now_ms(),
         missing=missing + [one for one in plan.unknown if one not in missing],
@@ -181,7 +181,7 @@ async def set_permission(
     wanted = TopicBody(permission=body.permission, reason=body.reason)
     items = [_item(one, name, before[one], wanted) for one in brokers if one in before]
     if not items:
-        raise TopicNotFound(f"no such broker has the topic {name!r}")
+        raise TopicNotFound(f"topic {name!r} not found at these brokers")
     if not parameters.preview:
         _nobody_missing(missing)
         await gateway.admin.topics.set_perm(
@@ -195,7 +195,7 @@ async def set_permission(
         topic=name,
         created=False,
         preview=parameters.preview,
-        says=_said(name, items, preview=parameters.preview) or ["Nothing changes."],
+        says=_said(name, items, preview=parameters.preview) or ["No changes."],
         items=items,
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
@@ -207,7 +207,7 @@ async def _before(
 ) -> tuple[dict[str, BrokerTopic], list[Missing], list[str]]:
     """The topic as each broker has it, who could not be asked, and which brokers are meant."""
     if broker is not None and cluster is not None:
-        raise BadRequest("name a broker or a cluster, not both")
+        raise BadRequest("give a broker or a cluster, not both")
     chosen = await brokers_of(gateway, broker, cluster)
     try:
         configs, missing, _ = await configs_of(gateway, topic)
@@ -220,15 +220,19 @@ async def _gone(gateway: Gateway) -> list[Missing]:
     """Brokers that were there within the last hour, and may come back."""
     there = (await gateway.admin.cluster.info()).brokers
     seen = gateway.part(Sampler).brokers
-    return [Missing(name, "no name server knows it now") for name in seen if name not in there]
+    return [
+        Missing(name, ("it is not registered at any name server"))
+        for name in seen
+        if name not in there
+    ]
 
 
 def _nobody_missing(missing: list[Missing]) -> None:
     """What a broker has must be known before it is changed, or it would be put to the usual."""
     if missing:
         raise Unavailable(
-            f"{missing[0].what} does not tell what it has now: {missing[0].why}",
-            hint="wait for it, or name the brokers that are to change",
+            f"{missing[0].what} did not report its current state: {missing[0].why}",
+            hint="retry, or select the brokers to change",
         )
 
 
@@ -273,15 +277,15 @@ def _said(topic: str, items: list[BrokerTopicChange], *, preview: bool) -> list[
         old = one.before
         if old is not None and one.after.read_queues < old.read_queues:
             says.append(
-                f"{one.broker}: what waits in queues from {one.after.read_queues} on is read by "
-                "nobody; brokers refuse that while there is something."
+                f"{one.broker}: messages in queues from {one.after.read_queues} on are no longer "
+                "read; brokers refuse this while such messages exist."
             )
         if one.after.write_queues > one.after.read_queues:
             says.append(
-                f"{one.broker}: some queues would be written and not read, which brokers refuse."
+                f"{one.broker}: some queues would be written but not read; brokers refuse this."
             )
         if any(change.name == "order" for change in one.changes) and old is not None:
-            says.append(f"{one.broker} hears of the order from name servers, within 30 s.")
+            says.append(f"{one.broker} receives the order setting from name servers within 30 s.")
     return says
 
 
@@ -310,14 +314,14 @@ async def delete(gateway: Gateway, parameters: TopicDeletion) -> TopicLoss:
     will = "would be" if parameters.preview else "are"
     told = "an unknown number of" if messages is None else f"{messages:,}"
     says = [
-        f"{told} messages in {queues} queues at {', '.join(sorted(configs)) or 'no broker'} {will} "
-        "gone; they cannot be brought back."
+        f"{told} messages in {queues} queues at {', '.join(sorted(configs)) or 'no broker'} "
+        f"{will} deleted; this cannot be undone."
     ]
     if kind_of(name, info.brokers, info.clusters).kind is TopicKind.SYSTEM:
-        says.append("It is a topic of the suite itself, which brokers do not let go.")
+        says.append("It is a system topic; brokers refuse to delete it.")
     for group in groups:
         left = "an unknown number" if group not in lags else f"{lags[group]:,}"
-        says.append(f"{group} loses its progress, and {left} of them that it has not consumed.")
+        says.append(f"{group} loses its offsets and {left} unconsumed messages.")
     return TopicLoss(
         topic=name,
         preview=parameters.preview,
@@ -381,7 +385,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "PUT",
         "/v1/topics/{topic}",
         "put_topic",
-        "Create a topic, or change it. What is not named stays; `preview=true` tells the changes.",
+        "Create or change a topic. Fields left out are unchanged; `preview=true` shows the "
+        "changes.",
         _CHAPTER,
         put,
         TopicChanges,
@@ -395,7 +400,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PUT",
         "/v1/topics/{topic}/permission",
         "put_topic_permission",
-        "Change who may read and write a topic, and nothing else.",
+        "Change the permissions of a topic only.",
         _CHAPTER,
         set_permission,
         TopicChanges,
@@ -409,7 +414,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE",
         "/v1/topics/{topic}",
         "delete_topic",
-        "Delete a topic with its messages. `preview=true` tells what would be lost, and by whom.",
+        "Delete a topic with its messages. `preview=true` shows what each group would lose.",
         _CHAPTER,
         delete,
         TopicLoss,
@@ -431,7 +436,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "PUT",
         "/v1/topics/{topic}/order",
         "put_topic_order",
-        "Say which brokers an ordered topic has, with how many queues each.",
+        "Set the brokers and queue numbers of an ordered topic.",
         _CHAPTER,
         put_order,
         Order,

@@ -25,7 +25,7 @@ from kourou_console.operation import Operation
 
 
 class TopicGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of a topic; `members` null: nobody could say, 0: nobody is connected."""
+    """A group of a topic; `members` null: unknown, 0: none connected."""
 
     group: str
     members: int | None
@@ -51,7 +51,7 @@ class ShareParameters(msgspec.Struct, frozen=True):
 
 
 class TopicCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes into a topic, and what one group takes out; `group` null: nobody does."""
+    """What comes into a topic, and what one group takes out; `group` null: no group consumes it."""
 
     topic: str
     group: str | None
@@ -225,7 +225,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/topics/{topic}/groups",
         "topic_groups",
-        "The groups that consume a topic: members, lag in messages and ms, rate.",
+        "The groups that consume a topic: consumers, lag in messages and ms, rate.",
         _CHAPTER,
         groups,
         Listing[TopicGroup],
@@ -235,7 +235,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/topics/{topic}/allocation",
         "topic_allocation",
-        "How a group of these members would share the topic's queues.",
+        "How a group of these consumers would share the topic's queues.",
         _CHAPTER,
         allocation,
         Listing[Share],
@@ -245,7 +245,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/statistics",
         "topic_counters",
-        "Every topic and group: messages a second in and out, in 24 hours, and the lag.",
+        "Every topic and group: messages per second in and out, per 24 hours, and lag.",
         _CHAPTER,
         counters,
         Listing[TopicCounters],

@@ -145,14 +145,14 @@ class RouteBroker(msgspec.Struct, frozen=True):
 
 
 class RouteFilters(msgspec.Struct, frozen=True):
-    """Filter servers beside the broker at this address."""
+    """Filter servers of the broker at this address."""
 
     address: str
     servers: list[str]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients are told of a topic."""
+    """The route of a topic, as clients receive it."""
 
     topic: str
     queues: list[RouteQueues]
@@ -255,7 +255,7 @@ async def configs_of(
     found, missing, info = await all_topics(gateway, cluster)
     configs = {name: every[topic] for name, every in found.items() if topic in every}
     if not configs and not missing:
-        raise TopicNotFound(f"there is no topic {topic!r}")
+        raise TopicNotFound(f"topic {topic!r} not found")
     return configs, missing, info
 
 
@@ -264,7 +264,7 @@ async def topic(gateway: Gateway, parameters: TopicPath) -> TopicDetail:
     name = parameters.topic
     configs, missing, info = await configs_of(gateway, name)
     if not configs:
-        raise TopicNotFound(f"no broker that answers has the topic {name!r}")
+        raise TopicNotFound(f"topic {name!r} not found at the online brokers")
     admin = gateway.admin
     stats, groups, rates = await asyncio.gather(
         asyncio.wait_for(admin.topics.stats(name), LOOK_S),
@@ -423,21 +423,21 @@ OPERATIONS: tuple[Operation, ...] = (
     _get(
         "/v1/topics/{topic}/config",
         "topic_config",
-        "How each broker has the topic, and in what they differ.",
+        "The topic's configuration at each broker, and differences.",
         topic_config,
         TopicConfigs,
     ),
     _get(
         "/v1/topics/{topic}/status",
         "topic_status",
-        "Smallest and next offset of every queue, and when it was last written.",
+        "Minimum and maximum offset of every queue, and its last write.",
         status,
         Listing[QueueStatus],
     ),
     _get(
         "/v1/topics/{topic}/route",
         "topic_route",
-        "Where the topic's queues are, as clients are told.",
+        "The route of a topic, as clients receive it.",
         route,
         Route,
     ),

@@ -35,7 +35,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A half message is stored; nobody can consume it until it is committed."""
+    """A half message is stored; it is not delivered until it is committed."""
 
     transaction_id: str
     message_id: str
@@ -119,8 +119,8 @@ async def _end(gateway: Gateway, given: str, state: TransactionState, word: str)
 
 
 _ABOUT_END = (
-    " Saying it again is no error; saying the other thing afterwards is 409. A 503 or 504 means "
-    "that the broker may not have heard it: say it again."
+    " Repeating the request is allowed; the opposite decision afterwards is 409. After 503 or 504 "
+    "the outcome is unknown: repeat the request."
 )
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -128,9 +128,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/topics/{topic}/transactions",
         "begin_transaction",
-        "Store a half message, which nobody can consume until it is committed. Keep the id: any "
-        "gateway of the same producer group takes it. Until you decide, brokers that ask are told "
-        "that nothing is known; in the end they give it up.",
+        "Store a half message, which is not delivered until it is committed. Keep the ID: any "
+        "gateway of the same producer group accepts it. Until you decide, the gateway answers the "
+        "broker's checks with unknown; after the maximum number of checks the transaction expires.",
         CHAPTER,
         begin,
         Begun,
@@ -147,7 +147,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/transactions/{transaction_id}/commit",
         "commit_transaction",
-        "Let a half message be delivered." + _ABOUT_END,
+        "Commit a half message: it is delivered." + _ABOUT_END,
         CHAPTER,
         commit,
         Ended,
@@ -158,7 +158,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         "/v1/transactions/{transaction_id}/rollback",
         "roll_back_transaction",
-        "Drop a half message." + _ABOUT_END,
+        "Roll back a half message: it is dropped." + _ABOUT_END,
         CHAPTER,
         roll_back,
         Ended,

@@ -22,7 +22,7 @@ from kourou_console.message_bodies import Budget
 from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
 from kourou_console.operation import Operation
 
-CHAPTER = "What waits"
+CHAPTER = "Pending messages"
 
 
 class DelayedQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class HalfQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HalfView(msgspec.Struct, frozen=True, kw_only=True):
-    """A half message of which nobody has said what became of it.
+    """A half message of an open transaction.
 
     `id` is what commit and rollback here take; null: only its producer can end it, for it is of
     another producer group than this gateway's, or part of a batch.
@@ -189,8 +189,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/delayed",
         "list_delayed",
-        "Delayed messages that wait at brokers, the next one due first, and how many wait at each "
-        "level. Of a topic, the first 2000 of each level are looked at.",
+        "Delayed messages, the next one due first, and their number at each level. Of a topic, "
+        "the first 2000 of each level are looked at.",
         CHAPTER,
         list_delayed,
         DelayedList,
@@ -200,7 +200,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/v1/transactions",
         "list_transactions",
-        "Half messages of open transactions, the oldest first: neither committed nor rolled back. "
+        "Half messages of open transactions, oldest first. "
         "Those of this gateway's producer group have the `id` that commit and rollback take. Of "
         "each broker, the first 2000 are looked at.",
         CHAPTER,

@@ -107,7 +107,7 @@ class Leases:
         self, group: str, topic: str, wanted: Wanted, ordered: bool, begin: ConsumeFromWhere
     ) -> tuple[GroupMember, bool]:
         if self.closed:
-            raise Busy("this gateway is about to end")
+            raise Busy("this gateway is shutting down")
         check_group(group)
         check_topic(topic)
         while (member := self._members.get(group)) is not None and member.left:
@@ -115,7 +115,9 @@ class Leases:
                 pass  # whoever leaves it holds this until it is gone
         if member is None:
             if len(self._members) >= LEASE_GROUPS_MAX:
-                raise Busy(f"this gateway is a member of {LEASE_GROUPS_MAX} groups already")
+                raise Busy(
+                    f"this gateway consumes for {LEASE_GROUPS_MAX} groups already, the maximum"
+                )
             member = self._members[group] = GroupMember(
                 self._client,
                 self.clock,
@@ -127,8 +129,9 @@ class Leases:
         if member.ordered != ordered:
             raise Refused(
                 HTTPStatus.CONFLICT,
-                f"the group {group} consumes {'in' if member.ordered else 'without'} order here",
-                hint=f"say order={str(member.ordered).lower()}, or take another group",
+                f"the group {group} consumes {'in' if member.ordered else 'without'} order at "
+                "this gateway",
+                hint=f"use order={str(member.ordered).lower()}, or use another group",
             )
         use = member.topics.get(topic)
         if use is not None:
@@ -153,7 +156,9 @@ class Leases:
                 return False
             try:
                 if member.left:
-                    raise Busy(f"the group {member.group} is being left", retry_after_ms=1_000)
+                    raise Busy(
+                        (f"this gateway is leaving the group {member.group}"), retry_after_ms=1_000
+                    )
                 await self._check_fit(member.group, topic, wanted)
                 await member.join(topic, wanted)
             except BaseException:
@@ -169,9 +174,11 @@ class Leases:
         """Is there such a topic, and is its subscription that of the group's other members?"""
         if topic in NOT_FOR_CLIENTS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise BadRequest(
-                f"{topic} is not for consumers",
-                hint="what a group gave back comes with the topic it was sent to; look at dead "
-                "letters by /v1/dead-letters",
+                f"{topic} cannot be consumed directly",
+                hint=(
+                    "retries are delivered with their original topic; see dead letters at "
+                    "/v1/dead-letters"
+                ),
             )
         if sum(len(one.topics) for one in self._members.values()) >= LEASE_TOPICS_MAX:
             raise Busy(f"this gateway consumes {LEASE_TOPICS_MAX} topics already")
@@ -196,8 +203,8 @@ class Leases:
         if told.message_model is MessageModel.BROADCASTING:
             raise Refused(
                 HTTPStatus.CONFLICT,
-                f"the members of {group} consume in broadcasting, which leases cannot",
-                hint="take another group",
+                f"the consumers of {group} use broadcasting, which leases do not support",
+                hint="use another group",
             )
         known = told.subscriptions.get(topic)
         if known is not None and not says(known, wanted):
@@ -223,8 +230,8 @@ class Leases:
                 return member, found
         raise Refused(
             HTTPStatus.GONE,
-            "this lease has ended: its group was left here, or it is long ago",
-            hint="if it was not settled, its message is delivered again",
+            "this lease has ended: the gateway left the group, or the lease is too old",
+            hint="if it was not acknowledged, its message is redelivered",
         )
 
     # -- leaving ----------------------------------------------------------------------------------
@@ -258,7 +265,7 @@ class Leases:
         if member.changing.locked():
             return
         if member.topics and member.is_idle():
-            _log.info("group %s: left, for nobody receives here any more", member.group)
+            _log.info("left group %s: idle for 3 minutes", member.group)
             await self.leave(member.group)
             return
         await member.look()
@@ -277,7 +284,7 @@ def wanted_of(tags: tuple[str, ...], sql: str | None) -> str | Sql:
         return "*"
     for tag in tags:
         if "||" in tag or not tag.strip() or tag == "*":
-            raise BadRequest(f"{tag!r} is no tag", hint="one tag in each; none at all means all")
+            raise BadRequest(f"{tag!r} is not a tag", hint="one tag in each; none at all means all")
     return " || ".join(sorted(set(tags)))
 
 
@@ -316,6 +323,8 @@ def _clash(group: str, topic: str, known: str, wanted: str, who: str) -> Rejecte
         HTTPStatus.CONFLICT,
         f"subscriptions clash: the group {group} consumes {topic} by {known} ({who}), "
         f"not by {wanted}",
-        hint="all members of a group subscribe the same: take another group for another filter, or "
-        f"leave it first (DELETE /v1/groups/{group}/leases)",
+        hint=(
+            "all consumers of a group must have the same subscription: use another group for "
+            "another filter, or leave this group first (DELETE /v1/groups/{group}/leases)"
+        ),
     )

@@ -191,7 +191,10 @@ class GroupMember:
         Raises Busy where too many wait already.
         """
         if self.receiving >= RECEIVES_WAITING_MAX:
-            raise Busy(f"{RECEIVES_WAITING_MAX} receives of the group {self.group} wait already")
+            raise Busy(
+                f"{RECEIVES_WAITING_MAX} receives of the group {self.group} are waiting "
+                "already, the maximum"
+            )
         use = self.topics[topic]
         loop = asyncio.get_running_loop()
         until = loop.time() + max(wait_ms, TURN_GRACE_MS if self.ordered else 0) / 1000
@@ -278,7 +281,8 @@ class GroupMember:
             return
         if delay_level:
             raise BadRequest(
-                "in order a message keeps its place, so it has no delay level",
+                "in ordered consumption a message keeps its position, so delay_level is not "
+                "supported",
                 hint="leave delay_level at 0, or let the lease expire later (extend)",
             )
         self.book.settle(held, End.RETRIED)
@@ -291,7 +295,7 @@ class GroupMember:
 
     def _check(self, held: GroupHeld) -> None:
         if held.state is State.RETURNING:
-            raise Refused(HTTPStatus.CONFLICT, "this lease is being settled already")
+            raise Refused(HTTPStatus.CONFLICT, "this lease is being acknowledged already")
         if self.left:
             raise gone(End.LOST)  # what is said now may miss the last commit
         if not held.message.counts():
@@ -369,7 +373,7 @@ class GroupMember:
         async with self.changing:
             for topic in idle:
                 if self._is_idle(topic, now_ms) and len(self.topics) > 1:
-                    _log.info("group %s: nobody asks for %s here any more", self.group, topic)
+                    _log.info("group %s: stopped consuming %s: no more receives", self.group, topic)
                     del self.topics[topic]
                     await lender.without(topic)
 
@@ -404,7 +408,7 @@ class GroupMember:
         task.add_done_callback(self._going_back.discard)
 
     async def _give_up(self, held: GroupHeld) -> None:
-        reason = f"its lease expired {held.expiries} times, and nobody settled it"
+        reason = f"its lease expired {held.expiries} times without an acknowledgement"
         failure = await self._sent_back(held, -1, reason)
         if failure is None:
             self.book.returned(held, End.DEAD_LETTERED)
@@ -422,15 +426,16 @@ def gone(end: End) -> Refused:
 
 _GONE = {
     End.ACKED: ("this lease was acknowledged before", ""),
-    End.RETRIED: ("this lease ended before: its message was given back for a retry", ""),
-    End.DEAD_LETTERED: ("this lease ended before: its message is a dead letter", ""),
+    End.RETRIED: ("this lease has ended: its message was returned for a retry", ""),
+    End.DEAD_LETTERED: ("this lease has ended: its message is a dead letter", ""),
     End.EXPIRED: (
-        "this lease expired, and its message is handed out again",
+        "this lease expired; its message is redelivered",
         "receive with a longer invisible_ms, or extend leases in time",
     ),
     End.LOST: (
-        "this lease is lost: the message's queue is another member's now, or the group was left",
-        "the message is delivered again",
+        "this lease is lost: the queue was assigned to another consumer, or the gateway left the "
+        "group",
+        "the message is redelivered",
     ),
 }
 

@@ -44,16 +44,19 @@ class Tokens:
         """The number of a lease of ours. Raises Refused (404) for every other text."""
         raw = _decoded(token)
         if raw is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"{token[:TOKEN_LENGTH]!r} is no lease")
+            raise Refused(HTTPStatus.NOT_FOUND, f"{token[:TOKEN_LENGTH]!r} is not a lease")
         named, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
         if named[:GATEWAY_BYTES] != self._gateway:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
-                "this lease is of another gateway, or of this one before it was started again",
-                hint="settle it where it was received; after a restart its message comes again",
+                "this lease belongs to another gateway, or to this one before a restart",
+                hint=(
+                    "acknowledge it at the gateway that issued it; after a restart its message "
+                    "is redelivered"
+                ),
             )
         if not hmac.compare_digest(signature, self._sign(named)):
-            raise Refused(HTTPStatus.NOT_FOUND, "this gateway never gave such a lease")
+            raise Refused(HTTPStatus.NOT_FOUND, "this gateway never issued this lease")
         return int.from_bytes(named[GATEWAY_BYTES:], "big")
 
     def _sign(self, named: bytes) -> bytes:

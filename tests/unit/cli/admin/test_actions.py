@@ -20,7 +20,7 @@ from kourou.model.group import GroupConfig
 from kourou.model.route import BrokerData
 from kourou.protocol.bodies import ClusterInfo
 
-HINT = "if it is a unique key, as `kourou send` prints it, give its topic: -t TOPIC"
+HINT = "for a message ID printed by `kourou send`, also give the topic: -t TOPIC"
 
 
 class Topics:
@@ -80,14 +80,14 @@ def test_a_topic_that_anybody_has_is_deleted(topic: str) -> None:
 @pytest.mark.parametrize("topic", ["nothing", "other"])
 def test_a_topic_that_never_was_is_not_deleted(topic: str) -> None:
     topics = Topics()
-    with pytest.raises(TopicNotFound, match=f"there is no topic '{topic}'; nothing was deleted"):
+    with pytest.raises(TopicNotFound, match=f"topic '{topic}' not found; nothing was deleted"):
         actions.delete_topic(client_with(topics=topics), topic, cluster=None)
     assert topics.deleted == []
 
 
 def test_a_group_that_never_was_is_not_deleted() -> None:
     groups = Groups()
-    with pytest.raises(GroupNotFound, match="there is no group 'tlil'; nothing was deleted"):
+    with pytest.raises(GroupNotFound, match="group 'tlil' not found; nothing was deleted"):
         actions.delete_group(client_with(groups=groups), "tlil", remove_offsets=False)
     assert groups.deleted == []
     report = actions.delete_group(client_with(groups=groups), "till", remove_offsets=False)
@@ -98,7 +98,7 @@ def test_progress_that_outlived_its_group_can_be_deleted() -> None:
     groups = Groups()
     report = actions.delete_group(client_with(groups=groups), "old", remove_offsets=True)
     assert groups.deleted == [("old", True)]
-    assert report.remarks == ["there is no group old; its progress, if any, was deleted"]
+    assert report.remarks == ["group old not found; its offsets, if any, were deleted"]
 
 
 @pytest.mark.parametrize("error", [BadRequest("no id"), MessageNotFound("no broker has it")])

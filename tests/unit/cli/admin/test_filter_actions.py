@@ -185,13 +185,14 @@ def test_the_list_says_what_runs(client: Any, filters: Filters) -> None:
         ("broker-b", "late", "runs"),
     ]
     assert report.remarks == [
-        "filter servers of broker-a: none now: whoever names a filter waits there",
+        "filter servers of broker-a: no filter server is online: groups with a filter wait at "
+        "this broker",
         "filter servers of broker-b: h:20915, h:20916",
     ]
     late = rows(report)[2]
     assert (late["versions"], late["newest"], late["active"], late["policy"]) == (2, 2, 2, "skip")
     filters.found = {}
-    assert filter_actions.filter_list(client, "none", None).remarks == ["there is no filter"]
+    assert filter_actions.filter_list(client, "none", None).remarks == ["no filters"]
 
 
 def test_one_filter_is_shown_with_its_quarantine_and_its_history(
@@ -205,7 +206,7 @@ def test_one_filter_is_shown_with_its_quarantine_and_its_history(
     assert second["author"] == "\\x1b[31mbob", "a terminal is not commanded by it"
     assert report.remarks == [
         "broker-a: runs, policy skip, 3 skipped",
-        "broker-a: version 1 is in quarantine: its worker died",
+        "broker-a: version 1 is quarantined: its worker died",
         "who decided what: kourou history filter/till/late",
     ]
     filters.found["list"] = {"broker-a": ()}
@@ -250,7 +251,7 @@ def test_a_decision_is_asked_for_with_its_reason(
         )
     ]
     if verb == "delete":
-        assert report.remarks == ["broker-a: the filter late of till is gone"]
+        assert report.remarks == ["broker-a: the filter late of till was deleted"]
     else:
         assert rows(report) == [
             {"broker": "broker-a", "version": 3, "active": None, "created": False}
@@ -261,10 +262,10 @@ def test_an_upload_that_does_not_run_says_so(client: Any, filters: Filters) -> N
     filters.found["put"] = {"broker-a": FilterChange(2, 1, created=True)}
     chosen = Chosen("till", "late")
     told = filter_actions.filter_put(client, chosen, SOURCE, author="a", note="", enable=True)
-    assert "version 2 does not run; `kourou admin filter enable`" in told.remarks[0]
+    assert "version 2 is disabled; `kourou admin filter enable`" in told.remarks[0]
     filters.found["put"] = {"broker-a": FilterChange(2, 1, quarantined="it lied")}
     told = filter_actions.filter_put(client, chosen, SOURCE, author="a", note="", enable=True)
-    assert "version 2 does not run (quarantine: it lied)" in told.remarks[0]
+    assert "version 2 is disabled (quarantine: it lied)" in told.remarks[0]
     told = filter_actions.filter_put(client, chosen, SOURCE, author="a", note="", enable=False)
     assert told.remarks == []
 
@@ -293,9 +294,9 @@ def test_a_dry_run_shows_verdicts_and_cost(client: Any, filters: Filters) -> Non
     how: dict[str, Any] = {"source": "", "version": 2, "count": 2, "broker": None}
     report = filter_actions.filter_try(client, what, **how)
     assert filters.asked == [("try_out", what, how)]
-    assert [row["verdict"] for row in rows(report)] == ["passes", "is left out"]
+    assert [row["verdict"] for row in rows(report)] == ["passes", "filtered out"]
     assert report.remarks == [
-        "127.0.0.1:20915: 1 of 2 pass, 0 not judged; 4.0 µs a message, worker started in 4.2 ms"
+        "127.0.0.1:20915: 1 of 2 pass, 0 failed; 4.0 µs a message, worker started in 4.2 ms"
     ]
     assert not report.failed
 
@@ -310,7 +311,7 @@ def test_a_dry_run_that_failed_fails(client: Any, filters: Filters) -> None:
             client, ("till", "late", "t"), source="", version=None, count=9, broker=None
         )
         assert report.failed
-    assert rows(report)[0]["verdict"] == "not judged"
+    assert rows(report)[0]["verdict"] == "filter failed"
     assert rows(report)[0]["reason"] == "KeyError: 'x'"
     filters.found["try_out"] = {}
     with pytest.raises(Rejected, match="no filter server"):
@@ -358,9 +359,9 @@ def test_another_policy_does_not_end_a_quarantine_and_says_so(
     filters.found["set_policy"] = {"broker-a": FilterChange(2, 2, quarantined="3 \x1b strikes")}
     chosen = Chosen("till", "late")
     meaning, waits = filter_actions.filter_policy(client, chosen, "skip", "").remarks
-    assert "passed over" in meaning
-    assert waits.startswith("broker-a: version 2 is in quarantine (3 \\x1b strikes), so its group")
-    assert waits.endswith("`kourou admin filter enable` lets it run")
+    assert "it is skipped" in meaning
+    assert waits.startswith("broker-a: version 2 is quarantined (3 \\x1b strikes), so its group")
+    assert waits.endswith("`kourou admin filter enable` ends the quarantine")
     assert len(filter_actions.filter_policy(client, chosen, "pass", "").remarks) == 1
     filters.found["set_policy"] = {"broker-a": FilterChange(2, 2)}
     assert len(filter_actions.filter_policy(client, chosen, "hold", "").remarks) == 1

@@ -61,7 +61,7 @@ def test_a_follower_alone_tells_its_own_lag_and_that_nobody_leads() -> None:
     report = shown(member(FOLLOWER, 1))
     (follower,) = (dict(zip(report.columns, row, strict=True)) for row in report.rows)
     assert (follower["lag bytes"], follower["lag s"], follower["in sync"]) == (5, 0.0, None)
-    assert report.remarks == ["broker-a has no leader: nothing can be sent to it"]
+    assert report.remarks == ["broker-a has no leader: it accepts no messages"]
     assert report.failed
 
 
@@ -71,7 +71,7 @@ def test_who_does_not_answer_is_outdone_or_refused_is_amiss() -> None:
     assert report.failed
     outdone = msgspec.structs.replace(LEADER, fenced=4_294_967_361)
     report = shown(member(outdone))
-    assert (report.rows[0][3], report.rows[0][-1]) == ("fenced", "outdone by epoch 4294967361")
+    assert (report.rows[0][3], report.rows[0][-1]) == ("fenced", "replaced by epoch 4294967361")
     assert report.failed
     refused = msgspec.structs.replace(FOLLOWER, state="REFUSED", reason="it needs a copy")
     report = shown(member(LEADER), member(refused, 1))
@@ -120,7 +120,7 @@ def test_a_group_in_an_election_has_no_leader() -> None:
     report = shown(member(candidate, 1))
     (row,) = (dict(zip(report.columns, row, strict=True)) for row in report.rows)
     assert (row["role"], row["state"], row["lag bytes"]) == ("candidate", "", 5)
-    assert report.remarks == ["broker-a has no leader: nothing can be sent to it"]
+    assert report.remarks == ["broker-a has no leader: it accepts no messages"]
     assert report.failed
 
 

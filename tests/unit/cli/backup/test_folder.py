@@ -56,7 +56,7 @@ def test_what_a_broker_cannot_have_is_refused_as_corrupt(
 
 def test_a_folder_with_files_of_others_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"is no backup, and has other files: letters\.txt"):
+    with pytest.raises(ConfigError, match=r"is not a backup and has other files: letters\.txt"):
         BackupFolder(tmp_path).open(make=True)
     assert [one.name for one in tmp_path.iterdir()] == ["letters.txt"]
 

@@ -34,7 +34,7 @@ def mq(cluster):
 
 @pytest.mark.parametrize("text", ["", "x" * 2_000, "line\nline"])
 def test_what_names_nothing_is_refused(mq, text):
-    with pytest.raises(BadRequest, match="names no message"):
+    with pytest.raises(BadRequest, match="is not a message reference"):
         mq.admin.explain.message(text)
 
 
@@ -62,7 +62,7 @@ def test_too_many_groups_are_cut_and_that_is_told(mq, cluster, monkeypatch):
         mq.admin.offsets.commit(group, {sent.queue: 1})
     told = mq.admin.explain.message(sent.message_id, topic=topic)
     assert ([one.group for one in told.groups], told.truncated) == (["one"], True)
-    assert "name one with --group" in "\n".join(lines_of(told))
+    assert "select one with --group" in "\n".join(lines_of(told))
 
 
 def test_members_beyond_the_limit_are_said_to_be_missing(mq, cluster, monkeypatch):

@@ -221,7 +221,7 @@ def test_a_topic_that_nobody_wants_or_only_some_do(group, judge):
     some = replace(nobody, members=(Member("m1"), Member("m2", subscription=ALL)))
     (cause,) = judge(some)
     assert cause.code is Code.SUBSCRIPTIONS_CLASH
-    assert cause.facts["subscriptions"] == ("m2: *", "m1: does not subscribe it")
+    assert cause.facts["subscriptions"] == ("m2: *", "m1: not subscribed")
 
 
 def test_members_that_differ_come_first_where_nobody_has_the_queue(group, judge):

@@ -49,9 +49,9 @@ def test_others_are_before_it(judge):
 def test_it_is_in_the_hands_of_a_member(judge):
     (cause,) = judge(holding(AT_IT))
     assert (cause.code, cause.facts["member"]) == (Code.IN_HANDS, "m1")
-    assert "has not finished it" in cause.sentence
+    assert "it is being processed" in cause.sentence
     (cause,) = judge(holding(replace(AT_IT, first=4)))
-    assert "it counts when 4" in cause.sentence
+    assert "the offset advances when 4" in cause.sentence
 
 
 def test_a_handler_is_stuck_when_the_smallest_stands_for_long(judge):
@@ -65,9 +65,9 @@ def test_a_handler_is_stuck_when_the_smallest_stands_for_long(judge):
 @pytest.mark.parametrize(
     ("queue", "limit"),
     [
-        (replace(BEFORE_IT, cached=11), "11 messages of it, and takes 10"),
-        (replace(BEFORE_IT, cached_mib=101), "101 MiB of it, and takes 100"),
-        (replace(BEFORE_IT, first=-20), "span 25 offsets, and may span 20"),
+        (replace(BEFORE_IT, cached=11), "11 messages cached, limit 10"),
+        (replace(BEFORE_IT, cached_mib=101), "101 MiB cached, limit 100"),
+        (replace(BEFORE_IT, first=-20), "span 25 offsets, limit 20"),
     ],
 )
 def test_a_member_that_has_enough_pulls_no_more(judge, queue, limit):
@@ -131,4 +131,4 @@ def test_what_a_member_wants_as_text():
     sql = Subscription("orders", "price > 3", SQL92)
     code = Subscription("orders", "even", class_filter_mode=True)
     texts = [wish(None), wish(Subscription("orders")), wish(sql), wish(code)]
-    assert texts == ["does not subscribe it", "*", "price > 3", "filter even"]
+    assert texts == ["not subscribed", "*", "price > 3", "filter even"]

@@ -104,7 +104,7 @@ def test_what_is_not_confirmed_says_whom_it_waits_for():
 def test_what_is_stored_says_how_safely(facts):
     found = verdict(facts)
     assert codes(found.causes) == [Code.STORED]
-    assert "flushed, confirmed" in found.causes[0].sentence
+    assert "flushed to disk; committed" in found.causes[0].sentence
 
 
 def test_nobody_consumes_only_where_that_is_known(facts):
@@ -134,7 +134,7 @@ def test_half_a_message_is_nobodys_whatever_else_holds(facts, message, state, co
     unread = replace(facts, half=half, readable=False)
     assert (Code.TOPIC_UNREADABLE in codes(verdict(unread).causes)) is committed
     if state is HalfState.OPEN:
-        assert "asked about 2 times; no member" in found.causes[0].sentence
+        assert "checked 2 times; no producer" in found.causes[0].sentence
 
 
 def test_a_delay_is_over_late_or_unknown(facts, message):
@@ -189,7 +189,7 @@ def test_copies_that_are_missing_stand_beside(facts):
     )
     storage = Storage(1_000, 1_100, True, True, copies)
     stored, lacking = verdict(replace(facts, storage=storage)).causes
-    assert "at 0 of 2 followers" in stored.sentence
+    assert "replicated to 0 of 2 followers" in stored.sentence
     assert lacking.code is Code.COPIES_MISSING
     assert lacking.facts == {"followers": ("brokerId 1",), "lag_bytes": 184}, "not the silent one"
 

@@ -115,7 +115,7 @@ def test_a_job_takes_so_many_bytes_and_says_that_it_was_cut(console, group, monk
     for dry_run in (True, False):
         job = ended(console, redrive(console, group=group, dry_run=dry_run)["id"])
         assert (job["state"], job["selected"], job["sent"]) == ("failed", 1, int(not dry_run))
-        assert "more than 1 letters" in job["error"]
+        assert "more than 1 dead letters" in job["error"]
 
 
 def test_what_cannot_be_sent_is_told_of_each(console, group, monkeypatch):
@@ -317,7 +317,7 @@ def test_a_group_that_there_is_not_is_refused_at_once(console, cluster):
     for dry_run in (True, False):
         wish = {"group": unique_name("group"), "dry_run": dry_run}
         answer = console.post("/v1/dead-letters/redrives", json=wish)
-        assert (answer.status, "there is no group" in answer.json["detail"]) == (404, True)
+        assert (answer.status, "not found" in answer.json["detail"]) == (404, True)
     assert console.get("/v1/dead-letters/redrives").json["total"] == before
     without_letters = unique_name("group")
     assert console.put(f"/v1/groups/{without_letters}", json={}).status == 200

@@ -44,8 +44,8 @@ def test_those_that_are_named_and_all(suite: Any, group: str) -> None:
     told = let_go(suite, group, ids[1], **PREVIEW).json
     assert told["letters"] == 2
     assert told["says"][:2] == [
-        f"2 dead letters of {group} would be listed no more.",
-        "1 of them lie before those that were named.",
+        f"2 dead letters of {group} would be discarded.",
+        "1 of them are older than the selected ones.",
     ]
     assert told["marks"] == [{"broker": "broker-a", "queue": 0, "offset": 2}]
     assert let_go(suite, group, ids[1]).json["letters"] == 2

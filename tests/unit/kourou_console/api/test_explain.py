@@ -24,7 +24,7 @@ async def test_it_is_the_explanation_that_the_client_gives(cluster):
             assert told.groups[0].causes[0].code == "consumed"
         told = await explain(gateway, Which(f"{sent.queue!s}@9"))
         assert (told.message, told.causes[0].code) == (None, "never_stored")
-        with pytest.raises(BadRequest, match="names no message"):
+        with pytest.raises(BadRequest, match="is not a message reference"):
             await explain(gateway, Which("a\nb"))
 
 

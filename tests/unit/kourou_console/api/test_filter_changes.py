@@ -26,7 +26,7 @@ def test_each_decision_is_told_before_and_made_then(suite, path: str) -> None:
     console = suite.console
     assert active(suite, path) == [2, 2]
     told = console.post(f"{path}/rollback", query=PREVIEW, json={}).json
-    assert "broker-a: version 1 would run in place of 2." in told["says"]
+    assert "broker-a: version 1 would replace version 2." in told["says"]
     assert active(suite, path) == [2, 2]
     console.post(f"{path}/rollback", json={"reason": "it was wrong"})
     assert active(suite, path) == [1, 1]
@@ -38,7 +38,7 @@ def test_each_decision_is_told_before_and_made_then(suite, path: str) -> None:
     done = console.post(f"{path}/enable", json={"version": 2}).json
     assert {one["active"] for one in done["items"]} == {2}
     told = console.post(f"{path}/policy", query=PREVIEW, json={"policy": "skip"}).json
-    assert "passed over" in told["says"][0]
+    assert "it is skipped" in told["says"][0]
     console.post(f"{path}/policy", json={"policy": "skip"})
     assert {one["policy"] for one in console.get(path).json["items"]} == {"skip"}
     console.delete(path, query=PREVIEW)

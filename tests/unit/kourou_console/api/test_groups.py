@@ -17,7 +17,7 @@ def test_a_group_is_made_and_changed(suite: Any) -> None:
     body = {"consume_enabled": False, "broker": "broker-b"}
     done = console.put(f"/v1/groups/{group}", json=body).json
     assert done["items"][0]["after"]["attempts"] == 3  # it was not named, so it stays
-    assert any("get nothing more" in one for one in done["says"])
+    assert any("receive no more" in one for one in done["says"])
     found = console.get(f"/v1/groups/{group}").json
     assert (found["attempts"], found["consume_enabled"]) == (3, None)
     assert found["clashes"] == ["consume enabled: true at broker-a, false at broker-b"]
@@ -57,7 +57,7 @@ def test_a_deletion_says_what_goes(suite: Any) -> None:
             assert topic in told["topics"]
     query = {"remove_offsets": "true", "reason": "done"}
     done = console.delete(f"/v1/groups/{group}", query=query).json
-    assert any("progress goes with it" in one for one in done["says"])
+    assert any("offsets are deleted" in one for one in done["says"])
     assert console.get("/v1/history", query={"kind": "group", "name": group, "count": 1}).json[
         "items"
     ][0]["reason"] == ("done")

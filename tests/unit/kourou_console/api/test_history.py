@@ -74,7 +74,7 @@ def test_what_no_broker_takes_back_says_so_and_is_refused(suite) -> None:
         cursor = page["cursor"]
     assert final[f"group/{group}"]["final"] is None
     for name in ("topic/TBW102", "topic/broker-a", "topic/DefaultCluster", "group/TOOLS_CONSUMER"):
-        assert "belongs to the broker" in final[name]["final"], name
+        assert "is a system" in final[name]["final"], name
         body = {"broker": "broker-a", "offset": final[name]["offset"], "force": True}
         told = suite.console.post("/v1/history/undo", json=body)
         shown = suite.console.post("/v1/history/undo", query={"preview": "true"}, json=body)
@@ -97,7 +97,7 @@ def test_a_preview_of_a_filters_event_is_what_the_call_would_be(suite) -> None:
     enabled = next(one for one in events if one["type"] == "FilterEnabled")
     shown, _ = both(enabled, calls=False)
     assert shown.status == 200
-    assert "No version runs any more" in shown.json["says"][1]
+    assert "No version is enabled" in shown.json["says"][1]
     assert suite.console.delete(path).status == 200
     shown, told = both(enabled)
     assert (shown.status, shown.json) == (told.status, told.json)

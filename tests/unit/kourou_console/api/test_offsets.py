@@ -99,7 +99,7 @@ def test_skipping_what_waits(suite: Any, consumed: tuple[str, str]) -> None:
     path = f"/v1/groups/{group}/topics/{topic}/offsets/skip"
     told = suite.console.post(path, query=PREVIEW, json={}).json
     assert told["skipped"] == 4
-    assert "4 messages that it has not consumed would be skipped." in told["says"]
+    assert "4 unconsumed messages would be skipped." in told["says"]
     assert suite.console.post(path, json={}).json["skipped"] == 4
     lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
     assert lag["lag_messages"] == 0

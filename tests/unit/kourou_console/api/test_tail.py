@@ -67,5 +67,5 @@ def test_a_stream_ends_in_words_and_whole_when_the_gateway_ends(cluster, topic):
     assert found.startswith(b"HTTP/1.1 200")
     assert found.count(b"HTTP/1.1") == 1, "no other answer is in it"
     assert b"event: error\ndata: " in found
-    assert b"the gateway is ending" in found
+    assert b"the gateway is shutting down" in found
     assert found.endswith(b"\r\n0\r\n\r\n"), "the last chunk"

@@ -31,7 +31,7 @@ def test_create_change_and_look_back(suite: Any) -> None:
     order = console.get(f"/v1/topics/{topic}/order").json["order"]
     assert order == "broker-a:3;broker-b:3"
     same = console.put(f"/v1/topics/{topic}", json={"read_queues": 4}).json
-    assert same["says"] == ["Nothing changes."]
+    assert same["says"] == ["No changes."]
     past = console.get("/v1/history", query={"kind": "topic", "name": topic}).json["items"]
     assert {one["reason"] for one in past} == {"a new till", "UpdateAndCreateTopic"}
     assert len(past) == 4  # the last one changed nothing, and no broker was told
@@ -45,7 +45,7 @@ def test_fewer_queues_than_there_is_something_in_is_warned_of_and_refused(suite:
     told = suite.console.put(
         f"/v1/topics/{topic}", query=PREVIEW, json={"read_queues": 1, "write_queues": 1}
     ).json
-    assert any("read by nobody" in one for one in told["says"])
+    assert any("no longer read" in one for one in told["says"])
 
 
 @pytest.mark.feature("F362")
@@ -72,7 +72,7 @@ def test_a_deletion_says_what_is_lost_and_by_whom(suite: Any) -> None:
     told = console.delete(f"/v1/topics/{topic}", query=PREVIEW).json
     assert told["messages"] == 6
     assert told["groups"][0]["group"] == group
-    assert any("cannot be brought back" in one for one in told["says"])
+    assert any("cannot be undone" in one for one in told["says"])
     assert console.get(f"/v1/topics/{topic}").status == 200
     done = console.delete(f"/v1/topics/{topic}", query={"reason": "over"}).json
     assert done["preview"] is False

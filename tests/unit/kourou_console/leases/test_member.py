@@ -88,7 +88,7 @@ async def test_a_retry_comes_again_from_the_broker(cluster, gateway, group, topi
     [again] = await receive(gateway, group, topic)
     assert (again.message.body, again.attempt, again.message.topic) == ("a", 2, topic)
     assert again.message.origin_id == one.message.offset_id
-    with pytest.raises(Refused, match="given back"):
+    with pytest.raises(Refused, match="returned for a retry"):
         await ack(gateway, one)
 
 
@@ -112,7 +112,7 @@ async def test_who_nobody_settles_is_a_dead_letter_in_the_end(cluster, gateway, 
     assert await receive(gateway, group, topic, wait_ms=0) == []
     await api.leave_group(gateway, api.InGroup(group))
     [letter] = await gateway.admin.dead_letters.of(group)
-    assert letter.reason == "its lease expired 16 times, and nobody settled it"
+    assert letter.reason == "its lease expired 16 times without an acknowledgement"
 
 
 async def test_what_another_gateway_leased_comes_again_when_it_is_gone(

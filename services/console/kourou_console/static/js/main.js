@@ -98,10 +98,10 @@ function Loaded({ route, params, query }) {
     began.current = true;
   }, [ready, JSON.stringify(params)]);
   if (loaded.failed && loaded.route === route) {
-    return html`<h1 tabindex="-1">This page could not be fetched</h1>
-      <${Notice} tone="bad" role="alert">Is the console still running? Reload to try again.<//>`;
+    return html`<h1 tabindex="-1">This page could not be loaded</h1>
+      <${Notice} tone="bad" role="alert">Check that the console is running, then reload.<//>`;
   }
-  if (!ready) return html`<p class="loading" role="status">Fetching the page …</p>`;
+  if (!ready) return html`<p class="loading" role="status">Loading …</p>`;
   const Shown = loaded.page;
   return html`<${Shown} key=${JSON.stringify([route.path, params])} ...${params} query=${query} />`;
 }

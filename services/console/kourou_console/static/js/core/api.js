@@ -72,9 +72,9 @@ async function request(method, path, { query = {}, body, headers = {}, signal } 
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem({
-      title: "The console's server does not answer",
-      detail: "No answer came from the console's server.",
-      hint: "Is `kourou console` still running? A change may or may not have been made: look before you repeat it.",
+      title: "The console server does not respond",
+      detail: "The console server does not respond.",
+      hint: "Check that `kourou console` is running. A change may or may not have been applied: check before you repeat it.",
     });
   }
   if (!response.ok) {

@@ -20,7 +20,7 @@ const TABS = [
   ["settings", "Settings"],
   ["history", "History"],
   ["groups", "Groups"],
-  ["figures", "Figures"],
+  ["figures", "Metrics"],
 ];
 
 export default function Broker({ broker, tab = "state" }) {
@@ -31,7 +31,7 @@ export default function Broker({ broker, tab = "state" }) {
   return html`<${Page}
     title=${broker}
     up=${[[["cluster"], "Cluster"]]}
-    badges=${ask.answer && html`<${Flag} of=${ask.answer.up} yes="up" no="away" bad="no" />`}
+    badges=${ask.answer && html`<${Flag} of=${ask.answer.up} yes="up" no="offline" bad="no" />`}
     actions=${html`<${Actions} broker=${broker} writable=${ask.answer?.writable} done=${ask.refresh} />`}
   >
     <${Tabs} label="Broker" base=${["cluster", broker]} tabs=${TABS} current=${tab} />
@@ -50,7 +50,7 @@ function State({ ask }) {
             ["Epoch", answer.epoch],
             ["Replication", answer.replication],
             [
-              "Takes sends",
+              "Writable",
               answer.writable === null ? null : html`<${Flag} of=${answer.writable} bad="no" />`,
             ],
             ["Version", answer.version],
@@ -68,7 +68,7 @@ function State({ ask }) {
           ]}
         />`}
     <//>
-    <${Panel} title="Members" ask=${ask}>
+    <${Panel} title="Replicas" ask=${ask}>
       ${(answer) => html`<${Members} members=${answer.members} />`}
     <//>
   `;
@@ -86,7 +86,7 @@ function Groups({ broker }) {
         label="Groups at this broker"
         rows=${answer.items}
         find="Filter"
-        empty="No group has progress here."
+        empty="No group has offsets here."
         columns=${[
           GROUP,
           TOPIC,
@@ -102,10 +102,10 @@ function Groups({ broker }) {
 
 function Raw({ broker }) {
   const ask = useAsk("/v1/brokers/{broker}/runtime", { broker });
-  return html`<${Panel} title="Figures as the broker tells them" ask=${ask}>
+  return html`<${Panel} title="Metrics reported by the broker" ask=${ask}>
     ${(answer) =>
       html`<${Table}
-        label="Figures"
+        label="Metrics"
         find="Filter"
         rows=${Object.entries(answer.raw).map(([name, value]) => ({ name, value }))}
         columns=${[
@@ -138,9 +138,9 @@ function Actions({ broker, writable, done }) {
       known(writable) &&
       html`<${Action}
       ...${common}
-      label=${writable ? "Stop sends" : "Allow sends"}
+      label=${writable ? "Stop accepting writes" : "Accept writes"}
       tone=${writable ? "danger" : ""}
-      title=${writable ? `Take ${broker} out of all routes for producers` : `Let producers send to ${broker}`}
+      title=${writable ? `Stop accepting writes at ${broker}` : `Accept writes at ${broker}`}
       send=${permission}
     />`
     }
@@ -151,13 +151,13 @@ function Actions({ broker, writable, done }) {
       fields=${[
         {
           name: "what",
-          label: "What",
+          label: "Operation",
           kind: "select",
           value: "expired_log",
           options: [
-            ["expired_log", "log segments that have expired"],
-            ["expired_queues", "files of queues and index whose log has gone"],
-            ["unused_topics", "queues of topics that it does not have any more"],
+            ["expired_log", "expired log segments"],
+            ["expired_queues", "queue and index files of deleted log segments"],
+            ["unused_topics", "queues of deleted topics"],
           ],
         },
       ]}
@@ -166,9 +166,9 @@ function Actions({ broker, writable, done }) {
     <${Action}
       ...${common}
       label="Transfer leader"
-      title=${`Let another member lead ${broker}`}
+      title=${`Transfer leadership of ${broker}`}
       fields=${[
-        { name: "to", label: "Member", hint: "Name or broker id. Left empty: whoever has most." },
+        { name: "to", label: "Replica", hint: "Name or broker ID. Empty: the most up-to-date replica." },
       ]}
       send=${post("transfer-leader")}
     />
@@ -183,9 +183,9 @@ function Actions({ broker, writable, done }) {
         { name: "address", label: "Address", placeholder: "host:port" },
         {
           name: "force",
-          label: "Although it may lack messages",
+          label: "Even if it may lack messages",
           kind: "checkbox",
-          hint: "Messages that only the old leader has are lost.",
+          hint: "Messages that only the old leader has will be lost.",
           whole: true,
         },
       ]}

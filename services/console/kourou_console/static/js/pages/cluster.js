@@ -18,7 +18,7 @@ export default function Cluster() {
     <${Panel} title="Brokers" ask=${ask} number=${brokers.length}>
       ${() => html`<${Brokers} brokers=${brokers} />`}
     <//>
-    <${Panel} title="Members" ask=${ask}>
+    <${Panel} title="Replicas" ask=${ask}>
       ${() => html`<${Members} members=${brokers.flatMap((broker) => broker.members)} />`}
     <//>
   <//>`;
@@ -36,22 +36,22 @@ function Brokers({ brokers }) {
         key: "up",
         title: "State",
         cell: ({ up, why }) =>
-          html`<${Flag} of=${up} yes="up" no="away" bad="no" /> ${why && html`<span class="quiet">${why}</span>`}`,
+          html`<${Flag} of=${up} yes="up" no="offline" bad="no" /> ${why && html`<span class="quiet">${why}</span>`}`,
       },
       {
         key: "writable",
-        title: "Takes sends",
+        title: "Writable",
         cell: ({ writable }) => html`<${Flag} of=${writable} bad="no" />`,
       },
       {
         key: "replication",
         title: "Replication",
-        cell: ({ replication }) => html`<${Badge}>${replication || "not known"}<//>`,
+        cell: ({ replication }) => html`<${Badge}>${replication || "unknown"}<//>`,
       },
       { key: "leader", title: "Leader" },
       { key: "epoch", title: "Epoch", num: true },
-      { key: "messages_in_today", title: "In today", num: true },
-      { key: "messages_out_today", title: "Out today", num: true },
+      { key: "messages_in_today", title: "In (today)", num: true },
+      { key: "messages_out_today", title: "Out (today)", num: true },
       {
         key: "disk_free_bytes",
         title: "Disk free",
@@ -72,10 +72,10 @@ function Probe() {
   return html`<${Action}
     label="Probe"
     compact=${false}
-    title="Send through every broker and measure"
+    title="Measure the send latency of every broker"
     verb="Send"
     large
-    warning="Real messages are sent to a test topic of each broker."
+    warning="Messages are sent to a test topic of each broker."
     fields=${[
       { name: "count", label: "Messages per broker", kind: "number", min: 1, max: 100, value: 5 },
       {
@@ -97,7 +97,7 @@ function Probe() {
           { key: "queue", title: "Queue", num: true },
           {
             key: "took_ms",
-            title: "Took",
+            title: "Duration",
             num: true,
             cell: (row) => html`<${Duration} of=${row.took_ms} />`,
           },

@@ -26,7 +26,7 @@ function Which() {
         html`<${Table}
           label="Groups with dead letters"
           rows=${answer.items}
-          empty="No group has a dead letter."
+          empty="No group has dead letters."
           sort=${{ key: "waiting", down: true }}
           columns=${[
             {
@@ -34,7 +34,7 @@ function Which() {
               title: "Group",
               cell: ({ group }) => html`<${Link} to=${["dead-letters", group]}>${group}<//>`,
             },
-            { key: "waiting", title: "Waiting", num: true },
+            { key: "waiting", title: "Pending", num: true },
           ]}
         />`}
     <//>
@@ -63,12 +63,12 @@ function OfGroup({ group }) {
         query=${{ group }}
         name=${`dead-letters-${group}.jsonl`}
       />
-      <${RedriveAction} group=${group} label="Redrive by filter" done=${started} />`}
+      <${RedriveAction} group=${group} label="Redeliver by filter" done=${started} />`}
   >
-    <${Panel} title="By cause" ask=${ask}>
+    <${Panel} title="Causes" ask=${ask}>
       ${(answer) => html`
         <${Causes} causes=${answer.causes} group=${group} started=${started} />
-        ${answer.causes_truncated && html`<${Notice} tone="warn">More letters wait than were counted.<//>`}
+        ${answer.causes_truncated && html`<${Notice} tone="warn">There are more dead letters than were counted.<//>`}
       `}
     <//>
     <${Panel} title="Messages" ask=${ask} number=${ask.answer?.total}>
@@ -106,7 +106,7 @@ function Causes({ causes, group, started }) {
     label="Causes"
     rows=${causes}
     rowKey=${({ cause, origin_topic: topic }) => JSON.stringify([cause, topic])}
-    empty="No dead letter waits."
+    empty="No dead letters."
     columns=${[
       {
         key: "cause",
@@ -116,7 +116,7 @@ function Causes({ causes, group, started }) {
       },
       {
         key: "origin_topic",
-        title: "Topic it came from",
+        title: "Original topic",
         cell: ({ origin_topic: topic }) => topic && html`<${TopicLink} topic=${topic} />`,
       },
       { key: "count", title: "Messages", num: true },
@@ -129,7 +129,7 @@ function Causes({ causes, group, started }) {
         cell: (row) =>
           html`<${RedriveAction}
             group=${group}
-            label="Redrive"
+            label="Redeliver"
             compact
             filter=${{ cause: row.cause, origin_topic: row.origin_topic }}
             done=${started}
@@ -141,20 +141,20 @@ function Causes({ causes, group, started }) {
 
 // What many reasons have in common, and one of them.
 function Cause({ of: { cause, reason } }) {
-  return html`${cause ? causeText(cause) : html`<span class="quiet">no reason was given</span>`}
+  return html`${cause ? causeText(cause) : html`<span class="quiet">no reason given</span>`}
     ${reason && reason !== cause && html`<div class="quiet small break">${reason}</div>`}`;
 }
 
 function Letters({ answer, group, chosen, choose, started }) {
   return html`<${Table}
     label="Dead letters"
-    find="Filter what is listed"
+    find="Filter the list"
     rows=${answer.items}
-    empty="No dead letter waits."
+    empty="No dead letters."
     pick=${{ chosen, choose, key: ({ id }) => id }}
     tools=${html`<${RedriveAction}
         group=${group}
-        label=${`Redrive ${count(chosen.size)} selected`}
+        label=${`Redeliver selected (${count(chosen.size)})`}
         compact
         disabled=${chosen.size === 0}
         ids=${[...chosen]}
@@ -196,7 +196,7 @@ function Letters({ answer, group, chosen, choose, started }) {
       },
       {
         key: "body",
-        title: "Begins with",
+        title: "Body preview",
         wide: true,
         value: ({ message }) => message.body,
         cell: ({ message }) => html`<${Preview} message=${message} />`,

@@ -17,7 +17,7 @@ export default function Delayed() {
         html`<${Table}
           label="By level"
           rows=${answer.levels.filter(({ waiting }) => waiting !== 0)}
-          empty="No message waits."
+          empty="No delayed messages."
           columns=${[
             BROKER,
             { key: "level", title: "Level", num: true },
@@ -27,17 +27,17 @@ export default function Delayed() {
               num: true,
               cell: (row) => html`<${Duration} of=${row.delay_ms} />`,
             },
-            { key: "waiting", title: "Waiting", num: true },
+            { key: "waiting", title: "Messages", num: true },
           ]}
         />`}
     <//>
     <${Panel} title="Messages" ask=${ask} number=${ask.answer?.total}>
       ${(answer) =>
         html`<${Table}
-          label="Messages that wait"
-          find="Filter what is listed"
+          label="Delayed messages"
+          find="Filter the list"
           rows=${answer.items}
-          empty="No message waits."
+          empty="No delayed messages."
           columns=${[
             { key: "due_ms", title: "Due", cell: (row) => html`<${Time} ms=${row.due_ms} />` },
             {
@@ -62,7 +62,7 @@ export default function Delayed() {
             },
             {
               key: "body",
-              title: "Begins with",
+              title: "Body preview",
               wide: true,
               value: ({ message }) => message.body,
               cell: ({ message }) => html`<${Preview} message=${message} />`,

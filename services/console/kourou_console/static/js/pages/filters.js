@@ -33,7 +33,7 @@ export default function Filters() {
             { key: "newest", title: "Newest", num: true },
             {
               key: "policy",
-              title: "When it fails",
+              title: "Failure policy",
               cell: ({ policy }) => html`<${Badge}>${policy}<//>`,
             },
             {
@@ -50,7 +50,7 @@ export default function Filters() {
         html`<${Table}
           label="Filter servers"
           rows=${answer.servers}
-          empty="No filter server is there."
+          empty="No filter server is online."
           columns=${[
             BROKER,
             {
@@ -81,7 +81,7 @@ export default function Filters() {
             { key: "passed", title: "Passed", num: true },
             { key: "errors", title: "Errors", num: true },
             { key: "skipped", title: "Skipped", num: true },
-            { key: "micros_a_message", title: "µs each", num: true },
+            { key: "micros_a_message", title: "µs/message", num: true },
             {
               key: "bytes_in",
               title: "Bytes in",

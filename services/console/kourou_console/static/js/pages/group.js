@@ -23,7 +23,7 @@ import { Figures, Flag, Link, Time, TopicLink, Unknown } from "../parts/text.js"
 
 const TABS = [
   ["lag", "Lag"],
-  ["members", "Members"],
+  ["members", "Consumers"],
   ["subscriptions", "Subscriptions"],
   ["config", "Config"],
 ];
@@ -51,17 +51,17 @@ function Now({ answer }) {
   const dead = answer.dead_letters;
   return html`<${Figures}
     of=${[
-      ["Members", shown(answer.members)],
+      ["Consumers", shown(answer.members)],
       ["Lag", shown(answer.lag_messages), "messages"],
       [
         "Dead letters",
         dead > 0
           ? html`<${Link} to=${["dead-letters", answer.group]}>${count(dead)}<//>`
           : shown(dead),
-        "as last counted",
+        "at the last count",
       ],
       ["Topics", count(answer.topics.length)],
-      ["May consume", html`<${Flag} of=${answer.consume_enabled} bad="no" />`],
+      ["Consumption enabled", html`<${Flag} of=${answer.consume_enabled} bad="no" />`],
       ["Model", answer.model ? answer.model.toLowerCase() : null],
     ]}
   />`;
@@ -75,7 +75,7 @@ function Lag({ group }) {
         html`<${Table}
           label="Lag by topic"
           rows=${answer.topics}
-          empty="It has consumed nothing yet."
+          empty="It has not consumed any messages."
           columns=${[
             TOPIC,
             { key: "lag_messages", title: "Lag", num: true },
@@ -90,7 +90,7 @@ function Lag({ group }) {
           label="Lag by queue"
           find="Filter queues"
           rows=${answer.items}
-          empty="It has no progress on any queue."
+          empty="It has no offsets in any queue."
           columns=${[
             TOPIC,
             BROKER,
@@ -106,11 +106,11 @@ function Lag({ group }) {
             },
             {
               key: "member",
-              title: "Member",
+              title: "Consumer",
               cell: ({ member }) =>
                 member
                   ? html`<code class="break">${member}</code>`
-                  : html`<${Unknown} why="no member is known to hold it" />`,
+                  : html`<${Unknown} why="no known consumer" />`,
             },
           ]}
         />`}
@@ -122,13 +122,13 @@ function Members({ group }) {
   const ask = useAsk("/v1/groups/{group}/members", { group });
   const [client, setClient] = useState(null);
   return html`
-    <${Panel} title="Members" ask=${ask} number=${ask.answer?.total}>
+    <${Panel} title="Consumers" ask=${ask} number=${ask.answer?.total}>
       ${(answer) =>
         html`<${Table}
-          label="Members"
+          label="Consumers"
           rows=${answer.items}
           rowKey=${({ client }) => client}
-          empty="No member is connected."
+          empty="No consumer is connected."
           columns=${[
             {
               key: "client",
@@ -146,10 +146,10 @@ function Members({ group }) {
                 html`<button
                   type="button"
                   class="compact"
-                  aria-label=${`Ask ${row.client} what it does`}
+                  aria-label=${`Status of ${row.client}`}
                   onClick=${() => setClient(row.client)}
                 >
-                  What it does
+                  Status
                 </button>`,
             },
           ]}
@@ -161,7 +161,7 @@ function Members({ group }) {
 
 function Subscriptions({ group }) {
   const ask = useAsk("/v1/groups/{group}/subscriptions", { group });
-  return html`<${Panel} title="Subscriptions by member" ask=${ask}>
+  return html`<${Panel} title="Subscriptions by consumer" ask=${ask}>
     ${(answer) => html`
       ${answer.clashes.map((clash) => html`<${Clash} clash=${clash} />`)}
       <${Table}
@@ -171,7 +171,7 @@ function Subscriptions({ group }) {
             ? subscriptions.map((one) => ({ client, ...one }))
             : [{ client, topic: null, expression: null, kind: null, why }],
         )}
-        empty="No member is connected."
+        empty="No consumer is connected."
         columns=${[
           {
             key: "client",
@@ -202,11 +202,11 @@ function Subscriptions({ group }) {
 }
 
 // An expression of tags or SQL92 stands for itself; a filter in Python is known by its name.
-const wordOf = (kind) => (kind === "FILTER" ? "filter in Python" : kind);
+const wordOf = (kind) => (kind === "FILTER" ? "Python filter" : kind);
 
 function Clash({ clash }) {
   return html`<${Notice} tone="bad">
-    <strong>Members do not agree about ${clash.topic}.</strong> ${clash.meaning}
+    <strong>Inconsistent subscriptions: ${clash.topic}.</strong> ${clash.meaning}
     <ul>
       ${clash.sides.map(
         ({ expression, kind, clients }) =>
@@ -232,14 +232,14 @@ function Config({ group, ask }) {
           BROKER,
           {
             key: "consume_enabled",
-            title: "May consume",
+            title: "Consumption enabled",
             cell: (row) => html`<${Flag} of=${row.consume_enabled} bad="no" />`,
           },
-          { key: "attempts", title: "Attempts at most", num: true },
+          { key: "attempts", title: "Max retries", num: true },
           { key: "retry_queues", title: "Retry queues", num: true },
           {
             key: "from_min_enabled",
-            title: "From the oldest",
+            title: "From minimum offset",
             cell: (row) => html`<${Flag} of=${row.from_min_enabled} />`,
           },
           {

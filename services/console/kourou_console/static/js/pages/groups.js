@@ -31,12 +31,12 @@ export default function Groups() {
               cell: ({ group, system: own }) =>
                 html`<${GroupLink} group=${group} /> ${own && html`<${Badge}>system<//>`}`,
             },
-            { key: "members", title: "Members", num: true },
+            { key: "members", title: "Consumers", num: true },
             {
               key: "model",
               title: "Model",
               cell: ({ model }) =>
-                model?.toLowerCase() || html`<${Unknown} why="no member is connected" />`,
+                model?.toLowerCase() || html`<${Unknown} why="no consumer is connected" />`,
             },
             { key: "lag_messages", title: "Lag", num: true },
             {
@@ -50,10 +50,10 @@ export default function Groups() {
             },
             {
               key: "consume_enabled",
-              title: "May consume",
+              title: "Consumption enabled",
               cell: (row) => html`<${Flag} of=${row.consume_enabled} bad="no" />`,
             },
-            { key: "attempts", title: "Attempts at most", num: true },
+            { key: "attempts", title: "Max retries", num: true },
             {
               key: "brokers",
               title: "Brokers",

@@ -17,10 +17,10 @@ export default function History({ query }) {
   const names = brokers.answer?.items.map(({ broker }) => broker) || [];
   const { kind, name, broker, until } = query;
   return html`<${Page} title="Control history">
-    <${Plain} title="Which decisions"><${Which} query=${query} brokers=${names} /><//>
+    <${Plain} title="Filter"><${Which} query=${query} brokers=${names} /><//>
     <${Decisions}
       key=${JSON.stringify(query)}
-      title="Decisions, newest first"
+      title="Changes, newest first"
       query=${{ kind, name, broker, until_ms: fromFieldTime(until) }}
     />
     <${AsOf} brokers=${names} />
@@ -68,7 +68,7 @@ function AsOf({ brokers }) {
       at_ms: fromFieldTime(values.at),
     });
   };
-  return html`<${Plain} title="As of any time">
+  return html`<${Plain} title="State at a time">
     <${AskForm} fields=${fields} values=${values} setValues=${setValues} submit=${submit}>
       <button class="primary">Show</button>
     <//>
@@ -81,7 +81,7 @@ function AsOf({ brokers }) {
           ["Next offset", answer.next_offset],
         ]} />
         <pre tabindex="0" aria-label="State">${
-          answer.value === null ? "There was none." : JSON.stringify(answer.value, null, 2)
+          answer.value === null ? "It did not exist." : JSON.stringify(answer.value, null, 2)
         }</pre>
       `}
     <//>`

@@ -12,13 +12,13 @@ import { Table } from "../parts/table.js";
 export default function Leases() {
   const ask = useAsk("/v1/leases");
   return html`<${Page} title="Leases">
-    <${Panel} title="Groups that consume over HTTP here" ask=${ask} number=${ask.answer?.total}>
+    <${Panel} title="Groups that consume over HTTP" ask=${ask} number=${ask.answer?.total}>
       ${(answer) =>
         html`<${Table}
-          label="Groups that consume over HTTP here"
+          label="Groups that consume over HTTP"
           rows=${answer.items}
           rowKey=${({ group }) => group}
-          empty="No group consumes over HTTP here."
+          empty="No group consumes over HTTP."
           columns=${[
             GROUP,
             {
@@ -34,7 +34,7 @@ export default function Leases() {
               value: ({ topics }) => topics.reduce((sum, { ready }) => sum + ready, 0),
             },
             { key: "leased", title: "Leased", num: true },
-            { key: "receiving", title: "Waiting calls", num: true },
+            { key: "receiving", title: "Waiting requests", num: true },
             {
               key: "leave",
               title: "",
@@ -45,7 +45,7 @@ export default function Leases() {
                   spoken=${`Leave ${group}`}
                   tone="danger"
                   title=${`Leave ${group}`}
-                  warning="This gateway leaves the group. Messages that are leased now come again, elsewhere."
+                  warning="This gateway leaves the group. Leased messages are redelivered to other consumers."
                   send=${() => call("DELETE", fill("/v1/groups/{group}/leases", { group }))}
                   done=${ask.refresh}
                 />`,

@@ -56,17 +56,17 @@ function Content({ id, ask, topic }) {
             ["Topic", html`<${TopicLink} topic=${message.topic} />`],
             ["Queue", `${message.broker}/${message.queue}`],
             ["Offset", count(message.offset)],
-            ["Position in the log", count(message.position)],
+            ["Log position", count(message.position)],
             ["Tag", message.tag ? html`<${Badge}>${message.tag}<//>` : "none"],
             ["Keys", message.keys.join(", ") || "none"],
             ["Born", html`<${Time} ms=${message.born_ms} /> at ${message.born_host}`],
             ["Stored", html`<${Time} ms=${message.stored_ms} />`],
             ["Size stored", bytes(message.size_bytes)],
-            ["Times consumed again", count(message.reconsume_times)],
+            ["Retries", count(message.reconsume_times)],
             ["Delay level", message.delay_level ?? "none"],
-            ["Offset message id", html`<code class="break">${message.offset_id}</code>`],
+            ["Offset message ID", html`<code class="break">${message.offset_id}</code>`],
             [
-              "Id it first had",
+              "Original ID",
               message.origin_id && message.origin_id !== id
                 ? html`<code class="break">${message.origin_id}</code>`
                 : undefined,
@@ -136,7 +136,7 @@ function Copies({ copies }) {
   return html`<${Table}
     label="Copies"
     rows=${copies}
-    empty="There is no other copy."
+    empty="No other copies."
     columns=${[
       { key: "topic", title: "Topic", cell: ({ topic }) => html`<${TopicLink} topic=${topic} />` },
       { key: "broker", title: "Broker" },
@@ -145,7 +145,7 @@ function Copies({ copies }) {
       { key: "stored_ms", title: "Stored", cell: (row) => html`<${Time} ms=${row.stored_ms} />` },
       {
         key: "offset_id",
-        title: "Offset message id",
+        title: "Offset message ID",
         cell: (row) => html`<code class="break">${row.offset_id}</code>`,
       },
     ]}
@@ -157,18 +157,18 @@ function Tracks({ tracks, id, topic }) {
     label="Groups"
     rows=${tracks}
     rowKey=${({ group }) => group}
-    empty="No group consumes its topic."
+    empty="No group consumes the topic."
     columns=${[
       { key: "group", title: "Group", cell: ({ group }) => html`<${GroupLink} group=${group} />` },
       { key: "kind", title: "How" },
       {
         key: "consumed",
-        title: "Beyond it",
-        about: "The group has committed beyond it; whether a filter kept it back stands beside.",
+        title: "Already passed",
+        about: "The committed offset is past this message; see Reason for filters.",
         cell: ({ consumed }) => html`<${Flag} of=${consumed} />`,
       },
       { key: "offset", title: "Committed", num: true },
-      { key: "reason", title: "Because", wide: true },
+      { key: "reason", title: "Reason", wide: true },
       {
         key: "why",
         title: "",

@@ -18,7 +18,7 @@ const MODES = [
   ["latest", "Latest"],
   ["key", "By key"],
   ["time", "By time"],
-  ["id", "By id"],
+  ["id", "By ID"],
 ];
 
 export default function Messages({ query }) {
@@ -26,7 +26,7 @@ export default function Messages({ query }) {
   const topics = useAsk("/v1/topics", {}, {}, { live: false });
   const names = topics.answer?.items.map(({ topic }) => topic) || [];
   return html`<${Page} title="Messages">
-    <nav class="tabs" aria-label="Look up">
+    <nav class="tabs" aria-label="Search">
       ${MODES.map(
         ([mode, label]) =>
           html`<a href=${link(["messages"], { by: mode, topic: query.topic })} aria-current=${mode === by ? "page" : undefined}
@@ -51,8 +51,8 @@ const TOPIC = { name: "topic", label: "Topic", list: "topics", required: true };
 function fieldsOf(by) {
   if (by === "id") {
     return [
-      { name: "id", label: "Message id", required: true },
-      { ...TOPIC, required: false, hint: "Not needed for an offset message id." },
+      { name: "id", label: "Message ID", required: true },
+      { ...TOPIC, required: false, hint: "Not needed for an offset message ID." },
     ];
   }
   if (by === "time") {
@@ -61,7 +61,7 @@ function fieldsOf(by) {
       { name: "from", label: "From", kind: "time", required: true },
       { name: "until", label: "Until", kind: "time", required: true },
       { name: "tag", label: "Tag" },
-      { name: "sql", label: "SQL", hint: "Instead of a tag: price > 10" },
+      { name: "sql", label: "SQL", hint: "Instead of tags: price > 10" },
     ];
   }
   if (by === "latest") {
@@ -90,7 +90,7 @@ function Form({ by, query }) {
     else go(["messages"], { by, topic, from, until, tag, sql });
   };
   return html`<${AskForm} fields=${fieldsOf(by)} values=${values} setValues=${setValues} submit=${submit}>
-    <button class="primary">Look up</button>
+    <button class="primary">Search</button>
   <//>`;
 }
 
@@ -130,8 +130,8 @@ function Choice({ topics }) {
 }
 
 function shownOf({ items, total }) {
-  const kept = known(total) ? `${plural(total, "message")} are kept` : "how many are kept is unknown";
-  return `The last ${count(items.length)} over all its queues, the newest first; ${kept}.`;
+  const kept = known(total) ? `${plural(total, "message")} stored` : "number of messages unknown";
+  return `Latest ${count(items.length)} of all queues, newest first; ${kept}.`;
 }
 
 function Found({ by, query }) {

@@ -30,7 +30,7 @@ export default function NameServers() {
               key: "up",
               title: "State",
               cell: ({ up, why }) =>
-                html`<${Flag} of=${up} yes="up" no="away" bad="no" /> ${why && html`<span class="quiet">${why}</span>`}`,
+                html`<${Flag} of=${up} yes="up" no="offline" bad="no" /> ${why && html`<span class="quiet">${why}</span>`}`,
             },
           ]}
         />`}

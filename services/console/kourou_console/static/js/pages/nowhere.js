@@ -6,15 +6,15 @@ import { Plain } from "../parts/panel.js";
 import { Link } from "../parts/text.js";
 
 const ONWARD = [
-  [[], "Overview", "what flows, and alarms"],
-  [["topics"], "Topics", "their queues, messages and groups"],
-  [["groups"], "Groups", "who consumes, and how far it is"],
-  [["messages"], "Messages", "looking them up"],
+  [[], "Overview", "throughput and alarms"],
+  [["topics"], "Topics", "queues, messages and groups"],
+  [["groups"], "Groups", "consumers and lag"],
+  [["messages"], "Messages", "search and latest"],
 ];
 
 export default function Nowhere() {
-  return html`<${Page} title="No such page">
-    <${Plain} title="Go on to">
+  return html`<${Page} title="Page not found">
+    <${Plain} title="Go to">
       <div class="padded">
         ${ONWARD.map(([to, label, about]) => html`<p><${Link} to=${to}>${label}<//>: ${about}</p>`)}
       </div>

@@ -45,7 +45,7 @@ const CHARTS = [
 
 // Of every percentile here: brokers tell histograms, and bounds lie far apart (10, then 100 ms).
 const ESTIMATED =
-  "Estimated from the brokers' histograms: evenly within a bucket, as Prometheus does.";
+  "Estimated from the brokers' histograms, as Prometheus does.";
 
 const ABOUT = { Latency: ESTIMATED };
 
@@ -61,7 +61,7 @@ export default function Overview() {
       <${Panel} title="Alarms" ask=${alarms} number=${alarms.answer?.items.length}>
         ${(answer) => html`<${Alarms} answer=${answer} />`}
       <//>
-      <${Panel} title="Groups that lag most" ask=${overview}>
+      <${Panel} title="Groups with the highest lag" ask=${overview}>
         ${(answer) => html`<${Lagging} groups=${answer.lagging} />`}
       <//>
     </div>
@@ -75,7 +75,7 @@ export default function Overview() {
 }
 
 function Now({ answer }) {
-  const sampled = known(answer.sampled_at_ms) ? null : "Rates are known from the second sample on.";
+  const sampled = known(answer.sampled_at_ms) ? null : "Rates are available from the second sample.";
   const shown = (value, format) => (known(value) ? format(value) : null);
   return html`
     <${Figures}
@@ -83,24 +83,24 @@ function Now({ answer }) {
         ["Brokers up", `${count(answer.brokers_up)} of ${count(answer.brokers_known)}`],
         ["Messages in", shown(answer.messages_in_per_s, rate)],
         ["Messages out", shown(answer.messages_out_per_s, rate)],
-        ["Send p99", shown(answer.send_p99_ms, duration), "estimated", ESTIMATED],
-        ["Pull p99", shown(answer.pull_p99_ms, duration), "estimated, unless held", ESTIMATED],
+        ["Send latency p99", shown(answer.send_p99_ms, duration), "estimated", ESTIMATED],
+        ["Pull latency p99", shown(answer.pull_p99_ms, duration), "estimate; without long-poll waiting", ESTIMATED],
         ["Lag", shown(answer.lag_messages, count), "all groups"],
         ["Dead letters", shown(answer.dead_letters, count)],
         ["Disk used", shown(answer.disk_used_ratio, percent), "fullest broker"],
-        ["Replica behind", shown(answer.replica_lag_bytes, bytes), "the furthest"],
+        ["Max replica lag", shown(answer.replica_lag_bytes, bytes)],
         [
           "Topics",
           shown(answer.topics, count),
           known(answer.system_topics) &&
-            `and ${count(answer.system_topics)} of the system, ${count(answer.group_topics)} of groups`,
-          "Beside those that somebody made: what brokers have for themselves, and the groups' retry and dead-letter topics.",
+            `+ ${count(answer.system_topics)} system, ${count(answer.group_topics)} retry and dead-letter`,
+          "User topics. Not counted: system topics, and the retry and dead-letter topics of groups.",
         ],
         [
           "Groups",
           shown(answer.groups, count),
-          known(answer.system_groups) && `and ${count(answer.system_groups)} of the system`,
-          "Beside those that somebody made: what every broker has.",
+          known(answer.system_groups) && `+ ${count(answer.system_groups)} system`,
+          "User groups. Not counted: system groups of the brokers.",
         ],
       ]}
     />
@@ -123,7 +123,7 @@ function Alarms({ answer }) {
       { key: "of", title: "Where", cell: ({ of, of_kind: kind }) => whereOf(kind, of) },
       {
         key: "title",
-        title: "What",
+        title: "Alarm",
         wide: true,
         cell: ({ title, meaning, what_to_do: advice }) =>
           html`<strong>${title}</strong>
@@ -143,7 +143,7 @@ function whereOf(kind, of) {
 
 function Charts({ answer }) {
   const of = new Map(answer.series.map((one) => [one.name, one]));
-  if (!answer.at_ms.length) return html`<p class="empty">No sample has been taken yet.</p>`;
+  if (!answer.at_ms.length) return html`<p class="empty">No samples yet.</p>`;
   return html`<div class="charts">
     ${CHARTS.map(([title, names]) => {
       const series = names
@@ -173,20 +173,20 @@ function Brokers({ brokers }) {
         key: "up",
         title: "State",
         cell: ({ up, why }) =>
-          html`<${Flag} of=${up} yes="up" no="away" bad="no" /> ${why && html`<span class="quiet">${why}</span>`}`,
+          html`<${Flag} of=${up} yes="up" no="offline" bad="no" /> ${why && html`<span class="quiet">${why}</span>`}`,
       },
       { key: "messages_in_per_s", title: "In", num: true, cell: rateCell("messages_in_per_s") },
       { key: "messages_out_per_s", title: "Out", num: true, cell: rateCell("messages_out_per_s") },
       {
         key: "send_p99_ms",
-        title: "Send p99",
+        title: "Send latency p99",
         about: ESTIMATED,
         num: true,
         cell: timeCell("send_p99_ms"),
       },
       {
         key: "pull_p99_ms",
-        title: "Pull p99",
+        title: "Pull latency p99",
         about: ESTIMATED,
         num: true,
         cell: timeCell("pull_p99_ms"),
@@ -201,11 +201,11 @@ function Brokers({ brokers }) {
       { key: "unflushed_bytes", title: "Unflushed", num: true, cell: sizeCell("unflushed_bytes") },
       {
         key: "replica_lag_bytes",
-        title: "Replica behind",
+        title: "Replica lag",
         num: true,
         cell: sizeCell("replica_lag_bytes"),
       },
-      { key: "held_pulls", title: "Held pulls", num: true },
+      { key: "held_pulls", title: "Waiting pulls", num: true },
       { key: "lag_messages", title: "Lag", num: true },
     ]}
   />`;
@@ -213,7 +213,7 @@ function Brokers({ brokers }) {
 
 function Lagging({ groups }) {
   return html`<${Table}
-    label="Groups that lag most"
+    label="Groups with the highest lag"
     rows=${groups}
     empty="No group lags."
     columns=${[

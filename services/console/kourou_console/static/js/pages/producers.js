@@ -29,7 +29,7 @@ export default function Producers() {
             { key: "version", title: "Version" },
             {
               key: "heard_ms",
-              title: "Last heard",
+              title: "Last heartbeat",
               cell: (row) => html`<${Time} ms=${row.heard_ms} />`,
             },
           ]}

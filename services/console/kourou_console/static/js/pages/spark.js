@@ -59,13 +59,13 @@ function Queries({ answer }) {
       },
       {
         key: "began_ms",
-        title: "Began",
+        title: "Started",
         value: ({ figures }) => figures.last?.began_ms,
         cell: ({ figures }) => html`<${Time} ms=${figures.last?.began_ms} />`,
       },
       {
         key: "took_ms",
-        title: "Took",
+        title: "Duration",
         num: true,
         value: ({ figures }) => figures.last?.took_ms,
         cell: ({ figures }) => html`<${Duration} of=${figures.last?.took_ms} />`,
@@ -119,7 +119,7 @@ function Rows({ table }) {
   };
   // Outside the panel: where a condition is refused, it can be corrected.
   return html`
-    <${Plain} title="Which rows">
+    <${Plain} title="Filter">
       <${AskForm} fields=${FIELDS} values=${values} setValues=${setValues} submit=${submit}>
         <button class="primary">Show</button>
       <//>

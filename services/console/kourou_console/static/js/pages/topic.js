@@ -76,7 +76,7 @@ function Status({ topic, ask }) {
             {
               key: "last_stored_ms",
               title: "Last stored",
-              cell: (row) => html`<${Time} ms=${row.last_stored_ms} why="nothing is stored" />`,
+              cell: (row) => html`<${Time} ms=${row.last_stored_ms} why="no messages stored" />`,
             },
           ]}
         />`}
@@ -102,10 +102,10 @@ function Router({ topic }) {
           ]}
         />`}
     <//>
-    <${Panel} title="Members" ask=${ask}>
+    <${Panel} title="Replicas" ask=${ask}>
       ${(answer) =>
         html`<${Table}
-          label="Members"
+          label="Replicas"
           rows=${answer.brokers.flatMap(({ broker, cluster, members }) =>
             members.map((member) => ({ broker, cluster, ...member })),
           )}
@@ -126,15 +126,15 @@ function Router({ topic }) {
 
 function Groups({ topic }) {
   const ask = useAsk("/v1/topics/{topic}/groups", { topic });
-  return html`<${Panel} title="Groups that consume it" ask=${ask} number=${ask.answer?.total}>
+  return html`<${Panel} title="Consumer groups" ask=${ask} number=${ask.answer?.total}>
     ${(answer) =>
       html`<${Table}
         label="Groups"
         rows=${answer.items}
-        empty="No group has consumed it yet."
+        empty="No consumer group yet."
         columns=${[
           GROUP,
-          { key: "members", title: "Members", num: true },
+          { key: "members", title: "Consumers", num: true },
           { key: "lag_messages", title: "Lag", num: true },
           OLDEST_WAITS,
           OUT,
@@ -158,7 +158,7 @@ function Config({ topic }) {
           { key: "write_queues", title: "Write queues", num: true },
           { key: "read_queues", title: "Read queues", num: true },
           { key: "permission", title: "Permission" },
-          { key: "order", title: "Order", cell: ({ order }) => (order ? "kept per queue" : "no") },
+          { key: "order", title: "Order", cell: ({ order }) => (order ? "per queue" : "no") },
           {
             key: "change",
             title: "",

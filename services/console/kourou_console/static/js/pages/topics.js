@@ -46,7 +46,7 @@ export default function Topics() {
     ${filter}
     ${
       kinds.length === 0
-        ? html`<p class="empty">No kind is chosen.</p>`
+        ? html`<p class="empty">No kind selected.</p>`
         : html`<${Panel} title="Topics" ask=${ask} number=${ask.answer?.total}>
           ${(answer) => html`<${List} answer=${answer} done=${ask.refresh} />`}
         <//>`

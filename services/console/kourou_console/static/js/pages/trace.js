@@ -8,8 +8,8 @@ import { Plain } from "../parts/panel.js";
 import { Waterfall } from "../parts/waterfall.js";
 
 const FIELDS = [
-  { name: "id", label: "Message id", required: true },
-  { name: "topic", label: "Topic", hint: "Not needed for an offset message id." },
+  { name: "id", label: "Message ID", required: true },
+  { name: "topic", label: "Topic", hint: "Not needed for an offset message ID." },
 ];
 
 export default function Trace({ query }) {
@@ -19,7 +19,7 @@ export default function Trace({ query }) {
     go(["trace"], values);
   };
   return html`<${Page} title="Trace">
-    <${Plain} title="Of which message">
+    <${Plain} title="Find a trace">
       <${AskForm} fields=${FIELDS} values=${values} setValues=${setValues} submit=${submit}>
         <button class="primary">Show</button>
       <//>

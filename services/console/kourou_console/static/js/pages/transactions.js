@@ -18,20 +18,20 @@ export default function Transactions() {
       ${(answer) =>
         html`<${Table}
           label="Open transactions"
-          find="Filter what is listed"
+          find="Filter the list"
           rows=${answer.items}
           rowKey=${({ broker, half_offset: offset }) => `${broker}/${offset}`}
           empty="No transaction is open."
           columns=${[
             {
               key: "age_ms",
-              title: "Open for",
+              title: "Age",
               num: true,
               cell: (row) => html`<${Duration} of=${row.age_ms} />`,
             },
             TOPIC,
             { key: "producer_group", title: "Producer group" },
-            { key: "checks", title: "Check-backs", num: true },
+            { key: "checks", title: "Checks", num: true },
             BROKER,
             { key: "half_offset", title: "Half offset", num: true },
             {
@@ -41,7 +41,7 @@ export default function Transactions() {
             },
             {
               key: "body",
-              title: "Begins with",
+              title: "Body preview",
               value: ({ message }) => message.body,
               cell: ({ message }) => html`<${Preview} message=${message} />`,
             },
@@ -58,7 +58,7 @@ export default function Transactions() {
 }
 
 const THEIRS =
-  "Brokers take the word of the producer group that began it, and ask its members; this console is of another one.";
+  "Only the producer group that started a transaction can end it; the console belongs to another group.";
 
 function Ends({ row, done }) {
   const { id, topic, transaction_id: transaction, producer_group: group } = row;
@@ -73,7 +73,7 @@ function Ends({ row, done }) {
       label="Commit"
       spoken=${`Commit ${transaction}`}
       title=${`Commit a transaction of ${topic}`}
-      warning=${`The message ${transaction} is delivered to the groups that consume ${topic}, as if ${group} had committed it. That cannot be taken back.`}
+      warning=${`The message ${transaction} is delivered to the groups that consume ${topic}, as if ${group} had committed it. This cannot be undone.`}
       name=${topic}
       send=${end("commit")}
       done=${done}
@@ -83,7 +83,7 @@ function Ends({ row, done }) {
       tone="danger"
       spoken=${`Roll back ${transaction}`}
       title=${`Roll back a transaction of ${topic}`}
-      warning=${`The message ${transaction} is dropped, as if ${group} had rolled it back: no group of ${topic} ever gets it. That cannot be taken back.`}
+      warning=${`The message ${transaction} is dropped, as if ${group} had rolled it back; it is never delivered to a group of ${topic}. This cannot be undone.`}
       name=${topic}
       send=${end("rollback")}
       done=${done}

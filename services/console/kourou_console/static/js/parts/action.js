@@ -135,12 +135,12 @@ function ActionDialog({
         ${warning && html`<${Says} sentences=${[warning]} tone="warn" />`}
         ${
           preview &&
-          html`<h3 ref=${intoView}>What will happen</h3>
+          html`<h3 ref=${intoView}>Preview</h3>
           <${Says} sentences=${preview.says} tone=${tone === "danger" ? "bad" : "warn"} />
           <${Gaps} missing=${preview.missing} />
           ${shown?.(preview)}`
         }
-        ${busy && !preview && html`<p class="quiet" role="status">Asking …</p>`}
+        ${busy && !preview && html`<p class="quiet" role="status">Loading …</p>`}
         <${Refusal} problem=${problem} />
         ${name && ready && html`<${TypeName} name=${name} typed=${typed} setTyped=${setTyped} />`}
       </div>
@@ -150,7 +150,7 @@ function ActionDialog({
           class=${`primary ${ready ? tone : ""}`}
           disabled=${busy || (ready && Boolean(name) && typed !== name)}
         >
-          ${ready ? verb : "Show what will happen"}
+          ${ready ? verb : "Preview"}
         </button>
       </footer>
     </form>
@@ -162,7 +162,7 @@ const intoView = (heading) => heading?.scrollIntoView({ block: "start" });
 
 function TypeName({ name, typed, setTyped }) {
   return html`<div class="field">
-    <label for="typed-name">Type <code>${name}</code> to go on</label>
+    <label for="typed-name">Type <code>${name}</code> to confirm</label>
     <input
       id="typed-name"
       value=${typed}

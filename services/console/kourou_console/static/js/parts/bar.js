@@ -5,7 +5,7 @@ import { useAsk, useSession } from "../core/hooks.js";
 import { go } from "../core/route.js";
 
 const EVERY = [
-  [0, "by hand"],
+  [0, "manual"],
   [2, "2 s"],
   [10, "10 s"],
   [60, "1 min"],
@@ -38,7 +38,7 @@ export function Bar({ menu, setMenu }) {
         choose=${(value) => session.setEvery(Number(value))}
       />
       <${Choice}
-        label="Colours"
+        label="Theme"
         wide
         options=${THEMES}
         value=${session.theme}
@@ -58,8 +58,8 @@ function Find() {
   return html`<form class="find" role="search" onSubmit=${find}>
     <input
       type="search"
-      aria-label="Find a message by its id"
-      placeholder="Message id"
+      aria-label="Find a message by ID"
+      placeholder="Message ID"
       value=${id}
       onInput=${(event) => setId(event.target.value)}
     />

@@ -33,7 +33,7 @@ export function Body({ data, size = data.length, cut = data.length < size }) {
     </div>
     ${
       cut &&
-      html`<${Notice} tone="warn">The first ${bytes(data.length)} of ${known(size) ? bytes(size) : "more"} are shown.<//>`
+      html`<${Notice} tone="warn">The first ${bytes(data.length)} of ${known(size) ? bytes(size) : "more"} shown.<//>`
     }
     ${
       data.length === 0

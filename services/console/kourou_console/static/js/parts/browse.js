@@ -81,7 +81,7 @@ function Queue({ topic, name, names, choose }) {
         label="Messages"
         rows=${answer.items}
         without=${["topic", "place"]}
-        empty="No message here."
+        empty="No messages here."
       />
     `}
   <//>`;

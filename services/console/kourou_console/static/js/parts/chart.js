@@ -72,7 +72,7 @@ function Entry({ one, at }) {
   const format = formatOf(one.unit);
   return html`<li>
     <span class="swatch series-${(at % COLOURS) + 1}" aria-hidden="true"></span>${one.label}
-    ${" "}<strong>${known(last) ? format(last) : html`<${Unknown} why="no sample now" />`}</strong>
+    ${" "}<strong>${known(last) ? format(last) : html`<${Unknown} why="no sample" />`}</strong>
     ${
       there.length > 1 &&
       html`<span class="hidden-label">

@@ -25,7 +25,7 @@ export const TOPIC = {
 /** For how long the oldest message that a group has not consumed has waited. */
 export const OLDEST_WAITS = {
   key: "lag_ms",
-  title: "Oldest waits",
+  title: "Oldest message age",
   num: true,
   cell: (row) => html`<${Duration} of=${row.lag_ms} />`,
 };

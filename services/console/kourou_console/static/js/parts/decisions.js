@@ -43,14 +43,14 @@ export function Decisions({ title, query }) {
         find="Filter"
         rows=${[...answer.items, ...more.items]}
         rowKey=${({ broker, offset }) => `${broker}/${offset}`}
-        empty="No decision."
+        empty="No changes."
         columns=${columns(ask.refresh)}
       />
       <${Refusal} problem=${more.problem} />
       ${
         cursor &&
         html`<div class="table-foot">
-        Older ones are kept as well.
+        Older changes exist.
         <button type="button" class="compact" disabled=${more.busy} onClick=${next}>
           Show older
         </button>
@@ -64,7 +64,7 @@ function columns(done) {
   return [
     { key: "at_ms", title: "When", cell: ({ at_ms: ms }) => html`<${Time} ms=${ms} />` },
     BROKER,
-    { key: "type", title: "Decision" },
+    { key: "type", title: "Change" },
     {
       key: "name",
       title: "Of",
@@ -74,7 +74,7 @@ function columns(done) {
     {
       key: "actor",
       title: "By",
-      cell: ({ actor }) => html`<span class="break">${actor || "the service itself"}</span>`,
+      cell: ({ actor }) => html`<span class="break">${actor || "the service"}</span>`,
     },
     {
       key: "reason",
@@ -111,8 +111,8 @@ function Show({ row }) {
       open &&
       html`<${Dialog} title=${named(row)} close=${() => setOpen(false)} large>
       <div class="content">
-        <h3>What was decided</h3>
-        <pre tabindex="0" aria-label="What was decided">${JSON.stringify(row.fields, null, 2)}</pre>
+        <h3>Change details</h3>
+        <pre tabindex="0" aria-label="Change details">${JSON.stringify(row.fields, null, 2)}</pre>
         <${Before} row=${row} />
       </div>
       <footer><button type="button" class="primary" onClick=${() => setOpen(false)}>Close</button></footer>
@@ -129,11 +129,11 @@ function Before({ row }) {
     { broker, aggregate, offset: offset - 1 },
     { live: false },
   );
-  if (offset === 0) return html`<p>It is the first event of all.</p>`;
+  if (offset === 0) return html`<p>This is the first event.</p>`;
   return html`<${Panel} title=${`${aggregate} before it`} ask=${ask}>
     ${({ value }) =>
       html`<pre tabindex="0" aria-label="State before">${
-        value === null ? "There was none." : JSON.stringify(value, null, 2)
+        value === null ? "It did not exist." : JSON.stringify(value, null, 2)
       }</pre>`}
   <//>`;
 }
@@ -155,7 +155,7 @@ function Undo({ row, done }) {
       REASON,
       {
         name: "force",
-        label: "Although later decisions depend on it",
+        label: "Even if later changes depend on it",
         kind: "checkbox",
         whole: true,
       },
@@ -167,7 +167,7 @@ function Undo({ row, done }) {
       })}
     shown=${(answer) =>
       answer.items.length > 0 &&
-      html`<pre tabindex="0" aria-label="What would be decided">${JSON.stringify(
+      html`<pre tabindex="0" aria-label="Preview">${JSON.stringify(
         answer.items.map(({ type, name, fields }) => ({ type, name, fields })),
         null,
         2,

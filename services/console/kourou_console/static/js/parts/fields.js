@@ -5,7 +5,7 @@ import { fromFieldTime } from "../core/format.js";
 
 /** What a flag may be that stays as it is unless it is named. */
 const FLAGS = [
-  ["", "as it is"],
+  ["", "unchanged"],
   ["true", "yes"],
   ["false", "no"],
 ];

@@ -18,7 +18,7 @@ export function FilterState({ of }) {
 function After({ answer }) {
   if (answer.items.length === 0) return null;
   return html`<${Table}
-    label="After it"
+    label="Result"
     rows=${answer.items}
     columns=${[
       { key: "broker", title: "Broker" },
@@ -45,14 +45,14 @@ export function PutFilter({ group, name, source = "", label, done }) {
     { name: "name", label: "Name", required: true, when: () => !name },
     {
       name: "source",
-      label: "Source in Python",
+      label: "Python source",
       kind: "textarea",
       rows: 14,
       required: true,
       value: source,
     },
     { name: "note", label: "Note", whole: true },
-    { name: "enable", label: "Let it run at once", kind: "checkbox", value: true, whole: true },
+    { name: "enable", label: "Enable immediately", kind: "checkbox", value: true, whole: true },
   ];
   return html`<${Action}
     label=${label}
@@ -83,7 +83,7 @@ export function FilterActions({ group, name, done }) {
       ...${change(group, name, "enable", options)}
     />
     <${Action} label="Disable" tone="danger" title=${`Disable ${of}`} fields=${[REASON]} ...${change(group, name, "disable", options)} />
-    <${Action} label="Roll back" tone="danger" title=${`Let the version before run again: ${of}`} fields=${[REASON]} ...${change(group, name, "rollback", options)} />
+    <${Action} label="Roll back" tone="danger" title=${`Enable the previous version of ${of}`} fields=${[REASON]} ...${change(group, name, "rollback", options)} />
     <${Action}
       label="Policy"
       title=${`What happens when ${of} fails`}
@@ -94,9 +94,9 @@ export function FilterActions({ group, name, done }) {
           kind: "select",
           value: "hold",
           options: [
-            ["hold", "hold the messages back"],
-            ["skip", "skip what could not be judged"],
-            ["pass", "pass everything on unfiltered"],
+            ["hold", "hold the messages"],
+            ["skip", "skip failed messages"],
+            ["pass", "deliver everything unfiltered"],
           ],
         },
         REASON,
@@ -122,10 +122,10 @@ function Trial({ group, name }) {
   return html`<${Action}
     label="Try"
     compact=${false}
-    title=${`Try ${name} on messages that are there`}
+    title=${`Dry run ${name} on stored messages`}
     verb="Try"
     large
-    warning="Nothing is delivered and no offset moves."
+    warning="No message is delivered and no offset changes."
     fields=${[
       { name: "topic", label: "Topic", required: true },
       { name: "version", label: "Version", kind: "number", min: 1, hint: "Empty: the active one." },
@@ -167,8 +167,8 @@ function Trial({ group, name }) {
             title: "Verdict",
             cell: ({ passed }) =>
               passed === null
-                ? html`<${Unknown} why="it could not say" />`
-                : html`<${Badge} tone=${passed ? "good" : ""}>${passed ? "passes" : "does not"}<//>`,
+                ? html`<${Unknown} why="filter failed" />`
+                : html`<${Badge} tone=${passed ? "good" : ""}>${passed ? "passes" : "filtered out"}<//>`,
           },
           { key: "reason", title: "Reason", wide: true },
           { key: "micros", title: "µs", num: true },

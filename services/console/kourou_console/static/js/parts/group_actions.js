@@ -16,16 +16,16 @@ export function PutGroup({ group, config, label, done, compact = false }) {
     kind: "flag",
     value: config && String(config[name]),
   });
-  const hint = group ? undefined : "Empty: as it is.";
+  const hint = group ? undefined : "Empty: unchanged.";
   const fields = [
     { name: "group", label: "Group", required: true, when: () => !group },
     {
       name: "attempts",
-      label: "Attempts after the first",
+      label: "Max retries",
       kind: "number",
       min: 0,
       value: config?.attempts,
-      hint: "Then a message is a dead letter; 16 by default.",
+      hint: "After these, a message becomes a dead letter. Default 16.",
     },
     {
       name: "retry_queues",
@@ -35,10 +35,10 @@ export function PutGroup({ group, config, label, done, compact = false }) {
       value: config?.retry_queues,
       hint,
     },
-    flag("consume_enabled", "May consume"),
-    flag("from_min_enabled", "May begin at the oldest message"),
-    flag("broadcast_enabled", "May broadcast"),
-    { name: "broker", label: "Broker", hint: "Empty: all of them.", value: config?.broker },
+    flag("consume_enabled", "Consumption enabled"),
+    flag("from_min_enabled", "Consume from minimum offset"),
+    flag("broadcast_enabled", "Broadcasting enabled"),
+    { name: "broker", label: "Broker", hint: "Empty: all.", value: config?.broker },
     REASON,
   ];
   return html`<${Action}
@@ -91,10 +91,10 @@ export function ResetGroup({ group, topics, done }) {
 
 export function SkipLag({ group, topics, done }) {
   return html`<${Action}
-    label="Skip lag"
+    label="Skip backlog"
     compact=${false}
     tone="danger"
-    title=${`Skip all that waits for ${group}`}
+    title=${`Skip the backlog of ${group}`}
     verb="Skip"
     previews
     large
@@ -114,12 +114,12 @@ export function CloneOffsets({ group, done }) {
     label="Clone offsets"
     compact=${false}
     tone="danger"
-    title=${`Give ${group} the offsets of another group`}
+    title=${`Copy the offsets of another group to ${group}`}
     verb="Clone"
     previews
     large
     fields=${[
-      { name: "from_group", label: "Of group", required: true },
+      { name: "from_group", label: "From group", required: true },
       { name: "topic", label: "Topic", hint: "Empty: all topics of that group." },
       REASON,
     ]}
@@ -144,9 +144,9 @@ export function DeleteGroup({ group, done }) {
     fields=${[
       {
         name: "remove_offsets",
-        label: "Its offsets as well",
+        label: "Delete its offsets as well",
         kind: "checkbox",
-        hint: "If it comes again it begins anew.",
+        hint: "If the group is created again, it starts without offsets.",
         whole: true,
       },
     ]}
@@ -155,7 +155,7 @@ export function DeleteGroup({ group, done }) {
     shown=${(answer) =>
       html`<${Facts}
         of=${[
-          ["Members", known(answer.members) ? count(answer.members) : null],
+          ["Consumers", known(answer.members) ? count(answer.members) : null],
           ["Lag", known(answer.lag_messages) ? count(answer.lag_messages) : null],
           ["Topics", answer.topics.join(", ") || "none"],
         ]}
@@ -169,12 +169,12 @@ export function ConsumeDirectly({ topic, id, group, compact = true }) {
   return html`<${Action}
     label="Consume directly"
     compact=${compact}
-    title="Let a member of a group handle this message now"
-    verb="Hand over"
-    warning="The member handles it once more, whether it has had it or not. Offsets do not move."
+    title="Deliver this message to a consumer now"
+    verb="Deliver"
+    warning="The consumer handles it, even if it has consumed it before. Offsets do not change."
     fields=${[
       { name: "group", label: "Group", required: true, value: group },
-      { name: "client", label: "Client", hint: "Empty: any member." },
+      { name: "client", label: "Client", hint: "Empty: any consumer." },
     ]}
     send=${({ group: typed, ...body }) =>
       call("POST", fill("/v1/groups/{group}/direct", { group: typed }), {
@@ -184,7 +184,7 @@ export function ConsumeDirectly({ topic, id, group, compact = true }) {
       html`<${Facts}
         of=${[
           ["Result", answer.result],
-          ["Took", `${answer.took_ms} ms`],
+          ["Duration", `${answer.took_ms} ms`],
           ["Remark", answer.remark || "none"],
         ]}
       />`}
@@ -193,7 +193,7 @@ export function ConsumeDirectly({ topic, id, group, compact = true }) {
 
 /** Of a group that no broker has: why it is listed. Pure. */
 export function leftOf({ system, members }, missing) {
-  if (missing.length) return "not every broker answers";
+  if (missing.length) return "some brokers do not respond";
   if (system) return "by default";
-  return members > 0 ? "deleted; members are connected" : "deleted; offsets kept";
+  return members > 0 ? "deleted; consumers are connected" : "deleted; offsets kept";
 }

@@ -19,7 +19,7 @@ export function Login() {
     }
   };
   return html`<h1 tabindex="-1">Log in</h1>
-    <${Plain} title="This API wants a token">
+    <${Plain} title="This API requires a token">
       <form class="ask" onSubmit=${submit}>
         <div class="field">
           <label for="token">Token</label>
@@ -34,7 +34,7 @@ export function Login() {
         </div>
         <button class="primary">Log in</button>
       </form>
-      <p class="padded quiet">It is kept until this tab is closed.</p>
+      <p class="padded quiet">The token is kept until this tab is closed.</p>
       <${Refusal} problem=${problem} />
     <//>`;
 }

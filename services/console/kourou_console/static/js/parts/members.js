@@ -10,14 +10,14 @@ const TONES = { leader: "accent", fenced: "bad", candidate: "warn", missing: "ba
 export function Members({ members }) {
   const position = (key) => (row) => (known(row[key]) ? count(row[key]) : html`<${Unknown} />`);
   return html`<${Table}
-    label="Members"
+    label="Replicas"
     rows=${members}
-    empty="No member is known."
+    empty="No replica is known."
     columns=${[
       { key: "broker", title: "Broker" },
       {
         key: "member",
-        title: "Member",
+        title: "Replica",
         value: (row) => row.member || row.registered_id,
         cell: (row) => row.member || `id ${row.registered_id}`,
       },
@@ -31,23 +31,23 @@ export function Members({ members }) {
         key: "role",
         title: "Role",
         cell: ({ role, state, why }) =>
-          html`<${Badge} tone=${TONES[role] || ""}>${role || "not known"}<//>
+          html`<${Badge} tone=${TONES[role] || ""}>${role || "unknown"}<//>
             ${state && state !== role && html` ${state}`}
             ${why && html`<div class="quiet">${why}</div>`}`,
       },
       { key: "epoch", title: "Epoch", num: true, cell: (row) => html`<${Epochs} row=${row} />` },
       { key: "end", title: "End", num: true, cell: position("end") },
       { key: "flushed", title: "Flushed", num: true, cell: position("flushed") },
-      { key: "confirmed", title: "Confirmed", num: true, cell: position("confirmed") },
+      { key: "confirmed", title: "Committed", num: true, cell: position("confirmed") },
       {
         key: "lag_bytes",
-        title: "Behind",
+        title: "Lag",
         num: true,
         cell: (row) => html`<${Bytes} of=${row.lag_bytes} />`,
       },
       {
         key: "lag_ms",
-        title: "For",
+        title: "Lag time",
         num: true,
         cell: (row) => html`<${Duration} of=${row.lag_ms} />`,
       },

@@ -50,7 +50,7 @@ const COLUMNS = [
   },
   {
     key: "body",
-    title: "Begins with",
+    title: "Body preview",
     wide: true,
     cell: (row) => html`<${Preview} message=${row} />`,
   },
@@ -59,7 +59,7 @@ const COLUMNS = [
 export function MessagesTable({ label, rows, empty, sort, without = [] }) {
   return html`<${Table}
     label=${label}
-    find="Filter what is listed"
+    find="Filter the list"
     rows=${rows}
     empty=${empty}
     sort=${sort}

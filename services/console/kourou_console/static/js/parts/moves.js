@@ -18,7 +18,7 @@ export function resetFields() {
       options: [
         ["time", "a time"],
         ["begin", "the oldest message"],
-        ["end", "the newest: skip all that waits"],
+        ["end", "the newest: skip the backlog"],
       ],
     },
     {
@@ -37,7 +37,7 @@ export function Moves({ answer }) {
   return html`<${Table}
     label="Moves"
     rows=${answer.items}
-    empty="No offset moves."
+    empty="No offset changes."
     columns=${[
       { key: "topic", title: "Topic" },
       { key: "broker", title: "Broker" },
@@ -50,8 +50,8 @@ export function Moves({ answer }) {
           from === null ? html`<${Unknown} why="no offset yet" />` : count(from),
       },
       { key: "to", title: "To", num: true },
-      { key: "skipped", title: "Skipped", num: true },
-      { key: "repeated", title: "Again", num: true },
+      { key: "skipped", title: "Messages skipped", num: true },
+      { key: "repeated", title: "Messages again", num: true },
     ]}
   />`;
 }

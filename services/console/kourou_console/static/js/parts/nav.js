@@ -23,7 +23,7 @@ const CHAPTERS = [
     ],
   ],
   [
-    "Waiting",
+    "Pending",
     [
       ["dead-letters", "Dead letters"],
       ["delayed", "Delayed"],

@@ -24,7 +24,7 @@ export function Refusal({ problem }) {
 export function Gaps({ missing = [] }) {
   if (!missing.length) return null;
   return html`<${Notice} tone="warn" role="status">
-    <strong>Not complete.</strong> ${" "}
+    <strong>Incomplete.</strong> ${" "}
     ${
       missing.length === 1
         ? html`${missing[0].what}: ${missing[0].why}`

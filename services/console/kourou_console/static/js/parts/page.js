@@ -13,7 +13,7 @@ export function Page({ title, up = [], actions, badges, children }) {
     <div class="page-head">
       ${
         up.length > 0 &&
-        html`<nav class="crumbs" aria-label="Above this page">
+        html`<nav class="crumbs" aria-label="Breadcrumb">
         ${up.map(([parts, label]) => html`<a href=${link(parts)}>${label}</a> / `)}
       </nav>`
       }

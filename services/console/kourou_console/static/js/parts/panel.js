@@ -29,7 +29,7 @@ export function Panel({ title, ask, tools, number, children }) {
     </header>
     <${Refusal} problem=${problem} />
     ${answer && html`<${Gaps} missing=${answer.missing} />`}
-    ${answer ? children(answer) : !problem && html`<p class="loading" role="status">Asking …</p>`}
+    ${answer ? children(answer) : !problem && html`<p class="loading" role="status">Loading …</p>`}
     ${answer?.truncated && html`<${Cut} answer=${answer} />`}
   </section>`;
 }
@@ -55,6 +55,6 @@ function AsOf({ answer, stale }) {
 function Cut({ answer }) {
   const { items = [], total } = answer;
   return html`<${Notice} tone="warn" role="status">
-    This list is cut: ${count(items.length)} of ${known(total) ? count(total) : "more"} are shown.
+    Showing ${count(items.length)} of ${known(total) ? count(total) : "more"}.
   <//>`;
 }

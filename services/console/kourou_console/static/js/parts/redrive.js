@@ -26,8 +26,8 @@ const PATH = "/v1/dead-letters/redrives";
 
 const FILTER = [
   { name: "cause", label: "Cause", hint: "As listed, … for each number and id." },
-  { name: "origin_topic", label: "Topic it came from" },
-  { name: "tag", label: "Tags", hint: "Separated by blanks." },
+  { name: "origin_topic", label: "Original topic" },
+  { name: "tag", label: "Tags", hint: "Separated by spaces." },
   { name: "key", label: "Key" },
   { name: "sql", label: "SQL", hint: "Over properties: price > 10" },
   { name: "from_ms", label: "Dead since", kind: "time" },
@@ -38,17 +38,17 @@ const HOW = [
   { name: "rate_per_s", label: "Messages per second", kind: "number", min: 1, value: 10 },
   {
     name: "dry_run",
-    label: "Rehearse only",
+    label: "Dry run",
     kind: "checkbox",
     value: true,
-    hint: "Tells of each message whether it would be sent, and sends none.",
+    hint: "Shows for each message whether it would be redelivered. Nothing is sent.",
     whole: true,
   },
   {
     name: "deal_with",
-    label: "Mark them as dealt with",
+    label: "Mark as handled",
     kind: "checkbox",
-    hint: "Then they are not listed any more.",
+    hint: "Handled messages are no longer listed.",
     whole: true,
   },
 ];
@@ -71,11 +71,11 @@ export function RedriveAction({ group, label, ids, filter, done, ...rest }) {
     compact=${false}
     ...${rest}
     label=${label}
-    spoken=${filter && `Redrive cause ${causeText(filter.cause)}`}
+    spoken=${filter && `Redeliver cause ${causeText(filter.cause)}`}
     verb="Start"
-    title=${`Redrive ${which} of ${group}`}
+    title=${`Redeliver ${which} of ${group}`}
     large
-    warning=${`Each chosen message is sent to ${group} again, unless this is a rehearsal.`}
+    warning=${`Each selected message is redelivered to ${group}, unless this is a dry run.`}
     fields=${asks ? [...FILTER, ...HOW] : HOW}
     send=${send}
     result=${(job) => html`<${Job} id=${job.id} />`}
@@ -98,11 +98,11 @@ export const causeText = (cause) => cause.replaceAll("#", "…");
 /** Lets these letters go: they are listed no more. */
 export function Discard({ group, letters, done }) {
   return html`<${Action}
-    label=${`Let ${count(letters.length)} selected go`}
-    verb="Let go"
+    label=${`Discard selected (${count(letters.length)})`}
+    verb="Discard"
     tone="danger"
     disabled=${letters.length === 0}
-    title=${`Let the selected dead letters of ${group} go`}
+    title=${`Discard the selected dead letters of ${group}`}
     previews
     send=${(_, preview) =>
       call("POST", "/v1/dead-letters/discards", {
@@ -121,13 +121,13 @@ export function Jobs({ group }) {
     ask.answer?.items.some(({ state }) => state === "running"),
     ask,
   );
-  return html`<${Panel} title="Redrives" ask=${ask}>
+  return html`<${Panel} title="Redeliveries" ask=${ask}>
     ${(answer) => html`
       <${Table}
-        label="Redrives"
+        label="Redeliveries"
         rows=${answer.items.filter((job) => !group || job.group === group)}
         rowKey=${({ id }) => id}
-        empty="None since the console was started."
+        empty="None since the console started."
         columns=${[
           {
             key: "started_ms",
@@ -139,26 +139,25 @@ export function Jobs({ group }) {
             key: "state",
             title: "State",
             cell: ({ state, dry_run: dry }) =>
-              html`<${Badge} tone=${TONES[state]}>${state}<//> ${dry && html`<${Badge}>rehearsal<//>`}`,
+              html`<${Badge} tone=${TONES[state]}>${state}<//> ${dry && html`<${Badge}>dry run<//>`}`,
           },
           { key: "selected", title: "Selected", num: true },
           { key: "sent", title: "Sent", num: true },
           { key: "failed", title: "Failed", num: true },
-          { key: "left", title: "Left", num: true },
+          { key: "left", title: "Remaining", num: true },
           {
             key: "show",
             title: "",
             fixed: true,
             cell: ({ id }) =>
-              html`<button type="button" class="compact" aria-label=${`Outcomes of redrive ${id}`} onClick=${() => setShown(id)}>
-                Outcomes
+              html`<button type="button" class="compact" aria-label=${`Results of redelivery ${id}`} onClick=${() => setShown(id)}>                Results
               </button>`,
           },
         ]}
       />
       ${
         shown &&
-        html`<${Dialog} title="Redrive" large close=${() => setShown(null)}>
+        html`<${Dialog} title="Redelivery" large close=${() => setShown(null)}>
         <div class="content"><${Job} id=${shown} /></div>
         <footer><button type="button" class="primary" onClick=${() => setShown(null)}>Close</button></footer>
       <//>`
@@ -192,35 +191,35 @@ function Job({ id }) {
   };
   // What does not come at once is turned to below, so the list itself is not "cut".
   const whole = { ...ask, answer: ask.answer && { ...ask.answer, truncated: false } };
-  return html`<${Panel} title="Outcome" ask=${whole}>
+  return html`<${Panel} title="Result" ask=${whole}>
     ${(job) => html`
       <${Refusal} problem=${refusal} />
       <div class="padded stack">
         <div class="row">
           <${Badge} tone=${TONES[job.state]}>${job.state}<//>
-          ${job.dry_run && html`<${Badge}>rehearsal<//>`}
+          ${job.dry_run && html`<${Badge}>dry run<//>`}
           <progress class="progress" max=${job.selected || 1} value=${job.selected - job.left} aria-label="Progress" />
           <span>
             ${count(job.selected)} selected, ${count(job.sent)} sent, ${count(job.failed)} failed,
-            ${" "}${count(job.left)} left
+            ${" "}${count(job.left)} remaining
           </span>
           ${job.state === "running" && html`<button type="button" class="compact danger" onClick=${stop}>Stop</button>`}
         </div>
       </div>
       ${job.error && html`<${Notice} tone="bad">${job.error}<//>`}
       <${Table}
-        label="Outcome of each message"
+        label="Results"
         rows=${job.outcomes}
         empty="None yet."
         columns=${[
           { key: "id", title: "Message", cell: (row) => html`<${MessageLink} id=${row.id} />` },
           {
             key: "state",
-            title: "Outcome",
+            title: "Result",
             cell: ({ state }) =>
               html`<${Badge} tone=${OUTCOMES[state]}>${state.replaceAll("_", " ")}<//>`,
           },
-          { key: "error", title: "Why", wide: true, cell: ({ error }) => error },
+          { key: "error", title: "Reason", wide: true, cell: ({ error }) => error },
         ]}
       />
       <${Turn} job=${job} from=${from} setFrom=${setFrom} />
@@ -234,7 +233,7 @@ function Turn({ job, from, setFrom }) {
   const next = from + outcomes.length;
   if (outcomes.length === total) return null;
   return html`<div class="table-foot">
-    Outcomes ${count(from + 1)} to ${count(next)} of ${count(total)}
+    Results ${count(from + 1)} to ${count(next)} of ${count(total)}
     <button type="button" class="compact" disabled=${from === 0} onClick=${() => setFrom(from - OUTCOMES_MAX)}>
       Earlier
     </button>

@@ -23,16 +23,16 @@ export function Running({ group, client }) {
   return html`<${Panel} title=${`Member ${client}`} ask=${ask}>
     ${(answer) => html`
       <${Table}
-        label="Queues it holds"
+        label="Assigned queues"
         titled
         rows=${answer.queues}
-        empty="It holds no queue."
+        empty="No assigned queues."
         columns=${[
           topic,
           { key: "broker", title: "Broker" },
           { key: "queue", title: "Queue", num: true },
           { key: "committed", title: "Committed", num: true },
-          { key: "cached", title: "In its hands", num: true },
+          { key: "cached", title: "Cached", num: true },
           { key: "locked", title: "Locked", cell: (row) => html`<${Flag} of=${row.locked} />` },
           {
             key: "last_pulled_ms",
@@ -56,10 +56,10 @@ export function Running({ group, client }) {
           { key: "pulled_per_s", title: "Pulled", num: true, cell: speed("pulled_per_s") },
           { key: "consumed_per_s", title: "Consumed", num: true, cell: speed("consumed_per_s") },
           { key: "failed_per_s", title: "Failed", num: true, cell: speed("failed_per_s") },
-          { key: "failed_messages", title: "Failed in all", num: true },
+          { key: "failed_messages", title: "Failed (total)", num: true },
           {
             key: "consume_ms",
-            title: "Handler takes",
+            title: "Handler time",
             num: true,
             cell: (row) => html`<${Duration} of=${row.consume_ms} />`,
           },

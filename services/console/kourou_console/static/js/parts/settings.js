@@ -19,7 +19,7 @@ export function Settings({ broker }) {
         find="Filter settings"
         rows=${answer.items.filter((row) => row.changed || !changed)}
         rowKey=${({ name }) => name}
-        empty="None was changed."
+        empty="No setting was changed."
         tools=${html`<label class="check">
           <input type="checkbox" checked=${changed} onChange=${() => setChanged(!changed)} />
           Changed only
@@ -43,16 +43,16 @@ function columns(broker, done) {
     },
     {
       key: "changed",
-      title: "Began with",
+      title: "Startup value",
       value: (row) => (row.changed ? row.configured : ""),
       cell: ({ changed, configured }) =>
         changed
           ? html`<code class="break">${configured ?? html`<${Unknown} />`}</code> <${Badge} tone="accent">changed<//>`
           : changed === null
             ? html`<${Unknown} />`
-            : html`<span class="quiet">the same</span>`,
+            : html`<span class="quiet">same</span>`,
     },
-    { key: "range", title: "May be", value: () => "", cell: (row) => allowed(row) },
+    { key: "range", title: "Allowed values", value: () => "", cell: (row) => allowed(row) },
     {
       key: "change",
       title: "",
@@ -68,7 +68,7 @@ function columns(broker, done) {
 function Fixed({ setting }) {
   if (setting.changeable === null) return html`<${Unknown} />`;
   return html`<details class="small quiet">
-    <summary>not while it runs</summary>
+    <summary>restart required</summary>
     ${setting.why_not}
   </details>`;
 }
@@ -109,7 +109,7 @@ function Change({ broker, setting, done }) {
 export const changesAtEach = (answer) =>
   answer.items.map(
     (item) =>
-      html`<h3>${item.broker}${item.before ? "" : " (new there)"}</h3>
+      html`<h3>${item.broker}${item.before ? "" : " (new)"}</h3>
         <${Changes} changes=${item.changes} />`,
   );
 
@@ -118,7 +118,7 @@ function Changes({ changes }) {
   return html`<${Table}
     label="Changes"
     rows=${changes}
-    empty="Nothing changes."
+    empty="No changes."
     columns=${[
       { key: "name", title: "Name", cell: ({ name }) => html`<code>${name}</code>` },
       { key: "before", title: "Now", cell: ({ before }) => text(before) },

@@ -139,7 +139,7 @@ function PickAll({ pick, rows }) {
   return html`<th scope="col">
     <input
       type="checkbox"
-      aria-label="Select all that are listed"
+      aria-label="Select all listed"
       checked=${all}
       onChange=${() =>
         pick.choose(
@@ -159,7 +159,7 @@ function toggled(chosen, keys) {
 }
 
 function plain(value) {
-  if (!known(value)) return html`<span class="missing-value" title="not known">—</span>`;
+  if (!known(value)) return html`<span class="missing-value" title="unknown">—</span>`;
   if (typeof value === "number") return count(value);
   return Array.isArray(value) ? value.join(", ") : String(value);
 }

@@ -12,7 +12,7 @@ const KEPT = 200;
 const GAPS_KEPT = 20;
 
 const FIELDS = [
-  { name: "tag", label: "Tags", hint: "Separated by blanks; empty: all." },
+  { name: "tag", label: "Tags", hint: "Separated by spaces; empty: all." },
   { name: "sql", label: "SQL", hint: "Instead of tags: price > 10" },
   {
     name: "from",
@@ -63,14 +63,14 @@ export function Tail({ topic }) {
       </div>
     <//>
     <${Refusal} problem=${problem} />
-    ${gapsCut && html`<${Notice} tone="warn">More was not shown; these are the last of it.<//>`}
+    ${gapsCut && html`<${Notice} tone="warn">Older messages are not shown.<//>`}
     ${gaps.map((gap) => html`<${Notice} tone="warn">${gapText(gap)}<//>`)}
-    ${seen > KEPT && html`<${Notice} tone="warn">The newest ${KEPT} of ${seen} are shown.<//>`}
+    ${seen > KEPT && html`<${Notice} tone="warn">The newest ${KEPT} of ${seen} shown.<//>`}
     <${MessagesTable}
-      label="Messages as they come"
+      label="Live messages"
       rows=${messages}
       without=${["topic"]}
-      empty=${running ? "Nothing has come yet." : "Not running."}
+      empty=${running ? "No messages yet." : "Not running."}
     />
   <//>`;
 }
@@ -100,7 +100,7 @@ const withoutWaiting = (gaps, queue) =>
 
 /** A gap in a sentence. Pure. */
 export function gapText({ queue, from_offset: from, to_offset: to, why }) {
-  if (to === null) return `Not read now: ${queue}, from offset ${from} on; it is tried again. ${why}`;
+  if (to === null) return `Cannot read ${queue} from offset ${from}; retrying. ${why}`;
   // A queue that was made anew begins below.
   return to > from
     ? `Not shown: ${queue}, offsets ${from} to ${to - 1}. ${why}`

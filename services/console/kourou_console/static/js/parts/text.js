@@ -5,7 +5,7 @@ import { bytes, count, duration, known, moment, time } from "../core/format.js";
 import { link } from "../core/route.js";
 
 /** What is not known says so, to eyes and to screen readers. */
-export function Unknown({ why = "not known" }) {
+export function Unknown({ why = "unknown" }) {
   return html`<span class="missing-value" title=${why}
     ><span aria-hidden="true">—</span><span class="hidden-label">${why}</span></span
   >`;

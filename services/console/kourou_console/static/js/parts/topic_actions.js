@@ -18,7 +18,7 @@ export function PutTopic({ topic, config, label, done, compact = false }) {
     min: 1,
     max: 1024,
     value: config?.[name],
-    hint: config ? undefined : "Empty: as it is; 8 for a new topic.",
+    hint: config ? undefined : "Empty: unchanged (8 for a new topic).",
   });
   const fields = [
     { name: "topic", label: "Topic", required: true, when: () => !topic },
@@ -30,7 +30,7 @@ export function PutTopic({ topic, config, label, done, compact = false }) {
       kind: "select",
       value: config?.permission ?? "",
       options: [
-        ["", "as it is"],
+        ["", "unchanged"],
         ["rw", "read, write"],
         ["r", "read only"],
         ["w", "write only"],
@@ -42,8 +42,8 @@ export function PutTopic({ topic, config, label, done, compact = false }) {
       kind: "flag",
       value: config && String(config.order),
     },
-    { name: "broker", label: "Broker", hint: "Empty: all of them.", value: config?.broker },
-    { name: "cluster", label: "Cluster", hint: "Empty: the only one.", when: () => !config },
+    { name: "broker", label: "Broker", hint: "Empty: all.", value: config?.broker },
+    { name: "cluster", label: "Cluster", hint: "Empty: the only cluster.", when: () => !config },
     REASON,
   ];
   return html`<${Action}
@@ -68,8 +68,8 @@ export function PutTopic({ topic, config, label, done, compact = false }) {
 export function SendMessage({ topic, done, compact = true }) {
   const fields = [
     { name: "tag", label: "Tag" },
-    { name: "keys", label: "Keys", hint: "Separated by blanks." },
-    { name: "order_key", label: "Order key", hint: "Messages with the same one share a queue." },
+    { name: "keys", label: "Keys", hint: "Separated by spaces." },
+    { name: "order_key", label: "Order key", hint: "Messages with the same order key go to the same queue." },
     {
       name: "delay_level",
       label: "Delay level",
@@ -83,7 +83,7 @@ export function SendMessage({ topic, done, compact = true }) {
       label: "Properties",
       kind: "textarea",
       rows: 3,
-      hint: "One a line: name=value",
+      hint: "One per line: name=value",
     },
     { name: "body", label: "Body", kind: "textarea", rows: 8 },
   ];
@@ -121,7 +121,7 @@ function Sent({ answer, topic }) {
   return html`<${Facts}
     of=${[
       [
-        "Message id",
+        "Message ID",
         known(offset)
           ? html`<${MessageLink} id=${id} query=${{ topic }} />`
           : html`<code class="break">${id}</code>`,
@@ -132,7 +132,7 @@ function Sent({ answer, topic }) {
         "Offset",
         known(offset)
           ? count(offset)
-          : html`when it is due; until then it is among the <${Link} to=${["delayed"]}>delayed ones<//>`,
+          : html`assigned when the delay ends; until then see <${Link} to=${["delayed"]}>delayed messages<//>`,
       ],
     ]}
   />`;
@@ -157,7 +157,7 @@ export function DeleteTopic({ topic, done, compact = true }) {
         ]}
       />
       <${Table}
-        label="Groups that consume it"
+        label="Consumer groups"
         rows=${answer.groups}
         empty="No group consumes it."
         columns=${[
@@ -200,9 +200,9 @@ async function groupField(topic) {
     const groups = items.map(({ group }) => group);
     return groups.length > 0
       ? { ...field, kind: "select", options: groups, value: groups[0] }
-      : { ...field, required: true, hint: "No group is known to consume it." };
+      : { ...field, required: true, hint: "No known consumer group." };
   } catch {
     // The change itself tells what is wrong.
-    return { ...field, required: true, hint: "Which groups consume it could not be asked." };
+    return { ...field, required: true, hint: "The consumer groups could not be determined." };
   }
 }

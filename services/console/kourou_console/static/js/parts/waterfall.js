@@ -15,7 +15,7 @@ export function Waterfall({ id, query }) {
     ${({ spans }) =>
       spans.length
         ? html`<${Chart} spans=${spans} />`
-        : html`<p class="empty">Nothing is known of it. Clients write traces when they are told to.</p>`}
+        : html`<p class="empty">No trace found. Message tracing is enabled in the client.</p>`}
   <//>`;
 }
 
@@ -28,7 +28,7 @@ function Chart({ spans }) {
   return html`<${Scroll} label="Waterfall">
     <table class="waterfall">
       <caption class="hidden-label">
-        Spans of the trace, by their beginning
+        Spans of the trace, by start time
       </caption>
       <thead>
         <tr>
@@ -64,7 +64,7 @@ function Row({ row: { span, depth }, begin, whole }) {
       ${span.note && html`<div class="quiet small break">${span.note}</div>`}
     </td>
     <td><${Time} ms=${start} /></td>
-    <td class="num"><${Duration} of=${took} why="it has no end, as far as is known" /></td>
+    <td class="num"><${Duration} of=${took} why="no end recorded" /></td>
     <td class="lane">
       ${
         known(start) &&

@@ -22,7 +22,7 @@ export function Why({ id, query }) {
     }
     ${
       ask.answer?.places?.length > 0 &&
-      html`<${Panel} title="Every copy of it, oldest first" ask=${ask}>
+      html`<${Panel} title="All copies, oldest first" ask=${ask}>
       ${({ places }) => html`<${Places} places=${places} />`}
     <//>`
     }
@@ -50,7 +50,7 @@ function Answer({ answer }) {
       html`<${Facts}
       of=${[
         ["Topic", html`<${TopicLink} topic=${message.topic} />`],
-        ["Place", `${message.broker}/${message.queue_id}@${message.offset}`],
+        ["Queue offset", `${message.broker}/${message.queue_id}@${message.offset}`],
         ["Stored", html`<${Time} ms=${message.stored_ms} />`],
         ["Attempts", count(message.attempts)],
       ]}
@@ -59,13 +59,13 @@ function Answer({ answer }) {
     ${
       answer.groups.length > 0 &&
       html`<${Table}
-      label="The answer for each group"
+      label="Explanation by group"
       rows=${answer.groups}
       columns=${[
         GROUP,
         {
           key: "cause",
-          title: "Answer",
+          title: "Explanation",
           wide: true,
           value: ({ causes }) => causes[0].title,
           cell: ({ causes: [cause] }) =>
@@ -114,16 +114,16 @@ function Storage({ storage }) {
     <${Facts}
       of=${[
         ["Flushed to disk", html`<${Flag} of=${storage.flushed} bad="no" />`],
-        ["Confirmed", html`<${Flag} of=${storage.confirmed} bad="no" />`],
-        ["Ends at position", count(storage.position_end)],
+        ["Committed", html`<${Flag} of=${storage.confirmed} bad="no" />`],
+        ["End position", count(storage.position_end)],
       ]}
     />
     <${Table}
-      label="Copies by member"
+      label="Replicas"
       rows=${storage.copies}
       empty="The broker has no replica."
       columns=${[
-        { key: "address", title: "Member", cell: (row) => html`<code>${row.address}</code>` },
+        { key: "address", title: "Replica", cell: (row) => html`<code>${row.address}</code>` },
         {
           key: "role",
           title: "Role",
@@ -142,13 +142,13 @@ function Storage({ storage }) {
         },
         {
           key: "lag_bytes",
-          title: "Behind",
+          title: "Lag",
           num: true,
           cell: (row) => html`<${Bytes} of=${row.lag_bytes} />`,
         },
         {
           key: "lag_ms",
-          title: "For",
+          title: "Lag time",
           num: true,
           cell: (row) => html`<${Duration} of=${row.lag_ms} />`,
         },
@@ -171,7 +171,7 @@ function Places({ places }) {
       { key: "topic", title: "Topic", cell: ({ topic }) => html`<${TopicLink} topic=${topic} />` },
       {
         key: "place",
-        title: "Place",
+        title: "Queue offset",
         value: (row) => `${row.broker}/${row.queue_id}@${row.offset}`,
       },
       { key: "stored_ms", title: "Stored", cell: (row) => html`<${Time} ms=${row.stored_ms} />` },
@@ -210,14 +210,14 @@ function OneGroup({ one }) {
     />`
     }
     <${Table}
-      label="Members"
+      label="Consumers"
         titled
       rows=${one.members}
-      empty="No member is connected."
+      empty="No consumer is connected."
       columns=${[
         {
           key: "client_id",
-          title: "Member",
+          title: "Consumer",
           cell: (row) => html`<code class="break">${row.client_id}</code>`,
         },
         {
@@ -227,11 +227,11 @@ function OneGroup({ one }) {
         },
         {
           key: "holds_queue",
-          title: "Holds the queue",
+          title: "Owns the queue",
           cell: (row) => html`<${Flag} of=${row.holds_queue} />`,
         },
-        { key: "commit_offset", title: "Commits", num: true },
-        { key: "cached", title: "In its hands", num: true },
+        { key: "commit_offset", title: "Committed", num: true },
+        { key: "cached", title: "Cached", num: true },
         { key: "why", title: "Note" },
       ]}
     />

@@ -1,0 +1,95 @@
+"""Texts that users see have the field's words: help, HTTP API, alarms, labels of the console.
+
+One list of private words; what a reader of logs and code sees is not looked at here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from kourou.cli.commands import app
+from kourou.client.explain.causes import MEANINGS
+from kourou_console.openapi import described
+from kourou_console.operations import OPERATIONS
+
+CONSOLE = Path("services/console/kourou_console")
+ALERTS = Path("deploy/prometheus/alerts.yml")
+
+PRIVATE = re.compile(
+    r"\b(beside|nobody|whoever|somebody|mend(s|ed|ing)?|anew|in peace|ought to|what becomes of"
+    r"|lies at|lie at|redrives? (of|by|all|\d)|no member|how far behind|told|tells|desks?|lanes?"
+    r"|rehears\w+|let(ting)? (them|it) go|is no (such|service|url|topic|group)|furthest"
+    r"|passed over|dealt with|is away|gives? up|given up|cannot judge|taken back|more letters)\b",
+    re.IGNORECASE,
+)
+"""Words that only this project uses so: name the actor, and use the words of Kafka and RocketMQ."""
+
+COMMENTS = re.compile(
+    r'class="[^"]*"|/\*.*?\*/|^\s*//[^\n]*$|\s//\s[^\n]*$', re.DOTALL | re.MULTILINE
+)
+
+
+def helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
+    """The help of a command, of its options, and of all commands below it."""
+    yield name, f"{command.help or ''} {command.short_help or ''}"
+    for one in command.params:
+        yield f"{name} {one.name}", getattr(one, "help", None) or ""
+    for below, inner in getattr(command, "commands", {}).items():
+        if below != "bench":  # its words are those of benchmarks/README.md
+            yield from helps(inner, f"{name} {below}")
+
+
+def labels(root: Path) -> Iterator[tuple[str, str]]:
+    """The strings and the text of the console's pages, without comments and CSS classes."""
+    for path in sorted((root / CONSOLE / "static" / "js").rglob("*.js")):
+        code = COMMENTS.sub("", path.read_text("utf-8"))
+        for number, text in enumerate(re.findall(r'"([^"\n]* [^"\n]*)"|`([^`]*)`', code)):
+            yield f"{path.name} {number}", re.sub(r"\$\{.*?\}", "…", "".join(text), flags=re.DOTALL)
+
+
+def annotations(root: Path) -> Iterator[tuple[str, str]]:
+    """The summary of each alert rule."""
+    for group in yaml.safe_load((root / ALERTS).read_text("utf-8"))["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["annotations"]["summary"]
+
+
+def api(node: Any, name: str = "openapi") -> Iterator[tuple[str, str]]:
+    """Summaries and descriptions, wherever they stand."""
+    if isinstance(node, dict):
+        for key, inner in node.items():
+            if key in ("summary", "description") and isinstance(inner, str):
+                yield f"{name}.{key}", inner
+            else:
+                yield from api(inner, f"{name}.{key}")
+    elif isinstance(node, list):
+        for number, inner in enumerate(node):
+            yield from api(inner, f"{name}[{number}]")
+
+
+def reasons() -> Iterator[tuple[str, str]]:
+    """Title and advice of every answer of `kourou admin why`."""
+    for code, meaning in MEANINGS.items():
+        yield code.value, f"{meaning.title}. {meaning.advice}"
+
+
+@pytest.mark.parametrize("texts", ["help", "labels", "alarms", "api", "why"])
+def test_users_read_no_private_words(root: Path, texts: str) -> None:
+    found = {
+        "help": lambda: helps(get_command(app), "kourou"),
+        "labels": lambda: labels(root),
+        "alarms": lambda: annotations(root),
+        "api": lambda: api(described(OPERATIONS)),
+        "why": reasons,
+    }[texts]
+    seen = list(found())
+    private = [f"{name}: {text}" for name, text in seen if PRIVATE.search(text)]
+    assert len(seen) > 20, "nothing was read"
+    assert private == [], "\n".join(private)
