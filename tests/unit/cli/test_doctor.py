@@ -103,12 +103,9 @@ def test_what_spark_lacks_is_told_with_the_line_to_type_and_is_no_fault(
     monkeypatch.setattr(doctor, "LOOKS", (doctor._spark,))
     assert doctor.run_doctor() == 0
     assert capsys.readouterr().out == (
-        "note     no pyspark (only the Spark pipeline needs it)
-"
-        f"           {MissingPackages('', 'spark').hint}
-"
-        "note     no Java (only the Spark pipeline needs it)
-"
+        "note     no pyspark (only the Spark pipeline needs it)\n"
+        f"           {MissingPackages('', 'spark').hint}\n"
+        "note     no Java (only the Spark pipeline needs it)\n"
         "           sudo apt install -y openjdk-17-jre-headless\n"
     )
     monkeypatch.setattr(machine, "lacking", lambda: ())
