@@ -169,10 +169,10 @@ class Comparison:
 
 
 def turns(names: Sequence[_T], number: int) -> list[_T]:
-    """The order of a round: each begins once in a while, and every other round runs backwards."""
-    first = number % len(names)
+    """The order of a round: each begins equally often, and every other cycle runs backwards."""
+    cycle, first = divmod(number, len(names))
     order = [*names[first:], *names[:first]]
-    return order[::-1] if number % 2 else order
+    return order[::-1] if cycle % 2 else order
 
 
 def _takes_part(row: Row, name: Name) -> bool:

@@ -17,7 +17,6 @@ from kourou.cli.bench.filter_run import (
     p99_ms,
     run_filter_bench,
 )
-from kourou.cli.bench.measure import finished
 from kourou.errors import ConfigError
 from kourou.service.processes import Children
 from kourou.testing.cluster import Cluster
@@ -56,6 +55,6 @@ def test_pings_are_another_application_in_a_process_of_its_own(
     settings = FilterBench(1_000, 64, pings=3)
     with Children(tmp_path) as children:
         driver = _pinging(children, kourou_broker.address, settings, os.sched_getaffinity(0))
-        outcome = finished(driver)
+        outcome = driver.measure()
     assert outcome.sent == 3
     assert p99_ms(outcome) >= outcome.values["end to end p50"] > 0
