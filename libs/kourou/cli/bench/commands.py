@@ -243,12 +243,15 @@ def bench_tracing(
     seconds: Annotated[float, typer.Option(min=0.1, help="Of a turn.")] = 3.0,
     size: Size = 1_024,
     ratio: Annotated[float, typer.Option(help="The share of messages that is traced.")] = 0.01,
+    roots_per_s: Annotated[
+        int, typer.Option(min=0, help="Most traces a second; 0: as many as the share says.")
+    ] = 0,
     json: JsonFlag = False,
 ) -> int:
     """Send to a broker that traces and to one that does not, in turns; the ratio of sends."""
     from kourou.cli.bench.tracing_run import TracingBench, run_tracing_bench
 
-    return run_tracing_bench(TracingBench(rounds, seconds, size, ratio), as_json=json)
+    return run_tracing_bench(TracingBench(rounds, seconds, size, ratio, roots_per_s), as_json=json)
 
 
 @bench.command("memory", short_help="What an idle suite holds in memory, process by process.")
