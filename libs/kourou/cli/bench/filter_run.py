@@ -10,7 +10,7 @@ import asyncio
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Children
 
 SERVERS = (1, 2, 4)
+TOGETHER = "together: what a filter costs its group, and what that does to another group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,19 @@ def run_filter_bench(settings: FilterBench, lacking: tuple[str, ...], *, as_json
     told = {"kind": "filter", **asdict(settings)}
     if not as_json:
         print(heading(settings))
+    figures: list[Figure] = []
     for figure in _measured(settings):
         print(figure.as_json(told) if as_json else figure.as_text(), flush=True)
+        figures.append(figure)
+    if not as_json:
+        print("\n".join(["", TOGETHER, *(one.as_text() for one in together(figures))]))
     return 0
+
+
+def together(figures: Sequence[Figure]) -> list[Figure]:
+    """What filtering costs those who use it, and what it does to other groups in the same run."""
+    wanted = ("CPU over", "bytes saved", "another group")
+    return [one for one in figures if any(word in one.name for word in wanted)]
 
 
 def heading(settings: FilterBench) -> str:
