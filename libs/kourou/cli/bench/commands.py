@@ -265,17 +265,6 @@ def bench_memory(
     return run_memory_bench(settle_seconds=settle_seconds, as_json=json)
 
 
-@bench.command("fixture", short_help="How long a test waits for the pytest plugin's broker.")
-def bench_fixture(
-    rounds: Annotated[int, typer.Option(min=1, help="Starts, one after the other.")] = 10,
-    json: JsonFlag = False,
-) -> int:
-    """Start the broker of the pytest fixture, send a message, end it; how long each step took."""
-    from kourou.cli.bench.fixture_run import run_fixture_bench
-
-    return run_fixture_bench(rounds, as_json=json)
-
-
 @bench.command("gateway", short_help="Sends and receives over HTTP, beside clients without it.")
 def bench_gateway(
     rounds: Annotated[int, typer.Option(min=1, help="Of everything, in turns.")] = 3,

@@ -132,7 +132,7 @@ def _both(work: Work) -> dict[Name, Work]:
     return {Name.KOUROU: work, Name.ROCKETMQ: work, Name.ROCKETMQ5: work}
 
 
-def _java(name: str, about: str, value: str, unit: str, goal: Goal, work: Work) -> tuple[Row, Row]:
+def _java(name: str, about: str, value: str, unit: str, goal: Goal, work: Work) -> tuple[Row, ...]:
     """RocketMQ's client at our servers, and at its own: the client of 4.9, and that of 5."""
     return tuple(
         Row(
@@ -147,7 +147,7 @@ def _java(name: str, about: str, value: str, unit: str, goal: Goal, work: Work) 
             (JAVA, "", Name.ROCKETMQ),
             (JAVA5, " 5", Name.ROCKETMQ5),
         )
-    )  # type: ignore[return-value]
+    )
 
 
 _RATE = ("rate", "msg/s")
@@ -156,7 +156,7 @@ _MEAN = ("mean_ms", "ms")
 _CHECK_RT = Work("check-send-rt", messages=RT_SENDS)
 _CLUSTER_RT = Work("cluster-rt", messages=RT_SENDS)
 
-_JAVA_ROWS: tuple[tuple[Row, Row], ...] = (
+_JAVA_ROWS: tuple[tuple[Row, ...], ...] = (
     _java("send-64", "send, 64 threads", *_RATE, _times(1.5), _SEND_64),
     _java(
         "send-1", "send, 1 thread: median round trip", *_MEDIAN, _times(1, at_least=False), _SEND_1
