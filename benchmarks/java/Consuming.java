@@ -1,6 +1,5 @@
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
@@ -17,7 +16,6 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 /** Push consumers: backlogs in every way they can be handed out, and one message at a time. */
 final class Consuming {
@@ -99,13 +97,13 @@ final class Consuming {
     // -- a backlog --------------------------------------------------------------------------------
     /** Starts the members that hand a topic's messages to a drain. */
     private interface Members {
-        List<DefaultMQPushConsumer> start(String topic, Drain drain) throws Exception;
+        List<DefaultMQPushConsumer> start(String topic, String group, Drain drain) throws Exception;
     }
 
-    String consume() throws Exception {
+    RocketmqDriver.Work consuming() throws Exception {
         boolean batch = driver.text("handler").equals("batch");
-        return drained("consume", 1, 1, (topic, drain) -> {
-            DefaultMQPushConsumer consumer = consumer(topic + "-group");
+        return draining("consume", 1, 1, (topic, group, drain) -> {
+            DefaultMQPushConsumer consumer = consumer(group);
             consumer.subscribe(topic, "*");
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 drain.take(messages);
@@ -116,9 +114,9 @@ final class Consuming {
         });
     }
 
-    String inOrder() throws Exception {
-        return drained("ordered", 1, 1, (topic, drain) -> {
-            DefaultMQPushConsumer consumer = consumer(topic + "-group");
+    RocketmqDriver.Work inOrder() throws Exception {
+        return draining("ordered", 1, 1, (topic, group, drain) -> {
+            DefaultMQPushConsumer consumer = consumer(group);
             consumer.subscribe(topic, "*");
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 drain.takeInOrder("", messages);
@@ -128,16 +126,17 @@ final class Consuming {
         });
     }
 
-    String broadcast() throws Exception {
+    RocketmqDriver.Work broadcast() throws Exception {
         // read when the client's class is loaded; by default it would be in the user's home
         System.setProperty("rocketmq.client.localOffsetStoreDir",
             System.getProperty("user.dir") + "/offsets");
-        return drained("broadcast", 2, 1, (topic, drain) -> {
+        return draining("broadcast", 2, 1, (topic, group, drain) -> {
             List<DefaultMQPushConsumer> members = new ArrayList<>();
             for (String name : new String[] {"first", "second"}) {
-                DefaultMQPushConsumer consumer = consumer(topic + "-group");
+                DefaultMQPushConsumer consumer = consumer(group);
                 consumer.setInstanceName(name);
-                consumer.setMessageModel(MessageModel.BROADCASTING);
+                consumer.setMessageModel(Enum.valueOf(
+                    consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
                 consumer.subscribe(topic, "*");
                 consumer.registerMessageListener(
                     (MessageListenerConcurrently) (messages, context) -> {
@@ -150,9 +149,9 @@ final class Consuming {
         });
     }
 
-    String filtered() throws Exception {
-        return drained("filtered", 1, PASSES, (topic, drain) -> {
-            DefaultMQPushConsumer consumer = consumer(topic + "-group");
+    RocketmqDriver.Work filtered() throws Exception {
+        return draining("filtered", 1, PASSES, (topic, group, drain) -> {
+            DefaultMQPushConsumer consumer = consumer(group);
             consumer.subscribe(topic, MessageSelector.bySql(FILTER));
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 drain.take(messages);
@@ -163,30 +162,30 @@ final class Consuming {
     }
 
     /**
-     * Load and drain a backlog, a small one first; each message is given to so many members, or
-     * one message in so many is. The rate is that of messages that were handed out, or passed over.
+     * Load a backlog, which a new group drains at each command; each message is given to so many
+     * members, or one message in so many is. The rate is that of messages that were handed out, or
+     * passed over.
      */
-    private String drained(String work, int members, int share, Members starting)
+    private RocketmqDriver.Work draining(String work, int members, int share, Members starting)
         throws Exception {
         int batch = RocketmqDriver.LOAD_BATCH;
-        int messages = driver.number("messages") / batch * batch;
-        int few = Math.max(batch, messages / RocketmqDriver.WARM_SHARE / batch * batch);
-        Drain drain = null;
-        String topic = null;
-        for (int count : new int[] {few, messages}) {
-            topic = driver.load("bench-" + work + "-" + count + (drain == null ? "-warm" : ""),
-                count, share == 1 ? this::plain : this::sized);
-            drain = new Drain((long) count * members / share);
-            List<DefaultMQPushConsumer> running = starting.start(topic, drain);
+        int messages = Math.max(1, driver.number("messages") / batch) * batch;
+        String topic = driver.load("bench-" + work, messages,
+            share == 1 ? this::plain : this::sized);
+        AtomicLong groups = new AtomicLong();
+        return seconds -> {
+            Drain drain = new Drain((long) messages * members / share);
+            List<DefaultMQPushConsumer> running =
+                starting.start(topic, topic + "-group-" + groups.getAndIncrement(), drain);
             drain.await(driver.number("size"));
             for (DefaultMQPushConsumer consumer : running) {
                 consumer.shutdown();
             }
-        }
-        String values = String.format(Locale.ROOT, "\"rate\": %.3f",
-            (double) messages * members / drain.seconds());
-        return RocketmqDriver.json(work, values, messages, driver.stored(topic),
-            drain.handed.get(), drain.goal);
+            long worked = (long) messages * members;
+            String values = RocketmqDriver.rate(worked, drain.seconds());
+            return RocketmqDriver.json(work, values, messages, driver.stored(topic),
+                drain.seconds(), drain.handed.get(), drain.goal, worked);
+        };
     }
 
     private Message plain(String topic, long number) {
@@ -214,7 +213,7 @@ final class Consuming {
     }
 
     // -- end to end -------------------------------------------------------------------------------
-    String latency() throws Exception {
+    RocketmqDriver.Work latency() throws Exception {
         String topic = driver.createTopic("bench-latency");
         LinkedBlockingQueue<Long> arrived = new LinkedBlockingQueue<>();
         DefaultMQPushConsumer consumer = consumer("bench-latency-group");
@@ -227,23 +226,24 @@ final class Consuming {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        long number = 0;
+        AtomicLong numbers = new AtomicLong();
         int inARow = 0;
         while (inARow < 4 * driver.number("queues")) { // a group begins at the end of new queues
-            inARow = once(topic, number++, arrived, 1_000) < 0 ? 0 : inARow + 1;
+            inARow = once(topic, numbers.getAndIncrement(), arrived, 1_000) < 0 ? 0 : inARow + 1;
         }
-        long until = System.nanoTime() + (long) (driver.seconds("warm_seconds") * 1e9);
-        while (System.nanoTime() < until) {
-            must(once(topic, number++, arrived, 30_000));
-        }
-        RocketmqDriver.LongList took = new RocketmqDriver.LongList();
-        until = System.nanoTime() + (long) (driver.seconds("seconds") * 1e9);
-        while (System.nanoTime() < until) {
-            took.add(must(once(topic, number++, arrived, 30_000)));
-        }
-        long[] ordered = RocketmqDriver.LongList.sorted(took);
-        return RocketmqDriver.json("latency", RocketmqDriver.quantiles(ordered), number,
-            driver.stored(topic), null);
+        return seconds -> {
+            long before = driver.stored(topic);
+            RocketmqDriver.LongList took = new RocketmqDriver.LongList();
+            long began = System.nanoTime();
+            long until = began + (long) (seconds * 1e9);
+            while (System.nanoTime() < until) {
+                took.add(must(once(topic, numbers.getAndIncrement(), arrived, 30_000)));
+            }
+            double lasted = (System.nanoTime() - began) / 1e9;
+            long there = driver.stored(topic) - before;
+            String values = RocketmqDriver.quantiles(RocketmqDriver.LongList.sorted(took));
+            return RocketmqDriver.json("latency", values, took.count(), there, lasted, null);
+        };
     }
 
     private long once(String topic, long number, LinkedBlockingQueue<Long> arrived, long patience)

@@ -11,7 +11,6 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** Messages that wait at the broker: how late they come, and how many a second. */
 final class Delays {
-    private static final int WARM_LEVEL = 1;
     private static final long[] LEVELS_MS = {0, 1_000, 5_000, 10_000, 30_000};
 
     private final RocketmqDriver driver;
@@ -49,17 +48,19 @@ final class Delays {
         }
     }
 
-    String deliver() throws Exception {
+    RocketmqDriver.Work delivering() {
         int messages = driver.number("messages");
-        int few = Math.max(1, messages / RocketmqDriver.WARM_SHARE);
-        run("bench-delay-warm", few, WARM_LEVEL);
-        String topic = "bench-delay";
-        Run run = run(topic, messages, driver.number("delay_level"));
-        String values = String.format(Locale.ROOT, "\"rate\": %.3f, \"waiting\": %d, %s",
-            messages / run.drain.seconds(), run.waiting,
-            RocketmqDriver.quantiles(RocketmqDriver.LongList.sorted(run.late)));
-        return RocketmqDriver.json("delayed", values, messages, driver.stored(topic),
-            run.drain.handed.get());
+        AtomicLong numbers = new AtomicLong();
+        return seconds -> {
+            String topic = "bench-delay-" + numbers.getAndIncrement();
+            Run run = run(topic, messages, driver.number("delay_level"));
+            double took = run.drain.seconds();
+            String values = String.format(Locale.ROOT, "%s, \"waiting\": %d, %s",
+                RocketmqDriver.rate(messages, took), run.waiting,
+                RocketmqDriver.quantiles(RocketmqDriver.LongList.sorted(run.late)));
+            return RocketmqDriver.json("delayed", values, messages, driver.stored(topic), took,
+                run.drain.handed.get());
+        };
     }
 
     private Run run(String topic, int messages, int level) throws Exception {

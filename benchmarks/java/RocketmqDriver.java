@@ -1,3 +1,8 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -22,13 +27,13 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * The work of `./kourou bench --peers`, done with RocketMQ's own Java client.
  *
- * <p>Takes key=value arguments and prints one JSON line, both as every driver does; see
- * benchmarks/README.md. The client's settings are its defaults. Any send that is not SEND_OK ends
- * the run with an error: a figure for lost messages is worth nothing.
+ * <p>Takes key=value arguments, prepares the work, prints `ready`, and answers each line `measure
+ * SECONDS` of its input with one JSON line, as every driver does; see benchmarks/README.md. The
+ * client's settings are its defaults. Any send that is not SEND_OK ends the run with an error: a
+ * figure for lost messages is worth nothing. Compiles with the clients of RocketMQ 4.9 and 5.3.
  */
 public final class RocketmqDriver {
     static final int LOAD_BATCH = 256;
-    static final int WARM_SHARE = 10;
     static final long STUCK_AFTER_S = 60;
 
     private static final int BODIES = 64;
@@ -66,39 +71,53 @@ public final class RocketmqDriver {
         return made;
     }
 
+    /** Does the work once: for so many seconds, or, where it is counted in messages, all of them. */
+    interface Work {
+        String measure(double seconds) throws Exception;
+    }
+
     public static void main(String[] arguments) throws Exception {
         RocketmqDriver driver = new RocketmqDriver(arguments);
         driver.producer.start();
         driver.watcher.start();
+        PrintStream out = System.out; // mqadmin's commands print to what System.out is then
         int code = 0;
         try {
-            System.out.println(driver.run());
+            Work work = driver.prepared();
+            out.println("ready");
+            BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
+            for (String line; (line = commands.readLine()) != null; ) {
+                if (!line.startsWith("measure ")) {
+                    throw new IllegalArgumentException(line + " is not `measure SECONDS`");
+                }
+                out.println(work.measure(Double.parseDouble(line.substring("measure ".length()))));
+            }
         } catch (Throwable error) {
             // who waits for the figure must hear of it, whatever the client's threads still do
             error.printStackTrace();
             code = 1;
         }
-        System.out.flush();
+        out.flush();
         // all is said: neither shutdown hooks nor the client's threads have more to say
         Runtime.getRuntime().halt(code);
     }
 
-    private String run() throws Exception {
+    private Work prepared() throws Exception {
         switch (text("work")) {
             case "first-send":
-                return firstSend();
+                return seconds -> firstSend();
             case "send":
-                return send();
+                return sending();
             case "send-async":
-                return sendAsync();
+                return sendingAsync();
             case "oneway":
-                return sendOneway();
+                return sendingOneway();
             case "transactions":
-                return new Transactions(this).send();
+                return new Transactions(this).sending();
             case "delayed":
-                return new Delays(this).deliver();
+                return new Delays(this).delivering();
             case "consume":
-                return new Consuming(this).consume();
+                return new Consuming(this).consuming();
             case "ordered":
                 return new Consuming(this).inOrder();
             case "broadcast":
@@ -107,6 +126,10 @@ public final class RocketmqDriver {
                 return new Consuming(this).filtered();
             case "latency":
                 return new Consuming(this).latency();
+            case "check-send-rt":
+                return new Mqadmin(this).checkingSendRt();
+            case "cluster-rt":
+                return new Mqadmin(this).clusterRt();
             default:
                 throw new IllegalArgumentException("work=" + text("work"));
         }
@@ -120,17 +143,13 @@ public final class RocketmqDriver {
         return Integer.parseInt(options.get(name));
     }
 
-    double seconds(String name) {
-        return Double.parseDouble(options.get(name));
-    }
-
     // -- the first acknowledged send --------------------------------------------------------------
     private String firstSend() {
         while (true) {
             try {
                 acknowledged(producer.send(new Message("bench-first", bodies[0]), 1_000));
                 // System.nanoTime is CLOCK_MONOTONIC on Linux, which whoever started us reads, too
-                return json("first-send", "\"acked_at_ns\": " + System.nanoTime(), 1, 1, null);
+                return json("first-send", "\"acked_at_ns\": " + System.nanoTime(), 1, 1, 0, null);
             } catch (Exception notYet) {
                 LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(5));
             }
@@ -138,27 +157,26 @@ public final class RocketmqDriver {
     }
 
     // -- sending ----------------------------------------------------------------------------------
-    private String send() throws Exception {
+    private Work sending() throws Exception {
         String topic = createTopic("bench-send");
         int batch = number("batch");
-        return flooded("send", topic, batch, first -> acknowledged(sendOnce(topic, first, batch)));
+        return flooding("send", topic, batch, first -> acknowledged(sendOnce(topic, first, batch)));
     }
 
     /** One thread; so many sends are under way at any time, and callbacks hear of them. */
-    private String sendAsync() throws Exception {
+    private Work sendingAsync() throws Exception {
         String topic = createTopic("bench-async");
         int inFlight = number("in_flight");
-        long[] sent = new long[2];
-        double[] took = new double[2];
-        double[] lasts = {seconds("warm_seconds"), seconds("seconds")};
-        for (int part = 0; part < 2; part++) {
+        return seconds -> {
+            long before = stored(topic);
+            long sent = 0;
             Semaphore room = new Semaphore(inFlight);
             AtomicReference<Throwable> failure = new AtomicReference<>();
             long began = System.nanoTime();
-            long until = began + (long) (lasts[part] * 1e9);
+            long until = began + (long) (seconds * 1e9);
             while (failure.get() == null && System.nanoTime() < until) {
                 room.acquire();
-                producer.send(new Message(topic, body(sent[part]++)), new SendCallback() {
+                producer.send(new Message(topic, body(sent++)), new SendCallback() {
                     @Override
                     public void onSuccess(SendResult result) {
                         if (result.getSendStatus() != SendStatus.SEND_OK) {
@@ -175,17 +193,17 @@ public final class RocketmqDriver {
                 });
             }
             room.acquire(inFlight);
-            took[part] = (System.nanoTime() - began) / 1e9;
+            double took = (System.nanoTime() - began) / 1e9;
             if (failure.get() != null) {
                 throw new IllegalStateException("a send failed", failure.get());
             }
-        }
-        String values = String.format(Locale.ROOT, "\"rate\": %.3f", sent[1] / took[1]);
-        return json("send-async", values, sent[0] + sent[1], stored(topic), null);
+            long there = stored(topic, before + sent) - before;
+            return json("send-async", rate(sent, took), sent, there, took, null);
+        };
     }
 
     /** Few are answered: the watch stops when the server has stored all of it. */
-    private String sendOneway() throws Exception {
+    private Work sendingOneway() throws Exception {
         String topic = createTopic("bench-oneway");
         Sender sender = number -> {
             Message message = new Message(topic, body(number));
@@ -195,14 +213,15 @@ public final class RocketmqDriver {
                 producer.sendOneway(message);
             }
         };
-        Flood warm = flood(sender, number("in_flight"), 1, seconds("warm_seconds"), -1, 0);
-        stored(topic, warm.messages);
-        long began = System.nanoTime();
-        Flood flood = flood(sender, number("in_flight"), 1, seconds("seconds"), -1, 0);
-        long stored = stored(topic, warm.messages + flood.messages);
-        double took = (System.nanoTime() - began) / 1e9;
-        String values = String.format(Locale.ROOT, "\"rate\": %.3f", flood.messages / took);
-        return json("oneway", values, warm.messages + flood.messages, stored, null);
+        return seconds -> {
+            long before = stored(topic);
+            long began = System.nanoTime();
+            Flood flood = flood(sender, number("in_flight"), 1, seconds, -1, 0);
+            long there = stored(topic, before + flood.messages) - before;
+            double took = (System.nanoTime() - began) / 1e9;
+            String values = rate(flood.messages, took);
+            return json("oneway", values, flood.messages, there, took, null);
+        };
     }
 
     /** Sends the message, or the batch that begins with the message, of that number. */
@@ -216,15 +235,20 @@ public final class RocketmqDriver {
         long[] tookNanos;
     }
 
-    /** Warm up, flood, count. */
-    String flooded(String work, String topic, int batch, Sender sender) throws Exception {
-        int threads = number("in_flight");
-        Flood warm = flood(sender, threads, batch, seconds("warm_seconds"), -1, 0);
-        Flood flood = flood(sender, threads, batch, seconds("seconds"), -1, 0);
-        String values = String.format(Locale.ROOT, "\"rate\": %.3f, %s",
-            flood.messages / flood.tookSeconds, quantiles(flood.tookNanos));
-        long sent = warm.messages + flood.messages;
-        return json(work, values, sent, stored(topic, sent), null);
+    /** Flood and count. */
+    Work flooding(String work, String topic, int batch, Sender sender) {
+        return seconds -> {
+            long before = stored(topic);
+            Flood flood = flood(sender, number("in_flight"), batch, seconds, -1, 0);
+            long there = stored(topic, before + flood.messages) - before;
+            String values = rate(flood.messages, flood.tookSeconds) + ", "
+                + quantiles(flood.tookNanos);
+            return json(work, values, flood.messages, there, flood.tookSeconds, null);
+        };
+    }
+
+    static String rate(long messages, double seconds) {
+        return String.format(Locale.ROOT, "\"rate\": %.3f", messages / seconds);
     }
 
     /**
@@ -342,7 +366,7 @@ public final class RocketmqDriver {
         int queues = number("queues");
         for (int attempt = 0; ; attempt++) {
             try {
-                producer.createTopic("TBW102", topic, queues);
+                create(topic, queues);
                 if (producer.fetchPublishMessageQueues(topic).size() == queues) {
                     return topic;
                 }
@@ -352,6 +376,35 @@ public final class RocketmqDriver {
                 }
             }
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(20));
+        }
+    }
+
+    /** RocketMQ 5 wants a map of attributes as well. */
+    private void create(String topic, int queues) throws Exception {
+        for (Method method : DefaultMQProducer.class.getMethods()) {
+            Class<?>[] types = method.getParameterTypes();
+            boolean wanted = method.getName().equals("createTopic") && types.length >= 3
+                && types[2] == int.class;
+            if (wanted && types.length == 3) {
+                call(method, "TBW102", topic, queues);
+                return;
+            }
+            if (wanted && types.length == 4 && types[3] == Map.class) {
+                call(method, "TBW102", topic, queues, Map.of());
+                return;
+            }
+        }
+        throw new IllegalStateException("this client makes no topics");
+    }
+
+    private void call(Method method, Object... arguments) throws Exception {
+        try {
+            method.invoke(producer, arguments);
+        } catch (InvocationTargetException failed) {
+            if (failed.getCause() instanceof MQClientException) {
+                throw (MQClientException) failed.getCause();
+            }
+            throw failed;
         }
     }
 
@@ -374,14 +427,17 @@ public final class RocketmqDriver {
     }
 
     // -- one JSON line ----------------------------------------------------------------------------
-    static String json(String work, String values, long sent, long stored, Long handed) {
-        return json(work, values, sent, stored, handed, null);
+    static String json(
+        String work, String values, long sent, long stored, double seconds, Long handed) {
+        return json(work, values, sent, stored, seconds, handed, null, sent);
     }
 
-    /** With how many of them consumers should have been given, where it is not all, once. */
-    static String json(String work, String values, long sent, long stored, Long handed, Long due) {
-        return "{\"work\": \"" + work + "\", \"values\": {" + values + "}, \"sent\": " + sent
-            + ", \"stored\": " + stored + ", \"handed\": " + handed + ", \"due\": " + due + "}";
+    /** With how many should have been handed out, and how many were worked on, if not all, once. */
+    static String json(String work, String values, long sent, long stored, double seconds,
+        Long handed, Long due, long messages) {
+        return String.format(Locale.ROOT, "{\"work\": \"%s\", \"values\": {%s}, \"sent\": %d,"
+            + " \"stored\": %d, \"handed\": %d, \"due\": %d, \"messages\": %d,"
+            + " \"seconds\": %.6f}", work, values, sent, stored, handed, due, messages, seconds);
     }
 
     static String quantiles(long[] ordered) {

@@ -12,7 +12,7 @@ final class Transactions {
         this.driver = driver;
     }
 
-    String send() throws Exception {
+    RocketmqDriver.Work sending() throws Exception {
         String topic = driver.createTopic("bench-transactions");
         TransactionMQProducer producer = new TransactionMQProducer("bench-transactions-group");
         producer.setNamesrvAddr(driver.text("address"));
@@ -29,7 +29,7 @@ final class Transactions {
             }
         });
         producer.start();
-        return driver.flooded("transactions", topic, 1, number -> RocketmqDriver.acknowledged(
+        return driver.flooding("transactions", topic, 1, number -> RocketmqDriver.acknowledged(
             producer.sendMessageInTransaction(new Message(topic, driver.body(number)), null)));
     }
 }

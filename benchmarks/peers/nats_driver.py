@@ -9,7 +9,10 @@ covers those before it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import nats
 import nats.errors
@@ -24,13 +27,13 @@ from kourou.cli.bench.driving import (
     BODIES,
     Drain,
     DriverOptions,
+    Measure,
     Outcome,
     Pings,
+    drive,
     first_send,
-    flooded,
-    outcome_line,
+    flooding,
     read_options,
-    warm_count,
 )
 
 FETCH = 1_000
@@ -51,7 +54,8 @@ async def _stored(js: JetStreamContext, name: str) -> int:
     return (await js.stream_info(name)).state.messages
 
 
-async def _first_send(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _first_send(options: DriverOptions) -> AsyncIterator[Measure]:
     body = options.bodies()[0]
 
     async def attempt() -> None:
@@ -60,18 +64,21 @@ async def _first_send(options: DriverOptions) -> Outcome:
         await js.publish("bench-first", body)
         await client.close()
 
-    return await first_send(attempt, nats.errors.Error, OSError)
+    async def measure(_: float) -> Outcome:
+        return await first_send(attempt, nats.errors.Error, OSError)
+
+    yield measure
 
 
-async def _send(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _send(options: DriverOptions) -> AsyncIterator[Measure]:
     client, js = await _connect(options)
     name = await _stream(js, "bench-send")
     bodies = options.bodies()
-    done = await flooded(
+    yield flooding(
         options, lambda number: js.publish(name, bodies[number % BODIES]), lambda: _stored(js, name)
     )
     await client.close()
-    return done
 
 
 async def _load(client: Client, js: JetStreamContext, name: str, options: DriverOptions) -> None:
@@ -83,28 +90,27 @@ async def _load(client: Client, js: JetStreamContext, name: str, options: Driver
         await js.publish(name, bodies[at % BODIES])  # answered when those before it are stored
 
 
-async def _consume(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _consume(options: DriverOptions) -> AsyncIterator[Measure]:
     client, js = await _connect(options)
-    few = DriverOptions(**{**_fields(options), "messages": warm_count(options.messages)})
-    for name, load in (("bench-warm", few), ("bench-consume", options)):
-        await _stream(js, name)
-        await _load(client, js, name, load)
-        drain = await _drain(js, name, load)
-    done = drain.outcome(await _stored(js, name))
+    name = await _stream(js, "bench-consume")
+    await _load(client, js, name, options)
+    members = itertools.count()
+
+    async def measure(_: float) -> Outcome:
+        drain = await _drain(js, name, f"bench-{next(members)}", options)
+        return drain.outcome(await _stored(js, name))
+
+    yield measure
     await client.close()
-    return done
 
 
-def _fields(options: DriverOptions) -> dict[str, object]:
-    return {name: getattr(options, name) for name in options.__struct_fields__}
-
-
-async def _drain(js: JetStreamContext, name: str, options: DriverOptions) -> Drain:
+async def _drain(js: JetStreamContext, name: str, durable: str, options: DriverOptions) -> Drain:
     drain = Drain(options.messages, options.size)
     batch = options.handler == "batch"
     subscription = await js.pull_subscribe(
         name,
-        durable="bench",
+        durable=durable,
         config=ConsumerConfig(
             ack_policy=AckPolicy.ALL if batch else AckPolicy.EXPLICIT,
             deliver_policy=DeliverPolicy.ALL,
@@ -135,7 +141,8 @@ async def _drain(js: JetStreamContext, name: str, options: DriverOptions) -> Dra
     return drain
 
 
-async def _latency(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _latency(options: DriverOptions) -> AsyncIterator[Measure]:
     client, js = await _connect(options)
     name = await _stream(js, "bench-latency")
     pings = Pings(options, lambda body: js.publish(name, body))
@@ -144,13 +151,12 @@ async def _latency(options: DriverOptions) -> Outcome:
         pings.arrive(message.data)
 
     await js.subscribe(name, durable="bench", cb=arrived)
-    done = await pings.run(lambda: _stored(js, name))
+    await pings.listening()
+    yield pings.measuring(lambda: _stored(js, name))
     await client.close()
-    return done
 
 
 WORKS = {"first-send": _first_send, "send": _send, "consume": _consume, "latency": _latency}
 
 if __name__ == "__main__":
-    given = read_options(sys.argv[1:])
-    print(outcome_line(uvloop.run(WORKS[given.work](given))), flush=True)
+    uvloop.run(drive(read_options(sys.argv[1:]), WORKS))

@@ -8,8 +8,9 @@ one XACK.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,13 +22,13 @@ from kourou.cli.bench.driving import (
     BODIES,
     Drain,
     DriverOptions,
+    Measure,
     Outcome,
     Pings,
+    drive,
     first_send,
-    flooded,
-    outcome_line,
+    flooding,
     read_options,
-    warm_count,
 )
 
 READ = 1_000
@@ -50,15 +51,23 @@ async def _connection(options: DriverOptions, connections: int = 4) -> Any:
         await client.aclose()
 
 
-async def _first_send(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _first_send(options: DriverOptions) -> AsyncIterator[Measure]:
     body = options.bodies()[0]
     async with _connection(options) as client:
-        return await first_send(
-            lambda: client.xadd("bench-first", {"b": body}), redis.exceptions.RedisError, OSError
-        )
+
+        async def measure(_: float) -> Outcome:
+            return await first_send(
+                lambda: client.xadd("bench-first", {"b": body}),
+                redis.exceptions.RedisError,
+                OSError,
+            )
+
+        yield measure
 
 
-async def _send(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _send(options: DriverOptions) -> AsyncIterator[Measure]:
     name, bodies = "bench-send", options.bodies()
     async with _connection(options, options.in_flight) as client:
 
@@ -69,7 +78,7 @@ async def _send(options: DriverOptions) -> Outcome:
             await _add(client, name, bodies, number, options.batch)
 
         send: Callable[[int], Awaitable[object]] = send_one if options.batch == 1 else send_batch
-        return await flooded(options, send, lambda: client.xlen(name))
+        yield flooding(options, send, lambda: client.xlen(name))
 
 
 async def _add(client: Any, name: str, bodies: list[bytes], first: int, count: int) -> None:
@@ -79,20 +88,24 @@ async def _add(client: Any, name: str, bodies: list[bytes], first: int, count: i
     await pipeline.execute()
 
 
-async def _consume(options: DriverOptions) -> Outcome:
-    bodies = options.bodies()
+@asynccontextmanager
+async def _consume(options: DriverOptions) -> AsyncIterator[Measure]:
+    name, bodies = "bench-consume", options.bodies()
+    groups = itertools.count()
     async with _connection(options) as client:
-        few = warm_count(options.messages)
-        for name, messages in (("bench-warm", few), ("bench-consume", options.messages)):
-            for at in range(0, messages, LOAD_CHUNK):
-                await _add(client, name, bodies, at, min(LOAD_CHUNK, messages - at))
-            drain = Drain(messages, options.size)
-            await _drain(client, name, drain, options)
-        return drain.outcome(await client.xlen(name))
+        for at in range(0, options.messages, LOAD_CHUNK):
+            await _add(client, name, bodies, at, min(LOAD_CHUNK, options.messages - at))
+
+        async def measure(_: float) -> Outcome:
+            drain = Drain(options.messages, options.size)
+            await _drain(client, name, f"{GROUP}-{next(groups)}", drain, options)
+            return drain.outcome(await client.xlen(name))
+
+        yield measure
 
 
-async def _drain(client: Any, name: str, drain: Drain, options: DriverOptions) -> None:
-    await client.xgroup_create(name, GROUP, id="0")
+async def _drain(client: Any, name: str, group: str, drain: Drain, options: DriverOptions) -> None:
+    await client.xgroup_create(name, group, id="0")
 
     async def take_batch(bodies: list[bytes]) -> None:
         drain.take(bodies)
@@ -101,19 +114,19 @@ async def _drain(client: Any, name: str, drain: Drain, options: DriverOptions) -
         drain.take_one(body)
 
     while drain.handed < drain.goal:
-        entries = await _read(client, name, READ)
+        entries = await _read(client, name, group)
         if options.handler == "batch":
             await take_batch([fields[b"b"] for _, fields in entries])
         else:
             for _, fields in entries:
                 await take_one(fields[b"b"])
-        await client.xack(name, GROUP, *[number for number, _ in entries])
+        await client.xack(name, group, *[number for number, _ in entries])
     await drain.wait()
 
 
-async def _read(client: Any, name: str, count: int) -> list[tuple[bytes, dict[bytes, bytes]]]:
+async def _read(client: Any, name: str, group: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
     """The next entries: the answer's form differs with the protocol and the version of redis-py."""
-    answer = await client.xreadgroup(GROUP, MEMBER, {name: ">"}, count=count, block=BLOCK_MS)
+    answer = await client.xreadgroup(group, MEMBER, {name: ">"}, count=READ, block=BLOCK_MS)
     if not answer:
         return []
     if isinstance(answer, dict):
@@ -123,7 +136,8 @@ async def _read(client: Any, name: str, count: int) -> list[tuple[bytes, dict[by
     return entries
 
 
-async def _latency(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _latency(options: DriverOptions) -> AsyncIterator[Measure]:
     name = "bench-latency"
     async with _connection(options) as client:
         await client.xgroup_create(name, GROUP, id="$", mkstream=True)
@@ -134,21 +148,20 @@ async def _latency(options: DriverOptions) -> Outcome:
         async def deliver() -> None:
             # Not ended by cancelling alone: redis-py may swallow that in a blocking read.
             while not measured.is_set():
-                for number, fields in await _read(client, name, READ):
+                for number, fields in await _read(client, name, GROUP):
                     pings.arrive(fields[b"b"])
                     await client.xack(name, GROUP, number)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(deliver())
             try:
-                done = await pings.run(lambda: client.xlen(name))
+                await pings.listening()
+                yield pings.measuring(lambda: client.xlen(name))
             finally:
                 measured.set()
-        return done
 
 
 WORKS = {"first-send": _first_send, "send": _send, "consume": _consume, "latency": _latency}
 
 if __name__ == "__main__":
-    given = read_options(sys.argv[1:])
-    print(outcome_line(uvloop.run(WORKS[given.work](given))), flush=True)
+    uvloop.run(drive(read_options(sys.argv[1:]), WORKS))

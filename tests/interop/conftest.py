@@ -71,7 +71,8 @@ def class_path(root: Path) -> str:
     """RocketMQ's client and our program, fetched and compiled at first use."""
     folder = Path(__file__).parent / "java"
     sources = sorted(folder.glob("*.java"))
-    jars = read_list((folder / "client.jars").read_text(encoding="utf-8"))
+    listed = root / "benchmarks" / "java" / "rocketmq-client-4.9.8.jars"
+    jars = read_list(listed.read_text(encoding="utf-8"))
     cache = root / ".peers"
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     if "mvn" in lacking and have(jars, cache):

@@ -34,6 +34,7 @@ from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
+from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DAY_MS = 24 * HOUR_MS
@@ -152,6 +153,11 @@ class ClientSettings(Settings):
         "Which share of the traces that begin here is recorded; OTEL_TRACES_SAMPLER wins.",
         minimum=0,
         maximum=1,
+    )
+    trace_roots_per_s: int = setting(
+        ROOTS_PER_S_MAX,
+        "Most traces that begin here in a second where a ratio is below 1; 0: any number.",
+        minimum=0,
     )
     request_timeout_ms: int = setting(
         3_000,

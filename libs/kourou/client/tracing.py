@@ -22,6 +22,7 @@ import os
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kourou.errors import ConfigError, KourouError
@@ -294,16 +295,18 @@ def client_tracing(
     perhaps meant for others: where it is not possible here, the log says so.
     """
     ratio, endpoint = settings.trace_sample_ratio, settings.trace_otlp_endpoint
+    roots_per_s = settings.trace_roots_per_s
     if not settings.tracing:
         return None
     if not endpoint:
-        application = application_tracing(ratio)
+        application = application_tracing(ratio, roots_per_s)
         if application is not None:
             return ClientTracing(application)
     try:
         options = tracing_options(environment, service_name=SERVICE, endpoint=endpoint, ratio=ratio)
         if options is None:
             return None
+        options = replace(options, roots_per_s=roots_per_s)
         return ClientTracing(SHARED.acquire(options).tracing, options)
     except ConfigError as error:
         if endpoint:

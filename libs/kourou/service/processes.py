@@ -13,6 +13,7 @@ State: soft.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -54,9 +55,12 @@ class Child:
         *,
         environment: Mapping[str, str] | None = None,
         says_ready: bool = True,
+        listens: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Start `command`, in `folder`; with `says_ready` it gets `--ready-file` as well.
+
+        With `listens` its standard input is a pipe, for `write_line`; else it is empty.
 
         Call it from a thread that lives as long as the child may: the kernel takes the end of that
         thread for the end of the parent.
@@ -77,7 +81,7 @@ class Child:
                 [*command, *extra],
                 cwd=folder,
                 env={**os.environ, **(environment or {})},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 # a group of its own: Ctrl-C goes to the parent, which stops its children in order
@@ -129,6 +133,12 @@ class Child:
         except subprocess.TimeoutExpired:
             return None
 
+    def write_line(self, line: str) -> None:
+        """Give it a line of standard input; BrokenPipeError when it has ended."""
+        assert self._process.stdin is not None, "it was not started to listen"
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if it still runs."""
         self._process.send_signal(number)
@@ -136,6 +146,7 @@ class Child:
     def stop(self, grace_ms: int = STOP_GRACE_MS) -> int:
         """SIGTERM, and SIGKILL when the grace is over; returns the exit code."""
         self._process.send_signal(signal.SIGTERM)
+        self._close_input()
         code = self.wait_for_exit(grace_ms / 1000)
         if code is None:
             return self.kill()
@@ -145,9 +156,15 @@ class Child:
     def kill(self) -> int:
         """SIGKILL, now; returns the exit code when the process is gone."""
         self._process.kill()
+        self._close_input()
         code = self._process.wait()
         self.ready_file.unlink(missing_ok=True)  # it names a process that is no more
         return code
+
+    def _close_input(self) -> None:
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     @property
     def ended_in_peace(self) -> bool:
@@ -204,9 +221,17 @@ class Children:
         *,
         environment: Mapping[str, str] | None = None,
         says_ready: bool = True,
+        listens: bool = False,
     ) -> Child:
         """Start one more child."""
-        child = Child(name, command, self.folder, environment=environment, says_ready=says_ready)
+        child = Child(
+            name,
+            command,
+            self.folder,
+            environment=environment,
+            says_ready=says_ready,
+            listens=listens,
+        )
         self._children.append(child)
         return child
 

@@ -8,7 +8,7 @@ Who is traced is decided before any object of OpenTelemetry is made:
 
     the caller has a sampled span     yes, below it
     the caller has an unsampled one   no, and so it is handed on
-    the caller has none               with the chance of `ratio`; below 1 at most ROOTS_PER_S_MAX
+    the caller has none               with the chance of `ratio`; below 1 at most `roots_per_s`
 
 The last limit makes the cost of tracing one of time and not of traffic: "one in a hundred" of
 50,000 messages a second would be more traces than anybody reads and than the hot path can bear.
@@ -42,6 +42,7 @@ from opentelemetry.trace import (
 
 from kourou.telemetry.span_names import ERROR_TYPE
 from kourou.telemetry.tracing_context import TRACE_CONTEXT, TRACEPARENT, context_of
+from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
 
 __all__ = ["NEW", "SpanKind", "TracedSpan", "Tracing", "continued", "current_context"]
 
@@ -49,9 +50,6 @@ Value = str | int | bool
 NEW = b""
 """A parent: there is none, a trace begins here."""
 
-ROOTS_PER_S_MAX = 10
-"""A trace costs client and broker half a millisecond together: 10 of them half a percent of a core,
-and their spans' export as much again."""
 LINKS_MAX = 128
 """More links than a span may have by OpenTelemetry's default are left out."""
 
@@ -112,18 +110,24 @@ class TracedSpan:
 class Tracing:
     """Makes the spans of one service. `chance` gives numbers from 0 up to 1, `now_ns` wall time."""
 
-    __slots__ = ("_chance", "_ratio", "_roots", "_second", "_tracer", "now_ns", "roots_refused")
+    __slots__ = (
+        *("_chance", "_ratio", "_roots", "_roots_per_s", "_second", "_tracer"),
+        "now_ns",
+        "roots_refused",
+    )
 
     def __init__(
         self,
         tracer: Tracer,
         *,
         ratio: float,
+        roots_per_s: int = ROOTS_PER_S_MAX,
         chance: Callable[[], float] = random.random,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._tracer = tracer
         self._ratio = ratio
+        self._roots_per_s = roots_per_s
         self._chance = chance
         self.now_ns = now_ns
         self._second = 0
@@ -154,7 +158,7 @@ class Tracing:
         second = self.now_ns() // _NS_PER_S
         if second != self._second:
             self._second, self._roots = second, 0
-        if self._roots >= ROOTS_PER_S_MAX:
+        if self._roots >= self._roots_per_s > 0:
             self.roots_refused += 1
             return False
         self._roots += 1

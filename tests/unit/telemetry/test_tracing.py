@@ -14,7 +14,6 @@ from kourou.telemetry.span_names import ERROR_TYPE
 from kourou.telemetry.tracing import (
     LINKS_MAX,
     NEW,
-    ROOTS_PER_S_MAX,
     SpanKind,
     TracedSpan,
     Tracing,
@@ -23,6 +22,7 @@ from kourou.telemetry.tracing import (
     pack,
 )
 from kourou.telemetry.tracing_context import is_sampled, traceparent_of
+from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
 
 REMOTE = bytes(range(1, 25)) + b"\x01"
 UNSAMPLED = REMOTE[:24] + b"\x00"
@@ -83,6 +83,14 @@ def test_only_so_many_traces_begin_in_a_second(site: Site) -> None:
     assert (tracing.decide(), tracing.decide(), tracing.roots_refused) == (None, None, 2)
     site.now_ns += 1_000_000_000
     assert tracing.decide() == NEW
+
+
+def test_the_bound_is_a_setting_and_none_is_one(site: Site) -> None:
+    tracer = site.provider.get_tracer("t")
+    few = Tracing(tracer, ratio=0.5, roots_per_s=2, chance=lambda: 0.0, now_ns=lambda: 0)
+    assert [few.decide() for _ in range(4)] == [NEW, NEW, None, None]
+    many = Tracing(tracer, ratio=0.5, roots_per_s=0, chance=lambda: 0.0, now_ns=lambda: 0)
+    assert [many.decide() for _ in range(3 * ROOTS_PER_S_MAX)] == [NEW] * 3 * ROOTS_PER_S_MAX
 
 
 @pytest.mark.parametrize("above", [REMOTE, UNSAMPLED])

@@ -28,9 +28,14 @@ from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.spans import BrokerSpans
 from kourou.telemetry import span_names, tracing_setup
-from kourou.telemetry.tracing import LINKS_MAX, ROOTS_PER_S_MAX, SpanKind
+from kourou.telemetry.tracing import LINKS_MAX, SpanKind
 from kourou.telemetry.tracing_context import CONTEXT_BYTES
-from kourou.telemetry.tracing_setup import CLOSE_MS_MAX, QUEUE_SPANS_MAX, SpanCounts
+from kourou.telemetry.tracing_setup import (
+    CLOSE_MS_MAX,
+    QUEUE_SPANS_MAX,
+    ROOTS_PER_S_MAX,
+    SpanCounts,
+)
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
 

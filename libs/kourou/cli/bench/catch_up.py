@@ -30,7 +30,6 @@ from kourou.cli.bench.comparison import turns
 from kourou.cli.bench.driving import DriverOptions
 from kourou.cli.bench.families import cpu_ns
 from kourou.cli.bench.figures import Figure
-from kourou.cli.bench.measure import finished
 from kourou.cli.bench.replicated import (
     cluster_settings,
     leader_of,
@@ -39,6 +38,7 @@ from kourou.cli.bench.replicated import (
 )
 from kourou.cli.bench.replication import SETUPS, Setup
 from kourou.cli.bench.rows import RECORD_OVERHEAD_BYTES
+from kourou.cli.bench.session import ready_driver
 from kourou.cli.bench.systems import Kourou
 from kourou.client.client import Client
 from kourou.errors import ConfigError, KourouError, TimedOut, Unavailable
@@ -214,8 +214,7 @@ def _load(cluster: LocalCluster, settings: CatchUpBench) -> None:
     options = DriverOptions(
         address=cluster.address, work="load", messages=settings.messages, size=settings.size
     )
-    driver = cluster.children.start("driver", Kourou().driver(options), says_ready=False)
-    finished(driver).check()
+    ready_driver(cluster.children, "driver", Kourou().driver(options)).measure()
 
 
 async def _end(address: str) -> int:

@@ -35,7 +35,7 @@ Flush = Annotated[str, typer.Option("--flush", help="async or sync, of the broke
 def bench_all(
     context: typer.Context,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Beside RocketMQ, NATS and Redis, as one table.")
+        bool, typer.Option("--peers", help="Compare with RocketMQ, Kafka, NATS and Redis.")
     ] = False,
     only: Annotated[
         str, typer.Option(help="(with --peers) Rows, like send-64; all if empty.")
@@ -45,13 +45,24 @@ def bench_all(
     ] = "",
     rounds: Annotated[int, typer.Option(min=1, help="(with --peers) How often.")] = 3,
     seconds: Annotated[float, typer.Option(min=0.1, help="(with --peers) Of a measurement.")] = 5.0,
-    warm_seconds: Annotated[float, typer.Option(min=0.0, help="(with --peers) Work before.")] = 5,
+    warm_seconds: Annotated[
+        float, typer.Option(min=0.0, help="(with --peers) Of the same work before, at least.")
+    ] = 20.0,
+    warm_limit: Annotated[
+        float, typer.Option(min=0.0, help="(with --peers) Of the same work before, at most.")
+    ] = 120.0,
     backlog: Annotated[int, typer.Option(min=1_000, help="(with --peers) To consume.")] = 1_000_000,
     size: Annotated[
         int, typer.Option(min=16, max=1_000_000, help="(with --peers) Of a body, bytes.")
     ] = 1_024,
     huge: Annotated[
         bool, typer.Option("--huge", help="(with --peers) Rows of 50 M messages and 10 GB, too.")
+    ] = False,
+    huge_share: Annotated[
+        float, typer.Option(min=0.000_001, max=1.0, help="(with --peers) Of those 50 M and 10 GB.")
+    ] = 1.0,
+    write: Annotated[
+        bool, typer.Option("--write", help="(with --peers) Put it into benchmarks/README.md.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="(with --peers) One object a line.")] = False,
 ) -> int | None:
@@ -67,8 +78,17 @@ def bench_all(
     from kourou.cli.bench.measure import Scale
     from kourou.cli.bench.peers import PeerOptions, names, run_peers
 
-    scale = Scale(seconds=seconds, warm_seconds=warm_seconds, size=size, backlog=backlog)
-    return run_peers(PeerOptions(names(only), names(among), rounds, scale, huge, as_json=json))
+    scale = Scale(
+        seconds=seconds,
+        warm_seconds=warm_seconds,
+        warm_limit=warm_limit,
+        window_seconds=min(5.0, seconds),
+        size=size,
+        backlog=backlog,
+        huge_share=huge_share,
+    )
+    options = PeerOptions(names(only), names(among), rounds, scale, huge, write=write, as_json=json)
+    return run_peers(options)
 
 
 def _refuse_given(context: typer.Context) -> None:
@@ -223,12 +243,15 @@ def bench_tracing(
     seconds: Annotated[float, typer.Option(min=0.1, help="Of a turn.")] = 3.0,
     size: Size = 1_024,
     ratio: Annotated[float, typer.Option(help="The share of messages that is traced.")] = 0.01,
+    roots_per_s: Annotated[
+        int, typer.Option(min=0, help="Most traces a second; 0: as many as the share says.")
+    ] = 0,
     json: JsonFlag = False,
 ) -> int:
     """Send to a broker that traces and to one that does not, in turns; the ratio of sends."""
     from kourou.cli.bench.tracing_run import TracingBench, run_tracing_bench
 
-    return run_tracing_bench(TracingBench(rounds, seconds, size, ratio), as_json=json)
+    return run_tracing_bench(TracingBench(rounds, seconds, size, ratio, roots_per_s), as_json=json)
 
 
 @bench.command("memory", short_help="What an idle suite holds in memory, process by process.")
@@ -245,8 +268,10 @@ def bench_memory(
 @bench.command("gateway", short_help="Sends and receives over HTTP, beside clients without it.")
 def bench_gateway(
     rounds: Annotated[int, typer.Option(min=1, help="Of everything, in turns.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of sending.")] = 3.0,
-    warm_seconds: Annotated[float, typer.Option(min=0.0, help="Of the same work before.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of sending.")] = 5.0,
+    warm_seconds: Annotated[
+        float, typer.Option(min=0.0, help="Of the same work before, at least.")
+    ] = 20.0,
     size: Size = 1_024,
     messages: Annotated[int, typer.Option(min=1_000, help="Of a backlog to consume.")] = 100_000,
     json: JsonFlag = False,

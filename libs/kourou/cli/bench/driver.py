@@ -11,20 +11,21 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from kourou.cli.bench.driving import (
     BODIES,
     Drain,
     DriverOptions,
+    Measure,
     Outcome,
     Pings,
+    Prepare,
+    drive,
     first_send,
-    flooded,
-    outcome_line,
+    flooding,
     read_options,
-    warm_count,
 )
 from kourou.cli.bench.features import FEATURES, from_the_first
 from kourou.cli.bench.loading import load, plain, promised, stored
@@ -33,7 +34,7 @@ from kourou.cli.bench.work import latency
 from kourou.client.client import Client
 from kourou.client.received import ReceivedMessage
 from kourou.client.settings import ConsumerSettings, ProducerSettings
-from kourou.errors import ConfigError, KourouError
+from kourou.errors import KourouError
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.lifecycle import new_event_loop
 
@@ -42,24 +43,26 @@ BATCH_MAX = 1_000
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do the work that the arguments name and print its outcome."""
-    options = read_options(arguments)
-    if options.work not in WORKS:
-        raise ConfigError(f"work={options.work} is none of {', '.join(WORKS)}")
+    """Prepare the work that the arguments name, and do it at each command."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        outcome = runner.run(WORKS[options.work](options))
-    print(outcome_line(outcome), flush=True)
+        runner.run(drive(read_options(arguments), WORKS))
     return 0
 
 
-async def _first_send(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _first_send(options: DriverOptions) -> AsyncIterator[Measure]:
     body = options.bodies()[0]
     patient = ProducerSettings(send_timeout_ms=1_000)
-    async with Client(options.address, producer=patient) as client:
-        return await first_send(lambda: client.send("bench-first", body), KourouError)
+
+    async def measure(_: float) -> Outcome:
+        async with Client(options.address, producer=patient) as client:
+            return await first_send(lambda: client.send("bench-first", body), KourouError)
+
+    yield measure
 
 
-async def _send(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _send(options: DriverOptions) -> AsyncIterator[Measure]:
     bodies = options.bodies()
     topics = [f"bench-send-{number}" for number in range(options.topics)]
     async with Client(options.address) as client:
@@ -80,29 +83,41 @@ async def _send(options: DriverOptions) -> Outcome:
             batch = [bodies[place % BODIES] for place in range(number, number + options.batch)]
             promised((await client.send_batch(turn(), batch))[-1])
 
-        return await flooded(options, send_one if options.batch == 1 else send_batch, in_all)
+        yield flooding(options, send_one if options.batch == 1 else send_batch, in_all)
 
 
-async def _load_only(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _load_only(options: DriverOptions) -> AsyncIterator[Measure]:
     async with Client(options.address) as client:
         await client.admin.topics.create("bench-load", queues=options.queues)
-        await load(client, options.messages, plain("bench-load", options.bodies()))
-        there = await stored(client, "bench-load")
-    return Outcome(work="load", values={}, sent=options.messages, stored=there)
+
+        async def measure(_: float) -> Outcome:
+            await load(client, options.messages, plain("bench-load", options.bodies()))
+            there = await stored(client, "bench-load")
+            return Outcome(work="load", values={}, sent=options.messages, stored=there)
+
+        yield measure
 
 
-async def _consume(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _consume(options: DriverOptions) -> AsyncIterator[Measure]:
+    topic = "bench-consume"
+    groups = itertools.count()
     async with Client(options.address) as client:
-        bodies = options.bodies()
-        few = warm_count(options.messages)
-        for topic, messages in (("bench-warm", few), ("bench-consume", options.messages)):
-            await client.admin.topics.create(topic, queues=options.queues)
-            await load(client, messages, plain(topic, bodies))
-            drain = await _drain(client, topic, Drain(messages, options.size), options)
-        return drain.outcome(await stored(client, topic))
+        await client.admin.topics.create(topic, queues=options.queues)
+        await load(client, options.messages, plain(topic, options.bodies()))
+
+        async def measure(_: float) -> Outcome:
+            drain = Drain(options.messages, options.size)
+            await _drain(client, topic, f"{topic}-group-{next(groups)}", drain, options)
+            return drain.outcome(await stored(client, topic))
+
+        yield measure
 
 
-async def _drain(client: Client, topic: str, drain: Drain, options: DriverOptions) -> Drain:
+async def _drain(
+    client: Client, topic: str, group: str, drain: Drain, options: DriverOptions
+) -> None:
     async def take_one(message: ReceivedMessage) -> None:
         drain.take_one(message.raw_body)
 
@@ -111,13 +126,13 @@ async def _drain(client: Client, topic: str, drain: Drain, options: DriverOption
 
     batch = options.handler == "batch"
     handler: Callable[..., Awaitable[None]] = take_batch if batch else take_one
-    wanted = from_the_first(topic)
+    wanted = from_the_first(group)
     async with client.listen(topic, handler, settings=wanted, batch=BATCH_MAX if batch else False):
         await drain.wait()
-    return drain
 
 
-async def _latency(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _latency(options: DriverOptions) -> AsyncIterator[Measure]:
     topic = "bench-latency"
     async with Client(options.address) as client:
         await client.admin.topics.create(topic, queues=options.queues)
@@ -131,21 +146,28 @@ async def _latency(options: DriverOptions) -> Outcome:
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         )
         async with client.listen(topic, arrived, settings=wanted):
-            return await pings.run(lambda: stored(client, topic))
+            await pings.listening()
+            yield pings.measuring(lambda: stored(client, topic))
 
 
-async def _pings(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def _pings(options: DriverOptions) -> AsyncIterator[Measure]:
     """So many messages to a topic of its own, one at a time, each of which must arrive."""
     topic = f"bench-ping-{os.getpid()}"
     wanted = BenchSettings(None, options.messages, options.size, "async")
     async with Client(options.address, group=topic) as client:
         await client.admin.topics.create(topic, queues=1)
-        figures = await latency(client, topic, wanted)
-    values = {one.name: one.value for one in figures}
-    return Outcome(work="pings", values=values, sent=options.messages, stored=options.messages)
+
+        async def measure(_: float) -> Outcome:
+            figures = await latency(client, topic, wanted)
+            values = {one.name: one.value for one in figures}
+            count = options.messages
+            return Outcome(work="pings", values=values, sent=count, stored=count)
+
+        yield measure
 
 
-WORKS: dict[str, Callable[[DriverOptions], Coroutine[Any, Any, Outcome]]] = {
+WORKS: dict[str, Prepare] = {
     "first-send": _first_send,
     "send": _send,
     "load": _load_only,

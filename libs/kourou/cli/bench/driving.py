@@ -1,18 +1,22 @@
-"""What every driver of a comparison does alike: arguments, stop-watches, one JSON line at the end.
+"""What every driver of a comparison does alike: arguments, commands, stop-watches, JSON lines.
 
 Lives here: the words between `kourou bench --peers` and its drivers, and loops that take whatever
 system is measured as a function. May not live here: a client of any system.
 
-A driver is a process. It takes key=value arguments (`DriverOptions`), does one kind of work and
-prints one line (`Outcome`), the last of its output. benchmarks/java has one that is not Python.
+A driver is a process. It takes key=value arguments (`DriverOptions`), prepares one kind of work and
+prints `ready`. Then each line of its input, `measure SECONDS`, makes it do that work once and print
+one JSON line (`Outcome`); it ends when its input does. So the same connections, and the same JVM,
+are warmed up and measured again and again. benchmarks/java has a driver that is not Python.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +27,8 @@ from kourou.errors import ConfigError, Unavailable
 BODIES = 64
 """Different bodies that take turns."""
 
-WARM_SHARE = 10
-"""A consumer is warmed up with one in so many of the messages that it is measured with."""
+READY_LINE = "ready"
+COMMAND = "measure"
 
 FIRST_RETRY_S = 0.005
 STUCK_AFTER_S = 60.0
@@ -37,17 +41,20 @@ Send = Callable[[int], Awaitable[object]]
 
 
 class Outcome(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a driver found, and the counts that its figures stand or fall with.
+    """What a driver found at one command, and the counts that its figures stand or fall with.
 
-    `sent` are the messages that were acknowledged to it, `stored` those the server says it has,
-    `handed` those consumers were given (none where nothing is consumed), and `due` how many that
-    had to be: as many as were sent, unless it says otherwise.
+    The watch ran for `seconds`, in which `messages` were worked on. `sent` are the messages that
+    were acknowledged to it, `stored` those the server says it has, `handed` those consumers were
+    given (none where nothing is consumed), and `due` how many that had to be: as many as were sent,
+    unless it says otherwise.
     """
 
     work: str
     values: dict[str, float]
     sent: int
     stored: int
+    messages: int = 0
+    seconds: float = 0.0
     handed: int | None = None
     due: int | None = None
 
@@ -69,8 +76,6 @@ class DriverOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     address: str
     work: str
     size: int = 1_024
-    seconds: float = 5.0
-    warm_seconds: float = 2.0
     in_flight: int = 1
     batch: int = 1
     queues: int = 4
@@ -99,18 +104,38 @@ def read_options(arguments: Sequence[str]) -> DriverOptions:
         raise ConfigError(f"a driver's arguments are wrong: {wrong}") from wrong
 
 
-def read_outcome(output: str) -> Outcome:
-    """The last line of a driver's output; Unavailable where it is no outcome."""
-    lines = output.strip().splitlines() or [""]
+def read_outcome(line: str) -> Outcome:
+    """A line of a driver's output; Unavailable where it is no outcome."""
     try:
-        return msgspec.json.decode(lines[-1], type=Outcome)
+        return msgspec.json.decode(line, type=Outcome)
     except (msgspec.ValidationError, msgspec.DecodeError) as wrong:
-        raise Unavailable(f"a driver ended with {lines[-1][:200]!r}") from wrong
+        raise Unavailable(f"a driver printed {line[:200]!r}") from wrong
 
 
 def outcome_line(outcome: Outcome) -> str:
     """The line that `read_outcome` reads."""
     return msgspec.json.encode(outcome).decode()
+
+
+# -- commands -------------------------------------------------------------------------------------
+Measure = Callable[[float], Awaitable[Outcome]]
+"""Do the work once: for so many seconds, or, where it is counted in messages, all of them."""
+
+Prepare = Callable[[DriverOptions], AbstractAsyncContextManager[Measure]]
+"""Connect, make topics, store a backlog; what is held is let go when the block ends."""
+
+
+async def drive(options: DriverOptions, works: Mapping[str, Prepare]) -> None:
+    """Prepare the work that is asked for, and do it as often as the standard input says."""
+    if options.work not in works:
+        raise ConfigError(f"work={options.work} is none of {', '.join(works)}")
+    async with works[options.work](options) as measure:
+        print(READY_LINE, flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            command, _, seconds = line.strip().partition(" ")
+            if command != COMMAND:
+                raise ConfigError(f"{line.strip()!r} is not `{COMMAND} SECONDS`")
+            print(outcome_line(await measure(float(seconds))), flush=True)
 
 
 # -- sending --------------------------------------------------------------------------------------
@@ -149,23 +174,22 @@ async def flood(send: Send, *, in_flight: int, batch: int, seconds: float) -> Fl
     return Flood(sent, clock() - began_ns, took_ns)
 
 
-async def flooded(
-    options: DriverOptions, send: Send, stored: Callable[[], Awaitable[int]]
-) -> Outcome:
-    """Warm up, flood, count: the work `send`, and whatever else is sent for a time."""
+def flooding(options: DriverOptions, send: Send, stored: Callable[[], Awaitable[int]]) -> Measure:
+    """Flood and count: the work `send`, and whatever else is sent for a time."""
 
-    async def flood_for(seconds: float) -> Flood:
-        return await flood(send, in_flight=options.in_flight, batch=options.batch, seconds=seconds)
+    async def measure(seconds: float) -> Outcome:
+        before = await stored()
+        done = await flood(send, in_flight=options.in_flight, batch=options.batch, seconds=seconds)
+        return Outcome(
+            work=options.work,
+            values=done.values(),
+            sent=done.messages,
+            stored=await stored() - before,
+            messages=done.messages,
+            seconds=done.in_all_ns / NS_IN_S,
+        )
 
-    before = await stored()
-    warm = await flood_for(options.warm_seconds)
-    measured = await flood_for(options.seconds)
-    return Outcome(
-        work=options.work,
-        values=measured.values(),
-        sent=warm.messages + measured.messages,
-        stored=await stored() - before,
-    )
+    return measure
 
 
 async def first_send(attempt: Callable[[], Awaitable[object]], *errors: type[Exception]) -> Outcome:
@@ -249,19 +273,15 @@ class Drain:
 
     def outcome(self, stored: int) -> Outcome:
         """The outcome of the work `consume`."""
-        rate = self.goal / self.seconds
         return Outcome(
             work="consume",
-            values={"rate": rate},
+            values={"rate": self.goal / self.seconds},
             sent=self.goal,
             stored=stored,
             handed=self.handed,
+            messages=self.goal,
+            seconds=self.seconds,
         )
-
-
-def warm_count(messages: int) -> int:
-    """How many messages warm up a consumer of so many."""
-    return max(1, messages // WARM_SHARE)
 
 
 # -- end to end -----------------------------------------------------------------------------------
@@ -284,24 +304,36 @@ class Pings:
         """A handler got this body."""
         self._arrived.put_nowait(int(bytes(body[:16]), 16))
 
-    async def run(self, stored: Callable[[], Awaitable[int]]) -> Outcome:
-        """Wait until the consumer listens, warm up, measure: the work `latency`."""
-        clock = time.perf_counter_ns
+    async def listening(self) -> None:
+        """Wait until the consumer has joined its queues: several messages in a row arrive."""
         in_a_row = 0
         while in_a_row < 4 * self._options.queues:
             in_a_row = in_a_row + 1 if await self._once(LOST_AFTER_S) is not None else 0
-        took_ns: list[int] = []
-        for seconds in (self._options.warm_seconds, self._options.seconds):
-            took_ns.clear()
-            until_ns = clock() + int(seconds * NS_IN_S)
+
+    def measuring(self, stored: Callable[[], Awaitable[int]]) -> Measure:
+        """The work `latency`."""
+
+        async def measure(seconds: float) -> Outcome:
+            clock = time.perf_counter_ns
+            before, sent = await stored(), self._sent
+            took_ns: list[int] = []
+            began_ns = clock()
+            until_ns = began_ns + int(seconds * NS_IN_S)
             while clock() < until_ns:
                 one = await self._once(STUCK_AFTER_S)
                 if one is None:
                     raise Unavailable("a message did not arrive")
                 took_ns.append(one)
-        return Outcome(
-            work="latency", values=spread(took_ns), sent=self._sent, stored=await stored()
-        )
+            return Outcome(
+                work="latency",
+                values=spread(took_ns),
+                sent=self._sent - sent,
+                stored=await stored() - before,
+                messages=self._sent - sent,
+                seconds=(clock() - began_ns) / NS_IN_S,
+            )
+
+        return measure
 
     async def _once(self, patience_s: float) -> int | None:
         number = self._sent

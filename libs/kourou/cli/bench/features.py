@@ -7,20 +7,22 @@ that applications use. May not live here: plain work (kourou.cli.bench.driver).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from kourou.cli.bench.driving import (
     BODIES,
     Drain,
     DriverOptions,
+    Measure,
     Outcome,
+    Prepare,
     flood,
-    flooded,
+    flooding,
     spread,
-    warm_count,
 )
 from kourou.cli.bench.loading import load, plain, promised, stored, stored_at_last
 from kourou.client.client import Client
@@ -41,26 +43,27 @@ PASSES = 100
 FILTER = Sql(f"region = 'north' AND amount > {PASSES - 2}")
 """Both comparisons are made of every message."""
 
-WARM_LEVEL = 1
+TOPIC = "bench-drain"
 STAMP_DIGITS = 16
 LOCAL_OFFSETS = "offsets"
 """In the folder that a driver is started in, which is the measurement's own and is gone with it."""
 
 Consumers = Callable[[AsyncExitStack, str, Drain], Coroutine[Any, Any, None]]
-"""Open, on the stack, consumers that hand the messages of a topic to a drain."""
+"""Open, on the stack, consumers of a group that hand the messages of `TOPIC` to a drain."""
 
 
-def from_the_first(topic: str, model: MessageModel = MessageModel.CLUSTERING) -> ConsumerSettings:
+def from_the_first(group: str, model: MessageModel = MessageModel.CLUSTERING) -> ConsumerSettings:
     """A new group that begins with the first message of a topic."""
     return ConsumerSettings(
-        consumer_group=f"{topic}-group",
+        consumer_group=group,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         message_model=model,
     )
 
 
 # -- sending --------------------------------------------------------------------------------------
-async def oneway(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def oneway(options: DriverOptions) -> AsyncIterator[Measure]:
     """Few are answered: the watch stops when the broker has stored all of it."""
     topic = "bench-oneway"
     bodies = options.bodies()
@@ -73,21 +76,26 @@ async def oneway(options: DriverOptions) -> Outcome:
             else:
                 promised(await client.send(topic, bodies[number % BODIES]))
 
-        warm = await flood(send, in_flight=options.in_flight, batch=1, seconds=options.warm_seconds)
-        await stored_at_last(client, topic, warm.messages)
-        began_ns = time.perf_counter_ns()
-        sent = await flood(send, in_flight=options.in_flight, batch=1, seconds=options.seconds)
-        there = await stored_at_last(client, topic, warm.messages + sent.messages)
-        seconds = (time.perf_counter_ns() - began_ns) / 1e9
-    return Outcome(
-        work="oneway",
-        values={"rate": sent.messages / seconds},
-        sent=warm.messages + sent.messages,
-        stored=there,
-    )
+        async def measure(seconds: float) -> Outcome:
+            before = await stored(client, topic)
+            began_ns = time.perf_counter_ns()
+            sent = await flood(send, in_flight=options.in_flight, batch=1, seconds=seconds)
+            there = await stored_at_last(client, topic, before + sent.messages)
+            took_s = (time.perf_counter_ns() - began_ns) / 1e9
+            return Outcome(
+                work="oneway",
+                values={"rate": sent.messages / took_s},
+                sent=sent.messages,
+                stored=there - before,
+                messages=sent.messages,
+                seconds=took_s,
+            )
+
+        yield measure
 
 
-async def transactions(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def transactions(options: DriverOptions) -> AsyncIterator[Measure]:
     """Half messages that are committed at once; what is counted is what consumers could see."""
     topic = "bench-transactions"
     bodies = options.bodies()
@@ -102,15 +110,16 @@ async def transactions(options: DriverOptions) -> Outcome:
             async with client.transaction(topic, bodies[number % BODIES]):
                 pass
 
-        return await flooded(options, send, lambda: stored(client, topic))
+        yield flooding(options, send, lambda: stored(client, topic))
 
 
 # -- backlogs -------------------------------------------------------------------------------------
-async def ordered(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def ordered(options: DriverOptions) -> AsyncIterator[Measure]:
     """Each queue's messages must come one after the other, none left out."""
     async with Client(options.address) as client:
 
-        async def consume(stack: AsyncExitStack, topic: str, drain: Drain) -> None:
+        async def consume(stack: AsyncExitStack, group: str, drain: Drain) -> None:
             async def take(message: ReceivedMessage) -> None:
                 queue = message.queue
                 drain.take_next(
@@ -118,82 +127,87 @@ async def ordered(options: DriverOptions) -> Outcome:
                 )
 
             await stack.enter_async_context(
-                client.listen(topic, take, settings=from_the_first(topic), ordered=True)
+                client.listen(TOPIC, take, settings=from_the_first(group), ordered=True)
             )
 
-        return await _drained(options, client, consume)
+        yield await _draining(options, client, consume)
 
 
-async def broadcast(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def broadcast(options: DriverOptions) -> AsyncIterator[Measure]:
     """Two members, each of which is given all of it."""
     async with Client(options.address) as client:
 
-        async def consume(stack: AsyncExitStack, topic: str, drain: Drain) -> None:
+        async def consume(stack: AsyncExitStack, group: str, drain: Drain) -> None:
             async def take(message: ReceivedMessage) -> None:
                 drain.take_one(message.raw_body)
 
-            wanted = from_the_first(topic, MessageModel.BROADCASTING)
+            wanted = from_the_first(group, MessageModel.BROADCASTING)
             for _ in range(2):
                 own = ClientSettings(local_offsets_dir=LOCAL_OFFSETS)
                 member = await stack.enter_async_context(Client(options.address, settings=own))
-                await stack.enter_async_context(member.listen(topic, take, settings=wanted))
+                await stack.enter_async_context(member.listen(TOPIC, take, settings=wanted))
 
-        return await _drained(options, client, consume, members=2)
+        yield await _draining(options, client, consume, members=2)
 
 
-async def filtered(options: DriverOptions) -> Outcome:
+@asynccontextmanager
+async def filtered(options: DriverOptions) -> AsyncIterator[Measure]:
     """One message in a hundred passes the broker's filter."""
     async with Client(options.address) as client:
 
-        async def consume(stack: AsyncExitStack, topic: str, drain: Drain) -> None:
+        async def consume(stack: AsyncExitStack, group: str, drain: Drain) -> None:
             async def take(message: ReceivedMessage) -> None:
                 drain.take_one(message.raw_body)
 
             await stack.enter_async_context(
-                client.listen(topic, take, FILTER, settings=from_the_first(topic))
+                client.listen(TOPIC, take, FILTER, settings=from_the_first(group))
             )
 
-        return await _drained(options, client, consume, share=PASSES)
+        yield await _draining(options, client, consume, share=PASSES)
 
 
-async def _drained(
+async def _draining(
     options: DriverOptions,
     client: Client,
     consume: Consumers,
     *,
     members: int = 1,
     share: int = 1,
-) -> Outcome:
-    """Load and drain a backlog, a small one first.
+) -> Measure:
+    """Load a backlog, which a new group drains at each command.
 
     Each message is given to so many members, or one message in so many is. The rate is that of
     messages that were handed out, or passed over.
     """
     bodies = options.bodies()
+    groups = itertools.count()
 
-    def sized(topic: str) -> Callable[[int], Message]:
-        def make(number: int) -> Message:
-            properties = {"region": "north", "amount": str(number % PASSES)}
-            return Message(topic, bodies[number % BODIES], properties=properties)
+    def sized(number: int) -> Message:
+        properties = {"region": "north", "amount": str(number % PASSES)}
+        return Message(TOPIC, bodies[number % BODIES], properties=properties)
 
-        return make
+    await client.admin.topics.create(TOPIC, queues=options.queues)
+    await load(client, options.messages, plain(TOPIC, bodies) if share == 1 else sized)
 
-    few = max(PASSES, warm_count(options.messages))
-    for topic, messages in (("bench-warm", few), ("bench-drain", options.messages)):
-        await client.admin.topics.create(topic, queues=options.queues)
-        await load(client, messages, plain(topic, bodies) if share == 1 else sized(topic))
-        drain = Drain(messages * members // share, options.size)
+    async def measure(_: float) -> Outcome:
+        drain = Drain(options.messages * members // share, options.size)
         async with AsyncExitStack() as stack:
-            await consume(stack, topic, drain)
+            await consume(stack, f"{TOPIC}-group-{next(groups)}", drain)
             await drain.wait()
-    return Outcome(
-        work=options.work,
-        values={"rate": options.messages * members / drain.seconds},
-        sent=options.messages,
-        stored=await stored(client, topic),
-        handed=drain.handed,
-        due=drain.goal,
-    )
+        worked = options.messages * members
+        return Outcome(
+            work=options.work,
+            values={"rate": worked / drain.seconds},
+            sent=options.messages,
+            stored=await stored(client, TOPIC),
+            handed=drain.handed,
+            due=drain.goal,
+            messages=worked,
+            seconds=drain.seconds,
+        )
+
+    return measure
 
 
 # -- delays ---------------------------------------------------------------------------------------
@@ -229,38 +243,49 @@ class Lateness:
         self.late_ns.append(late_us * 1_000)
         self.drain.take_one(body)
 
+    def outcome(self, there: int) -> Outcome:
+        """The outcome of the work `delayed`."""
+        drain = self.drain
+        return Outcome(
+            work="delayed",
+            values={
+                "rate": drain.goal / drain.seconds,
+                "waiting": float(self.waiting),
+                **spread(self.late_ns),
+            },
+            sent=drain.goal,
+            stored=there,
+            handed=drain.handed,
+            messages=drain.goal,
+            seconds=drain.seconds,
+        )
 
-async def delayed(options: DriverOptions) -> Outcome:
+
+@asynccontextmanager
+async def delayed(options: DriverOptions) -> AsyncIterator[Measure]:
     """Messages of a delay level, sent at a pace: how late they come, and how many a second."""
-    delays_ms = parse_delay_levels(DELAY_LEVELS)
+    delay_ms = parse_delay_levels(DELAY_LEVELS)[options.delay_level - 1]
+    numbers = itertools.count()
     async with Client(options.address) as client:
-        for topic, messages, level in (
-            ("bench-delay-warm", warm_count(options.messages), WARM_LEVEL),
-            ("bench-delay", options.messages, options.delay_level),
-        ):
+
+        async def measure(_: float) -> Outcome:
+            topic = f"bench-delay-{next(numbers)}"
             await client.admin.topics.create(topic, queues=options.queues)
-            lateness = Lateness(messages, options.size, delays_ms[level - 1])
+            lateness = Lateness(options.messages, options.size, delay_ms)
 
-            async def take(message: ReceivedMessage, to: Lateness = lateness) -> None:
-                to.take(message.raw_body)
+            async def take(message: ReceivedMessage) -> None:
+                lateness.take(message.raw_body)
 
-            async with client.listen(topic, take, settings=from_the_first(topic)):
-                await _send_paced(client, topic, level, lateness, options)
+            async with client.listen(topic, take, settings=from_the_first(f"{topic}-group")):
+                await _send_paced(client, topic, lateness, options)
                 await lateness.drain.wait()
-        there = await stored(client, topic)
-    drain = lateness.drain
-    values = {
-        "rate": drain.goal / drain.seconds,
-        "waiting": float(lateness.waiting),
-        **spread(lateness.late_ns),
-    }
-    return Outcome(
-        work="delayed", values=values, sent=drain.goal, stored=there, handed=drain.handed
-    )
+            return lateness.outcome(await stored(client, topic))
+
+        yield measure
 
 
 async def _send_paced(
-    client: Client, topic: str, level: int, lateness: Lateness, options: DriverOptions
+    client: Client, topic: str, lateness: Lateness, options: DriverOptions
 ) -> None:
     numbers = iter(range(lateness.drain.goal))
     began = time.perf_counter()
@@ -271,7 +296,7 @@ async def _send_paced(
                 left = began + number / options.pace - time.perf_counter()
                 if left > 0:
                     await asyncio.sleep(left)
-            promised(await client.send(topic, lateness.body(), delay_level=level))
+            promised(await client.send(topic, lateness.body(), delay_level=options.delay_level))
             lateness.sent += 1
 
     async with asyncio.TaskGroup() as group:
@@ -279,7 +304,7 @@ async def _send_paced(
             group.create_task(one_after_the_other())
 
 
-FEATURES: dict[str, Callable[[DriverOptions], Coroutine[Any, Any, Outcome]]] = {
+FEATURES: dict[str, Prepare] = {
     "oneway": oneway,
     "transactions": transactions,
     "ordered": ordered,

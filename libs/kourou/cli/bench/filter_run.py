@@ -10,7 +10,7 @@ import asyncio
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from kourou.cli.bench.filtering import (
     start_times_ns,
     until_serving,
 )
-from kourou.cli.bench.measure import finished
+from kourou.cli.bench.session import Driver
 from kourou.cli.bench.systems import Kourou
 from kourou.client.client import Client
 from kourou.client.filters import Wanted
@@ -44,9 +44,10 @@ from kourou.errors import ConfigError
 from kourou.service.cores import cores_left
 from kourou.service.lifecycle import new_event_loop
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou.service.processes import Child, Children
+from kourou.service.processes import Children
 
 SERVERS = (1, 2, 4)
+TOGETHER = "together: what a filter costs its group, and what that does to another group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,19 @@ def run_filter_bench(settings: FilterBench, lacking: tuple[str, ...], *, as_json
     told = {"kind": "filter", **asdict(settings)}
     if not as_json:
         print(heading(settings))
+    figures: list[Figure] = []
     for figure in _measured(settings):
         print(figure.as_json(told) if as_json else figure.as_text(), flush=True)
+        figures.append(figure)
+    if not as_json:
+        print("\n".join(["", TOGETHER, *(one.as_text() for one in together(figures))]))
     return 0
+
+
+def together(figures: Sequence[Figure]) -> list[Figure]:
+    """What filtering costs those who use it, and what it does to other groups in the same run."""
+    wanted = ("CPU over", "bytes saved", "another group")
+    return [one for one in figures if any(word in one.name for word in wanted)]
 
 
 def heading(settings: FilterBench) -> str:
@@ -176,26 +187,27 @@ def _beside(
             keep_to(cluster.brokers[0].pid, cores)
             driver = functools.partial(_pinging, children, address, settings, cores)
             for number in range(settings.rounds):
-                alone_ms.append(p99_ms(finished(driver())))
+                alone_ms.append(p99_ms(driver().measure()))
                 label = f"{where.replace(', ', '-').replace(' ', '-')}-{number}"
                 beside_ms.append(runner.run(_p99_beside(address, label, driver)))
             yield from beside_figures(where, alone_ms, beside_ms)
         keep_to(cluster.brokers[0].pid, there)
 
 
-async def _p99_beside(address: str, label: str, driver: Callable[[], Child]) -> float:
+async def _p99_beside(address: str, label: str, driver: Callable[[], Driver]) -> float:
     async with hostile(address, label):
-        return p99_ms(await asyncio.to_thread(finished, driver()))
+        return p99_ms(await asyncio.to_thread(driver().measure))
 
 
-def _pinging(children: Children, address: str, settings: FilterBench, cores: Set[int]) -> Child:
+def _pinging(children: Children, address: str, settings: FilterBench, cores: Set[int]) -> Driver:
     """Another application, in a process of its own: hostile consumers run in this one."""
     options = DriverOptions(
         address=address, work="pings", messages=settings.pings, size=settings.size
     )
-    child = children.start("pings", Kourou().driver(options), says_ready=False)
-    keep_to(child.pid, cores)
-    return child
+    driver = Driver(children, "pings", Kourou().driver(options))
+    keep_to(driver.pid, cores)
+    driver.wait_until_ready()
+    return driver
 
 
 def p99_ms(outcome: Outcome) -> float:

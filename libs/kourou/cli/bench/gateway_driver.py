@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Self
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 
 import msgspec
 
@@ -24,15 +25,16 @@ from kourou.cli.bench.driving import (
     BODIES,
     Drain,
     DriverOptions,
+    Measure,
     Outcome,
-    flooded,
-    outcome_line,
+    Prepare,
+    drive,
+    flooding,
     read_options,
-    warm_count,
 )
 from kourou.cli.bench.loading import load, plain, stored
 from kourou.client.client import Client
-from kourou.errors import ConfigError, Unavailable
+from kourou.errors import Unavailable
 from kourou.service.lifecycle import new_event_loop
 
 CONSUMERS = 4
@@ -80,19 +82,16 @@ class HttpConnection:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do the work that the arguments name and print its outcome."""
-    options = read_options(arguments)
-    if options.work not in WORKS:
-        raise ConfigError(f"work={options.work} is none of {', '.join(WORKS)}")
-    gateway, _, name_server = options.address.partition("|")
+    """Prepare the work that the arguments name, and do it at each command."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        outcome = runner.run(WORKS[options.work](options, gateway, name_server))
-    print(outcome_line(outcome), flush=True)
+        runner.run(drive(read_options(arguments), WORKS))
     return 0
 
 
-async def _send(options: DriverOptions, gateway: str, name_server: str) -> Outcome:
+@asynccontextmanager
+async def _send(options: DriverOptions) -> AsyncIterator[Measure]:
     topic = "bench-gateway-send"
+    gateway, _, name_server = options.address.partition("|")
     bodies = options.bodies()
     encode = msgspec.json.Encoder().encode
     free: list[HttpConnection] = []
@@ -119,7 +118,7 @@ async def _send(options: DriverOptions, gateway: str, name_server: str) -> Outco
             free.append(connection)
 
         send = send_one if options.batch == 1 else send_batch
-        return await flooded(options, send, lambda: stored(client, topic))
+        yield flooding(options, send, lambda: stored(client, topic))
 
 
 class _Message(msgspec.Struct):
@@ -141,24 +140,27 @@ class _Received(msgspec.Struct):
     items: list[_Leased]
 
 
-async def _consume(options: DriverOptions, gateway: str, name_server: str) -> Outcome:
-    bodies = options.bodies()
-    few = warm_count(options.messages)
-    drain = Drain(few, options.size)
+@asynccontextmanager
+async def _consume(options: DriverOptions) -> AsyncIterator[Measure]:
+    topic = "bench-consume"
+    gateway, _, name_server = options.address.partition("|")
+    groups = itertools.count()
     async with Client(name_server) as client:
-        for topic, messages in (("bench-warm", few), ("bench-consume", options.messages)):
-            await client.admin.topics.create(topic, queues=options.queues)
-            await load(client, messages, plain(topic, bodies))
-            drain = Drain(messages, options.size)
-            await _drained(gateway, topic, drain)
-        return drain.outcome(await stored(client, "bench-consume"))
+        await client.admin.topics.create(topic, queues=options.queues)
+        await load(client, options.messages, plain(topic, options.bodies()))
+
+        async def measure(_: float) -> Outcome:
+            drain = Drain(options.messages, options.size)
+            await _drained(gateway, topic, f"{topic}-group-{next(groups)}", drain)
+            return drain.outcome(await stored(client, topic))
+
+        yield measure
 
 
-async def _drained(gateway: str, topic: str, drain: Drain) -> None:
+async def _drained(gateway: str, topic: str, group: str, drain: Drain) -> None:
     wish = {"max": LEASED, "wait_ms": WAIT_MS, "invisible_ms": 60_000, "begin": "first"}
     receive = msgspec.json.encode(wish)
     encode, decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(_Received).decode
-    group = f"{topic}-group"
 
     async def one_after_the_other() -> None:
         async with HttpConnection(gateway) as connection:
@@ -177,10 +179,7 @@ async def _drained(gateway: str, topic: str, drain: Drain) -> None:
         await drain.wait()
 
 
-WORKS: dict[str, Callable[[DriverOptions, str, str], Coroutine[Any, Any, Outcome]]] = {
-    "send": _send,
-    "consume": _consume,
-}
+WORKS: dict[str, Prepare] = {"send": _send, "consume": _consume}
 
 
 if __name__ == "__main__":

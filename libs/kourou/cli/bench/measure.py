@@ -1,7 +1,8 @@
-"""One measurement: servers up, a driver's work, its counts checked, everything gone again.
+"""Measurements: servers and a driver that stay, warmed up until steady, and then measured.
 
-Lives here: what happens around a driver, start-up times, memory. May not live here: the order of
-measurements (kourou.cli.bench.comparison), how a system is started (kourou.cli.bench.systems).
+Lives here: what happens around a driver, warming up, CPU, start-up times, memory. May not live
+here: the order of measurements (kourou.cli.bench.comparison), how a system is started
+(kourou.cli.bench.systems).
 """
 
 from __future__ import annotations
@@ -10,30 +11,38 @@ import os
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
-from kourou.cli.bench.driving import DriverOptions, Outcome, read_outcome
-from kourou.cli.bench.families import resident_bytes
-from kourou.cli.bench.rows import BACKLOG, RECORD_OVERHEAD_BYTES, Work
-from kourou.cli.bench.systems import System, complaint, free_port
-from kourou.errors import TimedOut, Unavailable
-from kourou.service.processes import Child, Children
+from kourou.cli.bench.driving import DriverOptions, Outcome
+from kourou.cli.bench.families import cpu_ns, resident_bytes
+from kourou.cli.bench.rows import BACKLOG, COLD, RECORD_OVERHEAD_BYTES, Work
+from kourou.cli.bench.session import Driver, ready_driver
+from kourou.cli.bench.systems import System, free_port
+from kourou.service.processes import Children
 
-DRIVER_LIMIT_S = 3_600.0
 NS_IN_S = 1_000_000_000
+NS_IN_US = 1_000
+STEADY_WITHIN = 0.05
+"""Two windows that differ by less, as a share of the larger, are alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """How much of everything.
 
-    Servers are idle for `settle_seconds` before their memory is read. `huge_share` makes the huge
-    rows smaller, to try them out.
+    A work is warmed up in windows of `window_seconds` until two in a row are alike, for at least
+    `warm_seconds` and at most about `warm_limit`. Servers are idle for `settle_seconds` before
+    their memory is read. `huge_share` makes the huge rows smaller.
     """
 
     seconds: float = 5.0
-    warm_seconds: float = 5.0
+    warm_seconds: float = 20.0
+    warm_limit: float = 120.0
+    window_seconds: float = 5.0
     size: int = 1_024
     backlog: int = BACKLOG
     settle_seconds: float = 5.0
@@ -49,8 +58,6 @@ class Scale:
             address=address,
             work=kind or work.kind,
             size=self.size,
-            seconds=self.seconds,
-            warm_seconds=self.warm_seconds,
             in_flight=work.in_flight,
             batch=work.batch,
             queues=work.queues,
@@ -67,37 +74,147 @@ class Scale:
         return asdict(self)
 
 
-def measure(system: System, work: Work, scale: Scale) -> Outcome:
-    """Do a work once and return what came out, counts checked.
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement (None: it failed), and the CPU time of a message at either side, in µs.
 
-    Raises KourouError when servers or driver fail, and when a message is missing or came twice.
+    There is no CPU time of what is cold.
     """
-    os.sync()  # what the measurement before left unwritten is not to be paid by this one
-    port = free_port()
+
+    outcome: Outcome | None
+    server_us: float | None = None
+    client_us: float | None = None
+
+
+class Measured(Protocol):
+    """A work of a system that is prepared, and measured when it is its turn."""
+
+    def warm_up(self) -> str:
+        """Warm it up; empty, or how it did not become steady."""
+
+    def sample(self) -> Sample:
+        """Measure once."""
+
+
+# -- steadiness -----------------------------------------------------------------------------------
+def pace_of(outcome: Outcome) -> float:
+    """What windows are compared by: a rate, or, where there is none, a time."""
+    names = ("rate", "p50_ms", "mean_ms")
+    return next(outcome.values[name] for name in names if name in outcome.values)
+
+
+def steady(paces: Sequence[float]) -> bool:
+    """Are the last two alike?"""
+    if len(paces) < 2:
+        return False
+    one, other = paces[-2:]
+    return abs(one - other) <= STEADY_WITHIN * max(one, other)
+
+
+def warmed(
+    window: Callable[[], Outcome],
+    least_s: float,
+    limit_s: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """Do windows of a work until it is steady; empty, or that it was not.
+
+    `least_s` is how long the work itself was watched, `limit_s` what all of it may take.
+    """
+    paces: list[float] = []
+    worked_s = 0.0
+    began = clock()
+    while worked_s < least_s or not steady(paces):
+        if clock() - began >= limit_s:
+            return f"not steady after {clock() - began:,.0f} s"
+        outcome = window()
+        paces.append(pace_of(outcome))
+        worked_s += outcome.seconds
+    return ""
+
+
+# -- what stays -----------------------------------------------------------------------------------
+@contextmanager
+def prepared(system: System, work: Work, scale: Scale) -> Iterator[Measured]:
+    """A work with its servers and its driver, for as long as the block lasts.
+
+    Raises KourouError when servers or driver fail.
+    """
+    if work.kind in COLD:
+        yield _Cold(system, work, scale)
+        return
     with tempfile.TemporaryDirectory(prefix="kourou-bench-") as name:
-        folder = Path(name)
-        if work.kind == "idle":
-            outcome = _idle(system, work, scale, folder, port)
-        elif work.kind == "restart":
-            outcome = _restart(system, work, scale, folder, port)
-        else:
-            with system.serve(folder / "servers", port, work.flush):
-                options = scale.options(work, system.address(port))
-                with Children(folder) as children:
-                    outcome = finished(_driver(children, system, options))
-    outcome.check()
-    return outcome
+        folder, port = Path(name), free_port()
+        with (
+            system.serve(folder / "servers", port, work.flush) as running,
+            Children(folder) as children,
+        ):
+            options = scale.options(work, system.address(port))
+            driver = ready_driver(children, f"driver-{work.kind}", system.driver(options))
+            yield _Warm(driver, running.pids, scale)
+
+
+class _Warm:
+    def __init__(self, driver: Driver, servers: Sequence[int], scale: Scale) -> None:
+        self._driver = driver
+        self._servers = servers
+        self._scale = scale
+
+    def warm_up(self) -> str:
+        """Windows of the same work, by the same processes."""
+        scale = self._scale
+        return warmed(
+            lambda: self._driver.measure(scale.window_seconds), scale.warm_seconds, scale.warm_limit
+        )
+
+    def sample(self) -> Sample:
+        """Measure once."""
+        os.sync()  # what others left unwritten is not to be paid by this one
+        servers_ns, client_ns = self._spent()
+        outcome = self._driver.measure(self._scale.seconds)
+        servers_after_ns, client_after_ns = self._spent()
+        messages = max(1, outcome.messages)
+        return Sample(
+            outcome,
+            (servers_after_ns - servers_ns) / NS_IN_US / messages,
+            (client_after_ns - client_ns) / NS_IN_US / messages,
+        )
+
+    def _spent(self) -> tuple[int, int]:
+        return sum(cpu_ns(pid) for pid in self._servers), cpu_ns(self._driver.pid)
+
+
+# -- what is done anew each time ------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Cold:
+    """A start is cold by nature: everything begins anew at each measurement."""
+
+    system: System
+    work: Work
+    scale: Scale
+
+    def warm_up(self) -> str:
+        """Nothing stays that could be warm."""
+        return ""
+
+    def sample(self) -> Sample:
+        """Start servers in an empty folder."""
+        os.sync()
+        port = free_port()
+        with tempfile.TemporaryDirectory(prefix="kourou-bench-") as name:
+            do = _idle if self.work.kind == "idle" else _restart
+            return Sample(do(self.system, self.work, self.scale, Path(name), port))
 
 
 def _idle(system: System, work: Work, scale: Scale, folder: Path, port: int) -> Outcome:
     """Start to first acknowledged send, and then the memory of servers that have nothing to do."""
     options = scale.options(work, system.address(port), kind="first-send")
     with Children(folder) as children:
-        command = system.driver(options)  # may have to be compiled, which is not to be timed
+        driver = ready_driver(children, "driver", system.driver(options))
         began_ns = time.monotonic_ns()
-        driver = children.start("driver", command, says_ready=False)
+        driver.begin(0)
         with system.serve(folder / "servers", port, work.flush) as running:
-            outcome = finished(driver)
+            outcome = driver.end()
             threading.Event().wait(scale.settle_seconds)  # nothing is asked of anybody meanwhile
             bytes_used = sum(resident_bytes(pid) for pid in running.pids)
     values = {
@@ -114,27 +231,14 @@ def _restart(system: System, work: Work, scale: Scale, folder: Path, port: int) 
         system.serve(folder / "servers", port, work.flush) as running,
         Children(folder) as children,
     ):
-        loaded = finished(_driver(children, system, scale.options(work, address, kind="load")))
+        load = scale.options(work, address, kind="load")
+        loaded = ready_driver(children, "driver-load", system.driver(load)).measure()
+        first = scale.options(work, address, kind="first-send")
+        sender = ready_driver(children, "driver-first-send", system.driver(first))
         began_ns = time.monotonic_ns()
         running.start_again_after_kill()
-        first = scale.options(work, address, kind="first-send")
-        outcome = finished(_driver(children, system, first))
+        outcome = sender.measure()
     took_s = (outcome.values["acked_at_ns"] - began_ns) / NS_IN_S
     return Outcome(
         work="restart", values={"start_s": took_s}, sent=loaded.sent, stored=loaded.stored
     )
-
-
-def _driver(children: Children, system: System, options: DriverOptions) -> Child:
-    return children.start(f"driver-{options.work}", system.driver(options), says_ready=False)
-
-
-def finished(driver: Child) -> Outcome:
-    """What it printed at its end, for which this waits. TimedOut, or Unavailable if it failed."""
-    code = driver.wait_for_exit(DRIVER_LIMIT_S)
-    if code is None:
-        driver.kill()
-        raise TimedOut(f"{driver.name} was not done after {DRIVER_LIMIT_S:g} s")
-    if code:
-        raise Unavailable(f"{driver.name} ended with {code}: {complaint(driver)}")
-    return read_outcome(driver.log_path.read_text(encoding="utf-8", errors="replace"))

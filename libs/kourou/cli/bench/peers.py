@@ -8,21 +8,25 @@ A peer that this machine lacks is said, loudly, and is no failure; a measurement
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kourou.cli.bench.comparison import Comparison, Result
-from kourou.cli.bench.driving import Outcome
-from kourou.cli.bench.measure import Scale, measure
+from kourou.cli.bench.kafka import Kafka
+from kourou.cli.bench.measure import Measured, Scale, prepared
 from kourou.cli.bench.rocketmq import JavaAtKourou, RocketMq
-from kourou.cli.bench.rows import JAVA, Name, Work, select
+from kourou.cli.bench.rows import JAVA, JAVA5, Name, Work, select
 from kourou.cli.bench.systems import Kourou, Nats, Redis, System
 from kourou.cli.bench.table import json_lines, notes, text_table
+from kourou.cli.bench.written import write_results
 from kourou.cli.checkout import find_checkout
 from kourou.cli.doctor import file_system_of
 from kourou.errors import ConfigError
@@ -30,6 +34,12 @@ from kourou.service.packages import require_group
 
 CACHE_FOLDER = ".peers"
 """In the checkout, ignored by git: jars, Maven's repository, compiled drivers."""
+
+OPTIONS = ("seconds", "warm_seconds", "warm_limit", "backlog", "size", "huge_share")
+"""Of the scale, as the command line calls them."""
+
+CLIENTS = {JAVA: Name.ROCKETMQ, JAVA5: Name.ROCKETMQ5}
+"""Whose client does a work at our servers."""
 
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
@@ -43,7 +53,21 @@ class PeerOptions:
     rounds: int = 3
     scale: Scale = field(default_factory=Scale)
     huge: bool = False
+    write: bool = False
     as_json: bool = False
+
+    @property
+    def command(self) -> str:
+        """What to type to have the same; that it is written goes without saying."""
+        scale, usual = self.scale, Scale()
+        said = ["./kourou bench --peers"]
+        said += [f"--only {','.join(self.only)}"] if self.only else []
+        said += [f"--among {','.join(self.peers)}"] if self.peers else []
+        said += [f"--rounds {self.rounds}"] if self.rounds != PeerOptions().rounds else []
+        for name in OPTIONS:
+            if getattr(scale, name) != getattr(usual, name):
+                said.append(f"--{name.replace('_', '-')} {getattr(scale, name):g}")
+        return " ".join([*said, *["--huge"] * self.huge])
 
 
 def names(text: str) -> list[str]:
@@ -68,16 +92,18 @@ def run_peers(options: PeerOptions) -> int:
     def absent(name: Name, work: Work) -> str:
         if name is Name.ITSELF:
             return ""
-        if name not in systems:
-            return f"{name} was not asked for"
-        if work.client == JAVA and Name.ROCKETMQ not in systems:
-            return f"{Name.ROCKETMQ}, whose client does it, was not asked for"
-        return missing[Name.ROCKETMQ if work.client == JAVA else name] or systems[name].cannot(work)
+        peer = CLIENTS.get(work.client, name)
+        if peer not in systems:
+            whose = "" if peer is name else ", whose client does it,"
+            return f"{peer}{whose} was not asked for"
+        return missing[peer] or systems[name].cannot(work)
 
-    def once(name: Name, work: Work) -> Outcome:
-        return measure(_java() if work.client == JAVA else systems[name], work, options.scale)
+    def opened(name: Name, work: Work) -> AbstractContextManager[Measured]:
+        peer = CLIENTS.get(work.client)
+        system = systems[name] if peer is None else _java(peer)
+        return prepared(system, work, options.scale)
 
-    results = Comparison(once, absent, _tell).run(rows, options.rounds)
+    results = Comparison(opened, absent, _tell).run(rows, options.rounds)
     titles = {name: name.value for name in Name}
     titles |= {name: one.title() for name, one in systems.items() if not missing[name]}
     if options.as_json:
@@ -86,12 +112,31 @@ def run_peers(options: PeerOptions) -> int:
         print(f"\n{text_table(results, titles)}\n")
     for note in notes(results, titles):
         print(note, file=sys.stderr if options.as_json else sys.stdout, flush=True)
+    if options.write:
+        write_results(
+            find_checkout() / "benchmarks" / "README.md",
+            results,
+            titles,
+            machine=machine_name(),
+            command=options.command,
+            date=datetime.datetime.now(tz=datetime.UTC).date(),
+        )
     return int(_failed(results))
 
 
-def _java() -> System:
+def _java(peer: Name) -> System:
     checkout = find_checkout()
-    return JavaAtKourou(checkout / "benchmarks" / "java", checkout / CACHE_FOLDER)
+    return JavaAtKourou(checkout / "benchmarks" / "java", checkout / CACHE_FOLDER, peer)
+
+
+def machine_name() -> str:
+    """The cores, the kernel and the processor of this machine."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    cores = f"{os.cpu_count()} cores"
+    processor = f"{cores} of {model[1].strip()}" if model else cores
+    return f"{processor}, {platform.system()} {platform.release()}"
 
 
 def _systems(wanted: Sequence[str]) -> dict[Name, System]:
@@ -106,6 +151,8 @@ def _systems(wanted: Sequence[str]) -> dict[Name, System]:
     systems: list[System] = [
         Kourou(),
         RocketMq(sources / "java", checkout / CACHE_FOLDER),
+        RocketMq(sources / "java", checkout / CACHE_FOLDER, Name.ROCKETMQ5),
+        Kafka(sources / "java", sources / "peers", checkout / CACHE_FOLDER),
         Nats(sources / "peers"),
         Redis(sources / "peers"),
     ]
@@ -126,8 +173,7 @@ def _settings(options: PeerOptions, systems: Sequence[System]) -> dict[str, obje
     return {
         "rounds": options.rounds,
         **options.scale.told(),
-        "cpus": os.cpu_count(),
-        "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "machine": machine_name(),
         "file_system": file_system_of(folder, text) or "unknown",
         "systems": {system.title(): dict(system.settings()) for system in systems},
     }

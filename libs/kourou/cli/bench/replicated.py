@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.cli.bench.driving import DriverOptions
-from kourou.cli.bench.measure import finished
 from kourou.cli.bench.replication import SYNC, Lag, Setup, lag_of
 from kourou.cli.bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, RocketMq, started
 from kourou.cli.bench.rows import Name
+from kourou.cli.bench.session import ready_driver
 from kourou.cli.bench.systems import FLUSH_TYPES, Kourou, complaint, free_port
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
@@ -144,18 +144,12 @@ def _rocketmq(setup: Setup, folder: Path, rocketmq: RocketMq) -> Iterator[Server
         Children(folder) as children,
     ):
         first = DriverOptions(address=address, work="first-send")
-        _done(children.start("first-send", rocketmq.driver(first), says_ready=False))
+        ready_driver(children, "first-send", rocketmq.driver(first)).measure(
+            limit_s=FOLLOWS_WITHIN_S
+        )
         _until_written(slaves[-1], copy / "store" / "commitlog")
         followers = tuple(one.pid for one in slaves)
         yield Servers(address, servers[-1].pid, followers, rocketmq.driver, watched=False)
-
-
-def _done(first_send: Child) -> None:
-    """Wait until a message is acknowledged as safe; TimedOut, for it tries for ever."""
-    if first_send.wait_for_exit(FOLLOWS_WITHIN_S) is None:
-        first_send.kill()
-        raise TimedOut(f"RocketMQ stores nothing safely after {FOLLOWS_WITHIN_S:g} s")
-    finished(first_send)
 
 
 def _until_written(slave: Child, log: Path) -> None:

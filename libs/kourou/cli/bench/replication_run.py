@@ -24,12 +24,12 @@ from kourou import __version__
 from kourou.cli.bench.comparison import turns
 from kourou.cli.bench.driving import DriverOptions, Outcome
 from kourou.cli.bench.families import cpu_ns
-from kourou.cli.bench.measure import finished
 from kourou.cli.bench.peers import CACHE_FOLDER
 from kourou.cli.bench.replicated import Servers, sampled, serving, until_level
 from kourou.cli.bench.replication import Lag, Rounds, Setup, Spent, chosen, lag_values
 from kourou.cli.bench.rocketmq import BROKER_HEAP, CLIENT_HEAP, PATIENCE, RocketMq
 from kourou.cli.bench.rows import Name
+from kourou.cli.bench.session import ready_driver
 from kourou.cli.checkout import find_checkout
 from kourou.cli.doctor import file_system_of
 from kourou.errors import ConfigError, KourouError
@@ -114,24 +114,22 @@ async def _drive(
 ) -> tuple[Outcome, list[Lag]]:
     """The driver's work in a process of its own, and the lag meanwhile."""
     options = DriverOptions(
-        address=servers.address,
-        work="send",
-        size=settings.size,
-        seconds=settings.seconds,
-        warm_seconds=settings.warm_seconds,
-        in_flight=settings.in_flight,
+        address=servers.address, work="send", size=settings.size, in_flight=settings.in_flight
     )
     over = asyncio.Event()
     with Children(folder) as children:
-        driver = children.start("driver", servers.driver(options), says_ready=False)
+        driver = ready_driver(children, "driver", servers.driver(options))
+        warm = driver.measure(settings.warm_seconds)
         async with asyncio.TaskGroup() as group:
             watching = None
             if servers.watched:
                 watching = group.create_task(sampled(servers.address, over))
             try:
-                outcome = await asyncio.to_thread(finished, driver)
+                outcome = await asyncio.to_thread(driver.measure, settings.seconds)
             finally:
                 over.set()
+        outcome.sent += warm.sent
+        outcome.stored += warm.stored
     return outcome, [] if watching is None else watching.result()
 
 

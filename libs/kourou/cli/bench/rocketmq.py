@@ -17,6 +17,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from kourou.service.processes import Child, Children
 NEEDED = {
     "java": "Java is missing: sudo apt install -y openjdk-17-jdk-headless",
     "javac": "the Java compiler is missing: sudo apt install -y openjdk-17-jdk-headless",
-    "mvn": "Maven, which fetches RocketMQ, is missing: sudo apt install -y maven",
+    "mvn": "Maven, which fetches the jars, is missing: sudo apt install -y maven",
 }
 FAST_PORT_SHIFT = -2
 """The broker listens here as well, whatever it is told."""
@@ -66,22 +67,38 @@ LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.Cons
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Which jars make the servers, and which the client that the driver is compiled with."""
+
+    name: Name
+    servers: str
+    client: str
+
+
+RELEASES = {
+    # of 4.9.8 only the libraries are in Maven Central: its client at the broker before it
+    Name.ROCKETMQ: Release(Name.ROCKETMQ, "rocketmq.jars", "rocketmq-client-4.9.8.jars"),
+    Name.ROCKETMQ5: Release(Name.ROCKETMQ5, "rocketmq-5.3.3.jars", "rocketmq-5.3.3.jars"),
+}
+
+
 class RocketMq:
     """RocketMQ's name server, broker and Java client."""
 
-    name = Name.ROCKETMQ
-
-    def __init__(self, sources: Path, cache: Path) -> None:
+    def __init__(self, sources: Path, cache: Path, name: Name = Name.ROCKETMQ) -> None:
+        release = RELEASES[name]
+        self.name = name
         self._sources = sources
-        self._jars: list[Jar] = read_list((sources / "rocketmq.jars").read_text(encoding="utf-8"))
+        self._jars, self._client = (
+            read_list((sources / each).read_text(encoding="utf-8"))
+            for each in (release.servers, release.client)
+        )
         self._cache = cache
 
     def missing(self) -> str:
         """Java, its compiler, or Maven where the jars are not there yet."""
-        lacking = [command for command in NEEDED if shutil.which(command) is None]
-        if "mvn" in lacking and have(self._jars, self._cache):
-            lacking.remove("mvn")
-        return "; ".join(NEEDED[command] for command in lacking)
+        return lacking([self._jars, self._client], self._cache)
 
     def cannot(self, work: Work) -> str:
         """It can do all of it."""
@@ -89,10 +106,7 @@ class RocketMq:
 
     def title(self) -> str:
         """RocketMQ and the version of its broker."""
-        versions = [jar.version for jar in self._jars if jar.artifact == "rocketmq-broker"]
-        if not versions:
-            raise ConfigError("the list of jars has no rocketmq-broker")
-        return f"RocketMQ {versions[0]}"
+        return f"RocketMQ {version_in(self._jars, 'rocketmq-broker')}"
 
     def settings(self) -> Mapping[str, object]:
         """Heaps, and the few settings that are not its defaults."""
@@ -105,7 +119,7 @@ class RocketMq:
             "transientStorePoolEnable": "false (its default)",
             **FEATURES,
             **PATIENCE,
-            "client": "rocketmq-client, defaults",
+            "client": f"rocketmq-client {version_in(self._client, 'rocketmq-client')}, defaults",
             "logs": "errors only",
         }
 
@@ -115,15 +129,20 @@ class RocketMq:
 
     @cached_property
     def class_path(self) -> str:
-        """The jars and our compiled driver, fetched and compiled at first use."""
-        jars = fetched(self._jars, self._cache)
-        return f"{self._compiled(jars)}:{jars}/*"
+        """The servers' jars, fetched at first use."""
+        return f"{fetched(self._jars, self._cache)}/*"
+
+    @cached_property
+    def client_class_path(self) -> str:
+        """The client's jars and our driver, fetched and compiled at first use."""
+        jars = fetched(self._client, self._cache)
+        return f"{compiled(list(self._sources.glob('*.java')), jars, self._cache)}:{jars}/*"
 
     def driver(self, options: DriverOptions) -> list[str]:
         """Our Java driver."""
         log = f"-Drocketmq.client.logRoot={self._cache / 'client-logs'}"
         java = ["java", *CLIENT_HEAP, *JVM, log, "-Drocketmq.client.logLevel=ERROR"]
-        return [*java, "-cp", self.class_path, "RocketmqDriver", *options.as_arguments()]
+        return [*java, "-cp", self.client_class_path, "RocketmqDriver", *options.as_arguments()]
 
     @contextmanager
     def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
@@ -132,21 +151,35 @@ class RocketMq:
         with started(self.class_path, folder, port, settings) as servers:
             yield Processes(list(servers))
 
-    def _compiled(self, jars: Path) -> Path:
-        """Where the classes of the driver are."""
-        return compiled(list(self._sources.glob("*.java")), jars, self._cache)
-
 
 class JavaAtKourou(RocketMq):
     """RocketMQ's Java client, our driver in Java, and Kourou's servers."""
 
-    name = Name.KOUROU
+    def __init__(self, sources: Path, cache: Path, name: Name = Name.ROCKETMQ) -> None:
+        super().__init__(sources, cache, name)
+        self.name = Name.KOUROU
 
     @contextmanager
     def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
         """Our name server and broker, at the carrier that RocketMQ's clients know."""
         with kourou_for_java(folder, port, flush) as running:
             yield running
+
+
+def version_in(jars: Sequence[Jar], artifact: str) -> str:
+    """The version of a jar of a list; ConfigError if it is not there."""
+    versions = [jar.version for jar in jars if jar.artifact == artifact]
+    if not versions:
+        raise ConfigError(f"the list of jars has no {artifact}")
+    return versions[0]
+
+
+def lacking(lists: Sequence[list[Jar]], cache: Path) -> str:
+    """What must be installed before these jars can be fetched and run; empty: nothing."""
+    wanted = [command for command in NEEDED if shutil.which(command) is None]
+    if "mvn" in wanted and all(have(jars, cache) for jars in lists):
+        wanted.remove("mvn")
+    return "; ".join(NEEDED[command] for command in wanted)
 
 
 @contextmanager
@@ -211,11 +244,11 @@ def started(
 
 
 def compiled(sources: Sequence[Path], jars: Path, cache: Path) -> Path:
-    """The folder of the classes of these sources, compiled now if need be.
+    """The folder of the classes of these sources with these jars, compiled now if need be.
 
     Raises Unavailable, with what the compiler says, if they do not compile.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(jars.name.encode())
     for source in sorted(sources):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     place = cache / f"classes-{digest.hexdigest()[:12]}"

@@ -3,8 +3,8 @@
 Lives here: Kourou, NATS JetStream and Redis Streams as servers, and the contract they share.
 May not live here: RocketMQ, which takes more words (kourou.cli.bench.rocketmq); what is measured.
 
-Every server is started for one measurement, on free ports of the loopback interface, in a folder of
-its own, and is gone afterwards. `serve` returns when the server says that it serves.
+Servers are started for one row, on free ports of the loopback interface, in a folder of their own,
+and are gone after it. `serve` returns when the server says that it serves.
 
 State: soft.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import random
 import re
@@ -39,6 +40,8 @@ PORTS = range(12_000, 22_000)
 
 LOG_LINES = 200
 COMPLAINT_LINES = 3
+NATS_VERSION = "v2.15.2"
+NATS_LINE = f"go install github.com/nats-io/nats-server/v2@{NATS_VERSION}"
 NATS_SYNCS_SINCE = (2, 10)
 """The first nats-server that can be told how often it syncs its files."""
 
@@ -144,6 +147,13 @@ class Processes:
         raise Unavailable("only Kourou's restart is measured")
 
 
+def go_program(name: str) -> str:
+    """A program that `go install` has put where it puts them, else one on PATH; empty: neither."""
+    home = os.environ.get("GOPATH") or str(Path.home() / "go")
+    folders = (os.environ.get("GOBIN", ""), f"{home}/bin", os.environ.get("PATH", ""))
+    return shutil.which(name, path=os.pathsep.join(filter(None, folders))) or ""
+
+
 def version_of(command: str) -> str:
     """The first version number that a command's --version prints; empty if there is none."""
     place = shutil.which(command)
@@ -218,13 +228,47 @@ class RunningKourou:
 
     @property
     def pids(self) -> list[int]:
-        """Name server and broker."""
-        return [self.cluster.namesrv.pid, *(broker.pid for broker in self.cluster.brokers)]
+        """Name server, broker, and the gateway where there is one."""
+        console = [] if self.cluster.console is None else [self.cluster.console]
+        return [one.pid for one in (self.cluster.namesrv, *self.cluster.brokers, *console)]
 
     def start_again_after_kill(self) -> None:
         """Kill the broker and start it on its store."""
         self.cluster.brokers[0].kill()
         self.cluster.start_broker(0)
+
+
+class Gateway(Kourou):
+    """The HTTP gateway in front of the same servers, and a driver that speaks HTTP."""
+
+    name = Name.GATEWAY
+
+    def __init__(self) -> None:
+        self._gateways: dict[int, str] = {}
+
+    def title(self) -> str:
+        """What is added."""
+        return "HTTP gateway"
+
+    def address(self, port: int) -> str:
+        """The gateway's address, a bar, the name server's."""
+        return f"{self._gateways[port]}|{super().address(port)}"
+
+    def driver(self, options: DriverOptions) -> list[str]:
+        """The driver beside this module."""
+        module = "kourou.cli.bench.gateway_driver"
+        return [sys.executable, "-m", module, *options.as_arguments()]
+
+    @contextmanager
+    def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
+        """A name server, a broker and the gateway."""
+        settings = ClusterSettings(
+            broker={"flushDiskType": FLUSH_TYPES[flush]}, namesrv={"zmqPort": str(port)}, console={}
+        )
+        with LocalCluster(folder, settings) as cluster:
+            assert cluster.console is not None
+            self._gateways[port] = str(cluster.console.ready["http"]).removeprefix("http://")
+            yield RunningKourou(cluster)
 
 
 # -- NATS JetStream -------------------------------------------------------------------------------
@@ -235,7 +279,8 @@ class Nats:
 
     def __init__(self, drivers: Path) -> None:
         self._driver = drivers / "nats_driver.py"
-        self._version = version_of("nats-server")
+        self._server = go_program("nats-server")
+        self._version = version_of(self._server)
 
     @property
     def _syncs(self) -> bool:
@@ -244,7 +289,7 @@ class Nats:
     def missing(self) -> str:
         """The server's or the client's package."""
         if not self._version:
-            return "nats-server is not installed: sudo apt install -y nats-server"
+            return f"nats-server is not installed: {NATS_LINE} (or sudo apt install -y nats-server)"
         return "" if importlib.util.find_spec("nats") else f"nats-py is missing: {PACKAGES_LINE}"
 
     def cannot(self, work: Work) -> str:
@@ -283,7 +328,7 @@ class Nats:
             encoding="utf-8",
         )
         with Children(folder) as children:
-            command = ["nats-server", "-c", str(settings)]
+            command = [self._server, "-c", str(settings)]
             server = children.start("nats-server", command, says_ready=False)
             wait_for_port(server, port)
             yield Processes([server])

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
-from kourou.cli.bench.comparison import Result
-from kourou.cli.bench.rows import PEERS, Name
+from kourou.cli.bench.comparison import Cell, Result, median
+from kourou.cli.bench.rows import PEERS, Name, Row
 
 NOTHING = "—"
 GAP = "  "
 
 
 def text_table(results: Sequence[Result], titles: Mapping[Name, str]) -> str:
-    """Rows by systems; beside each peer's value, how many times that Kourou's is."""
+    """Rows by systems; beside each peer's value, how many times that Kourou's is.
+
+    Below a row, where it was measured, the CPU time of a message: of the servers and of the client.
+    """
     peers = [name for name in (*PEERS, Name.ITSELF) if any(name in one.cells for one in results)]
     head = ["work", "", titles[Name.KOUROU]]
     for peer in peers:
@@ -31,6 +35,11 @@ def text_table(results: Sequence[Result], titles: Mapping[Name, str]) -> str:
         judged = result.judged()
         verdict = "" if judged is None else "yes" if row.goal.reached(judged) else "NO"
         lines.append([*line, row.goal.text(row.unit), verdict])
+        if median(result.cells[Name.KOUROU].server_us) is not None:
+            line = ["  CPU of server + client, a message", "µs", _cpu(result.cells[Name.KOUROU])]
+            for peer in peers:
+                line += [_cpu(result.cells.get(peer)), ""]
+            lines.append([*line, "", ""])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rows = [_aligned(line, widths) for line in lines]
     return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:]])
@@ -41,6 +50,8 @@ def notes(results: Sequence[Result], titles: Mapping[Name, str]) -> Iterator[str
     told: set[str] = set()
     for result in results:
         for name, cell in result.cells.items():
+            if cell.unsteady:
+                yield f"{result.row.name}: {cell.unsteady} ({titles[name]})"
             reasons = [f"NOT MEASURED: {cell.absent}"] if cell.absent else []
             reasons += [f"FAILED: {failure}" for failure in cell.failures]
             for reason in reasons:
@@ -55,13 +66,23 @@ def json_lines(results: Sequence[Result], settings: Mapping[str, object]) -> Ite
     for result in results:
         row = result.row
         for name, cell in result.cells.items():
-            yield _json(
-                f"{row.name} {name}", row.unit, cell.median, cell.values, cell.absent, settings
-            )
+            label = f"{row.name} {name}"
+            told = {**settings, "work": _work(row, name), "unsteady": cell.unsteady}
+            yield _json(label, row.unit, cell.median, cell.values, cell.absent, told)
+            for side, spent in (("server", cell.server_us), ("client", cell.client_us)):
+                if median(spent) is not None:
+                    cpu = f"{label} {side} CPU"
+                    yield _json(cpu, "µs/msg", median(spent), spent, "", told)
             if name is not Name.KOUROU:
                 label = f"{row.name} {Name.KOUROU}/{name}"
                 ratios = result.ratios(name)
-                yield _json(label, "×", result.ratio(name), ratios, cell.absent, settings)
+                yield _json(label, "×", result.ratio(name), ratios, cell.absent, told)
+
+
+def _work(row: Row, name: Name) -> dict[str, object]:
+    """What the system did, without what says nothing of this kind of work."""
+    work = row.works.get(name)
+    return {} if work is None else {key: one for key, one in asdict(work).items() if one}
 
 
 def _json(
@@ -88,6 +109,13 @@ def _value(value: float | None) -> str:
     if value is None:
         return NOTHING
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _cpu(cell: Cell | None) -> str:
+    server, client = (
+        (None, None) if cell is None else (median(cell.server_us), median(cell.client_us))
+    )
+    return NOTHING if server is None or client is None else f"{server:.1f}+{client:.1f}"
 
 
 def _ratio(value: float | None) -> str:

@@ -46,6 +46,8 @@ class TracingBench:
     seconds: float = 3.0
     size: int = 1_024
     ratio: float = 0.01
+    roots_per_s: int = 0
+    """Most traces that begin in a second; 0: any number. Users have the client's default."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
@@ -80,7 +82,8 @@ def run_tracing_bench(bench: TracingBench, *, as_json: bool) -> int:
         print(json.dumps(report), flush=True)
         return 0
     print(
-        f"tracing: {bench.size:,} bytes, {CHUNK} messages under way, {bench.ratio:.0%} traced, "
+        f"tracing: {bench.size:,} bytes, {CHUNK} messages under way, {bench.ratio:.0%} traced"
+        f"{f', at most {bench.roots_per_s} a second' if bench.roots_per_s else ''}; "
         f"{bench.rounds} rounds of {bench.seconds:g} s in turns"
     )
     for name, side in (("plain", "without"), ("traced", "with")):
@@ -121,7 +124,11 @@ def _clusters(bench: TracingBench) -> Iterator[_Sides]:
             stack.callback(os.environ.__setitem__, name, os.environ.pop(name))
         collector = stack.enter_context(OtlpReceiver(keep=False)).endpoint
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kourou-bench-")))
-        traced = ClientSettings(trace_otlp_endpoint=collector, trace_sample_ratio=bench.ratio)
+        traced = ClientSettings(
+            trace_otlp_endpoint=collector,
+            trace_sample_ratio=bench.ratio,
+            trace_roots_per_s=bench.roots_per_s,
+        )
         brokers = {"plain": {}, "traced": {"traceOtlpEndpoint": collector}}
         clusters = {
             name: stack.enter_context(LocalCluster(folder / name, ClusterSettings(broker=broker)))

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+import pytest
 
 from kourou.cli.bench.comparison import Cell, Comparison, Result, turns
 from kourou.cli.bench.driving import Outcome
+from kourou.cli.bench.measure import Measured, Sample
 from kourou.cli.bench.rows import Goal, Name, Row, Work
 from kourou.errors import Unavailable
 
@@ -51,55 +57,124 @@ def test_a_goal_without_a_peer_speaks_of_the_value() -> None:
     assert result([9], [3]).judged() == 3
 
 
-def test_everybody_begins_once_in_a_while() -> None:
-    orders = [turns(["a", "b", "c"], number) for number in range(3)]  # type: ignore[list-item]
-    assert orders == [["a", "b", "c"], ["a", "c", "b"], ["c", "a", "b"]]
-    assert {order[0] for order in (turns(list(Name), n) for n in range(20))} == set(Name)
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+def test_everybody_begins_equally_often(count: int) -> None:
+    names = list(Name)[:count]
+    orders = [turns(names, number) for number in range(2 * count)]
+    assert all(sorted(order) == sorted(names) for order in orders)
+    assert Counter(order[0] for order in orders) == dict.fromkeys(names, 2)
 
 
-def test_the_same_work_is_measured_once_a_round() -> None:
-    measured: list[tuple[Name, Work]] = []
+def test_every_other_cycle_runs_backwards() -> None:
+    orders = [turns(["a", "b"], number) for number in range(4)]
+    assert orders == [["a", "b"], ["b", "a"], ["b", "a"], ["a", "b"]]
 
-    def measure(name: Name, work: Work) -> Outcome:
-        measured.append((name, work))
-        return outcome(len(measured))
 
-    own = Row(
-        "own",
-        "",
-        "rate",
-        "msg/s",
-        Goal(True, 0.9, Name.ITSELF),
-        {Name.KOUROU: OTHER, Name.ITSELF: SEND},
+class Bench:
+    """Remembers what was prepared, and who worked when."""
+
+    def __init__(self, fails: Name | None = None, unsteady: str = "") -> None:
+        self.prepared: list[tuple[Name, Work]] = []
+        self.open: list[Name] = []
+        self.log: list[tuple[str, Name]] = []
+        self.fails = fails
+        self.unsteady = unsteady
+
+    @contextmanager
+    def prepare(self, name: Name, work: Work) -> Iterator[Measured]:
+        self.prepared.append((name, work))
+        self.open.append(name)
+        yield Player(self, name)
+        self.open.remove(name)
+
+
+class Player:
+    def __init__(self, bench: Bench, name: Name) -> None:
+        self.bench, self.name = bench, name
+
+    def warm_up(self) -> str:
+        self.bench.log.append(("warm", self.name))
+        return self.bench.unsteady
+
+    def sample(self) -> Sample:
+        assert self.name in self.bench.open
+        self.bench.log.append(("measure", self.name))
+        if self.name is self.bench.fails:
+            raise Unavailable("2 messages are stored, 3 were sent")
+        return Sample(outcome(len(self.bench.log)), server_us=2.0, client_us=3.0)
+
+
+BOTH = Row(
+    "send",
+    "send",
+    "rate",
+    "msg/s",
+    Goal(True, 3, Name.ROCKETMQ),
+    {Name.KOUROU: SEND, Name.ROCKETMQ: SEND},
+)
+
+
+def test_systems_stay_for_all_rounds_and_take_turns() -> None:
+    bench = Bench()
+    (found,) = Comparison(bench.prepare, lambda name, work: "").run([BOTH], rounds=3)
+    ours, theirs = Name.KOUROU, Name.ROCKETMQ
+    assert bench.prepared == [(ours, SEND), (theirs, SEND)]
+    assert bench.log[:2] == [("warm", ours), ("warm", theirs)]
+    turns = [name for what, name in bench.log[2:]]
+    assert turns == [ours, theirs, theirs, ours, theirs, ours]
+    assert bench.open == []
+    assert found.cells[ours].server_us == [2, 2, 2]
+    assert found.cells[theirs].client_us == [3, 3, 3]
+
+
+def test_rows_with_the_same_works_are_measured_together() -> None:
+    bench = Bench()
+    other = replace(BOTH, name="again")
+    third = replace(BOTH, name="third", works={Name.KOUROU: OTHER, Name.ROCKETMQ: OTHER})
+    first, second, last = Comparison(bench.prepare, lambda name, work: "").run(
+        [BOTH, other, third], rounds=2
     )
-    results = Comparison(measure, lambda name, work: "").run([ROW, own], rounds=2)
-    assert Counter(measured) == Counter(
-        2 * [(Name.KOUROU, SEND), (Name.ROCKETMQ, SEND), (Name.KOUROU, OTHER)]
-    )
-    send, itself = results[0].cells[Name.KOUROU], results[1].cells[Name.ITSELF]
-    assert send.values == itself.values
-    assert len(send.values) == 2
+    assert [work for _, work in bench.prepared] == [SEND, SEND, OTHER, OTHER]
+    assert first.cells[Name.KOUROU].values == second.cells[Name.KOUROU].values
+    assert len(last.cells[Name.KOUROU].values) == 2
+
+
+def test_itself_is_ours_under_other_circumstances() -> None:
+    bench = Bench()
+    row = replace(BOTH, works={Name.KOUROU: OTHER, Name.ITSELF: SEND})
+    (found,) = Comparison(bench.prepare, lambda name, work: "").run([row], rounds=1)
+    assert bench.prepared == [(Name.KOUROU, OTHER), (Name.KOUROU, SEND)]
+    assert None not in (found.cells[Name.ITSELF].median, found.cells[Name.KOUROU].median)
 
 
 def test_what_cannot_be_measured_says_why_and_stops_nothing() -> None:
     told: list[str] = []
-
-    def measure(name: Name, work: Work) -> Outcome:
-        if name is Name.KOUROU:
-            raise Unavailable("2 messages are stored, 3 were sent")
-        return outcome(7)
+    bench = Bench(fails=Name.KOUROU, unsteady="not steady after 120 s")
 
     def absent(name: Name, work: Work) -> str:
         return "is missing" if name is Name.REDIS else ""
 
-    row = Row(
-        "send", "", "rate", "msg/s", ROW.goal, {**ROW.works, Name.REDIS: SEND}, absent=ROW.absent
-    )
-    (found,) = Comparison(measure, absent, told.append).run([row], rounds=2)
+    row = replace(ROW, works={**ROW.works, Name.REDIS: SEND})
+    (found,) = Comparison(bench.prepare, absent, told.append).run([row], rounds=2)
     assert found.cells[Name.REDIS].absent == "is missing"
     assert found.cells[Name.NATS].absent == "no such thing"
-    assert found.cells[Name.ROCKETMQ].values == [7, 7]
+    assert found.cells[Name.NATS].values == [None, None]
+    assert None not in found.cells[Name.ROCKETMQ].values
+    assert found.cells[Name.ROCKETMQ].unsteady == "not steady after 120 s"
     assert found.cells[Name.KOUROU].values == [None, None]
     assert len(found.cells[Name.KOUROU].failures) == 2
     assert found.judged() is None
     assert sum("FAILED: 2 messages" in line for line in told) == 2
+
+
+def test_a_system_that_does_not_start_fails_in_each_round() -> None:
+    bench = Bench()
+
+    def prepare(name: Name, work: Work) -> AbstractContextManager[Measured]:
+        if name is Name.ROCKETMQ:
+            raise Unavailable("no such port")
+        return bench.prepare(name, work)
+
+    (found,) = Comparison(prepare, lambda name, work: "").run([BOTH], rounds=2)
+    assert found.cells[Name.ROCKETMQ].failures == ["no such port", "no such port"]
+    assert None not in found.cells[Name.KOUROU].values

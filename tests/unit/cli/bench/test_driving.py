@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from kourou.cli.bench.driving import (
     Drain,
     DriverOptions,
+    Measure,
     Outcome,
     Pings,
+    drive,
     first_send,
-    flooded,
+    flooding,
     outcome_line,
     read_options,
     read_outcome,
@@ -25,7 +30,7 @@ LINE = {"work": "send", "values": {"rate": 1.5}, "sent": 3, "stored": 3}
 
 
 def test_options_survive_a_command_line() -> None:
-    options = DriverOptions(address="127.0.0.1:1", work="send", seconds=0.5, in_flight=64)
+    options = DriverOptions(address="127.0.0.1:1", work="send", in_flight=64)
     assert read_options(options.as_arguments()) == options
 
 
@@ -35,9 +40,9 @@ def test_arguments_that_are_not_understood_are_refused(wrong: str) -> None:
         read_options(["address=a", "work=send", wrong])
 
 
-def test_an_outcome_is_the_last_line_of_a_driver() -> None:
+def test_an_outcome_is_a_line_of_a_driver() -> None:
     outcome = Outcome(work="send", values={"rate": 1.5}, sent=3, stored=3)
-    assert read_outcome(f"a warning\n{outcome_line(outcome)}\n") == outcome
+    assert read_outcome(outcome_line(outcome)) == outcome
     assert read_outcome(json.dumps(LINE)) == outcome
     assert read_outcome(json.dumps(LINE | {"handed": None})) == outcome
 
@@ -54,8 +59,8 @@ def test_an_outcome_is_the_last_line_of_a_driver() -> None:
     ],
 )
 def test_a_line_of_another_form_is_refused(wrong: str) -> None:
-    with pytest.raises(Unavailable, match="a driver ended with"):
-        read_outcome(f"fine so far\n{wrong}" if wrong else "")
+    with pytest.raises(Unavailable, match="a driver printed"):
+        read_outcome(wrong)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +83,34 @@ def test_counts_that_differ_make_figures_void(
     Outcome(work="broadcast", values={}, sent=3, stored=3, handed=6, due=6).check()
 
 
+async def test_a_driver_does_its_work_at_each_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[float] = []
+
+    @asynccontextmanager
+    async def prepare(_: DriverOptions) -> AsyncIterator[Measure]:
+        async def measure(seconds: float) -> Outcome:
+            done.append(seconds)
+            return Outcome(work="send", values={}, sent=0, stored=0)
+
+        yield measure
+        done.append(-1)
+
+    options = DriverOptions(address="", work="send")
+    monkeypatch.setattr("sys.stdin", io.StringIO("measure 2\nmeasure 0.5\n"))
+    await drive(options, {"send": prepare})
+    assert done == [2, 0.5, -1], "it ends when its input does"
+    ready, *lines = capsys.readouterr().out.splitlines()
+    assert ready == "ready"
+    assert [read_outcome(line).work for line in lines] == ["send", "send"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("go\n"))
+    with pytest.raises(ConfigError, match="'go' is not `measure SECONDS`"):
+        await drive(options, {"send": prepare})
+    with pytest.raises(ConfigError, match="work=send is none of load"):
+        await drive(options, {"load": prepare})
+
+
 async def test_a_flood_counts_what_it_sent_and_asks_what_is_stored() -> None:
     stored = {"before": 7}
 
@@ -88,12 +121,15 @@ async def test_a_flood_counts_what_it_sent_and_asks_what_is_stored() -> None:
     async def count() -> int:
         return sum(stored.values())
 
-    options = DriverOptions(
-        address="", work="send", in_flight=3, batch=4, seconds=0.01, warm_seconds=0
-    )
-    outcome = await flooded(options, send, count)
-    outcome.check()
-    assert outcome.sent == sum(stored.values()) - 7 > 0
+    options = DriverOptions(address="", work="send", in_flight=3, batch=4)
+    measure = flooding(options, send, count)
+    for _ in range(2):
+        before = sum(stored.values())
+        outcome = await measure(0.01)
+        stored = {"before": sum(stored.values())}
+        outcome.check()
+        assert outcome.sent == outcome.messages == stored["before"] - before > 0
+        assert outcome.seconds >= 0.01
     assert set(outcome.values) == {"rate", "p50_ms", "p99_ms"}
 
 
@@ -146,12 +182,12 @@ async def test_pings_time_their_own_message_only() -> None:
     async def stored() -> int:
         return len(sent)
 
-    options = DriverOptions(
-        address="", work="latency", size=40, queues=1, seconds=0.01, warm_seconds=0
-    )
-    pings = Pings(options, send)
-    outcome = await pings.run(stored)
+    pings = Pings(DriverOptions(address="", work="latency", size=40, queues=1), send)
+    await pings.listening()
+    assert len(sent) == 4
+    outcome = await pings.measuring(stored)(0.01)
     outcome.check()
+    assert outcome.sent == len(sent) - 4
     assert {len(body) for body in sent} == {40}
     assert set(outcome.values) == {"p50_ms", "p99_ms"}
 

@@ -11,13 +11,14 @@ import pytest
 from kourou.cli.bench import filter_run
 from kourou.cli.bench.figures import Figure
 from kourou.cli.bench.filter_run import (
+    TOGETHER,
     FilterBench,
     _pinging,
     heading,
     p99_ms,
     run_filter_bench,
+    together,
 )
-from kourou.cli.bench.measure import finished
 from kourou.errors import ConfigError
 from kourou.service.processes import Children
 from kourou.testing.cluster import Cluster
@@ -50,12 +51,24 @@ def test_people_get_a_heading_and_machines_do_not(
     assert json.loads(capsys.readouterr().out)["settings"]["kind"] == "filter"
 
 
+def test_cost_and_other_groups_stand_together(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("a, wall", "a, CPU over plain pull", "another group, p99 alone (1)")
+    figures = [Figure(name, "ms", 1.0) for name in names]
+    assert [one.name for one in together(figures)] == list(names[1:])
+    monkeypatch.setattr(filter_run, "_measured", lambda settings: iter(figures))
+    run_filter_bench(FilterBench(), (), as_json=False)
+    last = capsys.readouterr().out.partition(TOGETHER)[2].splitlines()[1:]
+    assert last == [one.as_text() for one in figures[1:]]
+
+
 def test_pings_are_another_application_in_a_process_of_its_own(
     kourou_broker: Cluster, tmp_path: Path
 ) -> None:
     settings = FilterBench(1_000, 64, pings=3)
     with Children(tmp_path) as children:
         driver = _pinging(children, kourou_broker.address, settings, os.sched_getaffinity(0))
-        outcome = finished(driver)
+        outcome = driver.measure()
     assert outcome.sent == 3
     assert p99_ms(outcome) >= outcome.values["end to end p50"] > 0

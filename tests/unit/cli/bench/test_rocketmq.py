@@ -15,7 +15,9 @@ from kourou.errors import ConfigError
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     digest = hashlib.sha256(b"broker").hexdigest()
-    (tmp_path / "rocketmq.jars").write_text(f"{digest} org.apache.rocketmq:rocketmq-broker:4.9.7")
+    listed = f"{digest} org.apache.rocketmq:rocketmq-broker:4.9.7"
+    for name in ("rocketmq.jars", "rocketmq-client-4.9.8.jars"):
+        (tmp_path / name).write_text(listed)
     return tmp_path
 
 
@@ -55,7 +57,7 @@ def test_maven_is_not_needed_once_the_jars_are_there(
     system = RocketMq(sources, tmp_path / "cache")
     monkeypatch.setenv("PATH", without)
     assert (
-        system.missing() == "Maven, which fetches RocketMQ, is missing: sudo apt install -y maven"
+        system.missing() == "Maven, which fetches the jars, is missing: sudo apt install -y maven"
     )
     monkeypatch.setenv("PATH", f"{all_of_them}:/bin:/usr/bin")
     fetched(read_list((sources / "rocketmq.jars").read_text()), tmp_path / "cache")

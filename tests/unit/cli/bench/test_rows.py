@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.cli.bench.rows import JAVA, ROWS, Goal, Name, select
+from kourou.cli.bench.rows import JAVA, JAVA5, ROWS, Goal, Name, select
 from kourou.errors import ConfigError
 
 
@@ -33,12 +33,16 @@ def test_every_row_has_kourou_and_the_system_of_its_goal() -> None:
 
 
 def test_where_the_java_client_is_compared_it_does_the_same_work_at_both() -> None:
-    rows = [row for row in ROWS if row.name.startswith("java-")]
-    assert rows
-    for row in rows:
-        assert row.works[Name.KOUROU].client == JAVA
-        assert replace(row.works[Name.KOUROU], client="") == row.works[Name.ROCKETMQ]
-    for row in [row for row in ROWS if row not in rows]:
+    ours = {row.works[Name.KOUROU].client: row.works for row in ROWS}
+    assert set(ours) == {"", JAVA, JAVA5}
+    for client, peer in ((JAVA, Name.ROCKETMQ), (JAVA5, Name.ROCKETMQ5)):
+        rows = [row for row in ROWS if row.name.startswith(f"{client}-")]
+        assert len(rows) == 12
+        for row in rows:
+            assert row.works[Name.KOUROU].client == client
+            assert replace(row.works[Name.KOUROU], client="") == row.works[peer]
+            assert row.goal.of is peer
+    for row in [row for row in ROWS if not row.name.startswith("java")]:
         assert all(work.client == "" for work in row.works.values())
 
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.bench.rows import Work
-from kourou.cli.bench.systems import Nats, Redis, complaint, free_port, version_of, wait_for_port
+from kourou.cli.bench.systems import (
+    NATS_LINE,
+    Nats,
+    Redis,
+    complaint,
+    free_port,
+    version_of,
+    wait_for_port,
+)
 from kourou.errors import Unavailable
 from kourou.service.processes import Children
 
@@ -46,9 +54,23 @@ def fake_command(folder: Path, name: str, output: str) -> None:
 
 def test_missing_servers_say_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("GOPATH", str(tmp_path))
     assert version_of("nats-server") == ""
+    assert NATS_LINE in Nats(tmp_path).missing()
     assert "sudo apt install -y nats-server" in Nats(tmp_path).missing()
     assert "sudo apt install -y redis-server" in Redis(tmp_path).missing()
+
+
+def test_what_go_has_installed_goes_before_what_is_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, version in (("path", "v2.9.10"), ("bin", "v2.15.2")):
+        (tmp_path / folder).mkdir()
+        fake_command(tmp_path / folder, "nats-server", f"nats-server: {version}")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/bin:/usr/bin")
+    monkeypatch.setenv("GOPATH", str(tmp_path))
+    monkeypatch.delenv("GOBIN", raising=False)
+    assert Nats(tmp_path).title() == "NATS 2.15.2"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +82,7 @@ def test_old_servers_of_nats_cannot_sync(
 ) -> None:
     fake_command(tmp_path, "nats-server", f"nats-server: {version}")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setenv("GOPATH", str(tmp_path / "none"))
     nats = Nats(tmp_path)
     assert nats.cannot(Work("send", flush="sync")).startswith(complaint)
     assert bool(nats.cannot(Work("send", flush="sync"))) == bool(complaint)

@@ -13,7 +13,9 @@ TITLES = {name: name.value.capitalize() for name in Name}
 SEND = Result(
     ROW["send-64"],
     {
-        Name.KOUROU: Cell([60_000.0, 62_000.0, 61_000.0]),
+        Name.KOUROU: Cell(
+            [60_000.0, 62_000.0, 61_000.0], server_us=[9.0, 11.0, 10.0], client_us=[3.0, 4.0, 5.0]
+        ),
         Name.ROCKETMQ: Cell([20_000.0, 31_000.0, 15_250.0]),
         Name.NATS: Cell([None] * 3, absent="nats-server is not installed: apt install"),
         Name.REDIS: Cell([None, 12_200.0, None], failures=["lost one", "lost one"]),
@@ -23,7 +25,7 @@ MEMORY = Result(ROW["memory"], {Name.KOUROU: Cell([250.0])})
 
 
 def test_a_row_has_medians_ratios_goal_and_verdict() -> None:
-    head, _, send, memory = text_table([SEND, MEMORY], TITLES).splitlines()
+    head, _, send, cpu, memory = text_table([SEND, MEMORY], TITLES).splitlines()
     assert head.split() == ["work", "Kourou", "Rocketmq", "×", "Nats", "×", "Redis", "×", "goal"]
     assert send.split("flight")[1].split() == [
         "msg/s",
@@ -32,7 +34,8 @@ def test_a_row_has_medians_ratios_goal_and_verdict() -> None:
         *("12,200", "5.08"),
         *("≥", "3", "×", "yes"),
     ]
-    assert memory.split("RSS")[1].split() == ["MB", "250", "—", "—", "—", "≤", "200", "MB", "NO"]
+    assert cpu.split("message")[1].split() == ["µs", "10.0+4.0", "—", "—", "—"]
+    assert memory.split("RSS")[1].split() == ["MB", "250", "—", "—", "—", "≤", "60", "MB", "NO"]
 
 
 def test_empty_cells_and_failures_are_told_once_each() -> None:
@@ -49,8 +52,22 @@ def test_every_figure_is_a_line() -> None:
         "unit": "msg/s",
         "value": 61_000,
         "rounds": [60_000, 62_000, 61_000],
-        "settings": {"rounds": 3},
+        "settings": {
+            "rounds": 3,
+            "unsteady": "",
+            "work": {
+                "kind": "send",
+                "flush": "async",
+                "in_flight": 64,
+                "batch": 1,
+                "handler": "message",
+                "queues": 4,
+                "topics": 1,
+            },
+        },
     }
+    assert lines["send-64 kourou server CPU"]["value"] == 10
+    assert lines["send-64 kourou client CPU"]["rounds"] == [3, 4, 5]
     ratio = lines["send-64 kourou/rocketmq"]
     assert (ratio["unit"], ratio["value"], ratio["rounds"]) == ("×", 3, [3, 2, 4])
     assert lines["send-64 nats"]["value"] is None
