@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 NAMESRV_LINES_MAX = 1_000
 
@@ -33,15 +32,6 @@ DECLARATIONS = ("kourou.model", "kourou.protocol.messages")
 
 STATEFUL_LAYERS = ("kourou.engine", "kourou.store", "kourou.eventstore")
 STATE_KINDS = re.compile(r"\b(log|projection|soft|none|no state|pure)\b", re.IGNORECASE)
-
-
-def test_no_file_is_too_long(every_python: list) -> None:
-    long = [
-        f"{source.path}: {lines} lines, at most {FILE_LINES_MAX}; which noun is hiding?"
-        for source in every_python
-        if (lines := source.text.count("\n")) > FILE_LINES_MAX
-    ]
-    assert not long, "\n".join(long)
 
 
 def test_no_function_is_too_long(every_python: list) -> None:

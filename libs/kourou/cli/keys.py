@@ -99,25 +99,37 @@ def make(
             "--name works with one folder only",
             hint=("omit --name: pairs are named after their folders"),
         )
+    mode_of = dict.fromkeys(readable or (), READABLE)
     made: dict[str, tuple[Path, KeyPair, PublicKey]] = {}
     for folder, addresses in wanted:
         called = name or folder.absolute().name
-        secret = folder / f"{called}{curve_keys.SECRET}"
-        kept = keep and secret.exists()
-        if not kept:
-            mode = READABLE if called in (readable or ()) else PRIVATE
-            curve_keys.make_pair(folder, called, addresses, mode=mode)
-        pair = curve_keys.read_pair(secret)
-        key = pair.public
-        made[called] = folder, pair, curve_keys.PublicKey(key, addresses)
-        curve_keys.write_public(folder / f"{called}{curve_keys.PUBLIC}", key, addresses)
+        mode = mode_of.get(called, PRIVATE)
+        pair, key = _pair(folder, called, addresses, mode=mode, keep=keep)
+        made[called] = folder, pair, key
         for place, names in places:
             if not names or called in names:
-                curve_keys.write_public(place / f"{called}{curve_keys.PUBLIC}", key, addresses)
-        print(f"{'kept' if kept else 'made'} {secret}", flush=True)
+                curve_keys.write_public(
+                    place / f"{called}{curve_keys.PUBLIC}", pair.public, addresses
+                )
     for called in ring or ():
         _make_ring(called, made)
     return 0
+
+
+def _pair(
+    folder: Path, called: str, addresses: tuple[str, ...], *, mode: int, keep: bool
+) -> tuple[KeyPair, PublicKey]:
+    """Make a pair in this folder, or keep the one that is there."""
+    from kourou.transport import curve_keys
+
+    secret = folder / f"{called}{curve_keys.SECRET}"
+    kept = keep and secret.exists()
+    if not kept:
+        curve_keys.make_pair(folder, called, addresses, mode=mode)
+    pair = curve_keys.read_pair(secret)
+    curve_keys.write_public(folder / f"{called}{curve_keys.PUBLIC}", pair.public, addresses)
+    print(f"{'kept' if kept else 'made'} {secret}", flush=True)
+    return pair, curve_keys.PublicKey(pair.public, addresses)
 
 
 def _make_ring(name: str, made: Mapping[str, tuple[Path, KeyPair, PublicKey]]) -> None:
