@@ -195,6 +195,7 @@ class Tool:
                 *(f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home}"),
                 *("-cp", classes, "MqadminLines"),
             ],
+            cwd=home,  # consumerStatus leaves its files in the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
