@@ -46,6 +46,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _write_to_self(self) -> None:
         """One thread: nobody has to be woken."""
 
+    async def passed(self, seconds: float) -> None:
+        """Return when so much time has passed; no time of the machine's."""
+        over = self.create_future()
+        self.call_later(seconds, over.set_result, None)
+        await over
+
     def monotonic_ms(self) -> int:
         return int(self.at_s * 1000)
 

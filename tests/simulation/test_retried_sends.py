@@ -98,7 +98,7 @@ class Life:
         finally:
             for task in asyncio.all_tasks(self.loop):
                 task.cancel()
-            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.run_until_complete(self.loop.passed(0))
             asyncio.set_event_loop(None)
             self.loop.close()
 
@@ -112,7 +112,7 @@ class Life:
                 group.create_topics()
         self.every(0.01, 0.05, lambda: [group.replicate() for group in self.groups])
         self.every(0.05, 0.2, lambda: [broker.tick() for broker in self.brokers.values()])
-        await asyncio.sleep(0.5)
+        await self.loop.passed(0.5)
         producers = [self.producer(number) for number in range(self.chance.choice((1, 1, 2)))]
         for session, _ in producers:
             await session.open()
@@ -129,8 +129,8 @@ class Life:
         until_s = self.loop.time() + SETTLE_S
         while not self.is_well():
             assert self.loop.time() < until_s, "all has healed, and brokers are not well"
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(1.0)
+            await self.loop.passed(0.1)
+        await self.loop.passed(1.0)
         for session, _ in producers:
             await session.close()
 
@@ -381,7 +381,7 @@ class Life:
 
     async def call(self, sends: Sends, name: str) -> None:
         """One call of an application, at some time."""
-        await asyncio.sleep(self.chance.random() * self.chance.choice((0.05, 2.0, 4.0)))
+        await self.loop.passed(self.chance.random() * self.chance.choice((0.05, 2.0, 4.0)))
         topic = self.chance.choice(list(TOPICS))
         kind = self.chance.choice((self.one, self.one, self.many, self.batch, self.half, self.name))
         self.events[kind.__name__] += 1
