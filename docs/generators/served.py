@@ -40,7 +40,7 @@ def _answers(who: Answerer, spec: RequestSpec) -> bool:
         case Answerer.NAMESRV:
             # Changes of key-value settings do not pass the table: they wait for the database.
             waiting = (PutKvConfig, DeleteKvConfig)
-            desks = _name_server()._desks  # noqa: SLF001 - the dispatch table itself
+            desks = _name_server()._desks
             return spec.header in desks or spec.header in waiting
         case Answerer.BROKER:
             return any(core.handles(spec.header) for core in _brokers())
