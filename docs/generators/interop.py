@@ -22,9 +22,10 @@ programs run against both, with the same settings; the run on RocketMQ proves th
 
 HOW = """\
 Each cell stands for one or more scenarios of tests/interop: ✓ when all of them came out as they
-should in the last complete slow run, ✗ when one did not, empty where a client has no such thing or
-was not asked. `./kourou test interop` runs every scenario on Kourou, `./kourou test interop --slow`
-on RocketMQ, too, and writes down what came of them."""
+should in the last complete slow run, ✗ when one did not, *not tried* where a client has no such
+thing or was not asked. The commit is the one at which a client's results last changed. `./kourou
+test interop` runs every scenario on Kourou and fails where a cell is not so any more; `./kourou
+test interop --slow` runs them on RocketMQ, too, and writes down what came of them."""
 
 NAMES = {"kourou": "Kourou", "rocketmq": "RocketMQ"}
 
@@ -66,7 +67,10 @@ def _sums(told: dict[str, Any]) -> Iterator[str]:
             yield "not run"
         else:
             passed = known["passed"].values()
-            yield f"{sum(passed)} of {len(passed)} on {name} {known['version']}"
+            yield (
+                f"{sum(passed)} of {len(passed)} on {name} {known['version']}, "
+                f"commit {known['commit']}"
+            )
 
 
 def _cells(
@@ -75,5 +79,7 @@ def _cells(
     for client, server in columns:
         passed = results.get(client, {}).get(server, {}).get("passed", {})
         names = row.get(client, ())
-        good = all(passed.get(name, False) for name in names)
-        yield ("✓" if good else "✗") if names else ""
+        if not names or any(name not in passed for name in names):
+            yield "not tried"
+        else:
+            yield "✓" if all(passed[name] for name in names) else "✗"

@@ -39,8 +39,9 @@ A field is written under the name in the first column. One that is not required 
 it has its default; unknown fields are passed over. Whole numbers have 32 or 64 bits, as in Java.
 *Other answers* are those beside success and the general ones, which any request may get:
 {general}. All are explained in [errors.md](errors.md#numbers). *Allowed to* is what access rules
-will ask for: this version has no accounts, so everybody is. What *nobody yet* answers is answered
-with 3 (REQUEST_CODE_NOT_SUPPORTED)."""
+will ask for: this version has no accounts, so everybody is. *Answered by* is read from the dispatch
+tables of the services. What *nobody yet* answers is answered with 3
+(REQUEST_CODE_NOT_SUPPORTED)."""
 
 GENERAL = (
     Code.SYSTEM_ERROR,
@@ -73,7 +74,8 @@ _BODIES = {
 
 def page(_root: Path) -> str:
     """All requests by code, then each conversation with its requests by code."""
-    lines = head("Requests", ABOUT, "libs/kourou/protocol/table.py", MESSAGES)
+    sources = ("libs/kourou/protocol/table.py", MESSAGES, "docs/generators/served.py")
+    lines = head("Requests", ABOUT, *sources)
     lines += [paragraph(READING.format(general=", ".join(map(_answer, GENERAL)))), ""]
     lines += ["## All by number", ""]
     lines += table(

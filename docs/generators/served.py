@@ -1,20 +1,33 @@
-"""Which requests are answered in this version, as the handlers themselves say.
+"""Which requests are answered in this version, as the dispatch tables of the services say.
 
-Lives here: asking the minds of a broker and a filter server, and a client's session. A name server
-answers every request that the table gives it; its unit test proves that.
-May not live here: the table of requests (kourou.protocol.table).
+Lives here: asking the cores of a name server, a broker in each of its roles, a filter server and a
+member of a group, and finding what a client's parts register for.
+May not live here: the table of requests (kourou.protocol.table), any list of requests.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
+from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 
-from kourou.client.session import Session
+import kourou.client
+from kourou.engine.core import BrokerCore
+from kourou.engine.key_values import KeyValues
+from kourou.engine.quorum import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.settings_registry import SettingsRegistry
+from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
 from kourou.protocol.request import Answerer, RequestSpec
+from kourou.serving.peer_links import MESSAGES
 from kourou.testing.engine import Engine
+from kourou.testing.pair import Pair
+from kourou.testing.quorum import GivenQuorum
 from kourou_filter_server.core import FilterCore
+from kourou_namesrv.config import NamesrvSettings
+from kourou_namesrv.core import NamesrvCore
 
 
 def answered_now(spec: RequestSpec) -> set[Answerer]:
@@ -25,27 +38,55 @@ def answered_now(spec: RequestSpec) -> set[Answerer]:
 def _answers(who: Answerer, spec: RequestSpec) -> bool:
     match who:
         case Answerer.NAMESRV:
-            return True
+            # Changes of key-value settings do not pass the table: they wait for the database.
+            waiting = (PutKvConfig, DeleteKvConfig)
+            desks = _name_server()._desks
+            return spec.header in desks or spec.header in waiting
         case Answerer.BROKER:
-            return _engine().core.handles(spec.header)
+            return any(core.handles(spec.header) for core in _brokers())
         case Answerer.CLIENT:
-            return spec.header.__name__ in _looked_for(Session)
+            return spec.header.__name__ in _registered()
         case Answerer.FILTER_SERVER:
             return FilterCore.handles(spec.header)
+        case Answerer.MEMBER:
+            return spec.header in MESSAGES or any(core.handles(spec.header) for core in _brokers())
 
 
 @cache
-def _engine() -> Engine:
-    return Engine()
+def _name_server() -> NamesrvCore:
+    return NamesrvCore(NamesrvSettings(), KeyValues(), SettingsRegistry([]), "")
 
 
-def _looked_for(kind: type) -> set[str]:
-    """The names in `isinstance(…, NAME)` of a class."""
-    return {
-        node.args[1].id
-        for node in ast.walk(ast.parse(inspect.getsource(kind)))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "isinstance"
-        and isinstance(node.args[1], ast.Name)
-    }
+@cache
+def _brokers() -> tuple[BrokerCore, ...]:
+    """A broker by itself, both of a static pair, and both roles in a Raft group."""
+    pair = Pair()
+    elected = GivenQuorum(leader="n0")
+    engines = (
+        Engine(),
+        pair.leader,
+        pair.follower,
+        Engine(role=QuorumLeaderRole(1, elected)),
+        Engine(role=QuorumFollowerRole(GivenQuorum(leader="n1"))),
+    )
+    return tuple(engine.core for engine in engines)
+
+
+@cache
+def _registered() -> frozenset[str]:
+    """The names in `answering.on(NAME, …)` of all modules of the client."""
+    return frozenset(name for module in _client_modules() for name in _registrations(module))
+
+
+def _client_modules() -> Iterator[str]:
+    for found in pkgutil.walk_packages(kourou.client.__path__, "kourou.client."):
+        yield inspect.getsource(import_module(found.name))
+
+
+def _registrations(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="on", value=owner), args=[ast.Name(id=name), *_]
+            ) if "answering" in ast.unparse(owner):
+                yield name

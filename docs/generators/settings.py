@@ -25,6 +25,7 @@ from kourou.client.settings import (
     ProducerSettings,
     PullConsumerSettings,
 )
+from kourou.model.refused_settings import REFUSED
 from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
 from kourou.service.setting import SAME, Setting, settings_of
 from kourou.serving.config import BrokerSettings
@@ -54,6 +55,7 @@ SOURCES = (
     "services/spark-etl/kourou_spark_etl/config.py",
     "services/console/kourou_console",
     "libs/kourou/service/process_keys.py",
+    "libs/kourou/model/refused_settings.py",
     "libs/kourou/client/settings.py",
     "libs/kourou/client/settings_consumer.py",
     DEFAULTS,
@@ -77,6 +79,12 @@ from the file given with `-c`, else it is the default. *Live*: it may be changed
 runs, with `kourou admin updateBrokerConfig`; others need a restart. A key that nobody knows is
 refused. What is *without effect* is accepted, and a warning says so."""
 
+REFUSED_ABOUT = """\
+These keys of RocketMQ promise something that Kourou does not do. A service that finds one of them
+in its file, on its command line or in its environment does not start, `updateBrokerConfig` does not
+take it, and a client with it does not open. A value that promises nothing is accepted. Every other
+key that begins with `tls.` is refused, whatever its value."""
+
 CLIENT_READING = """\
 Settings of a client are frozen dataclasses of Python, fixed once the client is open: none is live.
 `from_rocketmq(...)` and properties files take the key; code takes the field's name."""
@@ -91,6 +99,14 @@ def page(root: Path) -> str:
     lines += ["Related keys stand together; all of them by name:", "", *_index(), ""]
     for title, (kind, inert) in SERVICES.items():
         lines += [f"## {title}", "", *_service(kind, inert)]
+    lines += ["## Refused", "", paragraph(REFUSED_ABOUT), ""]
+    lines += table(
+        ("key", "accepted", "why any other value is refused", "instead"),
+        [
+            (code(key), ", ".join(map(_shown, one.usual)), one.why, one.instead)
+            for key, one in REFUSED.items()
+        ],
+    )
     lines += ["## Clients", "", paragraph(CLIENT_READING), ""]
     others = tomllib.loads((root / DEFAULTS).read_text(encoding="utf-8"))
     for client in CLIENTS:

@@ -31,6 +31,7 @@ from kourou_namesrv.config import NamesrvSettings
 
 PATIENT_MS = 20_000
 GROUP = "group-a"
+UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG = 25, 26
 
 
 def unexpected(error: BaseException) -> None:
@@ -389,3 +390,15 @@ async def test_switched_off_nothing_listens(tmp_path: Path) -> None:
     assert set(await broker.serve()) == {"zmq"}
     await broker.drain()
     await broker.stop()
+
+
+async def test_a_running_broker_takes_no_promise_that_it_does_not_keep(site: Site) -> None:
+    """As `mqadmin updateBrokerConfig` asks, over TCP; nothing of the request takes effect."""
+    for entry in (b"aclEnable=true", b"useTLS=true", b"tls.server.mode=enforcing"):
+        answer = await site.say(UPDATE_BROKER_CONFIG, b"traceOn=false\n" + entry + b"\n")
+        assert answer.code == Code.SYSTEM_ERROR
+        assert f"{entry.decode()} is refused: Kourou does not" in (answer.remark or "")
+    nothing = b"aclEnable=false\nuseTLS=false\n"
+    assert (await site.say(UPDATE_BROKER_CONFIG, nothing)).code == Code.SUCCESS
+    settings = await site.say(GET_BROKER_CONFIG)
+    assert b"traceOn=true" in bytes(settings.body).splitlines()

@@ -7,6 +7,7 @@ May not live here: running anything.
 from __future__ import annotations
 
 import json
+import subprocess
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,15 +60,31 @@ def scenarios(client: str) -> dict[str, tuple[str, ...]]:
 
 
 def write_down(client: str, server: str, version: str, passed: Mapping[str, bool]) -> None:
-    """Put what came of all scenarios of a client into the results, if it is news."""
+    """Put what came of all scenarios of a client into the results, if it is news.
+
+    `commit` is the one at which it was news: a run that finds the same changes nothing.
+    """
     known: dict[str, Any] = {}
     if RESULTS.exists():
         known = json.loads(RESULTS.read_text(encoding="utf-8"))
     told = {"version": version, "passed": dict(sorted(passed.items()))}
-    if known.get(client, {}).get(server) == told:
+    before = known.get(client, {}).get(server, {})
+    if {name: before.get(name) for name in told} == told and before.get("commit"):
         return
-    known.setdefault(client, {})[server] = told
+    known.setdefault(client, {})[server] = {**told, "commit": _commit()}
     RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def written(client: str, server: str, scenario: str) -> bool | None:
+    """What the results say of a scenario; None if it was never tried."""
+    known = json.loads(RESULTS.read_text(encoding="utf-8"))
+    passed: dict[str, bool] = known.get(client, {}).get(server, {}).get("passed", {})
+    return passed.get(scenario)
+
+
+def _commit() -> str:
+    command = ("git", "-C", str(FOLDER), "rev-parse", "--short", "HEAD")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _read() -> dict[str, Any]:

@@ -36,6 +36,7 @@ def test_the_java_client_does_as_ever(
     line = run_client(client, server)[scenario]
     assert line["ok"], line["detail"]
     assert line["counts"], "it counted nothing: what did it try?"
+    assert rows.written(client, server, scenario) is not False, "results.json says that it fails"
 
 
 def test_every_scenario_stands_for_one_feature(class_path: str, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ from kourou.client.settings import (
 from kourou.client.tracing import ClientTracing, client_tracing
 from kourou.clock import Clock
 from kourou.model.names import check_group
+from kourou.model.refused_settings import promises_nothing
 
 _numbers = count(1)
 _log = logging.getLogger("kourou.client")
@@ -79,9 +80,12 @@ class ClientCore:
         fetch_list: Callable[[str], str] | None = None,
     ) -> None:
         self.settings = settings
+        options = {**process_options(), **(options or {})}
+        for name, value in options.items():
+            promises_nothing(name, value)  # raises where something is promised
         self._found = discover(
             namesrv_addr or settings.namesrv_addr,
-            options=process_options() if options is None else {**process_options(), **options},
+            options=options,
             environment=os.environ,
             list_url=settings.namesrv_list_url,
         )

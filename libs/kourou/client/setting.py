@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self
 
 from kourou.errors import ConfigError
 from kourou.model.limits import SETTING_LENGTH_MAX
+from kourou.model.refused_settings import promises_nothing
 
 HOUR_MS = 3_600_000
 SHOWN_LENGTH = 80
@@ -135,6 +136,8 @@ class Settings:
         known = cls.by_key()
         chosen: dict[str, Any] = {}
         for name, value in settings.items():
+            if promises_nothing(name, str(value)):
+                continue
             if name in cls.inert_keys:
                 _pass_over(name, value, cls.inert_keys[name])
             elif name in known:

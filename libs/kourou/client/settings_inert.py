@@ -27,7 +27,6 @@ CLIENT_KEYS: Mapping[str, InertKey] = {
     ),
     "namespaceInitialized": InertKey("false", "there are no namespaces"),
     "unitMode": InertKey("false", "brokers make no difference between units; unitName counts"),
-    "useTLS": InertKey("false", "connections are in clear text", refused=True),
     "vipChannelEnabled": InertKey("false", "a broker has one port for clients"),
 }
 """RocketMQ 4.9 `ClientConfig`."""

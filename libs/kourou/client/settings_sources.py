@@ -32,6 +32,7 @@ from kourou.client.settings import (
 )
 from kourou.errors import ConfigError
 from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
+from kourou.model.refused_settings import refused_setting
 from kourou.protocol.properties_text import read_properties
 
 KINDS: tuple[type[Settings], ...] = (
@@ -83,7 +84,7 @@ def _of_kind(kind: type[Settings], given: Mapping[str, Any], source: str) -> dic
     own = kind.by_key()
     wanted: dict[str, Any] = {}
     for key, value in given.items():
-        if key in own or key in kind.inert_keys:
+        if refused_setting(key) is not None or key in own or key in kind.inert_keys:
             wanted[key] = value
         elif not any(key in other.by_key() or key in other.inert_keys for other in KINDS):
             known = {name: item for other in KINDS for name, item in other.by_key().items()}

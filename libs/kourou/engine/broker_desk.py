@@ -49,6 +49,9 @@ from kourou.protocol.record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
 from kourou.protocol.settings_body import encode_settings_told
 
+EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}
+"""Keys of RocketMQ that are not here, as mqadmin's exportConfigs fails without them."""
+
 Apply = Callable[[str, bool | int | str], None]
 """Puts a changed setting into force."""
 
@@ -107,7 +110,8 @@ class BrokerDesk:
                 self._registry.told(spec, _text(values[spec.name])) for spec in self._registry
             )
         else:
-            body = encode_properties_text({name: _text(value) for name, value in values.items()})
+            texts = {name: _text(value) for name, value in values.items()}
+            body = encode_properties_text({**EXPORTED, **texts})
         return [Reply(received.to, header=header, body=(body,))]
 
     def update_settings(

@@ -59,6 +59,7 @@ from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.sending import SendMessage, SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
+from kourou.protocol.table import not_supported
 
 _JOINT = frozenset({SendRecords, SendMessage, EndTransaction})
 """Requests that are stored together if several of a kind follow one another in a turn."""
@@ -216,7 +217,7 @@ class BrokerCore:
                 Reply(
                     received.to,
                     Code.REQUEST_CODE_NOT_SUPPORTED,
-                    f" request type {received.request.code} not supported",
+                    not_supported(received.request.code),
                 )
             ]
         try:

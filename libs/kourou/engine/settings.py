@@ -19,6 +19,7 @@ from kourou.engine.event_base import Scalar
 from kourou.engine.events import Event, SettingChanged
 from kourou.engine.settings_registry import SettingSpec, SettingsRegistry, parse_value
 from kourou.errors import BadRequest, ConfigError
+from kourou.model.refused_settings import promises_nothing
 from kourou.model.topic import DataVersion
 
 
@@ -59,12 +60,15 @@ def decide_change(
 ) -> list[Event]:
     """Change several keys at once, or none: the first that is refused refuses all.
 
+    A key of RocketMQ that Kourou does not have is passed over where its value promises nothing.
     Raises ConfigError or NoPermission.
     """
     if not changes:
         raise BadRequest("no setting is named", hint="give lines of the form key=value")
     events: list[Event] = []
     for name, text in changes.items():
+        if promises_nothing(name, text):
+            continue
         spec = registry.dynamic(name)
         value = parse_value(spec, text)
         if value != effective(settings, spec):

@@ -72,6 +72,9 @@ REGISTER = Rule(Resource.CLUSTER, Action.CONNECT)
 MANAGE_ACCESS = Rule(Resource.ACCESS, Action.MANAGE)
 READ_ACCESS = Rule(Resource.ACCESS, Action.READ)
 
+ACCESS_CONTROL_CODES = range(50, 55)
+"""RocketMQ's requests about access control lists; the table has those that Kourou will answer."""
+
 ACL_UPDATE_FAILED = 209
 ACL_DELETE_FAILED = 210
 GLOBAL_WHITE_ADDRS_UPDATE_FAILED = 211
@@ -461,3 +464,11 @@ REQUESTS: Mapping[int, RequestSpec] = _table(
     )
 )
 """Every request by its code."""
+
+
+def not_supported(code: int) -> str:
+    """What is said to a request that nobody here answers; the blank is RocketMQ's."""
+    text = f" request type {code} not supported"
+    if code in ACCESS_CONTROL_CODES:
+        text += ": this version of Kourou has no access control lists; nothing was changed"
+    return text

@@ -35,7 +35,7 @@ from kourou.protocol.remoting import (
     encode_head,
 )
 from kourou.protocol.request import Answerer, Header, Request
-from kourou.protocol.table import REQUESTS
+from kourou.protocol.table import REQUESTS, not_supported
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.remoting_server import (
@@ -186,10 +186,7 @@ class RemotingCarrier:
             or self._role not in spec.answered_by
             or (listener == VIP and command.code == PullMessage.code)
         ):
-            raise BadRequest(
-                f" request type {command.code} not supported",
-                code=Code.REQUEST_CODE_NOT_SUPPORTED,
-            )
+            raise BadRequest(not_supported(command.code), code=Code.REQUEST_CODE_NOT_SUPPORTED)
         return decode_ext_fields(command.code, command.ext_fields)
 
     # -- out --------------------------------------------------------------------------------------

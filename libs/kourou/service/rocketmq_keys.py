@@ -1,7 +1,7 @@
 """Keys that users of RocketMQ have in their files and that do nothing in Kourou.
 
 Lives here: their names, as data. May not live here: keys that Kourou has (each service's
-config.py).
+config.py), keys whose promise Kourou does not keep (kourou.model.refused_settings).
 
 They are accepted with a warning, so that a `broker.conf` can be brought along as it is. Most size
 thread pools and buffers that do not exist here. A key that a service has takes precedence over
@@ -16,24 +16,24 @@ def _names(text: str) -> frozenset[str]:
 
 
 _BROKER = _names("""
-    accountStatsEnable accountStatsPrintZeroValues aclEnable adminBrokerThreadPoolNums
+    accountStatsEnable accountStatsPrintZeroValues adminBrokerThreadPoolNums
     autoDeleteUnusedStats autoMessageVersionOnTopicLen brokerConfigPath brokerFastFailureEnable
     brokerIP2 brokerTopicEnable clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums
     clusterTopicEnable commercialBaseCount commercialBigCount commercialEnable
     commercialSizePerMsg commercialTimerCount commercialTransCount compressedRegister
-    configBlackList consumerFallbehindThreshold consumerManagerThreadPoolQueueCapacity
+    consumerFallbehindThreshold consumerManagerThreadPoolQueueCapacity
     consumerManageThreadPoolNums disableConsumeIfConsumerReadSlowly enableCalcFilterBitMap
     enableDetailStat endTransactionPoolQueueCapacity endTransactionThreadPoolNums
     expectConsumerNumUseFilter filterDataCleanTimeSpan filterServerNums filterSupportRetry
     flushConsumerOffsetHistoryInterval forceRegister heartbeatThreadPoolNums
     heartbeatThreadPoolQueueCapacity highSpeedMode isolateLogEnable maxErrorRateOfBloomFilter
-    messageStorePlugIn msgTraceTopicName processReplyMessageThreadPoolNums
+    msgTraceTopicName processReplyMessageThreadPoolNums
     pullMessageThreadPoolNums pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums
     putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
     replyThreadPoolQueueCapacity rocketmqHome sendMessageThreadPoolNums
     sendThreadPoolQueueCapacity shortPollingTimeMills slaveReadEnable
     startAcceptSendRequestTimeStamp storeReplyMessageEnable traceTopicEnable
-    transactionCheckInterval transactionCheckMax transactionTimeOut transferMsgByHeap useTLS
+    transactionCheckInterval transactionCheckMax transactionTimeOut transferMsgByHeap
     waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue waitTimeMillsInTransactionQueue
 """)
 """RocketMQ 4.9 `BrokerConfig`."""
@@ -48,15 +48,15 @@ _STORE = _names("""
     enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDelayOffsetInterval
     flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile haHousekeepingInterval
-    haListenPort haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize inSyncReplicas
+    haListenPort haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
     isEnableBatchPush mapedFileSizeConsumeQueue mappedFileSizeConsumeQueue
     mappedFileSizeConsumeQueueExt maxBatchDeleteFilesNum maxHashSlotNum maxIndexNum
     maxLmqConsumeQueueNum maxMsgsNumBatch offsetCheckInSlave osPageCacheBusyTimeOutMills
-    preferredLeaderId putMsgIndexHightWater readOnlyCommitLogStorePaths
+    preferredLeaderId putMsgIndexHightWater
     redeleteHangedFileInterval scheduleAsyncDeliverMaxPendingLimit
     scheduleAsyncDeliverMaxResendNum2Blocked slaveTimeout storePathDLedgerCommitLog
     syncFlushTimeout totalReplicas transientStorePoolEnable transientStorePoolSize
-    useReentrantLockWhenPutMessage warmMapedFileEnable
+    useReentrantLockWhenPutMessage
 """)
 """RocketMQ 4.9 `MessageStoreConfig`, with spellings of older versions."""
 
@@ -75,7 +75,7 @@ _REMOTING = _names("""
 _NAMESRV = _names("""
     bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest
     defaultThreadPoolNums defaultThreadPoolQueueCapacity enableAllTopicList
-    enableControllerInNamesrv enableTopicList needWaitForService notifyMinBrokerIdChanged
+    enableTopicList needWaitForService notifyMinBrokerIdChanged
     productEnvName returnOrderTopicConfigToBroker rocketmqHome supportActingMaster
     unRegisterBrokerQueueCapacity waitSecondsForService
 """)
@@ -83,7 +83,7 @@ _NAMESRV = _names("""
 
 _LATER = _names("""
     accessMessageInMemoryHotRatio ackMessageThreadPoolNums ackThreadPoolQueueCapacity
-    adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet asyncLearner asyncSendEnable
+    adminBrokerThreadPoolQueueCapacity asyncLearner asyncSendEnable
     batchDispatchRequestThreadPoolNums bindAddress broadcastOffsetExpireMaxSecond
     broadcastOffsetExpireSecond brokerElectionPriority brokerHeartbeatInterval
     brokerNotActiveTimeoutMillis cgColdReadThreshold checkSyncStateSetPeriod
@@ -97,7 +97,7 @@ _LATER = _names("""
     disappearTimeAfterStart dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
     enableAsyncReput enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore
     enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction
-    enableControllerMode enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enablePopBatchAck enablePopBufferMerge enablePopLog enableRemoteEscape
     enableSkipLongAwaitingAck enableSlaveActingMaster estimateAccumulation
     fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval
@@ -113,7 +113,7 @@ _LATER = _names("""
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
     metricLoggingExporterIntervalInMills metricsExporterType metricsGrpcExporterHeader
     metricsGrpcExporterTarget metricsInDelta metricsLabel metricsPromExporterHost
-    metricsPromExporterPort minInSyncReplicas popCkMaxBufferSize popCkOffsetMaxQueueSize
+    metricsPromExporterPort popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popPollingMapSize popPollingSize
     pullBatchMaxMessageCount putMessageTimeout realTimeNotifyConsumerChange
     recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums rejectPullConsumerEnable

@@ -68,15 +68,7 @@ class Setting:
     @property
     def environment_name(self) -> str:
         """KOUROU_ and the key in capitals: brokerName is KOUROU_BROKER_NAME."""
-        out = ["KOUROU_"]
-        for at, char in enumerate(self.key):
-            before = self.key[at - 1] if at else ""
-            after = self.key[at + 1] if at + 1 < len(self.key) else ""
-            starts_word = char.isupper() and (
-                before.islower() or before.isdigit() or (before.isupper() and after.islower())
-            )
-            out.append(("_" if starts_word and at else "") + char.upper())
-        return "".join(out)
+        return environment_name(self.key)
 
     @property
     def range_text(self) -> str:
@@ -229,3 +221,16 @@ def _unwrap(hint: Any) -> tuple[type[Any], bool]:
         assert len(inner) == 1, f"a setting has one type, not {hint}"
         return inner[0], True
     return hint, False
+
+
+def environment_name(key: str) -> str:
+    """KOUROU_ and the key in capitals, words apart; a dot is a space between words."""
+    out = ["KOUROU_"]
+    for at, char in enumerate(key):
+        before = key[at - 1] if at else ""
+        after = key[at + 1] if at + 1 < len(key) else ""
+        starts_word = char.isupper() and (
+            before.islower() or before.isdigit() or (before.isupper() and after.islower())
+        )
+        out.append(("_" if starts_word and at else "") + ("_" if char == "." else char.upper()))
+    return "".join(out)

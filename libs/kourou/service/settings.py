@@ -6,7 +6,8 @@ May not live here: any setting (each service's config.py).
     command line  >  environment (KOUROU_ + KEY_IN_CAPITALS)  >  file (-c)  >  default
 
 A key that nobody knows is refused, naming the nearest that is known: a typing error must not pass
-for a default. A key of RocketMQ that does nothing here is accepted, and said so once.
+for a default. A key of RocketMQ that does nothing here is accepted, and said so once; one that
+promises safety which Kourou does not keep is refused (kourou.model.refused_settings).
 
 State: none.
 """
@@ -24,8 +25,9 @@ from typing import Any, Generic, TypeVar, cast
 from kourou.engine.settings_registry import SettingSpec
 from kourou.errors import ConfigError
 from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
+from kourou.model.refused_settings import REFUSED, promises_nothing
 from kourou.protocol.properties_text import read_properties, write_properties
-from kourou.service.setting import Setting, Value, settings_of
+from kourou.service.setting import Setting, Value, environment_name, settings_of
 
 SettingsT = TypeVar("SettingsT")
 
@@ -57,11 +59,15 @@ def load_settings(
     warnings: list[str] = []
     found: dict[str, tuple[Setting, str, str]] = {}
     for key, text in (_read_file(file) if file else {}).items():
-        _place(found, known, inert, key, text, "file", warnings)
+        _place(found, known, inert, key, text, "file", warnings, file)
     for one in settings_of(cls):
         for name in (one.environment, one.environment_name):
             if name and name in environment:
                 found[one.key] = (one, environment[name], "environment")
+    for key in REFUSED.keys() - known.keys():
+        said = environment.get(environment_name(key))
+        if said is not None:
+            _promises_nothing(key, said, "environment", file)
     warnings += _misspelt(environment, cls)
     for key, text in arguments.items():
         _place(found, known, inert, key, text, "argument", warnings)
@@ -99,10 +105,13 @@ def _place(
     text: str,
     origin: str,
     warnings: list[str],
+    file: Path | None = None,
 ) -> None:
     one = known.get(key)
     if one is not None:
         found[one.key] = (one, text, origin)
+    elif _promises_nothing(key, text, origin, file):
+        return
     elif key in inert:
         warnings.append(
             f"{key} is a setting of RocketMQ that does nothing in Kourou; it is ignored"
@@ -119,16 +128,28 @@ def unknown_key(key: str, known: Collection[str]) -> ConfigError:
     return ConfigError(f"there is no setting {key[:128]!r}", hint=hint)
 
 
+def _promises_nothing(key: str, text: str, origin: str, file: Path | None) -> bool:
+    try:
+        return promises_nothing(key, text)
+    except ConfigError as error:
+        where = _where(origin, file)
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+
+
 def _parsed(one: Setting, text: str, origin: str, file: Path | None) -> Value:
     try:
         return one.parse(text)
     except ConfigError as error:
-        where = {
-            "argument": "on the command line",
-            "environment": "in the environment",
-            "file": f"in {file}",
-        }[origin]
+        where = _where(origin, file)
         raise ConfigError(f"{error.message} {where}", hint=error.hint) from None
+
+
+def _where(origin: str, file: Path | None) -> str:
+    return {
+        "argument": "on the command line",
+        "environment": "in the environment",
+        "file": f"in {file}",
+    }[origin]
 
 
 def _read_file(file: Path) -> dict[str, str]:

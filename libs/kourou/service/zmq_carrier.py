@@ -29,7 +29,7 @@ from kourou.protocol.frames import (
     encode_request,
 )
 from kourou.protocol.request import Answerer, Request
-from kourou.protocol.table import REQUESTS
+from kourou.protocol.table import REQUESTS, not_supported
 from kourou.service.carrier import Ears, TimedReplyTo, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.curve import ServerCurve
@@ -178,10 +178,7 @@ def _decoded(role: Answerer, frame: Frame, also: Answerer | None) -> Request:
     request = decode_request(frame)
     answered_by = REQUESTS[request.code].answered_by
     if role not in answered_by and also not in answered_by:
-        raise BadRequest(
-            f" request type {request.code} not supported",
-            code=Code.REQUEST_CODE_NOT_SUPPORTED,
-        )
+        raise BadRequest(not_supported(request.code), code=Code.REQUEST_CODE_NOT_SUPPORTED)
     return request
 
 

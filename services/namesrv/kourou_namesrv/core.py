@@ -19,8 +19,9 @@ from kourou.engine.inputs import Disconnected, Received, Tick
 from kourou.engine.key_value_desk import KeyValueDesk, KeyValuesWritten, RecordKeyValues
 from kourou.engine.key_values import KeyValues
 from kourou.engine.registrants import Identity, Outdone
+from kourou.engine.settings import Settings, decide_change
 from kourou.engine.settings_registry import SettingsRegistry
-from kourou.errors import BadRequest, Code, ConfigError, KourouError
+from kourou.errors import BadRequest, Code, KourouError
 from kourou.protocol import bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
@@ -215,10 +216,8 @@ class NamesrvCore:
 
     def _update_settings(self, received: Received, _: ask.UpdateNamesrvConfig) -> Answer:
         """No key of a name server may be changed from afar: each says where it listens or lies."""
-        wanted = bodies.decode_properties_text(_body(received))
-        for key in wanted:
-            self._registry.dynamic(key)
-        raise ConfigError("no setting is named", hint="give lines of the form key=value")
+        decide_change(Settings(), self._registry, bodies.decode_properties_text(_body(received)))
+        return None, b""
 
 
 def _topics(names: list[str], broker: str | None = None) -> Answer:

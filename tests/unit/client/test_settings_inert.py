@@ -44,8 +44,13 @@ def test_other_values_are_taken_with_a_warning_that_says_why(kind, name, caplog,
     assert kind.inert_keys[name].why in caplog.text
 
 
-@pytest.mark.parametrize("settings", [{"useTLS": "true"}, {"namespace": "ns"}])
-def test_what_would_do_harm_is_refused(settings):
-    [name] = settings
-    with pytest.raises(ConfigError, match=rf"{name} is .*cannot do that"):
-        ClientSettings.from_rocketmq(**settings)
+@pytest.mark.parametrize("name", ["useTLS", "tls.enable"])
+def test_what_promises_safety_is_refused(name):
+    with pytest.raises(ConfigError, match=f"{name}=True is refused: Kourou does not speak TLS"):
+        ClientSettings.from_rocketmq(**{name: True})
+    assert ClientSettings.from_rocketmq(**{name: "false"}) == ClientSettings()
+
+
+def test_what_would_do_harm_is_refused():
+    with pytest.raises(ConfigError, match=r"namespace is .*cannot do that"):
+        ClientSettings.from_rocketmq(namespace="ns")

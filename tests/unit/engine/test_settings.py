@@ -76,3 +76,9 @@ def test_a_copy_stays_behind():
     apply(state, [SettingChanged("traceOn", None, False)])
     assert copy.values == {"traceOn": False}
     assert state.values == {}
+
+
+def test_a_promise_that_is_not_kept_is_refused_and_its_usual_value_changes_nothing():
+    with pytest.raises(ConfigError, match="aclEnable=true is refused: Kourou does not check"):
+        settings.decide_change(Settings(), REGISTRY, {"traceOn": "false", "aclEnable": "true"})
+    assert settings.decide_change(Settings(), REGISTRY, {"aclEnable": "false"}) == []

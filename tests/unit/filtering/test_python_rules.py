@@ -233,7 +233,7 @@ def test_the_filters_on_the_page_are_filters() -> None:
 
 
 def test_the_page_names_every_module_and_the_limits() -> None:
-    listed = re.search(r"\*\*Modules\*\* that may be imported: (.*?)\. Local", PAGE, re.DOTALL)
+    listed = re.search(r"\*\*Modules\*\* that a filter may import: (.*?)\. Local", PAGE, re.DOTALL)
     assert listed is not None
     assert tuple(re.findall(r"`([\w.]+)`", listed[1])) == MODULES
     assert f"at most {FILTER_SOURCE_BYTES_MAX // 1024} KiB" in PAGE

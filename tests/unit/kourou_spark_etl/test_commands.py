@@ -38,7 +38,7 @@ def test_list_checks_a_job_file(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_and_what_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command([]) == 0
     assert "run|list|status|stop" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="no command"):
+    with pytest.raises(ConfigError, match="is not a command of spark-etl"):
         run_command(["start"])
     with pytest.raises(ConfigError, match="--jobs"):
         run_command(["list"])
@@ -57,9 +57,9 @@ def test_help_of_run_names_its_own_arguments(capsys: pytest.CaptureFixture[str])
 def test_status_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(Unavailable, match="no Spark service answers"):
+    with pytest.raises(Unavailable, match="no Spark service responds"):
         run_command(["status", "--admin", f"http://127.0.0.1:{port}"])
-    with pytest.raises(ConfigError, match="no http URL"):
+    with pytest.raises(ConfigError, match="is not an http URL"):
         run_command(["status", "--admin", "file:///x"])
 
 

@@ -50,7 +50,7 @@ def own_handlers() -> Iterator[None]:
 
 
 def run(*argv: str) -> int:
-    inert = frozenset({"useTLS"})
+    inert = frozenset({"highSpeedMode"})
     return run_from_arguments("sample", "A sample.", argv, Settings, inert, Sample)
 
 
@@ -68,11 +68,11 @@ def test_it_runs_with_its_settings_and_logs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "sample.conf"
-    file.write_text("useTLS=true\nsomeCount=5\nlogFormat=json\n")
+    file.write_text("highSpeedMode=true\nsomeCount=5\nlogFormat=json\n")
     assert run("-c", str(file)) == 70
     err = capsys.readouterr().err
     assert '"event": "count is 5"' in err
-    assert "useTLS is a setting of RocketMQ that does nothing" in err
+    assert "highSpeedMode is a setting of RocketMQ that does nothing" in err
 
 
 @pytest.mark.parametrize("place", ["missing/ready", "file/ready"])

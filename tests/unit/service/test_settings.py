@@ -10,7 +10,7 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
-from kourou.service.setting import SAME, setting
+from kourou.service.setting import SAME, environment_name, setting
 from kourou.service.settings import (
     Loaded,
     as_entries,
@@ -32,7 +32,7 @@ class Sample:
     )
 
 
-INERT = frozenset({"useTLS", "sendMessageThreadPoolNums"})
+INERT = frozenset({"highSpeedMode", "sendMessageThreadPoolNums"})
 
 
 def load(
@@ -81,10 +81,27 @@ def test_every_source_beats_the_next(write: Write) -> None:
 
 
 def test_an_inert_key_is_accepted_and_said_so_once(write: Write) -> None:
-    loaded = load(file=write("useTLS=true\nlistenPort=3\n"))
+    loaded = load(file=write("highSpeedMode=true\nlistenPort=3\n"))
     assert loaded.settings.port == 3
     assert len(loaded.warnings) == 1
-    assert loaded.warnings[0].startswith("useTLS is a setting of RocketMQ that does nothing")
+    assert loaded.warnings[0].startswith("highSpeedMode is a setting of RocketMQ that does nothing")
+
+
+@pytest.mark.parametrize("key", ["aclEnable", "tls.server.mode"])
+def test_what_promises_safety_is_refused_from_every_source(write: Write, key: str) -> None:
+    file = write(f"{key}=true\n")
+    variable = environment_name(key)
+    with pytest.raises(ConfigError, match=f"in {file}: {key}=true is refused: Kourou does not"):
+        load(file=file)
+    with pytest.raises(ConfigError, match=f"on the command line: {key}=true is refused"):
+        load({key: "true"})
+    with pytest.raises(ConfigError, match=f"in the environment: {key}=true is refused"):
+        load({}, {variable: "true"})
+
+
+def test_what_promises_nothing_is_accepted_without_a_word(write: Write) -> None:
+    file = write("aclEnable=false\nuseTLS=FALSE\ntls.enable=false\n")
+    assert load({"inSyncReplicas": "1"}, {"KOUROU_ACL_ENABLE": "false"}, file).warnings == ()
 
 
 def test_a_misspelt_variable_is_pointed_out_and_others_are_left_alone() -> None:

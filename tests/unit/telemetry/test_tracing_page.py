@@ -139,7 +139,7 @@ def test_the_reasons_of_lost_spans() -> None:
 
 @pytest.mark.parametrize(
     ("command", "part", "ratio"),
-    [("up", (up, "_StopRequest"), None), ("demo", (tour, "open_view"), str(TRACED_SHARE))],
+    [("up", (up, "check_group"), None), ("demo", (tour, "open_view"), str(TRACED_SHARE))],
 )
 def test_the_option_of_the_commands_turns_it_on_for_their_processes(
     monkeypatch: pytest.MonkeyPatch,

@@ -1,0 +1,115 @@
+"""Settings of RocketMQ that promise safety, and that Kourou does not keep.
+
+Lives here: their names, the values that promise nothing, and why any other value is refused, as
+data. May not live here: keys that Kourou has (each service's config.py), keys that do nothing and
+promise nothing (kourou.service.rocketmq_keys, kourou.client.settings_inert).
+
+An operator who writes `aclEnable=true` relies on it. To go on without it would be to lie, so a
+service does not start with it, no running one takes it, and no client opens with it. The value that
+promises nothing is accepted, so that a file which says `aclEnable=false` can be brought along.
+
+State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kourou.errors import ConfigError
+
+TLS_PREFIX = "tls."
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSetting:
+    """`usual`: the values that promise nothing, in small letters, RocketMQ's default first."""
+
+    usual: tuple[str, ...]
+    why: str
+    instead: str
+
+
+_NO_ACL = "Kourou does not check RocketMQ's access control yet, and every client may do everything"
+_CLOSED = "bind listeners to addresses that only trusted clients reach"
+_NO_TLS = "Kourou does not speak TLS yet, and bytes of RocketMQ's protocol travel in clear text"
+_CURVE = "use curveKeyDir between Kourou's own services and clients, or a TLS proxy"
+_NO_COUNT = "Kourou does not wait for a number of replicas"
+_ACKS = "brokerRole=SYNC_MASTER waits for one follower, a Raft group (dLegerPeers) for a majority"
+_NO_CONTROLLER = "Kourou has no controller, and no other broker would take over"
+_RAFT = "a Raft group (enableDLegerCommitLog, dLegerPeers) elects another leader by itself"
+_BLACK_LIST = "Kourou has a list of its own of keys that are never set from afar"
+
+REFUSED: Mapping[str, RefusedSetting] = {
+    "aclEnable": RefusedSetting(("false",), _NO_ACL, _CLOSED),
+    "authenticationEnabled": RefusedSetting(("false",), _NO_ACL, _CLOSED),
+    "authorizationEnabled": RefusedSetting(("false",), _NO_ACL, _CLOSED),
+    "accessKey": RefusedSetting(("",), _NO_ACL, _CLOSED),
+    "secretKey": RefusedSetting(("",), _NO_ACL, _CLOSED),
+    "useTLS": RefusedSetting(("false",), _NO_TLS, _CURVE),
+    "tls.enable": RefusedSetting(("false",), _NO_TLS, _CURVE),
+    "tls.server.mode": RefusedSetting(("disabled",), _NO_TLS, _CURVE),
+    "tls.test.mode.enable": RefusedSetting(("true",), _NO_TLS, _CURVE),
+    "tls.server.need.client.auth": RefusedSetting(("none",), _NO_TLS, _CURVE),
+    "tls.server.authClient": RefusedSetting(("false",), _NO_TLS, _CURVE),
+    "tls.client.authServer": RefusedSetting(("false",), _NO_TLS, _CURVE),
+    "configBlackList": RefusedSetting(
+        (
+            "",
+            "configblacklist",
+            "configblacklist;brokerconfigpath",
+            "configblacklist;configstorepath;kvconfigpath",
+        ),
+        _BLACK_LIST,
+        "docs/reference/settings.md says which keys can be set (live)",
+    ),
+    "inSyncReplicas": RefusedSetting(("1",), _NO_COUNT, _ACKS),
+    "minInSyncReplicas": RefusedSetting(("1",), _NO_COUNT, _ACKS),
+    "allAckInSyncStateSet": RefusedSetting(("false",), _NO_COUNT, _ACKS),
+    "enableControllerMode": RefusedSetting(("false",), _NO_CONTROLLER, _RAFT),
+    "enableControllerInNamesrv": RefusedSetting(("false",), _NO_CONTROLLER, _RAFT),
+    "messageStorePlugIn": RefusedSetting(
+        ("",),
+        "Kourou has no store plug-ins, and messages would lie nowhere else than in its store",
+        "copy what is to be kept longer with the Spark service",
+    ),
+    "readOnlyCommitLogStorePaths": RefusedSetting(
+        ("",),
+        "Kourou reads one log directory, and messages in others would be missing",
+        "move the segments into storePathCommitLog while the broker is down",
+    ),
+    "warmMapedFileEnable": RefusedSetting(
+        ("false",),
+        "Kourou writes its log without a mapping, into space that it allocates ahead, so there are "
+        "no pages to warm",
+        "appends have no page faults here",
+    ),
+}
+"""By RocketMQ's names, of broker, name server and client."""
+
+_OTHER_TLS = RefusedSetting((), _NO_TLS, _CURVE)
+
+
+def refused_setting(key: str) -> RefusedSetting | None:
+    """What is known of a key that promises what Kourou does not keep; None for any other key."""
+    if key.startswith(TLS_PREFIX):
+        return REFUSED.get(key, _OTHER_TLS)
+    return REFUSED.get(key)
+
+
+def promises_nothing(key: str, text: str) -> bool:
+    """Is this one of those keys, with a value that promises nothing? False for any other key.
+
+    Raises ConfigError if it is one of them and promises something.
+    """
+    one = refused_setting(key)
+    if one is None:
+        return False
+    value = text.strip()
+    if value.lower() in one.usual:
+        return True
+    shown = "…" if key in ("secretKey", "accessKey") or "assword" in key else value[:128]
+    usual = f", or write {key}={one.usual[0]}" if one.usual and one.usual[0] else ""
+    raise ConfigError(
+        f"{key}={shown} is refused: {one.why}", hint=f"remove the key{usual}; {one.instead}"
+    )

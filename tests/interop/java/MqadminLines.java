@@ -1,0 +1,70 @@
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Base64;
+import java.util.List;
+import java.util.stream.Collectors;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+import org.apache.rocketmq.tools.command.SubCommand;
+
+/**
+ * RocketMQ's own mqadmin, one command line after the other, in one JVM.
+ *
+ * <p>A line of standard input is a command: seconds, then its arguments, all separated by tabs. Its
+ * answer is one line of standard output: "ended" or "endless" and what it printed on both streams,
+ * in base64. A command that has not ended after its seconds is left alone (some never do). A command
+ * that ends the JVM ends this program, and says so by its silence. The first line of output has the
+ * names of all commands.
+ */
+public final class MqadminLines {
+    private MqadminLines() {
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Path home = Path.of(System.getProperty("user.home"));
+        Files.createDirectories(home.resolve("conf"));
+        Files.writeString(home.resolve("conf/logback_tools.xml"),
+            "<configuration><root level=\"OFF\"/></configuration>");
+        System.setProperty(MixAll.ROCKETMQ_HOME_PROPERTY, home.toString());
+        PrintStream answers = System.out;
+        answers.println(names());
+        BufferedReader lines = new BufferedReader(
+            new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        String line = lines.readLine();
+        while (line != null) {
+            String[] parts = line.split("\t", -1);
+            String[] command = List.of(parts).subList(1, parts.length).toArray(String[]::new);
+            ByteArrayOutputStream kept = new ByteArrayOutputStream();
+            commands().clear(); // they are made again: some of them run once only
+            PrintStream into = new PrintStream(kept, true, StandardCharsets.UTF_8);
+            System.setOut(into);
+            System.setErr(into);
+            Thread running = new Thread(() -> MQAdminStartup.main0(command, null));
+            running.setDaemon(true);
+            running.start();
+            running.join(Long.parseLong(parts[0]) * 1000);
+            String how = running.isAlive() ? "endless" : "ended";
+            answers.println(how + " " + Base64.getEncoder().encodeToString(kept.toByteArray()));
+            line = lines.readLine();
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static String names() throws Exception {
+        MQAdminStartup.initCommand();
+        return commands().stream().map(SubCommand::commandName).collect(Collectors.joining(" "));
+    }
+
+    @SuppressWarnings("unchecked")
+    private static List<SubCommand> commands() throws Exception {
+        Field field = MQAdminStartup.class.getDeclaredField("subCommandList");
+        field.setAccessible(true);
+        return (List<SubCommand>) field.get(null);
+    }
+}

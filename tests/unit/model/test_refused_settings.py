@@ -1,0 +1,46 @@
+"""Keys that promise safety: refused where they promise something, accepted where they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.errors import ConfigError
+from kourou.model.refused_settings import REFUSED, promises_nothing
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_each_is_accepted_as_rocketmq_has_it_by_default_and_refused_otherwise(key: str) -> None:
+    assert promises_nothing(key, REFUSED[key].usual[0])
+    with pytest.raises(ConfigError, match=f"{key}=.* is refused: Kourou ") as caught:
+        promises_nothing(key, "something")
+    assert caught.value.hint.startswith("remove the key")
+
+
+def test_the_sentence_says_what_is_not_done_and_what_to_do() -> None:
+    with pytest.raises(ConfigError) as caught:
+        promises_nothing("aclEnable", " TRUE ")
+    assert str(caught.value) == (
+        "aclEnable=TRUE is refused: Kourou does not check RocketMQ's access control yet, and every "
+        "client may do everything (remove the key, or write aclEnable=false; bind listeners to "
+        "addresses that only trusted clients reach)"
+    )
+
+
+@pytest.mark.parametrize(
+    "key", ["tls.enable", "tls.server.mode", "tls.server.keyPath", "tls.client.trustCertPath"]
+)
+def test_whatever_is_said_of_tls_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="Kourou does not speak TLS yet"):
+        promises_nothing(key, "permissive")
+
+
+@pytest.mark.parametrize("key", ["tls.server.keyPassword", "secretKey"])
+def test_no_secret_is_repeated(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        promises_nothing(key, "hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_other_keys_are_none_of_its_business() -> None:
+    assert not promises_nothing("brokerName", "x")
+    assert not promises_nothing("sendMessageThreadPoolNums", "16")
