@@ -15,7 +15,7 @@ from generators.tables import table
 RESULTS_PAGE = "benchmarks/README.md"
 COMPARISON_PAGE = "docs/comparison.md"
 RESULTS = re.compile(
-    r"^(Measured [^\n]+(?:\n[^\n]+)*)\n\n<!-- results: peers -->\n(.*?)^<!-- /results -->$",
+    r"^<!-- results: peers -->\n(Measured [^\n]+)\n\n(.*?)^<!-- /results -->$",
     re.MULTILINE | re.DOTALL,
 )
 SOURCE_LINK = re.compile(r"\s*\[\d+\]\[[\w-]+\]|\[([^]]+)\]\([^)]*\)")
@@ -67,7 +67,7 @@ def performance(results: str) -> str:
     """The table, and below it when, where and how it was measured."""
     found = RESULTS.search(results)
     if found is None:
-        raise ValueError(f"{RESULTS_PAGE} lacks a line `Measured …` above <!-- results: peers -->")
+        raise ValueError(f"{RESULTS_PAGE} lacks a line `Measured …` below <!-- results: peers -->")
     measured, text = found.groups()
     ratios = dict(_ratios(text))
     lines = table(
