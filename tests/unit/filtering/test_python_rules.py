@@ -239,7 +239,9 @@ def test_the_page_names_every_module_and_the_limits() -> None:
     assert f"at most {FILTER_SOURCE_BYTES_MAX // 1024} KiB" in PAGE
     assert f"| brackets in it | {FILTER_BRACKET_DEPTH_MAX} deep |" in PAGE
     assert f"| versions kept | {FILTER_VERSIONS_MAX} |" in PAGE
-    assert f"| filters | {FILTERS_GROUP_MAX} for each group, {FILTERS_MAX} for each broker |" in PAGE
+    assert (
+        f"| filters | {FILTERS_GROUP_MAX} for each group, {FILTERS_MAX} for each broker |" in PAGE
+    )
 
 
 def test_the_page_has_every_kind_of_failure_and_every_policy() -> None:
