@@ -157,7 +157,9 @@ class ClientSettings(Settings):
     trace_roots_per_s: int = setting(
         ROOTS_PER_S_MAX,
         "Most traces that begin here in a second where a ratio is below 1; 0: any number.",
+        unit="traces a second",
         minimum=0,
+        maximum=1_000_000,
     )
     request_timeout_ms: int = setting(
         3_000,
