@@ -141,7 +141,7 @@ class Heartbeats:
         )
         addresses = self._routes.addresses()
         self._told &= addresses
-        await asyncio.gather(*(self._tell(address, body) for address in addresses))
+        await asyncio.gather(*(self._tell(address, body) for address in sorted(addresses)))
 
     async def reach(self, addresses: Iterable[str]) -> None:
         """Tell everybody now if one of these brokers was not told before."""
