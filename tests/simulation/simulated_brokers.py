@@ -105,6 +105,8 @@ class Broker:
             role=role,
             sync_flush=False,
         )
+        # What arrived while it was frozen is handled by its next core: names stay apart.
+        self.engine._correlations = self.world.correlations
         self.store.due = False
         self.drain()
 

@@ -70,7 +70,7 @@ class Life:
         self.careless = careless
         self.events: Counter[str] = Counter()
         self.loop = VirtualLoop()
-        self.peers = count(1)
+        self.peers, self.correlations = count(1), count(1)
         sizes = self.chance.choice([(1,), (1,), (3,), (3,), (1, 1), (3, 1)])
         self.groups = [Group(self, f"broker-{'ab'[n]}", size) for n, size in enumerate(sizes)]
         self.brokers = {one.address: one for group in self.groups for one in group.members}
@@ -127,7 +127,7 @@ class Life:
             call.result()
         self.heal()
         until_s = self.loop.time() + SETTLE_S
-        while not self.is_well():
+        while not self.is_well() and self.failure is None:
             assert self.loop.time() < until_s, "all has healed, and brokers are not well"
             await self.loop.passed(0.1)
         await self.loop.passed(1.0)

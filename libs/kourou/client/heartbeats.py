@@ -146,7 +146,7 @@ class Heartbeats:
         self._told &= addresses
         for gone in self._differing.keys() - addresses:
             del self._differing[gone]
-        await asyncio.gather(*(self._tell(address, body) for address in addresses))
+        await asyncio.gather(*(self._tell(address, body) for address in sorted(addresses)))
 
     async def reach(self, addresses: Iterable[str]) -> None:
         """Tell everybody now if one of these brokers was not told before."""
