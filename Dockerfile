@@ -19,7 +19,11 @@ RUN --mount=type=cache,target=/var/cache/pip \
 
 # -- our own wheel; it changes with every line of source, so nothing slow comes after it ----------
 FROM builder AS wheel
-COPY pyproject.toml README.md LICENSE ./
+# For the record kernel; without a compiler the wheel would have the slow one in Python alone.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc=4:* libc6-dev=2.* libpython3-dev=3.* \
+    && rm -rf /var/lib/apt/lists/*
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY libs libs
 COPY services services
 COPY conf conf

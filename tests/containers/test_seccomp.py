@@ -254,7 +254,7 @@ def test_under_dockers_profile_all_else_starts(
 @pytest.mark.feature("F243")
 def test_under_our_profile_the_doctor_finds_the_whole_jail(under: Under, ours: Path) -> None:
     done = under(ours, "-m", "kourou.cli", "doctor")
-    [found] = [line for line in done.stdout.splitlines() if "jail for filters" in line]
+    [found] = [line for line in done.stdout.splitlines() if "sandbox for filters" in line]
     assert found.startswith("ok")
     assert "user namespaces" in found
     assert "Landlock" in found

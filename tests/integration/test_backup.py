@@ -159,7 +159,7 @@ async def test_what_is_restored_is_what_the_broker_knew(used: Running, tmp_path:
     async with running(restored) as heir:
         assert encode_state(heir.control) == known
     code, said = await command("restore", "--from", str(to), "--to", str(restored))
-    assert (code, "is there already" in said) == (2, True), said
+    assert (code, "already exists" in said) == (2, True), said
 
 
 async def test_another_log_is_not_mixed_into_a_backup(used: Running, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ async def test_what_is_no_backup_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, said = await command("backup", "-b", "a", "--address", "127.0.0.1:1", "--to",
                                str(tmp_path / "file"))  # fmt: skip
-    assert (code, "is no folder" in said) == (2, True), said
+    assert (code, "is not a folder" in said) == (2, True), said
     (tmp_path / "manifest.json").write_text("{}")
     code, said = await command("restore", "--from", str(tmp_path), "--to", str(tmp_path / "x"))
     assert (code, "cannot be read" in said) == (1, True), said
@@ -349,6 +349,6 @@ def test_the_broker_is_found_by_name_servers(
     code, said = run("-b", "broker-a", "--to", str(to))
     assert (code, "DefaultCluster/broker-a from 0 to" in said) == (0, True), said
     code, said = run("-b", "broker-z", "--to", str(tmp_path / "none"))
-    assert (code, "broker 'broker-z' not found" in said) == (2, True), said
+    assert (code, "there is no broker 'broker-z'" in said) == (2, True), said
     code, said = run("-b", "broker-a", "--member", "7", "--to", str(to))
     assert (code, "no member 7 of broker-a is registered" in said) == (2, True), said

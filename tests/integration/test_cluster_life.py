@@ -143,7 +143,7 @@ def test_a_template_is_printed_edited_started_and_stopped(tmp_path: Path) -> Non
         told = shutdown("broker", broker.pid)
         assert broker.wait_for_exit(0.0) == 0
         assert told == [
-            f"broker (pid {broker.pid}) {what}" for what in ("is told to end", "has ended")
+            f"broker (pid {broker.pid}) {what}" for what in ("is stopping", "has ended")
         ]
     finally:
         broker.kill()

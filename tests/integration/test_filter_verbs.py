@@ -102,7 +102,7 @@ def test_a_filter_from_its_upload_to_its_end(
 
     assert [row["active"] for row in rows("disable", *of, "--reason", "enough")] == [None, None]
     assert {row["state"] for row in rows("list", "-g", "billing")} == {"disabled"}
-    assert "is gone" in run("delete", *of).stdout
+    assert "was deleted" in run("delete", *of).stdout
     assert rows("list", "-g", "billing") == []
     assert "no filters\nfilter servers of broker-a: 127.0.0.1:" in run("list").stdout
     for verb in ("show", "enable", "disable", "rollback", "delete"):

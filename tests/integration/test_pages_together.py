@@ -92,7 +92,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
             told += line
             for name, pattern in (
                 ("name_server", r"NAMESRV_ADDR=(127\.0\.0\.1:\d+)"),
-                ("console", r"http://(127\.0\.0\.1:\d+)"),
+                ("console", r"http://(127\.0\.0\.1:\d+)\s+console"),
             ):
                 if name not in found and (match := re.search(pattern, line)):
                     found[name] = match[1]

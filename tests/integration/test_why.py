@@ -395,7 +395,7 @@ def test_what_a_handler_has_is_in_its_hands_and_then_it_is_stuck(
         assert facts["member"] == mq._client.session.client_id
         assert (facts["smallest_unfinished"], facts["next_offset"]) == (0, 0)
         told = why(second.message_id, "in_hands", group)
-        assert "the smallest unfinished" in only(told).causes[0].sentence
+        assert "the oldest unfinished" in only(told).causes[0].sentence
         cluster.clock.advance(70)
         told = why(second.message_id, "member_stuck", group)
         assert only(told).causes[0].facts["stands_ms"] >= 60_000
@@ -408,7 +408,7 @@ def test_a_member_that_has_enough_pulls_no_more(operator, cluster, topic, group,
     with member(cluster, group, topic, gate, **few):
         told = why(sent[4].message_id, "flow_controlled", group)
         flow, waiting = only(told).causes
-        assert "takes 1 at once" in flow.facts["limit"]
+        assert "limit 1" in flow.facts["limit"]
         assert (waiting.code, waiting.facts["ahead"]) == ("waiting_behind", 4)
         assert waiting.facts["smallest_unfinished"] == 0
 

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 READABLE = 0o444
 PRIVATE = 0o600
 
+ReadableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--readable",
+        metavar="NAME",
+        help=(
+            "Make the secret file of this pair readable for other users (on a volume of its own)."
+        ),
+    ),
+]
+
 keys = typer.Typer(
     name="keys",
     help="Create CURVE key pairs, by which clients and services authenticate.",
@@ -74,17 +85,7 @@ def make(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep an existing pair instead of failing.")
     ] = False,
-    readable: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--readable",
-            metavar="NAME",
-            help=(
-                "Make the secret file of this pair readable for other users (on a volume of its "
-                "own)."
-            ),
-        ),
-    ] = None,
+    readable: ReadableOption = None,
 ) -> int:
     """Create NAME.key (public) and NAME.key_secret (private, mode 0600) in each FOLDER.
 

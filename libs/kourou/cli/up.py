@@ -77,16 +77,13 @@ def run_until_stopped(
     the web console, too. `flights`: some are sent and consumed all the time. Packages, Java and
     files that these need are checked before anything starts.
     """
-    began = time.monotonic()
+    began, interruption = time.monotonic(), Interruption()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+        signal.signal(number, interruption)
     collector = trace_from_here(os.environ, asked=trace)
     place = (folder or Path.home() / "kourou").absolute()
     check_group(raft)
-    if flights:
-        from kourou.cli.demo.flights import find_data
-
-        find_data()
+    _require_flights(flights)
     wanted = (0 if raft else FILTER_SERVERS) if filter_servers is None else filter_servers
     pipeline = spark_settings(place, jobs) if spark or jobs is not None else None
     lacking = layers_lacking() if wanted else ()
@@ -101,8 +98,8 @@ def run_until_stopped(
         small_segments=True,
     )
     _print(f"starting in {place}" + (" (Spark takes half a minute)" if pipeline else ""))
-    with _started(place, settings) as cluster:
-        watch = Watch(cluster, called_as)
+    with _started(place, settings, interruption) as cluster:
+        watch = Watch(cluster, called_as, interruption)
         with _flights(cluster.address, called_as, wanted=flights):
             try:
                 for line in introduction(cluster, collector, called_as, lacking, flights=flights):
@@ -111,6 +108,7 @@ def run_until_stopped(
                 watch.run()
                 _print("no service is left")
             except KeyboardInterrupt:
+                interruption.asked = False
                 _print("stopping; a second Ctrl-C kills …")
         try:
             codes = cluster.stop()
@@ -124,9 +122,33 @@ def run_until_stopped(
     return 0
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Ctrl-C and SIGTERM do the same, also where a script's background ignores Ctrl-C."""
-    raise KeyboardInterrupt
+def _require_flights(wanted: bool) -> None:
+    """MissingPackages before anything is started."""
+    if wanted:
+        from kourou.cli.demo.flights import find_data
+
+        find_data()
+
+
+class Interruption:
+    """A signal handler: SIGINT and SIGTERM raise KeyboardInterrupt.
+
+    Python drops an exception that is raised in a callback after a fork, for example while a service
+    is started; `check` raises it again.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> NoReturn:
+        """Note the signal and interrupt whatever runs."""
+        self.asked = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal came and was not dealt with."""
+        if self.asked:
+            raise KeyboardInterrupt
 
 
 def _print(line: str) -> None:
@@ -143,9 +165,11 @@ class Watch:
         self,
         cluster: LocalCluster,
         called_as: str,
+        interruption: Interruption,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
+        self._interruption = interruption
         self._called_as = called_as
         self._now = now
         self._restarted: dict[str, float] = {}
@@ -170,6 +194,7 @@ class Watch:
 
     def _wait(self) -> None:
         """Until a child has ended; or a moment, where one is starting."""
+        self._interruption.check()
         if self._starting:
             self._starting[0].wait_for_exit(POLL_S)
         else:
@@ -227,9 +252,13 @@ def check_group(members: int) -> None:
         raise ConfigError(f"--raft {members}: a Raft group has 3 members, or 5")
 
 
-def _started(place: Path, settings: ClusterSettings) -> LocalCluster:
+def _started(place: Path, settings: ClusterSettings, interruption: Interruption) -> LocalCluster:
+    def report(child: Child) -> None:
+        interruption.check()
+        _print(line_of(child))
+
     try:
-        return LocalCluster(place, settings, lambda child: _print(line_of(child)))
+        return LocalCluster(place, settings, report)
     except ConfigError as refused:
         taken = TAKEN.search(str(refused))
         if settings.free_ports or taken is None:

@@ -362,7 +362,7 @@ def test_a_killed_service_is_started_again_and_reported_ready(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = cluster_of(tmp_path)
-    watch = Watch(real(cluster), "./kourou")
+    watch = Watch(real(cluster), "./kourou", up.Interruption())
     assert watch.step()
     assert capsys.readouterr().out == ""
     cluster.brokers[0].running = False
@@ -384,7 +384,7 @@ def test_one_that_dies_again_soon_stays_down(
     passed_s: float, restarts: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster, clock = cluster_of(tmp_path), Clock()
-    watch = Watch(real(cluster), "./kourou", clock)
+    watch = Watch(real(cluster), "./kourou", up.Interruption(), clock)
     cluster.brokers[0].running = False
     watch.step()
     clock.now += passed_s
@@ -408,7 +408,7 @@ def test_one_that_was_asked_to_stop_stays_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = cluster_of(tmp_path)
-    watch = Watch(real(cluster), "kourou")
+    watch = Watch(real(cluster), "kourou", up.Interruption())
     cluster.brokers[0].running, cluster.brokers[0].ended_in_peace = False, True
     assert watch.step()
     assert capsys.readouterr().out.startswith("broker-a (pid 17) was asked to stop\n")
