@@ -51,7 +51,7 @@ from kourou.protocol.message_id import decode_offset_id
 from kourou.protocol.messages import namesrv
 from kourou.protocol.messages.sending import SendRecords
 
-FULL, USUAL = 10_000, 3_000
+FULL, USUAL = 10_000, 1_500
 CARELESS = 12
 SEND_MS = 6_000
 NAME_SERVER = "ns:19876"
