@@ -111,12 +111,6 @@ def index_hash_of(value: int) -> int:
     return 0 if value == _INT_MIN else abs(value)
 
 
-def index_hashes_of(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """`index_hash_of` for many."""
-    # numpy's abs leaves the smallest integer negative, as Java's does; RocketMQ then takes 0.
-    return np.maximum(np.abs(values), 0)
-
-
 def body_crc(body: bytes | bytearray | memoryview) -> int:
     """CRC-32 of a stored body without its top bit; 0 for an empty one."""
     return zlib.crc32(body) & MASK

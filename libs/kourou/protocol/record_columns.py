@@ -25,7 +25,6 @@ from kourou.protocol.kernel_python import FIELDS
 from kourou.protocol.record_layout import BLANK_MAGIC, MAGIC, Buffer, parts_of
 
 Longs = npt.NDArray[np.int64]
-Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 Marks = npt.NDArray[np.bool_]
 
