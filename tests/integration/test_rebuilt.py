@@ -76,6 +76,8 @@ async def picture(mq: Client) -> dict[str, Any]:
         ],
     }
     await puller.close()
+    # The event store follows behind, and a stop waits two seconds for it: the answer waits longer.
+    await mq.admin.history.of(count_max=1)
     return found
 
 

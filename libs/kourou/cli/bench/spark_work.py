@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kourou.cli.bench.families import cpu_ns
+from kourou.cli.bench.families import CpuReading
 from kourou.cli.bench.loading import LOAD_CHUNK, promised, stored_at_last
 from kourou.cli.bench.spark_costs import NETWORK, PARQUET, PULLS, STORE, WAYS, Pass
 from kourou.client.client import Client
@@ -87,9 +87,10 @@ def _read(frame: Any) -> int:
 
 
 def _timed(way: str, work: Callable[[], int], messages: int) -> Pass:
-    began_ns, spent_ns = time.perf_counter_ns(), cpu_ns(os.getpid())
+    began_ns, before = time.perf_counter_ns(), CpuReading.of(os.getpid())
     rows = work()
-    took_ns, used_ns = time.perf_counter_ns() - began_ns, cpu_ns(os.getpid()) - spent_ns
+    took_ns = time.perf_counter_ns() - began_ns
+    used_ns = before.spent_ns(CpuReading.of(os.getpid()))
     if rows != messages:
         raise Unavailable(f"{way}: {rows:,} rows of {messages:,}: figures are void")
     return Pass(rows, took_ns, used_ns)

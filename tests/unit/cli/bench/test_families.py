@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.bench import families
-from kourou.cli.bench.families import cpu_ns, family, peak_bytes, resident_bytes
+from kourou.cli.bench.families import CpuReading, cpu_ns, family, peak_bytes, resident_bytes
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -50,6 +50,23 @@ def test_time_is_that_of_the_whole_family_and_of_those_that_ended(
     assert cpu_ns(10) == 1_122 * TICK_NS
     assert cpu_ns(12) == 7 * TICK_NS
     assert cpu_ns(99) == 0, "it has ended"
+
+
+def test_time_of_a_child_that_ended_stays_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families, "PROC", tmp_path)
+    stat(tmp_path, 10, 1, (100, 0, 0, 0))
+    stat(tmp_path, 11, 10, (40, 0, 0, 0))  # 10 waits for it
+    stat(tmp_path, 12, 10, (5, 0, 0, 0))  # 12 ignores SIGCHLD, as Spark's daemon does
+    stat(tmp_path, 13, 12, (70, 0, 0, 0))
+    before = CpuReading.of(10)
+    for pid in (10, 11, 12, 13):
+        (tmp_path / str(pid) / "stat").unlink()
+        (tmp_path / str(pid)).rmdir()
+    stat(tmp_path, 10, 1, (101, 0, 42, 0))
+    stat(tmp_path, 12, 10, (8, 0, 0, 0))
+    assert before.spent_ns(CpuReading.of(10)) == (1 + 2 + 3) * TICK_NS
 
 
 def test_the_fields_are_those_of_this_kernel() -> None:
