@@ -18,12 +18,11 @@ from hypothesis import settings
 
 from kourou.testing.postgres import MISSING, PostgresServer, find_programs
 
-# A busy machine must not fail a test: properties are about results, benchmarks about time.
-settings.register_profile("kourou", deadline=None)
-settings.load_profile("kourou")
-
 FAST_SHARE = 10
 """A default run does one in so many rounds of a fault test; --slow does all of them."""
+
+EXAMPLES = 300
+"""Examples of each Hypothesis property with --slow; a default run tries one in ten of them."""
 
 SAVE_INTERVAL_S = 2.0
 """How often a resumable run writes down what has passed so far."""
@@ -44,6 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A busy machine must not fail a test: properties are about results, benchmarks about time.
+    examples = EXAMPLES if config.getoption("--slow") else EXAMPLES // FAST_SHARE
+    settings.register_profile("kourou", deadline=None, max_examples=examples)
+    settings.load_profile("kourou")
     target: Path | None = config.getoption("--record")
     if target is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunRecord(target, config.getoption("--resume")))

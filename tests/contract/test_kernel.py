@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import ConfigError
@@ -99,7 +99,6 @@ def same(name: str, *arguments: object) -> object:
     return found[0]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(DRAFTS, min_size=1, max_size=12), st.sampled_from(HOSTS), st.data())
 def test_a_batch_from_drafts_to_queue_units(
     drafts: list[bytes], host: bytes, data: st.DataObject
@@ -169,7 +168,6 @@ def expect_projection(
     assert list(zip(*found, strict=True)) == wanted_keys
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(DRAFTS, min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=4),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import KourouError
@@ -244,7 +244,6 @@ def test_index_keys_are_those_of_the_index_file() -> None:
     assert [(int(entry["hash"]), int(entry["at"])) for entry in entries] == expected
 
 
-@settings(max_examples=300)
 @given(
     flips=st.lists(st.tuples(st.integers(0, END - 1), st.integers(1, 255)), max_size=6),
     cut=st.integers(0, 400),

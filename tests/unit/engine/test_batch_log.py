@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.engine import batch_log
@@ -103,7 +103,6 @@ def life(seed: int, *, odd: bool, dies: bool) -> tuple[Engine, dict[int, int]]:
 
 
 @pytest.mark.feature("F243")
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_the_log_is_the_same_byte_for_byte(seed: int, odd: bool, dies: bool) -> None:
     together, counts = life(seed, odd=odd, dies=dies)

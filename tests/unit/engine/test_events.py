@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.engine.batch_events import (
@@ -200,7 +200,6 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
 @given(st.sampled_from(EXAMPLES), st.text(max_size=12), _JSON, st.data())
 def test_a_changed_event_is_read_or_refused_and_nothing_else(
     example: tuple[Event, str], key: str, value: object, data: st.DataObject

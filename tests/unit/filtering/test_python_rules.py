@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest
@@ -212,7 +212,6 @@ WORDS += ["0", "1e9", "0x", "f'{", "}'"]
 BLANKS = ["\n", " ", "    ", "\t", "\0", "\ufeff", "\r", "\x0c", "\ud800"]
 
 
-@settings(max_examples=200)
 @given(
     st.lists(st.sampled_from(WORDS + BLANKS) | st.text(max_size=3), max_size=40).map("".join),
 )

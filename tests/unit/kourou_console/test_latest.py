@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakSet
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.pull_consumer import PullResult, UnreadableMessages
@@ -66,7 +66,6 @@ def offsets(messages: list[ReceivedMessage]) -> list[tuple[int, int]]:
     st.integers(1, 8),
     st.integers(1, 6),
 )
-@settings(max_examples=60)
 async def test_the_newest_of_all_queues_newest_first(
     steps: list[tuple[int, int]], count: int, read_max: int
 ) -> None:

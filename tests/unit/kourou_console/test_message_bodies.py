@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.received import ReceivedMessage
@@ -48,7 +48,6 @@ def inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @given(st.text(max_size=200) | st.text(st.characters(max_codepoint=0x80), max_size=200))
-@settings(max_examples=200)
 def test_text_is_counted_as_json_has_it(text: str) -> None:
     assert json_bytes(text.encode()) == len(msgspec.json.encode(text)) - 2
 
@@ -93,7 +92,6 @@ async def test_sizes_are_counted_only_so_far(inflated: list[int]) -> None:
     left=st.integers(0, 90),
     squeezed=st.booleans(),
 )
-@settings(max_examples=300)
 def test_what_is_shown_fits_and_is_the_beginning(
     raw: bytes, body_max: int, left: int, squeezed: bool
 ) -> None:

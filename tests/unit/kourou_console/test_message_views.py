@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.model.queue import MessageQueue
@@ -18,7 +18,6 @@ QUEUE = MessageQueue("%RETRY%g", "broker-a", 0)
 
 
 @given(st.text(max_size=30), st.integers(0, 40))
-@settings(max_examples=100)
 def test_text_is_cut_between_characters(text: str, body_max: int) -> None:
     raw = text.encode()
     found, encoded, truncated = shown(raw[:body_max], truncated=len(raw) > body_max)
@@ -30,7 +29,6 @@ def test_text_is_cut_between_characters(text: str, body_max: int) -> None:
 
 
 @given(st.binary(max_size=30), st.integers(0, 40))
-@settings(max_examples=100)
 def test_one_of_the_two_is_there(raw: bytes, body_max: int) -> None:
     text, encoded, truncated = shown(raw[:body_max], truncated=len(raw) > body_max)
     assert (text is None) != (encoded is None)

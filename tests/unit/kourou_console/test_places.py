@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest
@@ -14,7 +14,6 @@ QUEUES = [MessageQueue("orders", broker, number) for broker in "ab" for number i
 
 
 @given(st.lists(st.integers(0, 2**62), min_size=8, max_size=8), st.integers(0, 2**47))
-@settings(max_examples=50)
 def test_what_was_written_is_read(offsets: list[int], time_ms: int) -> None:
     known = dict(zip(QUEUES, offsets, strict=True))
     text = places.written(known, time_ms)
@@ -34,7 +33,6 @@ def test_of_other_queues_only_the_time_is_left() -> None:
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=100)
 def test_any_other_text_is_refused_or_of_other_queues(text: str) -> None:
     try:
         found = places.read(text, QUEUES)

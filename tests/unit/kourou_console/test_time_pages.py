@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.admin_reading import Reading
@@ -42,7 +42,6 @@ async def all_pages(
     st.integers(1, 6),
     st.integers(0, 60),
 )
-@settings(max_examples=60)
 @pytest.mark.feature("F263")
 async def test_every_message_once_in_the_order_of_time(
     steps: list[Step], count: int, read_max: int, until_ms: int
@@ -109,7 +108,6 @@ async def test_an_answer_that_cannot_be_read_passes_over_nothing() -> None:
     st.integers(1, 6),
     st.integers(1, 4),
 )
-@settings(max_examples=60)
 async def test_a_budget_of_bytes_leaves_nothing_out(
     steps: list[Step], count: int, read_max: int, at_once: int
 ) -> None:

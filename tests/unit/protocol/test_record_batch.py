@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import Corrupt, MessageIllegal
@@ -164,7 +164,6 @@ def test_a_body_that_ends_like_a_checksum_is_no_place_for_one(count: int, every:
 FLIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=4)
 
 
-@settings(max_examples=200)
 @given(FLIPS, st.sampled_from([2, 30]), st.integers(-2, 2))
 def test_hostile_batches_raise_nothing_else_and_what_passes_can_be_stamped(
     flips: list[tuple[int, int]], count: int, lie: int
@@ -291,7 +290,6 @@ def test_nothing_holds_of_nothing() -> None:
     assert verify_batch(scan(b"")).tolist() == []
 
 
-@settings(max_examples=150)
 @given(FLIPS, st.sampled_from([3, 30]), st.booleans())
 def test_damage_is_found_where_the_single_check_finds_it(
     flips: list[tuple[int, int]], count: int, crc: bool

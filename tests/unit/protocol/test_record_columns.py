@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
@@ -217,7 +217,6 @@ def test_no_records() -> None:
     assert none.positions.tolist() == none.props_len.tolist() == none.topic_at.tolist() == []
 
 
-@settings(max_examples=200)
 @given(
     flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=5),
     flags=st.lists(st.tuples(st.integers(0, 29), st.integers(0, 63)), max_size=3),
@@ -256,7 +255,6 @@ def test_damage_is_named_as_the_walk_names_it(
 RUNS = [scan(run(30)), scan(run(30, mixed=True))]
 
 
-@settings(max_examples=200)
 @given(st.binary(max_size=400), st.integers(0, 3000))
 def test_a_walk_over_noise_raises_nothing(noise: bytes, at: int) -> None:
     data = bytearray(RUNS[0].blob.tobytes())

@@ -278,4 +278,4 @@ class AgainstAList(RuleBasedStateMachine):
 
 
 TestAgainstAList = AgainstAList.TestCase
-TestAgainstAList.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestAgainstAList.settings = settings(stateful_step_count=20)

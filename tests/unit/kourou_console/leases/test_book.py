@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou_console.leases.book import Book, End, Held, State
@@ -116,7 +116,6 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=150)
 @pytest.mark.feature("F228")
 def test_any_history(steps: list[tuple[str, int, int]]) -> None:
     one = book(remembered_max=10_000)

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import KourouError
@@ -111,7 +111,6 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(
     pieces=PIECES,
     body=st.binary(max_size=60),
@@ -145,7 +144,6 @@ def test_any_record_is_seen_as_a_consumer_sees_it(
     assert (message.tag, message.keys, message.message_id) == expected(raw)[5:8]
 
 
-@settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), flips=st.integers(1, 4), cut=st.integers(0, 40))
 def test_damage_raises_only_bad_record_and_where_a_consumer_fails_too(seed, flips, cut) -> None:
     chance = random.Random(seed)

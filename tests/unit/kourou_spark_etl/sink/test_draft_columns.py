@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.drafts import Place
@@ -103,7 +103,6 @@ def batch_of(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pa.RecordB
 
 
 @pytest.mark.feature("F243")
-@settings(max_examples=60, deadline=None)
 @given(
     st.data(),
     st.sets(st.sampled_from(sorted(set(COLUMNS) - {"value"}))),
