@@ -79,7 +79,7 @@ def test_a_restart_opens_few_files_and_walks_no_record_twice() -> None:
     disk = CountingDisk()
     root = Path("/store")
     settings = StoreSettings(
-        root=root, segment_size_bytes=256 << 20, queue_file_units=20, index_enabled=False
+        root=root, segment_size_bytes=16 << 20, queue_file_units=20, index_enabled=False
     )
     store = Store.open(settings, disk)
     filled(store)

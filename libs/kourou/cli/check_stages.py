@@ -84,6 +84,7 @@ ALLOWED_SKIPS: dict[str, str] = {
     "needs Java": "Spark runs on it; install Debian's openjdk-17-jre-headless",
     "needs Chromium": "pages are walked through in a browser; install Debian's chromium",
     "needs Prometheus": "rules, pages and dashboards are tried on it; install Debian's prometheus",
+    "needs a C compiler": "the record kernel is compiled into a wheel; install Debian's gcc",
     "needs Node": "the pages' functions are tried by it; install Debian's nodejs",
     "needs a peer": "a test runs `kourou bench --peers`; benchmarks/README.md says how",
 }
