@@ -42,8 +42,7 @@ def helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
     for one in command.params:
         yield f"{name} {one.name}", getattr(one, "help", None) or ""
     for below, inner in getattr(command, "commands", {}).items():
-        if below != "bench":  # its words are those of benchmarks/README.md
-            yield from helps(inner, f"{name} {below}")
+        yield from helps(inner, f"{name} {below}")
 
 
 def labels(root: Path) -> Iterator[tuple[str, str]]:
