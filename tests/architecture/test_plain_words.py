@@ -1,10 +1,11 @@
-"""Texts that users see have the field's words: help, HTTP API, alarms, labels of the console.
+"""Texts that users see have the field's words: help, HTTP API, alarms, dashboards, console.
 
 One list of private words; what a reader of logs and code sees is not looked at here.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from kourou_console.operations import OPERATIONS
 
 CONSOLE = Path("services/console/kourou_console")
 ALERTS = Path("deploy/prometheus/alerts.yml")
+DASHBOARDS = Path("deploy/grafana/dashboards")
 
 PRIVATE = re.compile(
     r"\b(beside|nobody|whoever|somebody|mend(s|ed|ing)?|anew|in peace|ought to|what becomes of"
@@ -42,8 +44,7 @@ def helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
     for one in command.params:
         yield f"{name} {one.name}", getattr(one, "help", None) or ""
     for below, inner in getattr(command, "commands", {}).items():
-        if below != "bench":  # its words are those of benchmarks/README.md
-            yield from helps(inner, f"{name} {below}")
+        yield from helps(inner, f"{name} {below}")
 
 
 def labels(root: Path) -> Iterator[tuple[str, str]]:
@@ -59,6 +60,17 @@ def annotations(root: Path) -> Iterator[tuple[str, str]]:
     for group in yaml.safe_load((root / ALERTS).read_text("utf-8"))["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["annotations"]["summary"]
+
+
+def panels(root: Path) -> Iterator[tuple[str, str]]:
+    """Title and description of each dashboard and each of its panels, and names of its lines."""
+    for path in sorted((root / DASHBOARDS).glob("*.json")):
+        board = json.loads(path.read_text("utf-8"))
+        yield path.name, f"{board['title']}. {board['description']}"
+        for panel in board["panels"]:
+            lines = [target["legendFormat"] for target in panel.get("targets", [])]
+            texts = [panel["title"], panel.get("description", ""), *lines]
+            yield f"{path.name} {panel['id']}", ". ".join(texts)
 
 
 def api(node: Any, name: str = "openapi") -> Iterator[tuple[str, str]]:
@@ -80,12 +92,13 @@ def reasons() -> Iterator[tuple[str, str]]:
         yield code.value, f"{meaning.title}. {meaning.advice}"
 
 
-@pytest.mark.parametrize("texts", ["help", "labels", "alarms", "api", "why"])
+@pytest.mark.parametrize("texts", ["help", "labels", "alarms", "panels", "api", "why"])
 def test_users_read_no_private_words(root: Path, texts: str) -> None:
     found = {
         "help": lambda: helps(get_command(app), "kourou"),
         "labels": lambda: labels(root),
         "alarms": lambda: annotations(root),
+        "panels": lambda: panels(root),
         "api": lambda: api(described(OPERATIONS)),
         "why": reasons,
     }[texts]

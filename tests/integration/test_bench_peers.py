@@ -190,12 +190,12 @@ def test_the_command_prints_a_line_a_figure() -> None:
     lines = {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
     assert lines["send-64 kourou"]["value"] > 0
     assert lines["queues kourou/itself"]["value"] > 0
-    assert lines["send-64 rocketmq"]["not_measured"] == "rocketmq was not asked for"
+    assert lines["send-64 rocketmq"]["not_measured"] == "rocketmq was not selected"
     assert lines["java-send-1 kourou"]["not_measured"] == (
-        "rocketmq, whose client does it, was not asked for"
+        "rocketmq, whose client is needed, was not selected"
     )
     assert lines["send-64 kourou"]["settings"]["size"] == 256
-    assert "NOT MEASURED: rocketmq was not asked for" in done.stderr
+    assert "NOT MEASURED: rocketmq was not selected" in done.stderr
 
 
 def test_a_peer_that_is_missing_is_said_loudly_and_is_no_failure(tmp_path: Path) -> None:

@@ -43,10 +43,10 @@ def test_flights_become_rows_and_tables_while_they_are_sent(tmp_path: Path) -> N
     assert (numbers["spark_duplicates"], numbers["aggregates_match"]) == (0, True)
     assert (numbers["spark_left_out"], numbers["ok"]) == (None, True)
     assert "kourou-spark-etl" in numbers["trace_services"], numbers["trace_services"]
-    title = "== last act, Spark: 1,000 flights as rows of Parquet, their delays as tables"
+    title = "== act 5, Spark: 1,000 flights as rows of Parquet, delays by carrier as tables"
     last = lines[lines.index(title) :]
-    assert [line for line in last if "0 twice, 0 missing, 0 not as sent" in line]
+    assert [line for line in last if "0 duplicates, 0 missing, 0 wrong" in line]
     assert any(line.split()[:3] == ["United", "Air", "Lines"] for line in last)
     sums = CARRIERS * len(SUMS)
-    assert f"   {sums} of {sums} totals are those that pandas computes from the data set" in last
+    assert f"   {sums} of {sums} totals agree with pandas" in last
     assert max(map(len, last)) <= 100

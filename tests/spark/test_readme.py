@@ -77,7 +77,7 @@ def test_the_demos_table_is_that_of_the_year() -> None:
     assert lines[:gap] == whole[:gap]
     assert lines[gap + 1 :] == whole[gap + 1 - len(lines) :]
     totals = len(wanted) * len(SUMS)
-    assert last.startswith(f"{totals} of {totals} totals are those that pandas computes")
+    assert last.startswith(f"{totals} of {totals} totals agree with pandas")
 
 
 class Shown:

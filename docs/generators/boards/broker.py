@@ -11,43 +11,43 @@ from generators.grafana import Dashboard, Panel, Query, Row
 BROKER = Dashboard(
     "broker",
     "Broker",
-    "What brokers do: requests, the store, connections, the loop.",
+    "Requests, store, connections and event loop of the brokers.",
     [
         Row(
             "Messages",
             [
                 line(
-                    "Stored by topic",
+                    "Messages stored by topic",
                     f"topk(10, {rate('rocketmq_messages_in_total', 'topic')})",
                     "{{topic}}",
                     unit="cps",
                 ),
                 line(
-                    "Stored by type",
+                    "Messages stored by type",
                     rate("rocketmq_messages_in_total", "message_type"),
                     "{{message_type}}",
                     unit="cps",
                 ),
                 line(
-                    "Size of messages, 99 %",
+                    "Message size, p99",
                     quantile(0.99, "rocketmq_message_size", "node_id"),
                     "{{node_id}}",
                     unit="bytes",
                 ),
                 line(
-                    "Delivered by group",
+                    "Messages delivered by group",
                     f"topk(10, {rate('rocketmq_messages_out_total', 'consumer_group')})",
                     "{{consumer_group}}",
                     unit="cps",
                 ),
                 line(
-                    "Repeated sends recognised",
+                    "Duplicate sends removed",
                     rate("kourou_repeats_removed_total", "node_id"),
                     "{{node_id}}",
                     unit="cps",
                 ),
                 line(
-                    "Passed over by subscriptions",
+                    "Messages filtered out",
                     or_0(rate("kourou_messages_filtered_total")),
                     "messages",
                     unit="cps",
@@ -58,37 +58,37 @@ BROKER = Dashboard(
             "Requests",
             [
                 line(
-                    "Answers a second",
+                    "Replies per second",
                     f"topk(10, {rate('rocketmq_rpc_latency_count', 'request_code')})",
                     "{{request_code}}",
                     unit="cps",
                 ),
                 line(
-                    "A send takes, 99 %",
+                    "Send latency, p99",
                     quantile(0.99, "rocketmq_rpc_latency", "node_id", of=SENDS),
                     "{{node_id}}",
                     unit="ms",
                 ),
                 line(
-                    "A pull takes, 99 %",
+                    "Pull latency, p99",
                     quantile(0.99, "rocketmq_rpc_latency", "node_id", of=PULLS),
                     "{{node_id}}",
                     unit="ms",
-                    about="Those that had not to wait for messages.",
+                    about="Without long polling.",
                 ),
                 line(
-                    "Refused",
+                    "Requests rejected",
                     or_0(rate("kourou_requests_refused_total", "response_code")),
                     "code {{response_code}}",
                     unit="cps",
-                    about="2: busy, 14: the broker may not be written to, 17: no such topic.",
+                    about="2: overloaded, 14: the broker is read-only, 17: topic not found.",
                 ),
-                line("Pulls that wait", "kourou_holds", "{{node_id}} {{instance}}"),
+                line("Long-polling pulls", "kourou_holds", "{{node_id}} {{instance}}"),
                 line(
                     "Permission",
                     "rocketmq_broker_permission",
                     "{{node_id}} {{instance}}",
-                    about="4 may be read, 2 may be written, 6 both.",
+                    about="4: readable, 2: writable, 6: both.",
                 ),
             ],
         ),
@@ -96,7 +96,7 @@ BROKER = Dashboard(
             "Store",
             [
                 Panel(
-                    "A flush takes, 99 %",
+                    "Flush latency, p99",
                     [
                         Query(
                             quantile(0.99, "kourou_store_flush_latency", "node_id"),
@@ -110,18 +110,18 @@ BROKER = Dashboard(
                     unit="ms",
                 ),
                 line(
-                    "Appended and not flushed",
+                    "Log not flushed",
                     "rocketmq_storage_flush_behind_bytes",
                     "{{node_id}} {{instance}}",
                     unit="bytes",
                 ),
                 line(
-                    "Appended and not in queues",
+                    "Log not dispatched to queues",
                     "rocketmq_storage_dispatch_behind_bytes",
                     "{{node_id}} {{instance}}",
                     unit="bytes",
                 ),
-                line("Log", "rocketmq_storage_size", "{{node_id}} {{instance}}", unit="bytes"),
+                line("Log size", "rocketmq_storage_size", "{{node_id}} {{instance}}", unit="bytes"),
                 line(
                     "Age of the oldest message",
                     "rocketmq_storage_message_reserve_time",
@@ -141,17 +141,17 @@ BROKER = Dashboard(
                     about="In the last hour.",
                 ),
                 line("Damaged regions", "kourou_quarantined_regions", "{{node_id}} {{instance}}"),
-                line("Faulted stores", "kourou_store_faulted", "{{node_id}} {{instance}}"),
+                line("Failed stores", "kourou_store_faulted", "{{node_id}} {{instance}}"),
             ],
         ),
         Row(
-            "Connections and the loop",
+            "Connections and event loop",
             [
                 line(
                     "Peers", "sum by (node_id, carrier) (kourou_peers)", "{{node_id}} {{carrier}}"
                 ),
                 Panel(
-                    "Frames a second",
+                    "Frames per second",
                     [
                         Query(rate("kourou_frames_in_total"), "in"),
                         Query(rate("kourou_frames_out_total"), "out"),
@@ -159,7 +159,7 @@ BROKER = Dashboard(
                     unit="cps",
                 ),
                 Panel(
-                    "Bytes a second",
+                    "Bytes per second",
                     [
                         Query(rate("kourou_bytes_in_total"), "in"),
                         Query(rate("kourou_bytes_out_total"), "out"),
@@ -167,23 +167,23 @@ BROKER = Dashboard(
                     unit="Bps",
                 ),
                 line(
-                    "Waiting for peers that do not read",
+                    "Send queue of slow peers",
                     "sum by (node_type, carrier) (kourou_peer_queue_bytes)",
                     "{{node_type}} {{carrier}}",
                     unit="bytes",
                 ),
                 line(
-                    "Peers cut off",
+                    "Peers disconnected",
                     rate("kourou_peers_cut_total", "node_type"),
                     "{{node_type}}",
                     unit="cps",
                 ),
                 line(
-                    "Inputs in a turn of the loop",
+                    "Inputs per batch of the event loop",
                     "sum by (node_id) (rate(kourou_loop_inputs_total[$__rate_interval])) "
                     "/ sum by (node_id) (rate(kourou_loop_turns_total[$__rate_interval]))",
                     "{{node_id}}",
-                    about="The more at once, the busier it is.",
+                    about="Grows with the load.",
                 ),
             ],
         ),

@@ -10,28 +10,31 @@ from generators.grafana import Dashboard, Panel, Query, Row
 
 FILTERS = Dashboard(
     "filters",
-    "Filters in Python",
-    "What filters let through, what they cost, and which cannot judge.",
+    "Python filters",
+    "Selectivity, cost and failures of Python filters.",
     [
         Row(
             "Now",
             [
                 stat("Filters", "max(kourou_filters)"),
-                stat("Versions kept", "max(kourou_filter_versions)"),
-                stat("In quarantine", "max(kourou_filter_quarantined_versions)", bad_above=1),
+                stat("Stored versions", "max(kourou_filter_versions)"),
+                stat(
+                    "Quarantined versions", "max(kourou_filter_quarantined_versions)", bad_above=1
+                ),
                 stat("Filter servers", "max(kourou_filter_servers)"),
-                stat("Known to their broker", "sum(kourou_filter_registered)"),
+                stat("Registered servers", "sum(kourou_filter_registered)"),
                 stat("Workers", "sum(kourou_filter_workers)"),
             ],
         ),
         Row(
-            "What passes",
+            "Selectivity",
             [
                 Panel(
-                    "Messages a second",
+                    "Messages per second",
                     [
                         Query(
-                            rate("kourou_python_filter_seen_total", "filter"), "{{filter}}, judged"
+                            rate("kourou_python_filter_seen_total", "filter"),
+                            "{{filter}}, filtered",
                         ),
                         Query(
                             rate("kourou_python_filter_passed_total", "filter"),
@@ -45,7 +48,7 @@ FILTERS = Dashboard(
                     [
                         Query(
                             rate("kourou_python_filter_bytes_in_total", "filter"),
-                            "{{filter}}, looked at",
+                            "{{filter}}, read",
                         ),
                         Query(
                             rate("kourou_python_filter_bytes_out_total", "filter"),
@@ -55,7 +58,7 @@ FILTERS = Dashboard(
                     unit="Bps",
                 ),
                 line(
-                    "Time inside a filter, 99 %",
+                    "Time per message, p99",
                     quantile(0.99, "kourou_python_filter_message_time", "filter"),
                     "{{filter}}",
                     unit="µs",
@@ -63,7 +66,7 @@ FILTERS = Dashboard(
             ],
         ),
         Row(
-            "What does not",
+            "Failures",
             [
                 line(
                     "Errors",
@@ -72,24 +75,24 @@ FILTERS = Dashboard(
                     unit="cps",
                 ),
                 line(
-                    "Passed over by policy",
+                    "Skipped by failure policy",
                     rate("kourou_python_filter_skipped_total", "filter"),
                     "{{filter}}",
                     unit="cps",
                 ),
                 line(
-                    "Unfiltered by policy",
+                    "Delivered unfiltered by failure policy",
                     rate("kourou_python_filter_unfiltered_total", "filter"),
                     "{{filter}}",
                     unit="cps",
                 ),
                 line(
-                    "Strikes",
+                    "Failures counted for quarantine",
                     "sum by (filter, version) (kourou_python_filter_strikes)",
                     "{{filter}} {{version}}",
                 ),
                 line(
-                    "Pulls that could not be judged",
+                    "Failed pulls",
                     or_0(rate("kourou_filter_pulls_failed_total", "kind")),
                     "{{kind}}",
                     unit="cps",
@@ -111,20 +114,21 @@ FILTERS = Dashboard(
                         Query(rate("kourou_filter_pulls_total", "node_id"), "server {{node_id}}"),
                         Query(
                             rate("kourou_filter_pulls_ahead_total", "node_id"),
-                            "server {{node_id}}, judged ahead",
+                            "server {{node_id}}, filtered ahead",
                         ),
                     ],
                     unit="cps",
                 ),
-                line("Pulls that wait", "kourou_filter_pulls_held", "server {{node_id}}"),
-                line("Workers that judge", "kourou_filter_workers_busy", "server {{node_id}}"),
+                line("Long-polling pulls", "kourou_filter_pulls_held", "server {{node_id}}"),
+                line("Busy workers", "kourou_filter_workers_busy", "server {{node_id}}"),
                 Panel(
-                    "Bytes kept",
+                    "Buffered bytes",
                     [
                         Query(
-                            "kourou_filter_waiting_bytes", "server {{node_id}}, wait for verdicts"
+                            "kourou_filter_waiting_bytes",
+                            "server {{node_id}}, waiting for a filter",
                         ),
-                        Query("kourou_filter_ahead_bytes", "server {{node_id}}, judged ahead"),
+                        Query("kourou_filter_ahead_bytes", "server {{node_id}}, filtered ahead"),
                     ],
                     unit="bytes",
                 ),

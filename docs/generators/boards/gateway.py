@@ -11,7 +11,7 @@ from generators.grafana import Dashboard, Panel, Query, Row
 GATEWAY = Dashboard(
     "gateway",
     "Gateway and console",
-    "What comes over HTTP, and how long it takes.",
+    "HTTP requests: rate, latency and resources.",
     [
         Row(
             "Requests",
@@ -23,22 +23,22 @@ GATEWAY = Dashboard(
                     unit="cps",
                 ),
                 line(
-                    "By answer",
+                    "By status",
                     rate("kourou_gateway_requests_total", "status"),
                     "{{status}}",
                     unit="cps",
                 ),
                 Panel(
-                    "A request takes",
+                    "Request latency",
                     [
                         Query(quantile(share, "kourou_gateway_request_latency"), name)
-                        for share, name in ((0.5, "median"), (0.99, "99 %"))
+                        for share, name in ((0.5, "median"), (0.99, "p99"))
                     ],
                     unit="ms",
                 ),
-                line("Under way", "kourou_gateway_requests_open", "requests"),
+                line("Open requests", "kourou_gateway_requests_open", "requests"),
                 line(
-                    "Refused",
+                    "Requests rejected",
                     or_0(rate("kourou_gateway_refused_total", "reason")),
                     "{{reason}}",
                     unit="cps",
@@ -47,13 +47,13 @@ GATEWAY = Dashboard(
             ],
         ),
         Row(
-            "What it holds for others",
+            "Resources",
             [
                 line("Streams", "kourou_gateway_streams", "streams"),
                 line("Leases", "kourou_gateway_leases", "messages"),
-                line("Receives that wait", "kourou_gateway_receives_waiting", "receives"),
-                line("Groups it is a member of", "kourou_gateway_lease_groups", "groups"),
-                line("Bodies under way", "kourou_gateway_body_bytes", "bytes", unit="bytes"),
+                line("Long-polling receives", "kourou_gateway_receives_waiting", "receives"),
+                line("Consumer groups with leases", "kourou_gateway_lease_groups", "groups"),
+                line("Buffered bodies", "kourou_gateway_body_bytes", "bytes", unit="bytes"),
             ],
         ),
     ],

@@ -10,38 +10,38 @@ from generators.grafana import Dashboard, Panel, Query, Row
 
 GROUPS = Dashboard(
     "groups",
-    "Groups and lag",
-    "What consumers have not consumed, what they could not, what waits.",
+    "Consumer groups",
+    "Lag, retries, dead letters, delayed messages and transactions.",
     [
         Row(
             "Lag",
             [
                 line(
-                    "Messages not consumed",
+                    "Consumer lag",
                     "topk(15, sum by (consumer_group, topic) "
                     f"(rocketmq_consumer_lag_messages {LEADS}))",
                     "{{consumer_group}} {{topic}}",
                     width=12,
                 ),
                 line(
-                    "Delivered",
+                    "Messages delivered",
                     f"topk(15, {rate('rocketmq_messages_out_total', 'consumer_group', 'topic')})",
                     "{{consumer_group}} {{topic}}",
                     unit="cps",
                     width=12,
                 ),
                 line(
-                    "Members",
+                    "Connected consumers",
                     "sum by (consumer_group) (rocketmq_consumer_connections)",
                     "{{consumer_group}}",
                 ),
                 line(
-                    "Queues consumed in order",
+                    "Locked queues (ordered consumption)",
                     or_0("sum by (consumer_group) (kourou_queue_locks)"),
                     "{{consumer_group}}",
                 ),
                 line(
-                    "Expire soon, unread",
+                    "Unread messages that expire soon",
                     or_0(
                         "sum by (consumer_group, topic) "
                         f"(kourou_retention_unread_expiring_messages {LEADS})"
@@ -54,37 +54,37 @@ GROUPS = Dashboard(
             "Retries, delays, transactions",
             [
                 line(
-                    "Sent back",
+                    "Messages sent back for a retry",
                     rate("kourou_messages_sent_back_total", "consumer_group"),
                     "{{consumer_group}}",
                     unit="cps",
                 ),
                 line(
-                    "Became dead letters",
+                    "New dead letters",
                     or_0(risen("rocketmq_send_to_dlq_messages_total", "10m", "consumer_group")),
                     "{{consumer_group}}",
                     about="In the last ten minutes.",
                 ),
                 line(
-                    "Deleted unread",
+                    "Unread messages deleted",
                     or_0(risen("kourou_retention_unread_deleted_total", "1h", "consumer_group")),
                     "{{consumer_group}}",
                     about="In the last hour.",
                 ),
                 line(
-                    "Delayed messages that wait",
+                    "Pending delayed messages",
                     "sum by (node_id) (kourou_delayed_waiting)",
                     "{{node_id}}",
                 ),
                 line(
-                    "Delivered late by, 99 %",
+                    "Delivery delay beyond the due time, p99",
                     quantile(0.99, "kourou_delayed_lateness", "node_id"),
                     "{{node_id}}",
                     unit="ms",
                 ),
                 line("Open transactions", "rocketmq_half_messages", "{{node_id}} {{instance}}"),
                 Panel(
-                    "Transactions a second",
+                    "Transactions per second",
                     [
                         Query(or_0(rate("rocketmq_commit_messages_total")), "committed"),
                         Query(or_0(rate("rocketmq_rollback_messages_total")), "rolled back"),
@@ -92,7 +92,7 @@ GROUPS = Dashboard(
                     unit="cps",
                 ),
                 line(
-                    "Producers asked about them",
+                    "Transaction check-backs",
                     rate("kourou_transaction_checks_total"),
                     "checks",
                     unit="cps",

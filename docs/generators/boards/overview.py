@@ -11,23 +11,23 @@ from generators.grafana import Dashboard, Panel, Query, Row
 OVERVIEW = Dashboard(
     "overview",
     "Overview",
-    "Is all there, how much passes, how long it takes, who is behind.",
+    "Health, traffic, latency and lag of the whole suite.",
     [
         Row(
             "Now",
             [
                 stat(
-                    "Services away",
+                    "Services offline",
                     'count(up{job=~"kourou.*|collector"} == 0) or on() vector(0)',
                     bad_above=1,
                 ),
                 stat(
-                    "Alerts",
+                    "Firing alerts",
                     'count(ALERTS{alertname=~"Kourou.*",alertstate="firing"}) or on() vector(0)',
                     bad_above=1,
                 ),
                 stat(
-                    "Logs without a leader",
+                    "Brokers without a leader",
                     "count(max by (cluster, node_id) (kourou_replication_leads) == 0)"
                     " or on() vector(0)",
                     bad_above=1,
@@ -50,7 +50,7 @@ OVERVIEW = Dashboard(
             "Traffic",
             [
                 Panel(
-                    "Messages a second",
+                    "Messages per second",
                     [
                         Query(rate("rocketmq_messages_in_total"), "stored"),
                         Query(rate("rocketmq_messages_out_total"), "delivered"),
@@ -58,7 +58,7 @@ OVERVIEW = Dashboard(
                     unit="cps",
                 ),
                 Panel(
-                    "Bytes a second",
+                    "Bytes per second",
                     [
                         Query(rate("rocketmq_throughput_in_total"), "stored"),
                         Query(rate("rocketmq_throughput_out_total"), "delivered"),
@@ -66,25 +66,25 @@ OVERVIEW = Dashboard(
                     unit="Bps",
                 ),
                 Panel(
-                    "A send takes",
+                    "Send latency",
                     [
                         Query(quantile(share, "rocketmq_rpc_latency", of=SENDS), name)
-                        for share, name in ((0.5, "median"), (0.99, "99 %"))
+                        for share, name in ((0.5, "median"), (0.99, "p99"))
                     ],
-                    "From its arrival to its answer at the broker; the ends of buckets.",
+                    "From arrival to reply at the broker; upper bounds of histogram buckets.",
                     unit="ms",
                 ),
                 line(
-                    "Stored by broker",
+                    "Messages stored by broker",
                     rate("rocketmq_messages_in_total", "node_id"),
                     "{{node_id}}",
                     unit="cps",
                 ),
                 line(
-                    "Lag of groups",
+                    "Consumer lag",
                     f"topk(10, sum by (consumer_group) (rocketmq_consumer_lag_messages {LEADS}))",
                     "{{consumer_group}}",
-                    about="Messages not consumed; the ten worst.",
+                    about="The ten groups with the largest lag.",
                 ),
                 line(
                     "Disks",
@@ -95,30 +95,30 @@ OVERVIEW = Dashboard(
             ],
         ),
         Row(
-            "Who is there",
+            "Inventory",
             [
                 line("Services", 'sum by (service) (up{job=~"kourou.*"})', "{{service}}"),
                 line(
-                    "Brokers at the name server",
+                    "Registered brokers",
                     "sum by (cluster) (kourou_namesrv_brokers)",
                     "{{cluster}}",
                 ),
                 line("Topics with a route", "max(kourou_namesrv_topics)", "topics"),
                 line(
-                    "Followers that count",
+                    "In-sync followers",
                     "kourou_replication_in_sync and kourou_replication_leads == 1",
                     "{{node_id}}",
-                    about="Only of brokers that wait for copies (SYNC_MASTER).",
+                    about="Only for brokers that wait for replicas (SYNC_MASTER).",
                 ),
                 Panel(
-                    "Connections of clients",
+                    "Client connections",
                     [
                         Query("sum(rocketmq_producer_connections)", "producers"),
                         Query("sum(rocketmq_consumer_connections)", "consumers"),
                     ],
                 ),
                 line(
-                    "Spans lost a second",
+                    "Spans dropped per second",
                     or_0(rate("kourou_trace_spans_dropped_total")),
                     "all services",
                     unit="cps",

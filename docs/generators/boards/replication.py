@@ -11,17 +11,17 @@ from generators.grafana import Dashboard, Panel, Query, Row
 REPLICATION = Dashboard(
     "replication",
     "Replication",
-    "Who leads, how far copies are behind, and the links of Raft groups.",
+    "Leaders, replication lag and connections of Raft groups.",
     [
         Row(
-            "Copies",
+            "Replicas",
             [
-                line("Leads", "kourou_replication_leads", "{{node_id}} {{instance}}"),
+                line("Leader", "kourou_replication_leads", "{{node_id}} {{instance}}"),
                 line(
                     "Epoch",
                     "kourou_replication_epoch",
                     "{{node_id}} {{instance}}",
-                    about="Grows with each change of leader.",
+                    about="Increases with each change of leader.",
                 ),
                 Panel(
                     "Followers",
@@ -35,19 +35,19 @@ REPLICATION = Dashboard(
                             "{{node_id}}, in sync",
                         ),
                     ],
-                    "In sync: only of brokers that wait for copies (SYNC_MASTER).",
+                    "In sync: only for brokers that wait for replicas (SYNC_MASTER).",
                 ),
                 line(
-                    "Behind, in bytes",
+                    "Replication lag in bytes",
                     "kourou_replication_lag_bytes",
-                    "{{node_id}} copy {{broker_id}}, says {{instance}}",
+                    "{{node_id}} replica {{broker_id}}, reported by {{instance}}",
                     unit="bytes",
                     width=12,
                 ),
                 line(
-                    "Behind, in time",
+                    "Replication lag in time",
                     "kourou_replication_lag_seconds",
-                    "{{node_id}} copy {{broker_id}}, says {{instance}}",
+                    "{{node_id}} replica {{broker_id}}, reported by {{instance}}",
                     unit="s",
                     width=12,
                 ),
@@ -56,21 +56,25 @@ REPLICATION = Dashboard(
         Row(
             "Raft groups",
             [
-                line("Links that stand", "kourou_raft_peer_connected", "{{instance}} to {{peer}}"),
                 line(
-                    "Said a second",
+                    "Connections between members",
+                    "kourou_raft_peer_connected",
+                    "{{instance}} to {{peer}}",
+                ),
+                line(
+                    "Messages sent per second",
                     rate("kourou_raft_messages_sent_total", "instance", "peer"),
                     "{{instance}} to {{peer}}",
                     unit="cps",
                 ),
                 line(
-                    "Not said",
+                    "Messages dropped per second",
                     rate("kourou_raft_messages_dropped_total", "instance", "peer"),
                     "{{instance}} to {{peer}}",
                     unit="cps",
                 ),
                 line(
-                    "Clients' requests brought to the leader",
+                    "Client requests forwarded to the leader",
                     "kourou_raft_forwarding",
                     "{{instance}} to {{peer}}",
                 ),

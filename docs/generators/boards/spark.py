@@ -12,12 +12,12 @@ _QUERY = "{{query}}"
 SPARK = Dashboard(
     "spark",
     "Spark",
-    "The queries that make tables of topics.",
+    "Streaming queries from topics to tables.",
     [
         Row(
             "Queries",
             [
-                line("Runs", "kourou_etl_query_running", _QUERY),
+                line("Running", "kourou_etl_query_running", _QUERY),
                 line("Rows read", rate("kourou_etl_rows_total", "query"), _QUERY, unit="cps"),
                 line(
                     "Rows written",
@@ -27,7 +27,7 @@ SPARK = Dashboard(
                 ),
                 line("Batches", rate("kourou_etl_batches_total", "query"), _QUERY, unit="cps"),
                 line(
-                    "A batch takes, 99 %",
+                    "Batch duration, p99",
                     quantile(0.99, "kourou_etl_batch_latency", "query"),
                     _QUERY,
                     unit="ms",
@@ -39,7 +39,7 @@ SPARK = Dashboard(
                     about="In the last ten minutes.",
                 ),
                 line(
-                    "Rows too late",
+                    "Rows behind the watermark",
                     rate("kourou_etl_rows_late_total", "query"),
                     _QUERY,
                     unit="cps",

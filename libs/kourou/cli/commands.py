@@ -267,7 +267,7 @@ def demo(
         bool | None,
         typer.Option(
             "--spark/--no-spark",
-            help="Run the last act on Spark (needs Java; default: if Spark is installed).",
+            help="Run act 5 on Spark (needs Java; default: if Spark is installed).",
         ),
     ] = None,
     trace: TraceFlag = False,

@@ -252,7 +252,7 @@ def _groups(look: Look, thresholds: AlarmThresholds) -> Iterable[Raised]:
                 "group",
                 group,
                 f"{group} has {count:,} new dead letters",
-                "The group moved {count:,} messages to the dead-letter queue within 10 minutes.",
+                f"The group moved {count:,} messages to the dead-letter queue within 10 minutes.",
                 "Check the reasons (Dead letters), fix the handler, then redeliver the messages.",
                 float(count),
                 float(thresholds.dead_letters_grown),

@@ -79,7 +79,7 @@ def test_a_benchmark_says_which_brokers_it_measures(
     kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = said(["bench", kind, "--help"], capsys)
-    assert "else one of its own, whatever NAMESRV_ADDR says" in " ".join(out.split())
+    assert "Default: a temporary one; NAMESRV_ADDR is ignored." in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

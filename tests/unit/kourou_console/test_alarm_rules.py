@@ -19,6 +19,7 @@ def raised(look: Look) -> list[Raised]:
     for one in found:
         assert one.title
         assert one.meaning.endswith(".")
+        assert "{" not in one.meaning
         assert one.what_to_do.endswith(".")
         assert one.severity in ("warning", "critical")
     return found

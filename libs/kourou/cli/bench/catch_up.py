@@ -78,7 +78,7 @@ class CatchUpBench:
         """Refuse what is no way."""
         wrong = [name for name in self.only if name not in WAYS]
         if wrong:
-            raise ConfigError(f"--only {','.join(wrong)}: ways are {', '.join(WAYS)}")
+            raise ConfigError(f"--only {','.join(wrong)}: use {' or '.join(WAYS)}")
 
     @property
     def messages(self) -> int:
@@ -222,7 +222,7 @@ async def _end(address: str) -> int:
     async with Client(address) as client:
         told = await leader_of(client)
     if told is None:
-        raise Unavailable("nobody is known to lead")
+        raise Unavailable("no leader is registered")
     return told.end
 
 
@@ -241,7 +241,7 @@ async def _watched(address: str, follower: str, end: int) -> tuple[int, int]:
             if at > was:
                 moved_ns = clock()
             elif clock() - moved_ns > STUCK_AFTER_S * NS_IN_S:
-                raise TimedOut(f"the follower's log ends at {at}, and stays there; wanted: {end}")
+                raise TimedOut(f"the follower stopped catching up at {at}; expected {end}")
         took_ns = clock() - began_ns
     return max(0, end - first), took_ns
 
@@ -256,7 +256,7 @@ async def _known(client: Client, follower: str) -> int:
         if told is not None:
             return told.end
         await asyncio.sleep(LOOK_S)
-    raise TimedOut(f"no name server knows the follower at {address}, or it does not answer")
+    raise TimedOut(f"the follower at {address} is not registered or does not reply")
 
 
 def _segments(store: Path, start: int, end: int, size: int) -> list[Path]:

@@ -10,25 +10,27 @@ from typing import Annotated
 
 import typer
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable, one object a line.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
 bench = typer.Typer(
-    help="Measure this machine: send, consume, filter and more. Prints; never judges.",
+    help="Measure this machine: send, consume, filter and more.",
     invoke_without_command=True,
 )
 
-Messages = Annotated[int, typer.Option("--messages", min=1, help="How many messages.")]
+Messages = Annotated[int, typer.Option("--messages", min=1, help="Number of messages.")]
 Measured = Annotated[
     str | None,
     typer.Option(
         "-n",
         "--namesrv",
         metavar="ADDR",
-        help="Measure the brokers there; else one of its own, whatever NAMESRV_ADDR says.",
+        help="Measure these brokers. Default: a temporary one; NAMESRV_ADDR is ignored.",
     ),
 ]
-Size = Annotated[int, typer.Option("--size", min=1, max=4_000_000, help="Bytes of a body.")]
-Flush = Annotated[str, typer.Option("--flush", help="async or sync, of the broker it starts.")]
+Size = Annotated[int, typer.Option("--size", min=1, max=4_000_000, help="Body size in bytes.")]
+Flush = Annotated[
+    str, typer.Option("--flush", help="Flush of the temporary broker: async or sync.")
+]
 
 
 @bench.callback()
@@ -38,37 +40,45 @@ def bench_all(
         bool, typer.Option("--peers", help="Compare with RocketMQ, Kafka, NATS and Redis.")
     ] = False,
     only: Annotated[
-        str, typer.Option(help="(with --peers) Rows, like send-64; all if empty.")
+        str, typer.Option(help="(with --peers) Rows such as send-64; empty: all.")
     ] = "",
     among: Annotated[
-        str, typer.Option(help="(with --peers) Like rocketmq,redis; all if empty.")
+        str, typer.Option(help="(with --peers) Systems such as rocketmq,redis; empty: all.")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="(with --peers) How often.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.1, help="(with --peers) Of a measurement.")] = 5.0,
+    rounds: Annotated[int, typer.Option(min=1, help="(with --peers) Number of rounds.")] = 3,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="(with --peers) Seconds per measurement.")
+    ] = 5.0,
     warm_seconds: Annotated[
-        float, typer.Option(min=0.0, help="(with --peers) Of the same work before, at least.")
+        float, typer.Option(min=0.0, help="(with --peers) Minimum seconds of warm-up.")
     ] = 20.0,
     warm_limit: Annotated[
-        float, typer.Option(min=0.0, help="(with --peers) Of the same work before, at most.")
+        float, typer.Option(min=0.0, help="(with --peers) Maximum seconds of warm-up.")
     ] = 120.0,
-    backlog: Annotated[int, typer.Option(min=1_000, help="(with --peers) To consume.")] = 1_000_000,
+    backlog: Annotated[
+        int, typer.Option(min=1_000, help="(with --peers) Messages to consume.")
+    ] = 1_000_000,
     size: Annotated[
-        int, typer.Option(min=16, max=1_000_000, help="(with --peers) Of a body, bytes.")
+        int, typer.Option(min=16, max=1_000_000, help="(with --peers) Body size in bytes.")
     ] = 1_024,
     huge: Annotated[
-        bool, typer.Option("--huge", help="(with --peers) Rows of 50 M messages and 10 GB, too.")
+        bool, typer.Option("--huge", help="(with --peers) Include rows of 50 M messages and 10 GB.")
     ] = False,
     huge_share: Annotated[
-        float, typer.Option(min=0.000_001, max=1.0, help="(with --peers) Of those 50 M and 10 GB.")
+        float,
+        typer.Option(min=0.000_001, max=1.0, help="(with --peers) Share of --huge to measure."),
     ] = 1.0,
     write: Annotated[
-        bool, typer.Option("--write", help="(with --peers) Put it into benchmarks/README.md.")
+        bool,
+        typer.Option("--write", help="(with --peers) Write the results to benchmarks/README.md."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="(with --peers) One object a line.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="(with --peers) Print JSON, one object per line.")
+    ] = False,
 ) -> int | None:
-    """Measure this machine: send, consume, latency; or with --peers everything side by side."""
+    """Measure this machine: send, consume, latency. With --peers: compare with other brokers."""
     if peers and context.invoked_subcommand is not None:
-        raise typer.BadParameter("--peers stands alone")
+        raise typer.BadParameter("--peers and a command exclude each other: give one of them")
     if not peers:
         _refuse_given(context)
         if context.invoked_subcommand is None:
@@ -100,21 +110,21 @@ def _refuse_given(context: typer.Context) -> None:
     ]
     if given:
         verb = context.invoked_subcommand
-        where = f"; those of `{verb}` stand behind it" if verb else ""
+        where = f"; write options of `{verb}` after it" if verb else ""
         raise typer.BadParameter(f"{', '.join(given)} only with --peers{where}")
 
 
-@bench.command("send", short_help="Sends stored per second, and how long an answer takes.")
+@bench.command("send", short_help="Sends per second and time to the reply.")
 def bench_send(
     namesrv: Measured = None,
     messages: Messages = 200_000,
     size: Size = 1_024,
-    in_flight: Annotated[int, typer.Option(min=1, max=65_536, help="Sends not yet answered.")] = 64,
-    batch: Annotated[int, typer.Option(min=1, max=16_384, help="Messages of one send.")] = 1,
+    in_flight: Annotated[int, typer.Option(min=1, max=65_536, help="Sends in flight.")] = 64,
+    batch: Annotated[int, typer.Option(min=1, max=16_384, help="Messages per send.")] = 1,
     flush: Flush = "async",
     json: JsonFlag = False,
 ) -> int:
-    """Send messages and count how many are stored per second, and how long an answer takes."""
+    """Measure how many messages are stored per second and how long a reply takes."""
     from kourou.cli.bench.run import BenchSettings, run_bench
 
     return run_bench(
@@ -124,24 +134,24 @@ def bench_send(
     )
 
 
-@bench.command("consume", short_help="Messages of a backlog handed over per second.")
+@bench.command("consume", short_help="Messages consumed per second from a backlog.")
 def bench_consume(
     namesrv: Measured = None,
     messages: Messages = 200_000,
     size: Size = 1_024,
     handler: Annotated[
-        str, typer.Option(help="message: one a call; batch: as pulled.")
+        str, typer.Option(help="message: one per call; batch: one pull per call.")
     ] = "message",
     json: JsonFlag = False,
 ) -> int:
-    """Store a backlog, then count how many messages per second a consumer is handed."""
+    """Store a backlog, then measure how many messages per second a consumer receives."""
     from kourou.cli.bench.run import BenchSettings, run_bench
 
     settings = BenchSettings(namesrv, messages, size, "async", handler=handler)
     return run_bench("consume", settings, as_json=json)
 
 
-@bench.command("latency", short_help="One message at a time, until it is answered and handed over.")
+@bench.command("latency", short_help="Time from a send to its reply and to the consumer.")
 def bench_latency(
     namesrv: Measured = None,
     messages: Messages = 2_000,
@@ -149,22 +159,22 @@ def bench_latency(
     flush: Flush = "async",
     json: JsonFlag = False,
 ) -> int:
-    """Send one message at a time; how long until the answer, and until a consumer has it."""
+    """Send one message at a time; measure the time to the reply and to the consumer."""
     from kourou.cli.bench.run import BenchSettings, run_bench
 
     return run_bench("latency", BenchSettings(namesrv, messages, size, flush), as_json=json)
 
 
-@bench.command("filter", short_help="What a filter in Python costs and saves, beside others.")
+@bench.command("filter", short_help="Cost and savings of Python filters.")
 def bench_filter(
     messages: Messages = 200_000,
     size: Size = 1_024,
-    batch: Annotated[int, typer.Option(min=1, max=1_024, help="Messages of one pull.")] = 32,
-    pings: Annotated[int, typer.Option(min=1, help="Of another group, in a round.")] = 2_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Of costs, and of pings.")] = 3,
+    batch: Annotated[int, typer.Option(min=1, max=1_024, help="Messages per pull.")] = 32,
+    pings: Annotated[int, typer.Option(min=1, help="Messages of another group per round.")] = 2_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each measurement.")] = 3,
     json: JsonFlag = False,
 ) -> int:
-    """Read a backlog of which one message in 100 is wanted: filtered by whom, at what cost?"""
+    """Read a backlog through each kind of filter; one message in 100 passes."""
     from kourou.cli.bench.filter_run import FilterBench, run_filter_bench
     from kourou.cli.up import layers_lacking
 
@@ -172,20 +182,24 @@ def bench_filter(
     return run_filter_bench(settings, layers_lacking(), as_json=json)
 
 
-@bench.command("spark", short_help="Topics as tables, beside Parquet and a pull consumer.")
+@bench.command("spark", short_help="Topics as Spark tables, compared with Parquet.")
 def bench_spark(
     messages: Messages = 1_000_000,
     size: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=4_000_000, help="Of a body; may be repeated. Else 128, 1024."),
+        typer.Option(
+            min=1, max=4_000_000, help="Body size in bytes; repeatable. Default: 128, 1024."
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Of reading, after one more.")] = 3,
-    rate: Annotated[int, typer.Option(min=1, max=100_000, help="Of a stream, a second.")] = 1_000,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Of that stream.")] = 20.0,
-    master: Annotated[str, typer.Option(help="Where Spark runs, local[N].")] = "local[2]",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of reading, after one warm-up.")] = 3,
+    rate: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Messages per second of the stream.")
+    ] = 1_000,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of the stream.")] = 20.0,
+    master: Annotated[str, typer.Option(help="Spark master: local[N].")] = "local[2]",
     json: JsonFlag = False,
 ) -> int:
-    """Read the same rows through Spark from brokers, a store and Parquet; write, and stream."""
+    """Read the same rows through Spark from brokers, a store and Parquet; then write and stream."""
     from kourou.cli.bench.spark_run import SIZES, SparkBench, run_spark_bench
 
     settings = SparkBench(
@@ -194,20 +208,21 @@ def bench_spark(
     return run_spark_bench(settings, as_json=json)
 
 
-@bench.command("replication", short_help="Masters with a slave and a Raft group, beside RocketMQ.")
+@bench.command(
+    "replication", short_help="Masters with a slave and Raft groups, compared with RocketMQ."
+)
 def bench_replication(
-    rounds: Annotated[int, typer.Option(min=1, help="Of everything, in turns.")] = 2,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of a measurement.")] = 4.0,
-    warm_seconds: Annotated[float, typer.Option(min=0.0, help="Of the same work before.")] = 5.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; all setups in each.")] = 2,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 4.0,
+    warm_seconds: Annotated[float, typer.Option(min=0.0, help="Seconds of warm-up.")] = 5.0,
     size: Size = 1_024,
-    in_flight: Annotated[int, typer.Option(min=1, max=65_536, help="Sends not yet answered.")] = 64,
-    only: Annotated[str, typer.Option(help="Setups, like sync,rocketmq-sync; all if empty.")] = "",
+    in_flight: Annotated[int, typer.Option(min=1, max=65_536, help="Sends in flight.")] = 64,
+    only: Annotated[str, typer.Option(help="Setups such as sync,rocketmq-sync; empty: all.")] = "",
     json: JsonFlag = False,
 ) -> int:
-    """Send to ASYNC_MASTER and SYNC_MASTER with a slave, ours and RocketMQ's, and to a Raft group.
+    """Send to ASYNC_MASTER and SYNC_MASTER with a slave (Kourou, RocketMQ) and to a Raft group.
 
-    Prints sends a second, how long each took, what servers computed, how far followers are behind,
-    and ratios.
+    Prints sends per second, latency, CPU of the servers, replication lag and ratios.
     """
     from kourou.cli.bench.peers import names
     from kourou.cli.bench.replication_run import ReplicationBench, run_replication_bench
@@ -217,18 +232,20 @@ def bench_replication(
     return run_replication_bench(settings, as_json=json)
 
 
-@bench.command("catch-up", short_help="A follower that was away gets what it misses, beside cp.")
+@bench.command("catch-up", short_help="Catch-up speed of a follower, compared with cp.")
 def bench_catch_up(
-    gigabytes: Annotated[float, typer.Option(min=0.001, help="Of log that it misses.")] = 0.5,
+    gigabytes: Annotated[
+        float, typer.Option(min=0.001, help="Gigabytes of log that the follower misses.")
+    ] = 0.5,
     size: Size = 1_024,
-    rounds: Annotated[int, typer.Option(min=1, help="Of each way, in turns.")] = 2,
-    only: Annotated[str, typer.Option(help="static or raft; both if empty.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each kind of replication.")] = 2,
+    only: Annotated[str, typer.Option(help="static or raft; empty: both.")] = "",
     json: JsonFlag = False,
 ) -> int:
-    """Stop a follower, store without it, start it: MB/s until it has all, beside a plain copy.
+    """Stop a follower, store messages, start it, and measure its catch-up in MB/s.
 
-    The same files are copied by `cp` in the same round. Takes four times as much of disk as the
-    follower misses.
+    `cp` copies the same files in the same round. Needs four times the disk space of the missing
+    log.
     """
     from kourou.cli.bench.catch_up import CatchUpBench, run_catch_up_bench
     from kourou.cli.bench.peers import names
@@ -237,46 +254,50 @@ def bench_catch_up(
     return run_catch_up_bench(settings, as_json=json)
 
 
-@bench.command("tracing", short_help="What tracing costs those who send, beside sends without it.")
+@bench.command("tracing", short_help="Cost of tracing for sends.")
 def bench_tracing(
-    rounds: Annotated[int, typer.Option(min=1, help="Of both, in turns.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of a turn.")] = 3.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds with and without tracing.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 3.0,
     size: Size = 1_024,
-    ratio: Annotated[float, typer.Option(help="The share of messages that is traced.")] = 0.01,
+    ratio: Annotated[float, typer.Option(help="Share of messages to trace, 0 to 1.")] = 0.01,
     roots_per_s: Annotated[
-        int, typer.Option(min=0, help="Most traces a second; 0: as many as the share says.")
+        int, typer.Option(min=0, help="Maximum traces per second; 0: no limit.")
     ] = 0,
     json: JsonFlag = False,
 ) -> int:
-    """Send to a broker that traces and to one that does not, in turns; the ratio of sends."""
+    """Send in turns to a broker with tracing and to one without; print the ratio."""
     from kourou.cli.bench.tracing_run import TracingBench, run_tracing_bench
 
     return run_tracing_bench(TracingBench(rounds, seconds, size, ratio, roots_per_s), as_json=json)
 
 
-@bench.command("memory", short_help="What an idle suite holds in memory, process by process.")
+@bench.command("memory", short_help="Memory of an idle suite, per process.")
 def bench_memory(
-    settle_seconds: Annotated[float, typer.Option(min=0.0, help="Of idling before.")] = 5.0,
+    settle_seconds: Annotated[
+        float, typer.Option(min=0.0, help="Seconds to idle before measuring.")
+    ] = 5.0,
     json: JsonFlag = False,
 ) -> int:
-    """Start the suite without Spark, let it idle, and tell what each process holds."""
+    """Start the suite without Spark and print the memory of each idle process."""
     from kourou.cli.bench.memory_run import run_memory_bench
 
     return run_memory_bench(settle_seconds=settle_seconds, as_json=json)
 
 
-@bench.command("gateway", short_help="Sends and receives over HTTP, beside clients without it.")
+@bench.command("gateway", short_help="Sends and receives over HTTP, compared with other clients.")
 def bench_gateway(
-    rounds: Annotated[int, typer.Option(min=1, help="Of everything, in turns.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of sending.")] = 5.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; all setups in each.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of sending.")] = 5.0,
     warm_seconds: Annotated[
-        float, typer.Option(min=0.0, help="Of the same work before, at least.")
+        float, typer.Option(min=0.0, help="Minimum seconds of warm-up.")
     ] = 20.0,
     size: Size = 1_024,
-    messages: Annotated[int, typer.Option(min=1_000, help="Of a backlog to consume.")] = 100_000,
+    messages: Annotated[
+        int, typer.Option(min=1_000, help="Messages of the backlog to consume.")
+    ] = 100_000,
     json: JsonFlag = False,
 ) -> int:
-    """Send and consume through the HTTP gateway, by our client, by nats-py and by redis-py."""
+    """Send and consume through the HTTP gateway, the Python client, nats-py and redis-py."""
     from kourou.cli.bench.gateway_run import GatewayBench, run_gateway_bench
 
     bench = GatewayBench(rounds, seconds, warm_seconds, size, messages)

@@ -83,5 +83,5 @@ def beside_figures(
     """
     ratios = [beside / alone for alone, beside in zip(alone_ms, beside_ms, strict=True)]
     yield Figure(f"another group, p99 alone ({where})", "ms", median(alone_ms))
-    yield Figure(f"… beside hostile filters ({where})", "ms", median(beside_ms))
+    yield Figure(f"… with hostile filters ({where})", "ms", median(beside_ms))
     yield Figure(f"… ratio ({where})", "×", median(ratios))

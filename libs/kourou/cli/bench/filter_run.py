@@ -47,7 +47,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Children
 
 SERVERS = (1, 2, 4)
-TOGETHER = "together: what a filter costs its group, and what that does to another group"
+TOGETHER = "summary: cost of a filter for its group, and its effect on another group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ class FilterBench:
         """Refuse what would measure nothing."""
         least = PASSES + self.queues
         if self.messages < least:
-            raise ConfigError(f"--messages {self.messages} are too few; at least {least}")
+            raise ConfigError(f"--messages {self.messages} is too few; use at least {least}")
 
 
 def run_filter_bench(settings: FilterBench, lacking: tuple[str, ...], *, as_json: bool) -> int:
     """Measure and print. ConfigError where filter servers cannot run, for `lacking`."""
     if lacking:
         raise ConfigError(
-            f"no filter server runs on this machine, which lacks {'; '.join(lacking)}",
-            hint="kourou doctor says what to do",
+            f"filter servers cannot run on this machine; missing: {'; '.join(lacking)}",
+            hint="run kourou doctor for instructions",
         )
     told = {"kind": "filter", **asdict(settings)}
     if not as_json:
@@ -102,7 +102,7 @@ def heading(settings: FilterBench) -> str:
     return (
         f"filter: {settings.messages:,} messages of {settings.size:,} bytes in {settings.queues} "
         f"queues, one in {PASSES} passes; pulls of {settings.batch}; "
-        f"{settings.rounds} × {settings.pings:,} pings; a cluster of its own"
+        f"{settings.rounds} × {settings.pings:,} pings; a temporary cluster"
     )
 
 

@@ -184,7 +184,7 @@ async def read_all(
         spent["client"] = time.process_time_ns() - own_ns
     due = seen if way in ALL_HANDED else passing
     if handed != due:
-        raise Unavailable(f"{way}: {handed:,} messages came, {due:,} were due: figures are void")
+        raise Unavailable(f"{way}: {handed:,} messages came, {due:,} were due: results are invalid")
     return Cost(seen, handed, sent_bytes, wall_ns, spent)
 
 
@@ -257,6 +257,6 @@ async def hostile(address: str, label: str) -> AsyncIterator[None]:
                 f"bench-{nearly_too_slow.name}-{label}", nearly_too_slow.name
             )
             if not any(figures.batches for each in found.values() for figures in each):
-                raise Unavailable("the hostile filters did not run: figures are void")
+                raise Unavailable("the hostile filters did not run: results are invalid")
     finally:
         log.setLevel(was)

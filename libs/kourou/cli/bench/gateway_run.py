@@ -73,7 +73,7 @@ LINES = (
         "rate",
         "msg/s",
         Work("send", in_flight=8, batch=32),
-        {Name.NATS: "nats-py publishes one message a request"},
+        {Name.NATS: "nats-py publishes one message per request"},
     ),
     _line(
         "consume",
@@ -93,7 +93,7 @@ def run_gateway_bench(bench: GatewayBench, *, as_json: bool) -> int:
 
     def absent(name: Name, work: Work) -> str:
         if name not in systems:
-            return "its driver is in the source checkout"
+            return "its driver is only in the source checkout"
         return missing[name] or systems[name].cannot(work)
 
     def opened(name: Name, work: Work) -> AbstractContextManager[Measured]:
@@ -123,7 +123,7 @@ def _show(bench: GatewayBench, results: Sequence[Result], *, as_json: bool) -> N
     if not as_json:
         print(
             f"gateway: {bench.size:,} bytes; {bench.rounds} rounds of {bench.seconds:g} s in turns,"
-            f" warm for {bench.warm_seconds:g} s at least; {bench.messages:,} messages consumed"
+            f" warm-up {bench.warm_seconds:g} s at least; {bench.messages:,} messages consumed"
         )
         print(f"\n{'':54}" + "".join(f"{way:>14}" for way in WAYS.values()) + f"{'ratio':>14}")
     for result in results:

@@ -21,7 +21,7 @@ SETTLED_AFTER_S = 30.0
 def promised(result: SendResult) -> None:
     """Raise Unavailable unless the broker promises all that it is set to promise."""
     if result.status is not SendStatus.SEND_OK:
-        raise Unavailable(f"sent, but {result.status}: figures are void")
+        raise Unavailable(f"send status {result.status}: results are invalid")
 
 
 async def load(client: Client, messages: int, making: Callable[[int], Message]) -> None:

@@ -40,7 +40,7 @@ class _Row(NamedTuple):
 def run_memory_bench(*, settle_seconds: float, as_json: bool) -> int:
     """Start, wait, read, print; never judges."""
     if not Path(ROLLUP).exists():
-        raise ConfigError("the memory of processes is read from /proc, which is not there")
+        raise ConfigError("/proc is missing: memory of processes cannot be read")
     with (
         tempfile.TemporaryDirectory(prefix="kourou-bench-") as name,
         LocalCluster(
@@ -67,7 +67,7 @@ def run_memory_bench(*, settle_seconds: float, as_json: bool) -> int:
     for kind, name, size, part in rows:
         print(f"  {kind:<14} {name:<18} {size / MEGABYTE:>9.0f} {part / MEGABYTE:>7.0f}")
     print(f"  {'all':<33} {resident / MEGABYTE:>9.0f} {share / MEGABYTE:>7.0f}")
-    print("  share: pages that several processes have are divided among them", flush=True)
+    print("  share: shared pages are divided among the processes that map them", flush=True)
     return 0
 
 

@@ -94,8 +94,8 @@ def run_peers(options: PeerOptions) -> int:
             return ""
         peer = CLIENTS.get(work.client, name)
         if peer not in systems:
-            whose = "" if peer is name else ", whose client does it,"
-            return f"{peer}{whose} was not asked for"
+            whose = "" if peer is name else ", whose client is needed,"
+            return f"{peer}{whose} was not selected"
         return missing[peer] or systems[name].cannot(work)
 
     def opened(name: Name, work: Work) -> AbstractContextManager[Measured]:
@@ -144,7 +144,7 @@ def _systems(wanted: Sequence[str]) -> dict[Name, System]:
         checkout = find_checkout()
     except ConfigError as wrong:
         raise ConfigError(
-            "the peers' drivers are in the source checkout; this Kourou is an installed package",
+            "the drivers of the peers are only in the source checkout",
             hint="clone the repository and run ./kourou bench --peers there",
         ) from wrong
     sources = checkout / "benchmarks"
@@ -184,7 +184,7 @@ def _introduce(settings: dict[str, object]) -> None:
     assert isinstance(systems, dict)
     print("; ".join(f"{name} {value}" for name, value in settings.items()))
     if settings["file_system"] in MEMORY_FILE_SYSTEMS:
-        print("THE TEMPORARY FOLDER IS MEMORY: nothing here says a word about disks; set TMPDIR")
+        print("THE TEMPORARY FOLDER IS IN MEMORY: no disk is measured; set TMPDIR to a disk")
     for title, keys in systems.items():
         print(f"{title}: " + "; ".join(f"{name} {value}" for name, value in keys.items()))
     settings["systems"] = systems

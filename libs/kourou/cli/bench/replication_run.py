@@ -143,7 +143,7 @@ def _rocketmq() -> tuple[RocketMq | None, str]:
     try:
         checkout = find_checkout()
     except ConfigError:
-        return None, "its driver is in the source checkout; this Kourou is an installed package"
+        return None, "its driver is only in the source checkout"
     found = RocketMq(checkout / "benchmarks" / "java", checkout / CACHE_FOLDER)
     lacking = found.missing()
     return (None, lacking) if lacking else (found, "")
@@ -165,7 +165,7 @@ def _told(settings: ReplicationBench, rocketmq: RocketMq | None) -> dict[str, ob
         "size": settings.size,
         "in_flight": settings.in_flight,
         "queues": DriverOptions(address="", work="").queues,
-        "flush": "ASYNC_FLUSH, where a setup says nothing else; Raft: a majority before the answer",
+        "flush": "ASYNC_FLUSH unless a setup says otherwise; Raft: a majority before the reply",
         "kourou": __version__,
         "cpus": os.cpu_count(),
         "machine": f"{platform.system()} {platform.release()} {platform.machine()}",

@@ -174,15 +174,19 @@ _JAVA_ROWS: tuple[tuple[Row, ...], ...] = (
     ),
     _java(
         "oneway",
-        "one way, 64 threads, one in 1,000 answered",
+        "one way, 64 threads, one in 1,000 with a reply",
         *_RATE,
         _times(1),
         Work("oneway", in_flight=64),
     ),
     _java(
-        "oneway-1", "one way, 1 thread, one in 1,000 answered", *_RATE, _times(1), Work("oneway")
+        "oneway-1",
+        "one way, 1 thread, one in 1,000 with a reply",
+        *_RATE,
+        _times(1),
+        Work("oneway"),
     ),
-    _java("consume", "consume a backlog, a call a message", *_RATE, _times(1), _DRAIN),
+    _java("consume", "consume a backlog, one message per call", *_RATE, _times(1), _DRAIN),
     _java("check-rt", "mqadmin checkMsgSendRT", *_MEAN, _times(1, at_least=False), _CHECK_RT),
     _java("cluster-rt", "mqadmin clusterRT", *_MEAN, _times(1, at_least=False), _CLUSTER_RT),
 )
@@ -229,7 +233,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "consume-message",
-        "consume a backlog, a call a message",
+        "consume a backlog, one message per call",
         "rate",
         "msg/s",
         _times(2),
@@ -237,7 +241,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "consume-batch",
-        "consume a backlog, a call a batch",
+        "consume a backlog, one batch per call",
         "rate",
         "msg/s",
         _times(3),
@@ -261,7 +265,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "sync-64",
-        "send, on disk before the answer, 64 in flight",
+        "send, flushed before the reply, 64 in flight",
         "rate",
         "msg/s",
         _times(2.5),
@@ -269,7 +273,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "oneway",
-        "send one way, one in 1,000 answered",
+        "send one way, one in 1,000 with a reply",
         "rate",
         "msg/s",
         _times(1),
@@ -277,7 +281,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "ordered",
-        "consume a backlog in order, a call a message",
+        "consume a backlog in order, one message per call",
         "rate",
         "msg/s",
         _times(1),
@@ -285,7 +289,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "broadcast",
-        "two members, each given the whole backlog",
+        "broadcast to two consumers",
         "rate",
         "msg/s",
         _times(1),

@@ -44,9 +44,9 @@ class BenchSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
         if self.flush not in FLUSH_TYPES:
-            raise ConfigError(f"--flush {self.flush} is neither async nor sync")
+            raise ConfigError(f"--flush {self.flush}: use async or sync")
         if self.handler not in HANDLERS:
-            raise ConfigError(f"--handler {self.handler} is neither message nor batch")
+            raise ConfigError(f"--handler {self.handler}: use message or batch")
 
 
 def run_bench(kind: str, settings: BenchSettings, *, as_json: bool) -> int:
@@ -70,9 +70,9 @@ def heading(kind: str, settings: BenchSettings) -> str:
     if kind == "consume":
         parts.append(f"handler by {settings.handler}")
     if settings.namesrv is None:
-        parts.append(f"a broker of its own, {settings.flush} flush")
+        parts.append(f"a temporary broker, {settings.flush} flush")
     else:
-        parts.append(f"the brokers of {settings.namesrv}, flush as they have it")
+        parts.append(f"the brokers of {settings.namesrv} with their flush setting")
     return f"{kind}: {'; '.join(parts)}"
 
 

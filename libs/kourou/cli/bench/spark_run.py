@@ -55,9 +55,9 @@ class SparkBench:
     def __post_init__(self) -> None:
         """Refuse what would measure nothing."""
         if self.messages < self.queues:
-            raise ConfigError(f"--messages {self.messages} are too few; at least {self.queues}")
+            raise ConfigError(f"--messages {self.messages} is too few; use at least {self.queues}")
         if not self.master.startswith("local"):
-            raise ConfigError(f"--master {self.master} is refused: all is measured on this machine")
+            raise ConfigError(f"--master {self.master}: only local[N] is allowed")
 
 
 def run_spark_bench(settings: SparkBench, *, as_json: bool) -> int:
@@ -84,7 +84,7 @@ def heading(settings: SparkBench) -> str:
     return (
         f"spark: {settings.messages:,} messages of {sizes} bytes in {settings.queues} queues, "
         f"{settings.rounds} rounds; {settings.rate:,} events/s for {settings.seconds:g} s; "
-        f"a cluster of its own, Spark on {settings.master}"
+        f"a temporary cluster, Spark on {settings.master}"
     )
 
 

@@ -92,7 +92,7 @@ def _timed(way: str, work: Callable[[], int], messages: int) -> Pass:
     took_ns = time.perf_counter_ns() - began_ns
     used_ns = before.spent_ns(CpuReading.of(os.getpid()))
     if rows != messages:
-        raise Unavailable(f"{way}: {rows:,} rows of {messages:,}: figures are void")
+        raise Unavailable(f"{way}: {rows:,} rows of {messages:,}: results are invalid")
     return Pass(rows, took_ns, used_ns)
 
 
@@ -214,7 +214,7 @@ def streamed(
     finally:
         query.stop()
     if len(arrivals.waited_ns) != events:
-        raise Unavailable(f"{len(arrivals.waited_ns):,} rows of {events:,}: figures are void")
+        raise Unavailable(f"{len(arrivals.waited_ns):,} rows of {events:,}: results are invalid")
     return arrivals.waited_ns, took_ns, arrivals.batches
 
 

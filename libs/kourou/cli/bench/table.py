@@ -36,7 +36,7 @@ def text_table(results: Sequence[Result], titles: Mapping[Name, str]) -> str:
         verdict = "" if judged is None else "yes" if row.goal.reached(judged) else "NO"
         lines.append([*line, row.goal.text(row.unit), verdict])
         if median(result.cells[Name.KOUROU].server_us) is not None:
-            line = ["  CPU of server + client, a message", "µs", _cpu(result.cells[Name.KOUROU])]
+            line = ["  CPU of server + client per message", "µs", _cpu(result.cells[Name.KOUROU])]
             for peer in peers:
                 line += [_cpu(result.cells.get(peer)), ""]
             lines.append([*line, "", ""])

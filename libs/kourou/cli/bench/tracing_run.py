@@ -82,16 +82,16 @@ def run_tracing_bench(bench: TracingBench, *, as_json: bool) -> int:
         print(json.dumps(report), flush=True)
         return 0
     print(
-        f"tracing: {bench.size:,} bytes, {CHUNK} messages under way, {bench.ratio:.0%} traced"
+        f"tracing: {bench.size:,} bytes, {CHUNK} messages in flight, {bench.ratio:.0%} traced"
         f"{f', at most {bench.roots_per_s} a second' if bench.roots_per_s else ''}; "
         f"{bench.rounds} rounds of {bench.seconds:g} s in turns"
     )
     for name, side in (("plain", "without"), ("traced", "with")):
         print(
             f"  {side:<8} {report[f'{name}_sends_per_s']:>10,.0f} sends/s"
-            f"  {report[f'{name}_cpu_us']:>7.2f} µs of CPU each"
+            f"  {report[f'{name}_cpu_us']:>7.2f} µs of CPU per send"
         )
-    print(f"  {spans:,} spans left the broker; ratio of sends {report['ratio_of_sends']:.3f}")
+    print(f"  {spans:,} spans exported; ratio of sends {report['ratio_of_sends']:.3f}")
     return 0
 
 

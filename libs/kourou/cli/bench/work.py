@@ -219,7 +219,7 @@ async def _stored(client: Client, topic: str) -> int:
 async def _check(client: Client, topic: str, expected: int) -> None:
     stored = await _stored(client, topic)
     if stored != expected:
-        raise Unavailable(f"{stored:,} messages are stored, not {expected:,}: figures are void")
+        raise Unavailable(f"{stored:,} messages are stored, not {expected:,}: results are invalid")
 
 
 def _bodies(size: int) -> list[bytes]:

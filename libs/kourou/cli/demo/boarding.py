@@ -84,7 +84,7 @@ async def board(stage: Stage) -> None:
     flights = stage.departed
     goal = len(flights) * len(CALLS)
     stage.view.chapter(
-        f"in order: {goal:,} calls of the {len(flights):,} flights that left, heard by two gates"
+        f"ordered consumption: {goal:,} boarding calls of {len(flights):,} flights, two consumers"
     )
     await stage.create_topic(CALLS_TOPIC)
     gates = Gates({flight.row for flight in flights[::MISSED_EVERY]})
@@ -101,17 +101,17 @@ async def board(stage: Stage) -> None:
                 await stage.joined(CALLS_GROUP, 2)
                 calling = asyncio.create_task(_call(stage, flights))
                 await _heard(stage, gates, int(goal * CLOSE_AT))
-            stage.view.note(f"gate 2 closed after {gates.count:,} calls were heard")
+            stage.view.note(f"gate 2 left the group after {gates.count:,} calls")
             await calling
             await _heard(stage, gates, goal)
     numbers = stage.numbers.worst_day
     numbers.calls, numbers.calls_expected = gates.different, goal
     numbers.out_of_order = gates.out_of_order
     stage.view.note(
-        ", ".join(f"{gate} heard {count:,}" for gate, count in sorted(gates.by_gate.items()))
-        + f"; {len(gates.missed)} calls were not heard at first, and came again in their place"
+        ", ".join(f"{gate} consumed {count:,}" for gate, count in sorted(gates.by_gate.items()))
+        + f"; {len(gates.missed)} calls failed once and were redelivered in order"
     )
-    stage.view.note(f"{gates.out_of_order} flights were called out of order")
+    stage.view.note(f"{gates.out_of_order} flights out of order")
 
 
 async def _call(stage: Stage, flights: Sequence[Flight]) -> None:

@@ -90,7 +90,7 @@ async def depart(stage: Stage) -> None:
             lambda: len(ramp.departed) >= len(stage.departed),
         )
         numbers.retried, numbers.retried_expected = len(ramp.again), len(late)
-        stage.view.note(f"{len(ramp.departed):,} departed, {len(ramp.again)} when they came again")
+        stage.view.note(f"{len(ramp.departed):,} departed, {len(ramp.again)} of them after a retry")
         letters = await _dead(stage)
         numbers.dead_letters, numbers.dead_letters_expected = len(letters), len(stage.cancelled)
         _show(stage, letters)
@@ -104,12 +104,14 @@ async def depart(stage: Stage) -> None:
             lambda: len(ramp.rebooked) >= len(letters),
         )
     numbers.resent = len(ramp.rebooked)
-    stage.view.note(f"the program was mended, and {len(ramp.rebooked)} sent again: all rebooked")
+    stage.view.note(f"handler fixed; {len(ramp.rebooked)} dead letters redelivered and consumed")
 
 
 async def _dead(stage: Stage) -> Sequence[DeadLetter]:
     """The group's dead letters, when as many are there as there should be."""
-    stage.view.note(f"{len(stage.cancelled)} have {ATTEMPTS} attempts, with pauses of a second")
+    stage.view.note(
+        f"{len(stage.cancelled)} cancelled flights fail {ATTEMPTS} attempts, one second apart"
+    )
     found: Sequence[DeadLetter] = ()
 
     async def count() -> int:
@@ -129,9 +131,9 @@ def _show(stage: Stage, letters: Sequence[DeadLetter]) -> None:
     if {flight.row for flight in flights} != {flight.row for flight in stage.cancelled}:
         stage.numbers.faults.append("the dead letters are not the cancelled flights")
     for reason, count in Counter(letter.reason for letter in letters).items():
-        stage.view.note(f"{count} dead letters because: {reason}")
+        stage.view.note(f"{count} dead letters; reason: {reason}")
     stage.view.table(
-        f"the first of them, in %DLQ%{DEPARTURES_GROUP}",
+        f"first dead letters in %DLQ%{DEPARTURES_GROUP}",
         ("flight", "from", "to", "topic", "attempts", "reason"),
         [
             (

@@ -88,7 +88,7 @@ async def group_of_three(folder: Path, faults: list[str]) -> AsyncIterator[Group
             codes = await _on(thread, cluster.stop)
     bad = {name: code for name, code in codes.items() if code and name not in group.killed}
     if bad:
-        faults.append(f"not everyone of the group stopped cleanly: {bad}")
+        faults.append(f"brokers of the group with a wrong exit code: {bad}")
 
 
 def log_bytes(store: Path, end: int) -> bytes:

@@ -60,7 +60,7 @@ class Desk:
         came = self.flights.keys()
         if came == due:
             return ""
-        return f"{len(due - came)} flights did not pass a filter, {len(came - due)} others did"
+        return f"a filter missed {len(due - came)} flights and passed {len(came - due)} wrong ones"
 
 
 async def filter_arrivals(
@@ -74,14 +74,14 @@ async def filter_arrivals(
     numbers.late_expected, numbers.overnight_expected = len(due.late), len(due.overnight)
     numbers.bytes_in_all = sum(len(event.body) for event in events)
     numbers.lacking = lacking
-    view.chapter(f"third act, late arrivals: of {len(events):,} flights those over two hours late")
+    view.chapter(f"act 3, filters: of {len(events):,} flights those over two hours late")
     late = await _arrive(stage, LATE_GROUP, LATE, due.late)
     numbers.late, numbers.late_bytes = len(late.flights), late.body_bytes
-    view.note(f"SQL92 at the broker, over properties: {LATE.expression}")
+    view.note(f"SQL92 filter at the broker: {LATE.expression}")
     view.note(_told(stage, late))
-    view.chapter("of those the ones past midnight, by a program over the body, beside the broker")
+    view.chapter("act 3, filters: those past midnight, by a Python filter over the body")
     if lacking:
-        view.note(f"left out, for this machine runs no filter servers: {lacking}")
+        view.note(f"skipped: filter servers cannot run on this machine; missing: {lacking}")
         return
     overnight = await _arrive(stage, OVERNIGHT_GROUP, past_midnight, due.overnight, kill)
     numbers.overnight, numbers.overnight_bytes = len(overnight.flights), overnight.body_bytes
@@ -122,7 +122,7 @@ async def _arrive(
         member.listen(TOPIC, take, wanted, body_type=Flight),
     ):
         await stage.patience.wait(group, moved, lambda: len(desk.flights) >= len(due))
-        await stage.patience.reach(f"committing of {group}", caught_up, 0)
+        await stage.patience.reach(f"offset commit of {group}", caught_up, 0)
     if complaint := desk.complaint(due):
         stage.numbers.faults.append(f"{group}: {complaint}")
     return desk
@@ -132,8 +132,8 @@ def _told(stage: Stage, desk: Desk) -> str:
     numbers = stage.numbers.late_arrivals
     sent, in_all = desk.body_bytes, numbers.bytes_in_all
     return (
-        f"{len(desk.flights):,} flights came, {sent:,} of {in_all:,} bytes: "
-        f"{numbers.saved(sent):.1f} % were not sent"
+        f"{len(desk.flights):,} flights received, {sent:,} of {in_all:,} bytes; "
+        f"{numbers.saved(sent):.1f} % of the bytes saved"
     )
 
 
@@ -144,15 +144,15 @@ async def _tell_figures(stage: Stage) -> None:
         for one in figures:
             if one.seen:
                 stage.view.note(
-                    f"filter server {address}: {one.seen:,} messages seen, {one.passed:,} passed, "
-                    f"{one.micros / one.seen:.1f} µs each in version {one.version}"
+                    f"filter server {address}: {one.passed:,} of {one.seen:,} messages passed, "
+                    f"{one.micros / one.seen:.1f} µs each, version {one.version}"
                 )
 
 
 def _show(stage: Stage, desk: Desk) -> None:
     latest = sorted(desk.flights.values(), key=lambda one: -(one.arrival_delay or 0))
     stage.view.table(
-        "the latest of them",
+        "the latest arrivals",
         ("date", "flight", "from", "to", "due", "late"),
         [
             (

@@ -102,7 +102,7 @@ class Traffic:
                     properties=self._followed.properties(flight.row),
                 )
             except KourouError as error:
-                self.failures.append(f"a flight was not sent: {error}")
+                self.failures.append(f"a send failed: {error}")
                 return
             if result.status is SendStatus.SEND_OK:
                 self.answered(flight.row, begun_without)
@@ -118,7 +118,7 @@ async def lose_the_leader(stage: Stage, group: GroupOfThree) -> None:
     """Play this act, and count."""
     flights = [*stage.departed, *stage.cancelled]
     stage.view.chapter(
-        f"fourth act, three brokers with one log: their leader dies while {len(flights):,} flights "
+        f"act 4, failover: the leader of three brokers is killed while {len(flights):,} flights "
         "are sent"
     )
     stage.numbers.group.expected = len(flights)
@@ -166,8 +166,8 @@ class _Act:
         traffic, view, numbers = self._traffic, self._stage.view, self._stage.numbers.group
         leader = await self._group.leader()
         pids = ", ".join(f"{child.name} (pid {child.pid})" for child in self._group.members)
-        view.note(f"{pids} have one log; {leader.name} leads")
-        view.note("a flight is acknowledged when two of the three have it on disk; a radar listens")
+        view.note(f"{pids}; leader: {leader.name}")
+        view.note("a send is acknowledged when two of the three brokers have it on disk")
         due = KILLED_AFTER * traffic.count
         if not await self._flow("sending", lambda: len(traffic.acknowledged) >= due):
             return
@@ -177,12 +177,12 @@ class _Act:
         numbers.failover_ms = traffic.failover_ms
         leader = await self._group.leader()
         view.note(
-            f"{leader.name} leads now: the next flight was acknowledged "
+            f"new leader: {leader.name}; the next send was acknowledged "
             f"{numbers.failover_ms / 1000:.1f} s after the kill, and no send failed"
         )
         await self._group.start_again(killed)
         traffic.member_is_back.set()
-        view.note(f"{killed.name} was started again, follows, and copies what it missed")
+        view.note(f"{killed.name} restarted as follower and catches up")
         await self._flow("the group", lambda: len(traffic.heard) >= traffic.count)
         await self._count(killed)
 
@@ -196,7 +196,7 @@ class _Act:
         traffic.leader_is_gone = True
         self._stage.view.note(
             f"killed {leader.name}, the leader (SIGKILL), after {len(traffic.acknowledged):,} "
-            "flights were acknowledged"
+            "acknowledged sends"
         )
         return leader
 
@@ -230,8 +230,8 @@ class _Act:
         numbers.epoch_after = max(one.epoch for one in members)
         numbers.lag_bytes = max(one.lag_bytes or 0 for one in members)
         view.table(
-            f"the group after that; {killed.name} led before",
-            ("member", "is", "epoch", "bytes of log", "lag"),
+            f"the group after failover; {killed.name} was the leader",
+            ("broker", "role", "epoch", "log bytes", "lag"),
             [
                 (
                     f"{one.broker_name}-{one.member}",
@@ -244,9 +244,9 @@ class _Act:
             ],
         )
         view.note(
-            f"{numbers.acknowledged:,} flights acknowledged, {numbers.lost} of them lost, "
+            f"{numbers.acknowledged:,} flights acknowledged, {numbers.lost} lost, "
             f"{numbers.stored_twice} stored twice; logs "
-            f"{'byte for byte the same' if numbers.logs_are_equal else 'DIFFER'}"
+            f"{'are identical' if numbers.logs_are_equal else 'DIFFER'}"
         )
 
     async def _members(self) -> list[ReplicasTold]:

@@ -62,6 +62,6 @@ class Patience:
             if reading != last:
                 last, since_ms = reading, now_ms
             elif now_ms - since_ms > stuck_after_s * 1000:
-                self._faults.append(f"{what} stood still for {stuck_after_s:.0f} s")
+                self._faults.append(f"{what}: no progress for {stuck_after_s:.0f} s")
                 return False
             await asyncio.sleep(LOOK_S)

@@ -54,7 +54,7 @@ async def remind(stage: Stage) -> None:
     """Play this part, and count."""
     reminders = plan(stage.departed)
     levels = [sum(one.level == level for one in reminders) for level in range(1, len(DELAYS_S) + 1)]
-    stage.view.chapter(f"delays: {len(reminders):,} reminders for passengers, each after a while")
+    stage.view.chapter(f"delayed messages: {len(reminders):,} reminders for passengers")
     await stage.create_topic(REMINDERS_TOPIC)
     encode = msgspec.json.encode
     phones = Phones()
@@ -74,7 +74,8 @@ async def remind(stage: Stage) -> None:
         )
         stage.view.note(
             ", ".join(
-                f"{count} wait {delay_s} s" for count, delay_s in zip(levels, DELAYS_S, strict=True)
+                f"{count} delayed by {delay_s} s"
+                for count, delay_s in zip(levels, DELAYS_S, strict=True)
             )
         )
         await stage.patience.wait(
@@ -86,8 +87,8 @@ async def remind(stage: Stage) -> None:
     numbers.reminders, numbers.reminders_expected = len(phones.lateness_ms), len(reminders)
     numbers.early = phones.early
     stage.view.note(
-        f"{len(phones.lateness_ms):,} came, {phones.early} early, {phones.twice} twice, "
-        f"the latest {phones.latest_ms} ms after its time"
+        f"{len(phones.lateness_ms):,} delivered, {phones.early} early, {phones.twice} twice, "
+        f"at most {phones.latest_ms} ms late"
     )
 
 

@@ -42,7 +42,7 @@ async def tell_tables(
 ) -> None:
     """Play this act, and count. `sent` are the bodies of all flights by their messages' ids."""
     stage.view.chapter(
-        f"last act, Spark: {len(sent):,} flights as rows of Parquet, their delays as tables"
+        f"act 5, Spark: {len(sent):,} flights as rows of Parquet, delays by carrier as tables"
     )
     if not await _drained(stage, watch):
         return
@@ -55,10 +55,7 @@ async def tell_tables(
     numbers = stage.numbers.spark
     numbers.totals_right, numbers.totals = agreeing(carriers.totals, carriers.wanted)
     _show(stage, carriers)
-    stage.view.note(
-        f"{numbers.totals_right} of {numbers.totals} totals are those that pandas computes from "
-        "the data set"
-    )
+    stage.view.note(f"{numbers.totals_right} of {numbers.totals} totals agree with pandas")
 
 
 async def _drained(stage: Stage, watch: SparkWatch) -> bool:
@@ -76,7 +73,9 @@ async def _drained(stage: Stage, watch: SparkWatch) -> bool:
     reached = await stage.patience.wait("Spark", lambda: watch.moved, done, SPARK_STUCK_S)
     for name, query in watch.queries.items():
         if query.late:
-            stage.numbers.faults.append(f"{query.late:,} flights came too late for {name}")
+            stage.numbers.faults.append(
+                f"{query.late:,} flights arrived after the watermark of {name}"
+            )
         if not reached and query.error:
             stage.numbers.faults.append(f"the query {name}: {query.error}")
     if ended := watch.service.ended:
@@ -103,7 +102,7 @@ async def _count_rows(stage: Stage, service: SparkService, sent: Mapping[str, by
     numbers.missing, numbers.strange = count.missing, count.strange
     stage.view.note(
         f"{count.rows:,} rows in {files} Parquet files, {size / 1e6:.0f} MB: "
-        f"{count.duplicates} twice, {count.missing} missing, {count.strange} not as sent"
+        f"{count.duplicates} duplicates, {count.missing} missing, {count.strange} wrong"
     )
 
 

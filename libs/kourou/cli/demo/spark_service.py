@@ -186,10 +186,10 @@ class SparkService:
             answer = connection.getresponse()
             body = answer.read()
             if answer.status != http.HTTPStatus.OK:
-                raise Unavailable(f"the Spark service answers {path} with {answer.status}")
+                raise Unavailable(f"the Spark service replied {answer.status} to {path}")
             return json.loads(body)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Unavailable(self.ended or f"the Spark service does not answer: {error}") from None
+            raise Unavailable(self.ended or f"the Spark service does not reply: {error}") from None
         finally:
             connection.close()
 

@@ -122,8 +122,8 @@ class Story:
         stats = await self._client.admin.topics.stats(TOPIC)
         self.numbers.stored = sum(one.max_offset - one.min_offset for one in stats.values())
         self._view.note(
-            f"{len(delivered):,} different events were delivered, "
-            f"{self.numbers.redelivered:,} of them more than once because of the kill"
+            f"{len(delivered):,} distinct events delivered; "
+            f"{self.numbers.redelivered:,} of them redelivered after the kill"
         )
 
     async def _wait_until_joined(self) -> None:
@@ -147,7 +147,7 @@ class Story:
             return FIRST
         seconds = await self._spark.wait_for_rows(FIRST, self._patience)
         if seconds is not None:
-            self._view.note(f"Spark has the first {FIRST} flights after {seconds:.0f} s")
+            self._view.note(f"Spark processed the first {FIRST} flights in {seconds:.0f} s")
         if len(self._events) < 10 * NEXT:
             return FIRST
         await self._publish_range(FIRST, NEXT)
@@ -159,7 +159,7 @@ class Story:
         if self._spark is not None:
             self.numbers.spark.while_sent = self._spark.rows
             self._view.note(
-                f"as the last one was sent, {self._spark.rows:,} were rows of Parquet and in tables"
+                f"when the last flight was sent, Spark had written {self._spark.rows:,} rows"
             )
 
     async def _publish_range(self, start: int, end: int) -> None:
@@ -223,7 +223,7 @@ class Story:
     # -- one aircraft's day -----------------------------------------------------------------------
     async def _find_one_day(self) -> None:
         tail, date = busiest_day(self._events)
-        self._view.chapter(f"one aircraft's day, by key: {tail} on {date}")
+        self._view.chapter(f"query by key: the flights of aircraft {tail} on {date}")
         day = [place for place, event in enumerate(self._events) if event.date == date]
         expected = sum(self._events[place].tail == tail for place in day)
         first, last = [await self._stored(place) for place in (day[0], day[-1])]
@@ -256,7 +256,7 @@ class Story:
         hour = self._events[int(len(self._events) * REPLAY_FROM)].hour
         start = next(place for place, event in enumerate(self._events) if event.hour == hour)
         self._view.chapter(
-            f"back to the first flight of {hour.replace('T', ' ')}:00, by store time"
+            f"replay: reset the group to the first flight of {hour.replace('T', ' ')}:00"
         )
         await self._wait_until_committed()
         for member in self._members:
@@ -267,7 +267,7 @@ class Story:
         stats = await self._client.admin.topics.stats(TOPIC)
         expected = sum(stats[queue].max_offset - offset for queue, offset in moved.items())
         self.numbers.replayed_expected = expected
-        self._view.note(f"{len(moved)} queues were moved; {expected:,} events are before the group")
+        self._view.note(f"reset {len(moved)} queues; the group's backlog is {expected:,} events")
         reader = self._members[0]
 
         def moved_on() -> int:
@@ -283,7 +283,9 @@ class Story:
         wanted = {event.row for event in self._events[start:]}
         missing = wanted - set(replayed.tolist())
         if missing:
-            self.numbers.faults.append(f"{len(missing)} events of that time were not read again")
+            self.numbers.faults.append(
+                f"{len(missing)} events after that time were not consumed again"
+            )
 
     async def _wait_until_committed(self) -> None:
         async def caught_up() -> int:

@@ -48,8 +48,8 @@ async def sell(stage: Stage) -> None:
     booked = [row for place, row in enumerate(rows) if not seatless(place)]
     desk_rows = [flight.row for flight in stage.departed[:DESK_TICKETS]]
     stage.view.chapter(
-        f"transactions: a ticket for each cancelled flight, {len(rows) - len(booked)} of which "
-        "find no seat"
+        f"transactions: a ticket for each of {len(rows)} cancelled flights, "
+        f"{len(rows) - len(booked)} rolled back"
     )
     await stage.create_topic(TICKETS_TOPIC)
     ledger = Ledger(stage.folder / f"{DESK}.ledger")
@@ -81,7 +81,7 @@ async def sell(stage: Stage) -> None:
         found = ledger.rows().tolist()
         stored = await _stored(stage, "asking", len(booked) + len(found))
         await stage.patience.wait(
-            "asking and selling",
+            "check-back",
             lambda: len(sold.asked) + len(sold.delivered),
             lambda: len(sold.asked) >= len(desk_rows) and len(sold.delivered) >= stored,
         )
@@ -92,12 +92,12 @@ async def sell(stage: Stage) -> None:
     numbers.unwanted_tickets = len(sold.delivered - wanted)
     numbers.asked, numbers.asked_expected = len(sold.asked), len(desk_rows)
     if missing := wanted - sold.delivered:
-        stage.numbers.faults.append(f"{len(missing)} tickets were booked and not delivered")
+        stage.numbers.faults.append(f"{len(missing)} booked tickets were not delivered")
     stage.view.note(
-        f"the broker asked the tower about {len(sold.asked)}; the desk's ledger says that "
-        f"{len(found)} were booked"
+        f"check-back of {len(sold.asked)} open transactions; "
+        f"the ledger of {DESK} has {len(found)} of them as booked"
     )
-    stage.view.note(f"{stored} tickets exist, {len(sold.delivered - wanted)} of them unbooked")
+    stage.view.note(f"{stored} tickets stored, {len(sold.delivered - wanted)} of them not booked")
 
 
 def seatless(place: int) -> bool:
@@ -135,9 +135,9 @@ async def _die(stage: Stage, sold: Sold, rows: Sequence[int]) -> None:
     child.wait_for_ready()
     child.kill()
     sold.desk_died = True
-    stage.view.note(f"killed {DESK} (SIGKILL) with {len(rows)} transactions under way")
+    stage.view.note(f"killed {DESK} (SIGKILL) with {len(rows)} open transactions")
     if early := sold.delivered & set(rows):
-        stage.numbers.faults.append(f"{len(early)} tickets were there before they were booked")
+        stage.numbers.faults.append(f"{len(early)} tickets were delivered before they were booked")
 
 
 async def _stored(stage: Stage, what: str, goal: int) -> int:

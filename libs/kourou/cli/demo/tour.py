@@ -43,7 +43,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 MEMBERS = ("member-1", "member-2")
 FILTER_SERVERS = 2
 
-GO_ON = "to look on while flights are sent and consumed, in a browser: kourou up --flights"
+GO_ON = "to watch flights in the web console: kourou up --flights"
 TRACED_SHARE = 0.01
 """Of its messages, if there is a collector."""
 
@@ -73,7 +73,7 @@ def run_demo(
     began_ms = clock.monotonic_ms()
     view = open_view(plain=plain or as_json)
     if collector:
-        view.note(f"one message in {1 / TRACED_SHARE:.0f} is traced, to {collector}")
+        view.note(f"traces one message in {1 / TRACED_SHARE:.0f}; spans go to {collector}")
     try:
         with _folder(keep) as folder, collected(collector, os.environ) as trace_of:
             numbers = _run(folder, view, events_max, no_spark, trace_of.followed)
@@ -87,7 +87,7 @@ def run_demo(
         print(numbers.as_json(), flush=True)
     else:
         if no_spark and spark is None:
-            view.note(f"the fifth act, on Spark, was left out: {no_spark}")
+            view.note(f"act 5 (Spark) was skipped: {no_spark}")
         view.note(GO_ON)
     return int(bool(numbers.disagreements()))
 
@@ -98,7 +98,7 @@ def lines_of(traced: Traced) -> list[str]:
         return []
     services = textwrap.wrap("by " + ", ".join(traced.services), NOTE_WIDTH, break_on_hyphens=False)
     return [
-        f"trace {traced.trace_id}, of a few flights through all acts: {traced.spans:,} spans",
+        f"trace {traced.trace_id} follows a few flights through all acts: {traced.spans:,} spans",
         *services,
     ]
 
@@ -106,7 +106,7 @@ def lines_of(traced: Traced) -> list[str]:
 def _run(
     folder: Path, view: View, events_max: int | None, no_spark: str, followed: Followed
 ) -> Numbers:
-    view.chapter("name server, broker and filter servers, as processes of their own")
+    view.chapter("start name server, broker and filter servers, one process each")
     lacking = ", ".join(layers_lacking())
     settings = ClusterSettings(
         broker=BROKER_SETTINGS, filter_servers=0 if lacking else FILTER_SERVERS
@@ -122,9 +122,9 @@ def _run(
             _spark(runner, cluster, wanted=not no_spark) as spark,
         ):
             if spark is None:
-                view.note(f"no Spark: {no_spark}")
+                view.note(f"without Spark: {no_spark}")
             else:
-                view.note(f"spark-etl, pid {spark.pid}; Java takes a while to start")
+                view.note(f"spark-etl, pid {spark.pid}; starting Java takes some seconds")
             events = load_events(events_max)
             if shortage := too_few(len(events), events_max):
                 view.note(shortage)
@@ -134,7 +134,7 @@ def _run(
     killed = {MEMBERS[-1], DESK, *(child.name for child in cluster.filter_servers[-1:])}
     bad = {name: code for name, code in codes.items() if code and name not in killed}
     if bad:
-        numbers.faults.append(f"not everything stopped cleanly: {bad}")
+        numbers.faults.append(f"processes with a wrong exit code: {bad}")
     return numbers
 
 
@@ -160,7 +160,7 @@ def too_few(found: int, wanted: int | None) -> str:
     """What to say where more flights were asked for than there are; else nothing."""
     if wanted is None or found >= wanted:
         return ""
-    return f"there are no more than {found:,} flights; all of them are played"
+    return f"the data set has only {found:,} flights; using all of them"
 
 
 async def _tell(
@@ -182,7 +182,7 @@ async def _tell(
             view.note(
                 watch.service.ended
                 if seconds is None
-                else f"Spark runs after {seconds:.0f} s more, and reads what is sent at once"
+                else f"Spark is running after {seconds:.0f} s more"
             )
         numbers = await story.tell()
         stage = Stage(
@@ -239,6 +239,6 @@ def _folder(keep: Path | None) -> Iterator[Path]:
             yield Path(name)
         return
     if keep.exists() and any(keep.iterdir()):
-        raise ConfigError(f"{keep} is not empty; the demo keeps its store in a new folder")
+        raise ConfigError(f"{keep} is not empty; name a new folder")
     keep.mkdir(parents=True, exist_ok=True)
     yield keep.absolute()

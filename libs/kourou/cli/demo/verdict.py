@@ -46,26 +46,32 @@ class WorstDay:
         checks = [
             (
                 self.calls == self.calls_expected > 0,
-                f"{self.calls} calls were heard, not {self.calls_expected}",
+                f"{self.calls} calls were consumed, expected {self.calls_expected}",
             ),
             (self.out_of_order == 0, f"{self.out_of_order} flights were called out of order"),
             (
                 self.retried == self.retried_expected > 0,
-                f"{self.retried} departed when they came again, not {self.retried_expected}",
+                f"{self.retried} flights departed after a retry, expected {self.retried_expected}",
             ),
-            (self.dead_letters == dead > 0, f"{self.dead_letters} are dead letters, not {dead}"),
-            (self.resent == dead, f"{self.resent} of {dead} dead letters were consumed in the end"),
+            (self.dead_letters == dead > 0, f"{self.dead_letters} dead letters, expected {dead}"),
+            (
+                self.resent == dead,
+                f"{self.resent} of {dead} redelivered dead letters were consumed",
+            ),
             (
                 self.reminders == self.reminders_expected > 0,
-                f"{self.reminders} reminders came, not {self.reminders_expected}",
+                f"{self.reminders} reminders were delivered, expected {self.reminders_expected}",
             ),
-            (self.early == 0, f"{self.early} reminders came early"),
+            (self.early == 0, f"{self.early} reminders were delivered early"),
             (
                 self.tickets == self.tickets_expected > 0,
-                f"there are {self.tickets} tickets, not {self.tickets_expected}",
+                f"{self.tickets} tickets were stored, expected {self.tickets_expected}",
             ),
             (self.unwanted_tickets == 0, f"{self.unwanted_tickets} tickets were never booked"),
-            (self.asked == asked > 0, f"the broker asked about {self.asked} tickets, not {asked}"),
+            (
+                self.asked == asked > 0,
+                f"{self.asked} transactions had a check-back, expected {asked}",
+            ),
         ]
         return [text for good, text in checks if not good]
 
@@ -96,14 +102,20 @@ class LateArrivals:
         """Every reason why it did not work."""
         late, overnight = self.late_expected, self.overnight_expected
         checks = [
-            (self.late == late > 0, f"{self.late} flights were late by properties, not {late}"),
+            (
+                self.late == late > 0,
+                f"the SQL92 filter passed {self.late} flights, expected {late}",
+            ),
             (
                 bool(self.lacking) or self.overnight == overnight > 0,
-                f"{self.overnight} arrived past midnight by their bodies, not {overnight}",
+                f"the Python filter passed {self.overnight} flights, expected {overnight}",
             ),
         ]
         checks += [
-            (sent < self.bytes_in_all, f"{sent} of {self.bytes_in_all} bytes were sent: none saved")
+            (
+                sent < self.bytes_in_all,
+                f"filters saved no bytes: {sent} of {self.bytes_in_all} were sent",
+            )
             for sent in (self.late_bytes, self.overnight_bytes)
         ]
         return [text for good, text in checks if not good]
@@ -140,14 +152,14 @@ class GroupOfThree:
         checks = [
             (
                 self.acknowledged == self.expected > 0,
-                f"a group acknowledged {self.acknowledged} of {self.expected} flights",
+                f"the Raft group acknowledged {self.acknowledged} of {self.expected} flights",
             ),
-            (self.lost == 0, f"{self.lost} flights that a group acknowledged were lost"),
-            (self.stored_twice == 0, f"{self.stored_twice} flights are in its log twice"),
-            (self.failover_ms > 0, "nothing was acknowledged after its leader died"),
-            (self.epoch_after > self.epoch_before > 0, "nobody else was elected"),
-            (self.lag_bytes == 0, f"a member lacks {self.lag_bytes} bytes of the log"),
-            (self.logs_are_equal, "the members' logs are not the same"),
+            (self.lost == 0, f"the Raft group lost {self.lost} acknowledged flights"),
+            (self.stored_twice == 0, f"the Raft group stored {self.stored_twice} flights twice"),
+            (self.failover_ms > 0, "no send was acknowledged after the leader died"),
+            (self.epoch_after > self.epoch_before > 0, "no new leader was elected"),
+            (self.lag_bytes == 0, f"a replica lags by {self.lag_bytes} bytes"),
+            (self.logs_are_equal, "the logs of the replicas differ"),
         ]
         return [text for good, text in checks if not good]
 
@@ -194,13 +206,13 @@ class SparkTables:
         if self.left_out:
             return []
         checks = [
-            (self.rows == published, f"{self.rows} of {published} flights are rows of Parquet"),
-            (self.duplicates == 0, f"{self.duplicates} rows of Parquet are there twice"),
-            (self.missing == 0, f"{self.missing} flights are missing in Parquet"),
-            (self.strange == 0, f"{self.strange} rows of Parquet are not as they were sent"),
+            (self.rows == published, f"Parquet has {self.rows} rows of {published} flights"),
+            (self.duplicates == 0, f"Parquet has {self.duplicates} duplicate rows"),
+            (self.missing == 0, f"Parquet lacks {self.missing} flights"),
+            (self.strange == 0, f"{self.strange} rows of Parquet differ from what was sent"),
             (
                 self.aggregates_match,
-                f"{self.totals_right} of {self.totals} totals by carrier are those of pandas",
+                f"{self.totals_right} of {self.totals} totals by carrier agree with pandas",
             ),
         ]
         return [text for good, text in checks if not good]
@@ -251,15 +263,15 @@ class Numbers:
         """Every reason why the demo did not work; none when all is well."""
         checks = [
             (self.published == self.events, f"{self.published} of {self.events} were published"),
-            (self.stored == self.published, f"{self.stored} are stored, not {self.published}"),
+            (self.stored == self.published, f"{self.stored} are stored, expected {self.published}"),
             (self.lost == 0, f"{self.lost} were lost"),
             (
                 self.queried == self.queried_expected > 0,
-                f"{self.queried} were found by key, not {self.queried_expected}",
+                f"{self.queried} were found by key, expected {self.queried_expected}",
             ),
             (
                 self.replayed == self.replayed_expected > 0,
-                f"{self.replayed} were read again, not {self.replayed_expected}",
+                f"{self.replayed} were replayed, expected {self.replayed_expected}",
             ),
         ]
         first_act = [text for good, text in checks if not good]

@@ -165,7 +165,7 @@ class LiveView:
         """The numbers in a table, and one line in green or red."""
         self.close()
         troubles = numbers.disagreements()
-        table = Table(show_header=False, title="what was counted", title_justify="left")
+        table = Table(show_header=False, title="Results", title_justify="left")
         table.add_column()
         table.add_column(justify="right")
         for name, value in _figures(numbers):
@@ -193,8 +193,8 @@ def _figures(numbers: Numbers) -> list[tuple[str, int]]:
     spark, group = numbers.spark, numbers.group
     tables = [
         ("rows in Parquet", spark.rows),
-        ("twice in Parquet", spark.duplicates),
-        ("carriers' totals", spark.totals_right),
+        ("duplicate rows", spark.duplicates),
+        ("totals by carrier", spark.totals_right),
     ]
     return [
         ("events", numbers.events),
@@ -209,12 +209,12 @@ def _figures(numbers: Numbers) -> list[tuple[str, int]]:
         ("out of order", day.out_of_order),
         ("retried", day.retried),
         ("dead letters", day.dead_letters),
-        ("sent again", day.resent),
+        ("DLQ redelivered", day.resent),
         ("delayed", day.reminders),
         ("early", day.early),
         ("tickets", day.tickets),
         ("unbooked tickets", day.unwanted_tickets),
-        ("asked about", day.asked),
+        ("check-backs", day.asked),
         ("late", arrivals.late),
         *overnight,
         ("acked by group", group.acknowledged),

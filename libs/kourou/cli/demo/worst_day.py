@@ -49,7 +49,7 @@ async def play(stage: Stage, date: str) -> None:
     """Every part."""
     count = len(stage.departed) + len(stage.cancelled)
     stage.view.chapter(
-        f"second act, the worst day: {date}, {count:,} flights, {len(stage.cancelled)} cancelled"
+        f"act 2, the worst day: {date}, {count:,} flights, {len(stage.cancelled)} cancelled"
     )
     with _log_aside(stage.folder / "second-act.log"):
         for part in (board, depart, remind, sell):

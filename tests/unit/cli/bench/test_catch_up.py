@@ -44,7 +44,7 @@ def test_the_heading_names_the_circumstances() -> None:
 
 
 def test_a_way_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--only rafd: ways are static, raft"):
+    with pytest.raises(ConfigError, match="--only rafd: use static or raft"):
         CatchUpBench(only=("rafd",))
 
 

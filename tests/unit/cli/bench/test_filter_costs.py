@@ -60,7 +60,7 @@ def test_a_round_is_compared_with_itself() -> None:
     assert figures == pytest.approx(
         {
             "another group, p99 alone (4)": 2,
-            "… beside hostile filters (4)": 2,
+            "… with hostile filters (4)": 2,
             "… ratio (4)": 1.1,
         }
     )

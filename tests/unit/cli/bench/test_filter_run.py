@@ -27,17 +27,17 @@ from kourou.testing.cluster import Cluster
 def test_the_heading_names_the_circumstances() -> None:
     assert heading(FilterBench(1_000, 512, pings=10, rounds=2)) == (
         "filter: 1,000 messages of 512 bytes in 8 queues, one in 100 passes; pulls of 32; "
-        "2 × 10 pings; a cluster of its own"
+        "2 × 10 pings; a temporary cluster"
     )
 
 
 def test_too_few_messages_are_refused() -> None:
-    with pytest.raises(ConfigError, match="107 are too few; at least 108"):
+    with pytest.raises(ConfigError, match="107 is too few; use at least 108"):
         FilterBench(107)
 
 
 def test_without_a_jail_nothing_is_measured() -> None:
-    with pytest.raises(ConfigError, match="lacks Landlock; seccomp"):
+    with pytest.raises(ConfigError, match="missing: Landlock; seccomp"):
         run_filter_bench(FilterBench(), ("Landlock", "seccomp"), as_json=False)
 
 

@@ -20,23 +20,23 @@ from kourou.cli.bench.run import BenchSettings, heading, run_bench
             "send",
             BenchSettings(None, 200_000, 1_024, "sync", in_flight=64, batch=8),
             "send: 200,000 messages of 1,024 bytes; 64 sends of 8 messages in flight; "
-            "a broker of its own, sync flush",
+            "a temporary broker, sync flush",
         ),
         (
             "send",
             BenchSettings("h:1", 10, 5, "async", in_flight=64),
-            "send: 10 messages of 5 bytes; 64 sends in flight; the brokers of h:1, flush as they "
-            "have it",
+            "send: 10 messages of 5 bytes; 64 sends in flight; the brokers of h:1 with their "
+            "flush setting",
         ),
         (
             "consume",
             BenchSettings(None, 10, 5, "async", handler="batch"),
-            "consume: 10 messages of 5 bytes; handler by batch; a broker of its own, async flush",
+            "consume: 10 messages of 5 bytes; handler by batch; a temporary broker, async flush",
         ),
         (
             "latency",
             BenchSettings(None, 10, 5, "async"),
-            "latency: 10 messages of 5 bytes; a broker of its own, async flush",
+            "latency: 10 messages of 5 bytes; a temporary broker, async flush",
         ),
     ],
 )

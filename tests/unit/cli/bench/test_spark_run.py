@@ -18,14 +18,14 @@ from kourou.errors import ConfigError
 def test_the_heading_names_the_circumstances() -> None:
     assert heading(SparkBench(10_000, (128, 1_024), 2, rate=500, seconds=5)) == (
         "spark: 10,000 messages of 128 and 1,024 bytes in 4 queues, 2 rounds; "
-        "500 events/s for 5 s; a cluster of its own, Spark on local[2]"
+        "500 events/s for 5 s; a temporary cluster, Spark on local[2]"
     )
 
 
 def test_what_would_measure_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="3 are too few; at least 4"):
+    with pytest.raises(ConfigError, match="3 is too few; use at least 4"):
         SparkBench(3)
-    with pytest.raises(ConfigError, match="on this machine"):
+    with pytest.raises(ConfigError, match="only local"):
         SparkBench(master="spark://else:7077")
 
 

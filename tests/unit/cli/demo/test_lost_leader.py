@@ -95,7 +95,7 @@ async def test_a_send_that_fails_is_told_of() -> None:
 
     some = traffic()
     await some.send(Nobody())  # type: ignore[arg-type]
-    assert some.failures == ["a flight was not sent: nobody leads"] * LANES
+    assert some.failures == ["a send failed: nobody leads"] * LANES
 
 
 def test_what_was_heard_is_counted_by_flight() -> None:

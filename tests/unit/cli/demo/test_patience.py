@@ -62,4 +62,4 @@ async def test_what_moves_is_waited_for_however_long_it_takes() -> None:
 async def test_what_stands_still_is_a_fault() -> None:
     faults: list[str] = []
     await Patience(HastyClock(STUCK_AFTER_S), faults).wait("waiting", lambda: 7, lambda: False)
-    assert faults == ["waiting stood still for 40 s"]
+    assert faults == ["waiting: no progress for 40 s"]

@@ -186,12 +186,12 @@ async def test_rows_and_totals_that_agree_are_told(play: Play) -> None:
     spark = play.numbers.spark
     assert (spark.rows, spark.duplicates, spark.aggregates_match) == (ROWS, 0, True)
     assert play.service.asked == [{"dimension": "carrier"}]
-    assert "3 rows in 1 Parquet files, 0 MB: 0 twice, 0 missing, 0 not as sent" in play.view.told
+    assert "3 rows in 1 Parquet files, 0 MB: 0 duplicates, 0 missing, 0 wrong" in play.view.told
     assert [[cell.strip() for cell in row] for row in play.view.rows] == [
         ["United Air Lines", "2", "1", "100.0 %", "+5.0", "+16.0"],
         ["American Airlines", "1", "0", "0.0 %", "-1.0", "-4.0"],
     ]
-    assert play.view.told[-1] == "18 of 18 totals are those that pandas computes from the data set"
+    assert play.view.told[-1] == "18 of 18 totals agree with pandas"
 
 
 async def test_a_row_that_is_there_twice_is_found(play: Play) -> None:
@@ -200,8 +200,8 @@ async def test_a_row_that_is_there_twice_is_found(play: Play) -> None:
         play.lake.append(play.lake[1])
         play.write_lake()
         assert await play.go(client) == [
-            "4 of 3 flights are rows of Parquet",
-            "1 rows of Parquet are there twice",
+            "Parquet has 4 rows of 3 flights",
+            "Parquet has 1 duplicate rows",
         ]
 
 
@@ -211,8 +211,8 @@ async def test_a_row_that_is_missing_is_found(play: Play) -> None:
         del play.lake[1]
         play.write_lake()
         assert await play.go(client) == [
-            "2 of 3 flights are rows of Parquet",
-            "1 flights are missing in Parquet",
+            "Parquet has 2 rows of 3 flights",
+            "Parquet lacks 1 flights",
         ]
 
 
@@ -221,7 +221,7 @@ async def test_a_row_that_is_another_one_is_found(play: Play) -> None:
         await play.send(client)
         play.lake[1] = (play.lake[1][0], b"{}")
         play.write_lake()
-        assert await play.go(client) == ["1 rows of Parquet are not as they were sent"]
+        assert await play.go(client) == ["1 rows of Parquet differ from what was sent"]
 
 
 async def test_a_total_that_is_wrong_is_found(play: Play) -> None:
@@ -229,7 +229,7 @@ async def test_a_total_that_is_wrong_is_found(play: Play) -> None:
         await play.send(client)
         play.write_lake()
         play.service.table = [TABLE[0] | {"late": 2}, *TABLE[1:]]
-        assert await play.go(client) == ["17 of 18 totals by carrier are those of pandas"]
+        assert await play.go(client) == ["17 of 18 totals by carrier agree with pandas"]
         assert not play.numbers.spark.aggregates_match
 
 
@@ -239,8 +239,8 @@ async def test_flights_that_came_too_late_are_a_fault(play: Play) -> None:
         play.write_lake()
         play.service.figures = replace(play.service.figures, late=2)
         assert await play.go(client) == [
-            "2 flights came too late for lake",
-            "2 flights came too late for flights",
+            "2 flights arrived after the watermark of lake",
+            "2 flights arrived after the watermark of flights",
         ]
 
 
@@ -267,7 +267,7 @@ async def test_a_query_that_does_not_come_on_is_told_with_its_error(
         await play.send(client)
         play.service.figures = replace(play.service.figures, ends=0, error="no disk")
         assert (await play.go(client))[-3:] == [
-            "Spark stood still for 0 s",
+            "Spark: no progress for 0 s",
             "the query lake: no disk",
             "the query flights: no disk",
         ]

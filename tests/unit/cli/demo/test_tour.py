@@ -18,13 +18,13 @@ def test_as_many_flights_as_asked_for_need_no_word(found: int, wanted: int | Non
 
 def test_more_flights_than_there_are_cannot_be_played() -> None:
     told = too_few(336_776, 400_000)
-    assert told == "there are no more than 336,776 flights; all of them are played"
+    assert told == "the data set has only 336,776 flights; using all of them"
 
 
 def test_who_was_in_the_trace_is_told_in_lines_that_fit_a_terminal() -> None:
     services = [f"kourou-service-{number}" for number in range(12)]
     first, *others = lines_of(Traced("ab" * 16, {name: ["pull"] for name in services}, 1_234))
-    assert first == f"trace {'ab' * 16}, of a few flights through all acts: 1,234 spans"
+    assert first == f"trace {'ab' * 16} follows a few flights through all acts: 1,234 spans"
     assert len(others) > 1
     assert " ".join(others) == f"by {', '.join(services)}"
     assert max(map(len, [first, *others])) + INDENT <= 100
