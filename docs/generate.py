@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from generators import dashboards, features, readme, reference
+from generators import dashboards, features, mqadmin, readme, reference
 from generators.marks import find_marks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +26,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
     **reference.PAGES,
     **dashboards.PAGES,
     **readme.PAGES,
+    **mqadmin.PAGES,
 }
 
 

@@ -23,9 +23,9 @@ programs run against both, with the same settings; the run on RocketMQ proves th
 HOW = """\
 Each cell stands for one or more scenarios of tests/interop: ✓ when all of them came out as they
 should in the last complete slow run, ✗ when one did not, *not tried* where a client has no such
-thing or was not asked. The commit is the one at which a client's results last changed. `./kourou
-test interop` runs every scenario on Kourou and fails where a cell is not so any more; `./kourou
-test interop --slow` runs them on RocketMQ, too, and writes down what came of them."""
+thing or was not asked. The commit is that of the run. `./kourou test interop` runs every scenario
+on Kourou and fails where a cell is not so any more; `./kourou test interop --slow` runs them on
+RocketMQ, too, and writes down what came of them."""
 
 NAMES = {"kourou": "Kourou", "rocketmq": "RocketMQ"}
 

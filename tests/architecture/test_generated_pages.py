@@ -27,7 +27,7 @@ from kourou_spark_etl.config import EtlSettings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 sys.path.insert(0, str(DOCS))  # where docs/generate.py finds them, too
-from generators import dashboards, features, readme, reference  # noqa: E402 - after the path to it
+from generators import dashboards, features, mqadmin, readme, reference  # noqa: E402 - after the path to it
 from generators import errors as errors_page  # noqa: E402 - after the path to it
 from generators import settings as settings_page  # noqa: E402 - after the path to it
 from generators.marks import Mark  # noqa: E402 - after the path to it
@@ -46,7 +46,7 @@ def read(name: str) -> str:
     return (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
 
 
-PAGES = {**reference.PAGES, **dashboards.PAGES, **readme.PAGES}
+PAGES = {**reference.PAGES, **dashboards.PAGES, **readme.PAGES, **mqadmin.PAGES}
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from kourou import ConsumerSettings, DeadLetter
+from kourou import ConsumerSettings, DeadLetter, MessageQueue
 from kourou.model.delay import DELAY_LEVELS_MS, RETRY_LEVEL
+from kourou.model.group import GroupConfig
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.testing.cluster import Cluster
 
@@ -104,3 +105,41 @@ def test_what_can_never_succeed_is_a_dead_letter_at_once(cluster):
         [queue] = reader.queues("%DLQ%billing")
         [dead] = reader.pull(queue, 0).messages
         assert dead.properties["DLQ_REASON"] == "no number"
+
+
+@pytest.mark.feature("F218", "F219")
+def test_the_groups_number_counts_at_once_unless_an_instance_names_its_own(cluster):
+    """The group's number is changed while both run; it is their brokers that look at it."""
+    cluster.create_topic("payments", queues=2)
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    own = ConsumerSettings(
+        consumer_group="billing", consume_from_where=first, max_reconsume_times=1
+    )
+
+    def handler(message):
+        raise ValueError("no")
+
+    def queues(listener):
+        return [queue for queue in listener.assigned if queue.topic == "payments"]
+
+    def dead():
+        found = reader.pull(MessageQueue("%DLQ%billing", "broker-a", 0), 0)
+        return [message.body for message in found.messages]
+
+    with (
+        cluster.client("billing") as mq,
+        cluster.client("billing", consumer=own) as other,
+        mq.listen("payments", handler) as plain,
+        other.listen("payments", handler) as named,
+    ):
+        reader = mq.pull_consumer("inspection")
+        while [len(queues(plain)), len(queues(named))] != [1, 1]:
+            cluster.clock.advance(0)
+        for retries, expected in ((0, [b"plain 0"]), (1, [b"plain 0"])):
+            mq.admin.groups.create(GroupConfig("billing", retry_max_times=retries))
+            counts = [plain.counts.sent_back + 1, named.counts.sent_back + 1]
+            mq.send("payments", b"plain %d" % retries, queue=queues(plain)[0])
+            mq.send("payments", b"named %d" % retries, queue=queues(named)[0])
+            while [plain.counts.sent_back, named.counts.sent_back] != counts:
+                cluster.clock.advance(0)
+            assert dead() == expected

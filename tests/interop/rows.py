@@ -60,18 +60,12 @@ def scenarios(client: str) -> dict[str, tuple[str, ...]]:
 
 
 def write_down(client: str, server: str, version: str, passed: Mapping[str, bool]) -> None:
-    """Put what came of all scenarios of a client into the results, if it is news.
-
-    `commit` is the one at which it was news: a run that finds the same changes nothing.
-    """
+    """Put what came of all scenarios of a client into the results, with the commit of this run."""
     known: dict[str, Any] = {}
     if RESULTS.exists():
         known = json.loads(RESULTS.read_text(encoding="utf-8"))
-    told = {"version": version, "passed": dict(sorted(passed.items()))}
-    before = known.get(client, {}).get(server, {})
-    if {name: before.get(name) for name in told} == told and before.get("commit"):
-        return
-    known.setdefault(client, {})[server] = {**told, "commit": _commit()}
+    told = {"version": version, "commit": _commit(), "passed": dict(passed)}
+    known.setdefault(client, {})[server] = told
     RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

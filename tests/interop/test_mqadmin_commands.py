@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop import servers
+from tests.interop import rows, servers
 
+from kourou import __version__
 from kourou.client.settings import ProducerSettings
 from kourou.model.queue import MessageQueue
 from kourou.sync import Client
@@ -254,8 +255,10 @@ def bench(classes: str, folder: Path) -> Iterator[tuple[Tool, Bench, dict[str, s
 
 
 @pytest.mark.timeout(900)
-def test_every_command_does_what_it_says(class_path: str, tmp_path: Path) -> None:
-    wrong: list[str] = []
+def test_every_command_does_what_it_says(
+    class_path: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    wrong: dict[str, list[str]] = {}
     with bench(class_path, tmp_path) as (tool, it, places):
         named = {line.split()[0] for line, _ in STEPS}
         assert named == set(tool.names), named.symmetric_difference(tool.names)
@@ -267,5 +270,9 @@ def test_every_command_does_what_it_says(class_path: str, tmp_path: Path) -> Non
             except Exception as error:  # noqa: BLE001 - the others are tried, too
                 good, it.text = False, f"{error!r}\n{it.text}"
             if not good or ended == (line.split()[0] in ENDLESS):
-                wrong.append(f"{told}: {'ended' if ended else 'endless'}\n{it.text[-1500:]}")
-    assert not wrong, "\n\n".join(wrong)
+                how = "ended" if ended else "endless"
+                wrong.setdefault(line.split()[0], []).append(f"{told}: {how}\n{it.text[-1500:]}")
+    if request.config.getoption("--slow"):
+        passed = {name: name not in wrong for name in named}
+        rows.write_down("mqadmin-commands", "kourou", __version__, passed)
+    assert not wrong, "\n\n".join(text for texts in wrong.values() for text in texts)

@@ -23,7 +23,7 @@ from kourou.client.pull_plan import Action, Step, step_after
 from kourou.client.puller import Pulled, Puller, PullWish
 from kourou.client.received import ReceivedMessage, tag_filter
 from kourou.client.running_info import QueueInfo
-from kourou.client.settings_consumer import PULL_BATCH_SIZE, ConsumerSettings, CorruptPolicy
+from kourou.client.settings_consumer import ConsumerSettings, CorruptPolicy
 from kourou.client.window import Limit, Window, WindowLimits
 from kourou.clock import Clock
 from kourou.errors import Code, Corrupt, FilterFailed, KourouError, Unavailable, UnknownOutcome
@@ -112,12 +112,10 @@ class Surroundings:
         return WindowLimits(count, size_mib * MIB, span)
 
     def wish(self, limits: WindowLimits) -> PullWish:
-        """How much one pull asks for (F314); a bulk pull asks by bytes unless a count is set."""
+        """How much one pull asks for: by bytes, unless a number of messages is set."""
         settings = self.settings
-        bulk = settings.pull_size_bytes > 0 and settings.pull_batch_size == PULL_BATCH_SIZE
-        count = limits.count_max if bulk else settings.pull_batch_size
         return PullWish(
-            count_max=min(count, PULL_MESSAGES_MAX),
+            count_max=min(settings.pull_batch_size or limits.count_max, PULL_MESSAGES_MAX),
             bytes_max=settings.pull_size_bytes,
             hold_ms=settings.broker_suspend_max_time_ms,
             timeout_ms=settings.consumer_timeout_ms_when_suspend,

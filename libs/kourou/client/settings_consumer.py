@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
 CONSUME_THREADS_MIN = 10
-PULL_BATCH_SIZE = 32
 ANSWER_SLACK_MS = 1_000
 """How much longer than a held pull its answer is waited for, at least."""
 
@@ -175,15 +174,15 @@ class ConsumerSettings(Settings):
         maximum=limits.PULL_MESSAGES_MAX,
     )
     pull_batch_size: int = setting(
-        PULL_BATCH_SIZE,
-        "Messages a pull asks for, at most; left at 32, a bulk pull brings what fits.",
+        0,
+        "Messages a pull asks for; 0: as many as fit into pull_size_bytes, at most 1,000.",
         rocketmq="pullBatchSize",
-        minimum=1,
+        minimum=0,
         maximum=1_024,
     )
     pull_size_bytes: int = setting(
         1024 * 1024,
-        "Bytes a bulk pull asks for; 0: pulls by pull_batch_size under RocketMQ's limits.",
+        "Bytes a pull asks for; 0: the broker's limits for RocketMQ's pulls.",
         unit="bytes",
         minimum=0,
         maximum=limits.PULL_SIZE_BYTES_MAX,

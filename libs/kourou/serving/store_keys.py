@@ -123,10 +123,9 @@ class StoreKeys:
     message_index_safe: bool = setting(
         False,
         "messageIndexSafe",
-        "No key is lost by a crash: always so here, whatever this says",
+        "With either value no key is lost by a crash: missing ones are indexed again from the log",
         seed=SAME,
         rocketmq=SAME,
-        without_effect=True,
     )
     index_slots: int = setting(
         limits.INDEX_SLOTS,

@@ -53,7 +53,7 @@ DEFAULTS = [
         (ConsumerSettings, "F311", "pullThresholdForQueue", 1000),
         (ConsumerSettings, "F312", "pullInterval", 0),
         (ConsumerSettings, "F313", "consumeMessageBatchMaxSize", 1),
-        (ConsumerSettings, "F314", "pullBatchSize", 32),
+        (ConsumerSettings, "F314", "pullBatchSize", 0),
         (PullConsumerSettings, "F316", "consumerGroup", "DEFAULT_CONSUMER"),
         (PullConsumerSettings, "F317", "brokerSuspendMaxTimeMillis", 20_000),
         (PullConsumerSettings, "F318", "consumerTimeoutMillisWhenSuspend", 30_000),

@@ -348,19 +348,20 @@ async def test_one_call_takes_so_many_messages(one_queue, consumer, tools):
 
 
 @pytest.mark.feature("F314")
-@pytest.mark.parametrize("bulk_bytes", ["0", "1048576"])
-async def test_one_pull_asks_for_so_many_messages(one_queue, consumer, tools, bulk_bytes):
-    await tools.fill(consumer, 20)
-    inbox = tools.Inbox(20)
-    settings = {"pullBatchSize": "7", "pullSizeBytes": bulk_bytes}
+@pytest.mark.parametrize(("count", "bulk_bytes"), [(7, "0"), (7, "1048576"), (32, "1048576")])
+async def test_one_pull_asks_for_so_many_messages(one_queue, consumer, tools, bulk_bytes, count):
+    await tools.fill(consumer, 3 * count)
+    inbox = tools.Inbox(3 * count)
+    settings = {"pullBatchSize": str(count), "pullSizeBytes": bulk_bytes}
     async with consumer(**settings) as mq, mq.listen("T", inbox.handle):
         await inbox.full.wait()
-    assert {request.max_msg_nums for request in pulls(one_queue)} == {7}
-    assert [request.queue_offset for request in pulls(one_queue)][:3] == [0, 7, 14]
+    assert {request.max_msg_nums for request in pulls(one_queue)} == {count}
+    assert [request.queue_offset for request in pulls(one_queue)][:3] == [0, count, 2 * count]
     assert {request.max_msg_bytes for request in pulls(one_queue)} == {int(bulk_bytes) or None}
 
 
-async def test_left_alone_a_bulk_pull_brings_what_fits(one_queue, consumer, tools):
+@pytest.mark.feature("F314")
+async def test_by_default_a_pull_brings_what_fits(one_queue, consumer, tools):
     await tools.fill(consumer, 100)
     inbox = tools.Inbox(100)
     async with consumer() as mq, mq.listen("T", inbox.handle):

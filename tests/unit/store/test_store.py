@@ -12,13 +12,14 @@ from kourou.store.disk import Lock, write_atomically
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
-from kourou.testing.disk import SimDisk
+from kourou.testing.disk import BLOCK, SimDisk
 from kourou.testing.store import Draft, StoreWriter, small_settings
 
 ROOT = Path("/data/store")
 PATHS = StorePaths.under(ROOT)
 SETTINGS = small_settings(ROOT)
 NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -351,6 +352,32 @@ def test_queues_that_find_no_space_catch_up_later() -> None:
     store.plan_checkpoint()
     hits = store.find_by_key("TopicA", "k", max_count=9, begin_ms=0, end_ms=1 << 60)
     assert len(hits) == 4
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F079", "F263")
+def test_an_index_file_that_found_no_space_hides_none_of_the_older_ones() -> None:
+    """The disk is full when the second index file exists and has no entry yet."""
+    disk, count, later_ms = SimDisk(), 10, NOW_MS + HOUR_MS
+    settings = small_settings(ROOT, index_slots=2_000, index_entries=count + 1)
+    store = Store.open(settings, disk)
+
+    def hits(key: str) -> int:
+        return len(store.find_by_key("TopicA", key, max_count=9, begin_ms=NOW_MS, end_ms=later_ms))
+
+    writer = StoreWriter(store, now_ms=NOW_MS)
+    writer.write([Draft(keys=(f"k{number}",)) for number in range(count)])
+    total, free = disk.usage(ROOT)
+    disk.capacity_bytes = total - free + BLOCK  # enough for the new file's header
+    writer.now_ms = later_ms
+    writer.write([Draft(keys=("late",))])
+    assert len(disk.list_dir(PATHS.index)) == 2
+    assert [hits(f"k{number}") for number in range(count)] == [1] * count
+    assert hits("late") == 0
+    disk.capacity_bytes = 1 << 40
+    store.plan_checkpoint()
+    assert [hits(f"k{number}") for number in range(count)] == [1] * count
+    assert hits("late") == 1
 
 
 # -- shrinking ----------------------------------------------------------------------------------

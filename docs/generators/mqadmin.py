@@ -1,0 +1,44 @@
+"""docs/mqadmin.md's table of RocketMQ's own commands: which of them its tool ran against Kourou.
+
+Lives here: that table. May not live here: the commands (tests/golden/rocketmq-4.9.8), what came of
+each (tests/interop/results.json), which a slow run writes down; the rest of the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from generators.readme import replaced
+from generators.tables import table
+
+PAGE = "docs/mqadmin.md"
+RESULTS = "tests/interop/results.json"
+HELP = "tests/golden/rocketmq-4.9.8/mqadmin-help.txt"
+CLIENT = "mqadmin-commands"
+
+
+def page(root: Path) -> str:
+    """The page with its table as the results say."""
+    results = json.loads((root / RESULTS).read_text(encoding="utf-8"))
+    commands = re.findall(r"^== (\w+)$", (root / HELP).read_text(encoding="utf-8"), re.MULTILINE)
+    text = (root / PAGE).read_text(encoding="utf-8")
+    return replaced(text, CLIENT, RESULTS, "\n".join(commands_run(commands, results[CLIENT])))
+
+
+def commands_run(commands: list[str], told: dict[str, Any]) -> list[str]:
+    """A row for each command, and below them which Kourou was asked."""
+    known = told["kourou"]
+    passed: dict[str, bool] = known["passed"]
+    words = {True: "run: ✓", False: "run: ✗", None: "not run"}
+    rows = [(f"`{name}`", words[passed.get(name)]) for name in commands]
+    done = sum(passed.get(name, False) for name in commands)
+    return [
+        *table(("command of mqadmin 4.9.8", "the real tool against Kourou"), rows),
+        f"{done} of {len(commands)} on Kourou {known['version']}, commit {known['commit']}.",
+    ]
+
+
+PAGES = {PAGE: page}
