@@ -260,7 +260,7 @@ def place_of(pipeline: Pipeline) -> tuple[int, int] | None:
 
 @pytest.mark.feature("F238", "F239", "F243")
 def test_a_filter_runs_in_its_container_for_both_sides(started: Up, ports: dict[str, str]) -> None:
-    """In a jail, under our profile; consumers reach the filter servers from both sides."""
+    """In a sandbox, under our profile; consumers reach the filter servers from both sides."""
     for service in FILTER_SERVERS:
         told = started("exec", "-T", service, "kourou", "doctor")
         assert "ok       sandbox for filters: user namespaces" in told
@@ -279,7 +279,7 @@ def test_a_filter_runs_in_its_container_for_both_sides(started: Up, ports: dict[
     inside = started("exec", "-T", "broker", "kourou", *TRIED, "--json", "-n", "namesrv:9876")
     for lines in (tried, inside.splitlines()):
         verdicts = [json.loads(line)["verdict"] for line in lines]
-        assert sorted(verdicts) == ["is left out"] * 40 + ["passes"] * 10
+        assert sorted(verdicts) == ["filtered out"] * 40 + ["passes"] * 10
 
 
 def servers_in(lines: list[str]) -> set[str]:
@@ -305,7 +305,7 @@ def test_under_dockers_profile_it_refuses_and_says_why(engine: DockerEngine, roo
         )
 
     assert "sandbox for filters: user namespaces" in run("doctor", profile=True)
-    assert "its jail lacks user namespaces (" in run("doctor", profile=False)
+    assert "its sandbox lacks user namespaces (" in run("doctor", profile=False)
     with pytest.raises(RuntimeError, match=r"ended with 2:(.|\n)*user namespaces"):
         run("filter-server", profile=False)
 
