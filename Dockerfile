@@ -19,7 +19,7 @@ RUN --mount=type=cache,target=/var/cache/pip \
 
 # -- our own wheel; it changes with every line of source, so nothing slow comes after it ----------
 FROM builder AS wheel
-# For the record kernel; without a compiler the wheel would have the slow one in Python alone.
+# A compiler for the record kernel. KOUROU_KERNEL=compiled makes the build fail without the kernel.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc=4:* libc6-dev=2.* libpython3-dev=3.* \
     && rm -rf /var/lib/apt/lists/*
@@ -27,7 +27,8 @@ COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY libs libs
 COPY services services
 COPY conf conf
-RUN /opt/builder/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
+RUN KOUROU_KERNEL=compiled \
+    /opt/builder/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 # -- what others wrote, with the versions and hashes of the lock ----------------------------------
 FROM builder AS dependencies
@@ -59,7 +60,7 @@ RUN /opt/kourou/bin/python -m pip install --no-deps --no-index /wheels/*.whl \
 # -- what all services need to run ----------------------------------------------------------------
 FROM ${PYTHON_IMAGE} AS service
 LABEL org.opencontainers.image.title="Kourou" \
-      org.opencontainers.image.description="A message broker suite beside Apache RocketMQ" \
+      org.opencontainers.image.description="Message broker suite compatible with Apache RocketMQ" \
       org.opencontainers.image.licenses="Apache-2.0"
 # The home is where everything is stored by default, so a named volume there belongs to this user.
 # Filter servers run as the other one, which owns nothing.

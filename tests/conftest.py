@@ -139,12 +139,20 @@ class RunRecord:
         self.skipped: dict[str, str] = {}
         self.features: dict[str, set[str]] = {}
         self.rounds: dict[str, list[int]] = {}
+        self.without_engine = 0
         self.saved_at = time.monotonic()
         if resume and target.exists():
             earlier = json.loads(target.read_text(encoding="utf-8"))
             self.passed.update(earlier["passed"])
             self.rounds.update(earlier["rounds"])
             self.features.update({key: set(tests) for key, tests in earlier["features"].items()})
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Count the tests of --compose, so that a run without it says what it left out."""
+        for item in items:
+            asked = item.config.getoption("--compose") or "compose" in item.config.option.markexpr
+            if item.get_closest_marker("compose") and not asked:
+                self.without_engine += 1
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -183,6 +191,7 @@ class RunRecord:
             "skipped": dict(sorted(self.skipped.items())),
             "features": {number: tests for number, tests in proved.items() if tests},
             "rounds": dict(sorted(self.rounds.items())),
+            "without_engine": self.without_engine,
         }
         self.target.parent.mkdir(parents=True, exist_ok=True)
         draft = self.target.with_suffix(".new")

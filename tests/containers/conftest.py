@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.containers.docker_engine import DockerEngine
+from tests.containers.docker_engine import DockerEngine, NoEngine
 from tests.containers.suite import PROJECT, START_S, Pipeline, Up, free_ports
 
 PACKAGE = find_spec("compose")
@@ -69,7 +69,13 @@ def engine(root: Path) -> Iterator[DockerEngine]:
     """A Docker Engine with Kourou's images; one that the tests started is gone afterwards."""
     found = DockerEngine()
     try:
-        found.start()
+        problem = ""
+        try:
+            found.start()
+        except NoEngine as error:
+            problem = str(error)
+        if problem:
+            pytest.fail(problem, pytrace=False)
         found.make_images(root)
         yield found
     finally:

@@ -62,6 +62,10 @@ STOP_MS = 120_000
 ERROR_LINES = 40
 
 
+class NoEngine(RuntimeError):
+    """There is no Docker Engine to use, and none can be started here."""
+
+
 class DockerEngine:
     """One engine; `close` ends it if the tests started it. `environment` is for Compose."""
 
@@ -78,15 +82,20 @@ class DockerEngine:
         return self._folder is not None
 
     def start(self) -> None:
-        """Find an engine that answers, or start one."""
+        """Find an engine that answers, or start one. NoEngine says what is missing."""
         if shutil.which(self._client) and self._answers():
             return
+        if host := os.environ.get("DOCKER_HOST"):
+            raise NoEngine(
+                f"no Docker Engine answers at DOCKER_HOST={host}: start it, or unset DOCKER_HOST"
+            )
         missing = [name for name in PROGRAMS if shutil.which(name) is None]
         if missing or os.geteuid() != 0:
             lacking = " and ".join([*missing, *(["root"] if os.geteuid() else [])])
-            raise RuntimeError(
-                "needs a Docker engine: none answers here, and to start one this machine lacks "
-                f"{lacking} (docs/containers.md#tests)"
+            raise NoEngine(
+                "no Docker Engine answers, and the tests cannot start one without "
+                f"{lacking}: start an engine, or run `.ci/install --docker` as root "
+                "(docs/containers.md#tests)"
             )
         # Not in pytest's folder: the path of a socket has at most 108 characters.
         self._folder = folder = Path(tempfile.mkdtemp(prefix="kourou-docker-"))
@@ -112,7 +121,7 @@ class DockerEngine:
             if not self._daemon.running:
                 break
             waiting.wait(0.1)
-        raise RuntimeError(f"dockerd does not answer: {self._daemon.log_tail(ERROR_LINES)}")
+        raise NoEngine(f"dockerd does not answer: {self._daemon.log_tail(ERROR_LINES)}")
 
     def close(self) -> None:
         """End an engine of the tests' own, and undo what it changed on this machine."""

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from tests.containers.docker_engine import SPARK_IMAGE, DockerEngine
 
 from kourou import ConsumeFromWhere, ConsumerSettings
+from kourou.model.names import is_system_topic
 from kourou.sync import Client
 
 PROJECT = "kourou-test"
@@ -66,11 +67,16 @@ values = [
 print(json.dumps(sorted(values)))
 """
 COUNT_LAKE = """
+import json, re
+from collections import Counter
 from pathlib import Path
 import pyarrow.parquet
 from kourou_spark_etl.lake_files import lake_paths
-paths = lake_paths(Path("/var/lib/kourou/spark-etl/lake/lake"))
-print(sum(pyarrow.parquet.ParquetFile(path).metadata.num_rows for path in paths))
+rows = Counter()
+for path in lake_paths(Path("/var/lib/kourou/spark-etl/lake/lake")):
+    topic = re.search("/topic=([^/]*)/", str(path))[1]
+    rows[topic] += pyarrow.parquet.ParquetFile(path).metadata.num_rows
+print(json.dumps(rows))
 """
 READ_CHECKPOINT = """
 import json, sys
@@ -178,6 +184,18 @@ def tailed(ports: dict[str, str], topic: str, count: int) -> list[str]:
     return bodies(lines)
 
 
+def stored(ports: dict[str, str]) -> dict[str, int]:
+    """The number of messages of each topic of users at the two brokers; empty ones left out."""
+    with Client(address(ports)) as client:
+        topics = client.admin.topics
+        counts = {
+            name: sum(queue.max_offset - queue.min_offset for queue in topics.stats(name).values())
+            for name in topics.list()
+            if not is_system_topic(name)
+        }
+    return {name: count for name, count in counts.items() if count}
+
+
 def bodies(lines: list[str]) -> list[str]:
     """The bodies in what `kourou tail --json` printed."""
     return sorted(json.loads(line)["body"] for line in lines)
@@ -218,9 +236,9 @@ class Pipeline:
         """The bodies of all rows of a topic in the lake; one that is there twice, twice."""
         return list(json.loads(self._inside(READ_LAKE, topic)))
 
-    def rows(self) -> int:
-        """The rows of the whole lake."""
-        return int(self._inside(COUNT_LAKE))
+    def rows(self) -> dict[str, int]:
+        """The number of rows of each topic in the lake."""
+        return dict(json.loads(self._inside(COUNT_LAKE)))
 
     def batches_of_checkpoint(self, query: str) -> list[str]:
         """The offsets of each batch that its checkpoint has, in their order."""

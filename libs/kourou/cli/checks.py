@@ -32,6 +32,9 @@ NOTHING_COLLECTED = 5
 """pytest's exit code when a selection matched no test."""
 
 NOTHING_MATCHED = "no match"
+CONTAINERS = "containers"
+"""The stage whose tests --compose includes."""
+
 ERASE_LINE = "\x1b[K"
 LOG_LINES_SHOWN = 400
 
@@ -75,6 +78,9 @@ class Outcome:
     not_run: dict[str, str] = field(default_factory=dict)
     """Tests that were skipped for a reason a run may have, and the reason: they prove nothing."""
 
+    without_engine: int = 0
+    """Tests of --compose that a run without that option left out."""
+
     def add(self, other: Outcome) -> None:
         """Count the other one in."""
         self.passed += other.passed
@@ -84,6 +90,7 @@ class Outcome:
             self.features[number] = sorted({*self.features.get(number, ()), *tests})
         self.rounds.update(other.rounds)
         self.not_run |= other.not_run
+        self.without_engine += other.without_engine
 
 
 def run_checks(options: Options) -> int:
@@ -91,6 +98,12 @@ def run_checks(options: Options) -> int:
     root = find_checkout()
     require_group("dev", "the test suite")
     stages = _chosen(options.stages)
+    if options.compose and CONTAINERS not in {stage.name for stage in stages}:
+        raise ConfigError(
+            f"--compose includes tests of the stage {CONTAINERS!r}, which is not among the stages "
+            "of this run",
+            hint=f"add {CONTAINERS}, or leave out --compose",
+        )
     folder = _prepare_folder(root, options)
     total = Outcome()
     began = time.monotonic()
@@ -105,6 +118,11 @@ def run_checks(options: Options) -> int:
     _print_rounds(total)
     if options.complete and not total.failed:
         total.failed += _check_proofs(root, folder, total, options)
+    if total.without_engine:
+        print(
+            f"not run: {total.without_engine} tests on a Docker Engine; "
+            f"`kourou test {CONTAINERS} --compose` runs them"
+        )
     print(f"took {time.monotonic() - began:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     if options.keyword is not None and not (total.passed or total.failed or total.skipped):
@@ -236,6 +254,7 @@ def _read_record(path: Path) -> Outcome:
         skipped=len(record["skipped"]),
         features=record["features"],
         rounds=record["rounds"],
+        without_engine=record["without_engine"],
     )
     for test, reason in record["skipped"].items():
         if may_skip(reason):

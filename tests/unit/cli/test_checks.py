@@ -18,6 +18,7 @@ from kourou.errors import ConfigError
 
 def record(path: Path, **fields: Any) -> Path:
     empty = {"passed": [], "failed": [], "skipped": {}, "features": {}, "rounds": {}}
+    empty["without_engine"] = 0
     path.write_text(json.dumps({**empty, **fields}))
     return path
 
@@ -115,6 +116,32 @@ def test_pytest_counts_reach_the_closing_line(
     assert out.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
     assert "5 of       50  test_small.py::test_good" in out
     assert "none yet" in out
+
+
+def test_a_run_without_compose_says_which_tests_it_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(Path("tests/conftest.py").read_text())
+    (tmp_path / "tests" / "test_up.py").write_text(
+        "import pytest\ndef test_file(): pass\n@pytest.mark.compose\ndef test_engine(): pass\n"
+    )
+    monkeypatch.setattr(checks, "STAGES", (Stage("containers", "small", tests="tests"),))
+    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
+    assert checks.run_checks(checks.Options(stages=["containers"])) == 0
+    out = capsys.readouterr().out
+    left_out = "not run: 1 tests on a Docker Engine; `kourou test containers --compose` runs them"
+    assert left_out in out.splitlines()
+    assert out.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
+    assert checks.run_checks(checks.Options(stages=["containers"], compose=True)) == 0
+    out = capsys.readouterr().out
+    assert "not run" not in out
+    assert out.splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
+
+
+def test_compose_without_its_stage_is_wrong_usage() -> None:
+    with pytest.raises(ConfigError, match="--compose includes tests of the stage 'containers'"):
+        checks.run_checks(checks.Options(stages=["unit"], compose=True))
 
 
 def test_a_keyword_that_no_test_has_is_wrong_usage_and_no_success(
