@@ -164,7 +164,7 @@ def _headers(
 
     Of a part with records that may have `moved`, each record is placed by itself.
     """
-    offsets, positions = written.offsets, written.positions
+    offsets, positions = written.offsets.tolist(), written.positions.tolist()
     first = 0
     for part in parts:
         end = first + len(part.lane_of)
@@ -177,8 +177,8 @@ def _headers(
                 lane_remarks=[""] * len(lanes),
                 lane_offsets=[-1] * len(lanes),
                 runs=[],
-                offsets=offsets[first:end].tolist(),
-                positions=positions[first:end].tolist(),
+                offsets=offsets[first:end],
+                positions=positions[first:end],
                 queue_ids=[queue_ids[number] for number in numbers],
             )
         else:
