@@ -223,10 +223,8 @@ class Desks:
             self.pressure,
             self.redirects,
         )
-        sending, appends = self.sending, self.appends
-        self.joint_sends = JointSends(
-            sending, appends, self.confirmations, self.repeats, policy, self.redirects
-        )
+        sending, appends, owed = self.sending, self.appends, self.confirmations
+        self.joint_sends = JointSends(sending, appends, owed, self.repeats, policy, self.redirects)
         self.send_back = SendBack(
             view,
             control,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import ne
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -399,17 +399,10 @@ def append(
             at += size
         if at != len(view):
             return *refused, STRUCTURE, len(found)
-        places: list[int] = []
-        behind = end
-        for index, size in enumerate(length_of):
-            if size > segment_size - SEGMENT_TAIL_BYTES:
-                return *refused, TOO_LONG, index
-            left = segment_size - behind % segment_size
-            if size + SEGMENT_TAIL_BYTES > left:
-                behind += left
-            places.append(behind)
-            behind += size
-        if behind > limit:
+        places, index = _places(length_of, end, segment_size)
+        if index >= 0:
+            return *refused, TOO_LONG, index
+        if (places[-1] + length_of[-1] if places else end) > limit:
             return *refused, NO_SPACE, 0
         runs: list[tuple[int, int, int]] = []
         blanks: list[tuple[int, int]] = []
@@ -431,6 +424,21 @@ def append(
             runs[-1] = first, count + 1, begin
             end = position + parts.size
     return _table(stamped), runs, blanks, end, 0, 0
+
+
+def _places(sizes: Sequence[int], end: int, segment_size: int) -> tuple[list[int], int]:
+    """Positions for records of these sizes behind `end`, and -1; or the first one that is too long
+    for a segment."""
+    places: list[int] = []
+    for index, size in enumerate(sizes):
+        if size > segment_size - SEGMENT_TAIL_BYTES:
+            return places, index
+        left = segment_size - end % segment_size
+        if size + SEGMENT_TAIL_BYTES > left:
+            end += left
+        places.append(end)
+        end += size
+    return places, -1
 
 
 def _stamp_end(view: memoryview, at: int, parts: Parts, store_ms: int, host: bytes) -> None:
