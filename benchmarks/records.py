@@ -24,7 +24,6 @@ from kourou.protocol.record import decode_many, encode_draft, encode_host
 from kourou.protocol.record_batch import (
     check_drafts,
     scan,
-    stamp_batch,
     verify_batch,
 )
 
@@ -76,22 +75,21 @@ def costs(count: int, body: bytes) -> dict[str, Callable[[], object]]:
     drafts = drafts_of(count, body, keys=True)
     blob = b"".join(drafts)
     sizes = np.asarray([len(draft) for draft in drafts])
-    checked = check_drafts(blob, sizes)
-    offsets = np.arange(count)
-    positions = np.cumsum(sizes) - sizes
-    stored = bytearray(blob)
-    stamp_batch(stored, checked, offsets, positions, NOW_MS, HOST)
-    records = bytes(stored)
+
+    def append_copy() -> bytearray:
+        stored = bytearray(blob)
+        ends = np.zeros(1, np.int64)
+        kernel.append(stored, sizes, None, ends, 0, 1 << 62, 1 << 30, NOW_MS, HOST)
+        return stored
+
+    records = bytes(append_copy())
     found = scan(records, 0)
     assert verify_batch(found).all()
-
-    def stamp_copy() -> None:
-        stamp_batch(bytearray(blob), checked, offsets, positions, NOW_MS, HOST)
 
     return {
         "encode properties and draft (client)": lambda: drafts_of(count, body, keys=True),
         "check_drafts": lambda: check_drafts(blob, sizes),
-        "copy and stamp_batch, with checksum": stamp_copy,
+        "copy, number, place and stamp": append_copy,
         "scan": lambda: scan(records, 0),
         "verify_batch": lambda: verify_batch(found),
         "project": lambda: kernel.project(found.blob, found.table),

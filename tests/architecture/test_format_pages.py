@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+from array import array
 from pathlib import Path
 from typing import get_args
 
@@ -14,11 +15,11 @@ import pytest
 from kourou.engine.delay_progress import Progress, decode_progress, progress_draft
 from kourou.engine.events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.engine.log_beginning import decode_beginning, encode_beginning
-from kourou.engine.placement import Blank, place
+from kourou.protocol import kernel
 from kourou.protocol.frames import decode_frame, decode_reply, decode_request, encode_request
 from kourou.protocol.hashing import index_hash, tags_code
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.record import decode_record
+from kourou.protocol.record import decode_record, encode_draft
 from kourou.protocol.record_layout import BLANK_MAGIC, MAGIC
 from kourou.protocol.remoting import HeaderType, Language, decode_command, encode_command
 from kourou.store.checkpoint import load_checkpoint
@@ -124,9 +125,31 @@ def test_the_end_of_a_segment(root: Path) -> None:
     )
     (first, filler, second) = [[int(number, 16) for number in line] for line in lines]
     assert first == [0x2784 - 9_216, 98, MAGIC]
-    placed = place(0x2784, [98, 200], 1_024)
-    assert placed.positions.tolist() == [0x2784, 10_240]
-    assert placed.blanks == [Blank(9_216 + filler[0], filler[1])]
+    drafts = [
+        encode_draft(
+            topic=b"T",
+            queue_id=0,
+            body=bytes(size - 112),
+            properties=b"",
+            born_timestamp=1,
+            born_host=bytes(8),
+        )
+        for size in (112, 200)
+    ]
+    at = 0x2784 + 98 - 112  # a record with its checksum has 112 bytes at least
+    _, runs, blanks, *_ = kernel.append(
+        bytearray().join(drafts),
+        array("q", map(len, drafts)),
+        None,
+        array("q", [0]),
+        at,
+        1 << 62,
+        1_024,
+        1,
+        bytes(8),
+    )
+    assert runs == [(0, 1, at), (1, 1, 10_240)]
+    assert blanks == [(9_216 + filler[0], filler[1])]
     assert (filler[2], second) == (BLANK_MAGIC, [0, 200, MAGIC])
 
 

@@ -10,12 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import ConfigError
-from kourou.model.limits import BODY_SIZE_BYTES_MAX
+from kourou.errors import ConfigError, MessageIllegal
+from kourou.model.limits import BODY_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX, SEGMENT_TAIL_BYTES
 from kourou.protocol import kernel, kernel_python
+from kourou.protocol.batch_body import encode_batch, split_batch
 from kourou.protocol.hashing import index_hash, java_hash
-from kourou.protocol.kernel_python import BAD, BODY, FIELDS, WHOLE
-from kourou.protocol.properties import find_property
+from kourou.protocol.kernel_python import (
+    BAD,
+    BODY,
+    CUT,
+    FIELDS,
+    LENGTHS,
+    LONG_PROPERTIES,
+    NARROW,
+    NO_SPACE,
+    OTHER_QUEUE,
+    OTHER_TOPIC,
+    TOO_LONG,
+    TOO_MANY,
+    TOO_MANY_BYTES,
+    WHOLE,
+)
+from kourou.protocol.properties import decode_properties, encode_properties, find_property
 from kourou.protocol.record import check_record, encode_draft, stamp
 from kourou.protocol.record_layout import encode_host, masked_crc
 
@@ -82,11 +98,20 @@ DRAFTS = st.builds(
 )
 
 
+def stamped(made: ModuleType, record: bytearray, *, offset: int, position: int) -> None:
+    """Give one draft its place."""
+    size = numbers(len(record))
+    *_, problem, _ = made.append(
+        record, size, None, numbers(offset), position, 2**62, 2**30, 9, HOSTS[0]
+    )
+    assert problem == 0
+
+
 def outcome(made: ModuleType, name: str, *arguments: object) -> object:
     """What a function gives, as bytes and numbers; what `project` leaves to Python is Python's."""
     found = getattr(made, name)(*arguments)
-    if name == "project" and found is None:
-        found = kernel_python.project(*arguments)
+    if name in ("project", "edit") and found is None:
+        found = getattr(kernel_python, name)(*arguments)
     if not isinstance(found, tuple):
         return bytes(found) if isinstance(found, bytearray) else found
     return tuple(bytes(one) if isinstance(one, bytearray) else one for one in found)
@@ -99,6 +124,7 @@ def same(name: str, *arguments: object) -> object:
     return found[0]
 
 
+@pytest.mark.feature("F065", "F066", "F067")
 @given(st.lists(DRAFTS, min_size=1, max_size=12), st.sampled_from(HOSTS), st.data())
 def test_a_batch_from_drafts_to_queue_units(
     drafts: list[bytes], host: bytes, data: st.DataObject
@@ -113,29 +139,45 @@ def test_a_batch_from_drafts_to_queue_units(
     assert len({(problem, index if problem else 0) for *_, problem, index in checked}) == 1
     if not checked[0][2]:
         assert same("check_drafts", blob, sizes, BODY_SIZE_BYTES_MAX)[0] == table
-    offsets = numbers(*(data.draw(st.integers(0, 2**62)) for _ in drafts))
-    positions = starts + 4096
-    stamped = []
+    firsts = [data.draw(st.integers(0, 2**62)) for _ in range(3)]
+    lane_of = [data.draw(st.integers(0, 2)) for _ in drafts]
+    end = data.draw(st.integers(0, 2**40))
+    segment = data.draw(st.sampled_from([600, 2_000, 2**30]))
+    limit = data.draw(st.sampled_from([2**62, end + segment]))
+    appends = []
     for made in KERNELS:
-        copy = bytearray(blob)
-        bad = made.stamp(copy, sizes, offsets, positions, 1_800_000_000_000, host)
-        stamped.append((bad, bytes(copy)))
-    assert len(set(stamped)) == 1
-    bad, records = stamped[0]
-    if bad >= 0:
-        assert records == blob, "a batch that is refused is not touched"
+        copy, ends = bytearray(blob), numbers(*firsts)
+        found = made.append(
+            copy, sizes, numbers(*lane_of), ends, end, limit, segment, 1_800_000_000_000, host
+        )
+        appends.append((bytes(found[0]), *found[1:], bytes(copy), ends.tolist()))
+    assert all(one == appends[0] for one in appends)
+    stored, runs, blanks, behind, problem, bad, records, ends = appends[0]
+    if problem:
+        assert (records, ends) == (blob, firsts), "a batch that is refused is not touched"
+        assert problem in (TOO_LONG, NO_SPACE, NARROW)
+        if problem == TOO_LONG:
+            assert sizes[bad] > segment - SEGMENT_TAIL_BYTES
+        if problem == NARROW:
+            assert len(host) == 20
+            assert not drafts[bad][39] & 32
         return
+    assert behind <= limit
+    positions = expect_places(sizes.tolist(), runs, blanks, (end, behind), segment)
     one_by_one = bytearray(blob)
-    for start, offset, position in zip(starts, offsets, positions, strict=True):
+    for start, lane, position in zip(starts.tolist(), lane_of, positions.tolist(), strict=True):
         stamp(
             one_by_one,
-            int(start),
-            queue_offset=int(offset),
-            position=int(position),
+            start,
+            queue_offset=firsts[lane],
+            position=position,
             store_timestamp=1_800_000_000_000,
             store_host=host,
         )
+        firsts[lane] += 1
     assert records == bytes(one_by_one)
+    assert ends == firsts
+    assert same("read", records, starts, sizes) == (stored, -1)
     good = same("verify", records, starts, sizes, positions)
     assert BAD not in good
     table, _ = same("scan", records)
@@ -144,6 +186,33 @@ def test_a_batch_from_drafts_to_queue_units(
     same("queue_units", table, codes, None)
     topics = numbers(*(data.draw(st.integers(0, 2)) for _ in drafts))
     same("queue_units", table, codes, topics)
+
+
+def expect_places(
+    sizes: list[int],
+    runs: list[tuple[int, int, int]],
+    blanks: list[tuple[int, int]],
+    log: tuple[int, int],
+    segment: int,
+) -> np.ndarray:
+    """The positions that these runs give, if they and the fillers cover the log without a gap."""
+    positions: list[int] = []
+    fillers = dict(blanks)
+    at = log[0]
+    for first, count, position in runs:
+        if at in fillers:
+            size = fillers.pop(at)
+            assert size < sizes[first] + SEGMENT_TAIL_BYTES, "the record would have had room"
+            at += size
+            assert at % segment == 0
+        assert (first, position) == (len(positions), at)
+        for size in sizes[first : first + count]:
+            positions.append(at)
+            at += size
+            assert (at - 1) // segment == position // segment
+            assert 0 < at % segment <= segment - SEGMENT_TAIL_BYTES
+    assert (at, fillers) == (log[1], {})
+    return numbers(*positions)
 
 
 def expect_projection(
@@ -194,11 +263,165 @@ def test_damaged_and_cut_bytes_are_refused_alike(
     same("verify", blob, starts, sizes, None)
     same("verify", blob, numbers(*claims), numbers(*reversed(claims)), None)
     same("project", blob, table)
-    stamps = []
+    appends = []
     for made in KERNELS:
         copy = bytearray(blob)
-        stamps.append((made.stamp(copy, sizes, starts, starts, 1, HOSTS[0]), bytes(copy)))
-    assert len(set(stamps)) == 1
+        found = made.append(copy, sizes, None, numbers(0), 0, 2**62, 2**30, 1, HOSTS[0])
+        appends.append((bytes(found[0]), *found[1:], bytes(copy)))
+    assert all(one == appends[0] for one in appends)
+    assert same("topics", blob, table) is not None
+
+
+@given(st.lists(DRAFTS, min_size=1, max_size=8), st.data())
+def test_records_have_the_topics_and_queues_of_their_lanes(
+    drafts: list[bytes], data: st.DataObject
+) -> None:
+    blob = b"".join(drafts)
+    table, _ = same("scan", blob)
+    own = dict(zip(FIELDS, np.frombuffer(table, np.int64).reshape(len(FIELDS), -1), strict=True))
+    topics = [
+        blob[body_end + 1 : topic_end]
+        for body_end, topic_end in zip(
+            own["body_end"].tolist(), own["topic_end"].tolist(), strict=True
+        )
+    ]
+    found, topic_of = same("topics", blob, table)
+    numbers_of = (
+        [0] * len(drafts) if topic_of is None else np.frombuffer(topic_of, np.int64).tolist()
+    )
+    assert [found[number] for number in numbers_of] == topics
+    assert found == list(dict.fromkeys(topics))
+    assert (topic_of is None) == (len(found) == 1)
+    pairs = list(zip(topics, own["queue_id"].tolist(), strict=True))
+    lanes = list(dict.fromkeys(pairs))
+    names, queues = [topic for topic, _ in lanes], numbers(*(queue for _, queue in lanes))
+    lane_of = numbers(*map(lanes.index, pairs))
+    assert same("check_lanes", blob, table, names, queues, lane_of) == 0
+    assert same("check_lanes", blob, table, names, queues + 1, lane_of) == OTHER_QUEUE
+    row = data.draw(st.integers(0, len(drafts) - 1))
+    names[lane_of[row]] = data.draw(st.sampled_from([b"", b"other", names[lane_of[row]] + b"x"]))
+    assert same("check_lanes", blob, table, names, queues, lane_of) == OTHER_TOPIC
+    if len(lanes) == 1:
+        assert same("check_lanes", blob, table, topics[:1], queues) == 0
+    for made in KERNELS:
+        with pytest.raises(ValueError, match="none of the lanes"):
+            made.check_lanes(blob, table, names, queues, lane_of + len(lanes))
+
+
+ITEMS = st.lists(
+    st.tuples(
+        st.integers(-(2**31), 2**31 - 1),
+        st.binary(max_size=90),
+        st.lists(LABELS, max_size=3).map(b"\x02".join),
+    ),
+    max_size=9,
+)
+
+
+@given(
+    ITEMS,
+    st.sampled_from([b"CLUSTER\x01c", b"WAIT\x01true\x02CLUSTER\x01c\x02", b"x" * 32_766]),
+    st.sampled_from(HOSTS),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=2),
+    st.integers(0, 30),
+    st.sampled_from([(3, 2**20), (100, 500), (100, 2**20)]),
+)
+def test_a_batch_body_becomes_the_drafts_of_its_messages(
+    items: list[tuple[int, bytes, bytes]],
+    shared: bytes,
+    host: bytes,
+    flips: list[tuple[int, int]],
+    cut: int,
+    most: tuple[int, int],
+) -> None:
+    body = bytearray(encode_batch(items))
+    for at, value in flips if body else ():
+        body[at % len(body)] ^= value
+    encoded = bytes(body[: len(body) - cut] if cut > 5 else body)
+    fields = (shared, b"orders", 3, 8, 1_700_000_000_000, host, 2)
+    records, sizes, moves, problem, number = same("batch", encoded, *fields, *most)
+    wanted: list[bytes] = []
+    messages = split_batch(encoded)
+    expected = 0
+    while True:
+        try:
+            flag, item, own = next(messages)
+        except StopIteration:
+            break
+        except MessageIllegal as error:
+            expected = CUT if "cut off" in error.message else LENGTHS
+            break
+        joined = own + (b"\x02" if own and own[-1] != 2 else b"") + shared
+        if len(wanted) == most[0] or len(joined) > PROPERTIES_SIZE_BYTES_MAX:
+            expected = TOO_MANY if len(wanted) == most[0] else LONG_PROPERTIES
+            break
+        wanted.append(
+            encode_draft(
+                topic=b"orders",
+                queue_id=3,
+                body=item,
+                properties=joined,
+                flag=flag,
+                sys_flag=8,
+                born_timestamp=1_700_000_000_000,
+                born_host=host,
+                reconsume_times=2,
+            )
+        )
+        if sum(map(len, wanted)) > most[1]:
+            wanted.pop()
+            expected = TOO_MANY_BYTES
+            break
+    assert (problem, number) == (expected, len(wanted))
+    if problem:
+        return
+    assert records == b"".join(wanted)
+    assert np.frombuffer(sizes, np.int64).tolist() == [*map(len, wanted)]
+    assert moves == bytes(
+        b"DELAY\x01" in draft[draft.index(b"\x06orders") :] or b"TRAN_MSG\x01" in draft
+        for draft in wanted
+    )
+
+
+@given(
+    st.lists(LABELS, max_size=6),
+    st.sampled_from([b"", b"\x02", b"\x02\x02"]),
+    st.sampled_from(
+        [
+            (),
+            ((b"CLUSTER", b"other"), (b"DELAY", None)),
+            ((b"REAL_TOPIC", b"orders"), (b"REAL_QID", b"3"), (b"TAGS", None), (b"KEYS", None)),
+            ((b"REAL_TOPIC", "主题".encode()),),
+        ]
+    ),
+)
+def test_properties_are_edited_as_a_mapping_is(
+    labels: list[bytes], end: bytes, changes: tuple[tuple[bytes, bytes | None], ...]
+) -> None:
+    raw = b"\x02".join(labels) + end
+    wanted = decode_properties(raw)
+    for name, value in changes:
+        if value is None:
+            wanted.pop(name.decode(), None)
+        else:
+            wanted[name.decode()] = value.decode()
+    assert same("edit", raw, changes) == encode_properties(wanted)
+
+
+@pytest.mark.skipif(len(KERNELS) < 2, reason="there is no compiled kernel")
+def test_usual_properties_are_edited_without_python() -> None:
+    raw = b"UNIQ_KEY\x01u\x02TAGS\x01t\x02WAIT\x01true\x02__CRC32#\x010123456789\x02"
+    changes = ((b"WAIT", None), (b"CLUSTER", b"c"))
+    assert KERNELS[1].edit(raw, changes) == b"UNIQ_KEY\x01u\x02TAGS\x01t\x02CLUSTER\x01c"
+
+
+@both
+def test_a_number_that_does_not_fit_into_a_draft_overflows(made: ModuleType) -> None:
+    fields = [b"T", 1, b"", b"", 0, 0, 5, HOSTS[0], False, 0, 0, True]
+    for place, value in ((1, 2**31), (4, -(2**31) - 1), (6, 2**63), (9, 2**31), (10, 2**63)):
+        with pytest.raises(OverflowError):
+            made.draft(*[value if at == place else one for at, one in enumerate(fields)])
+    assert made.draft(*fields[:3], bytes(PROPERTIES_SIZE_BYTES_MAX + 1), *fields[4:]) is None
 
 
 @both
@@ -212,7 +435,7 @@ def test_every_flipped_bit_and_every_cut_of_a_record_is_noticed(made: ModuleType
         born_host=HOSTS[0],
     )
     record = bytearray(draft)
-    assert made.stamp(record, sizes_of([draft]), numbers(5), numbers(0), 9, HOSTS[0]) == -1
+    stamped(made, record, offset=5, position=0)
     size, at = sizes_of([draft]), numbers(0)
     assert bytes(made.verify(record, at, size, numbers(0))) == bytes([WHOLE])
     for bit in range(len(record) * 8):
@@ -230,7 +453,7 @@ def test_a_record_of_another_queue_topic_or_offset_is_not_the_wanted_one(made: M
         topic=b"orders", queue_id=3, body=b"b", properties=b"", born_timestamp=1, born_host=HOSTS[0]
     )
     record = bytearray(draft)
-    made.stamp(record, sizes_of([draft]), numbers(5), numbers(70), 9, HOSTS[0])
+    stamped(made, record, offset=5, position=70)
     at, size = numbers(0), sizes_of([draft])
 
     def wanted(topic: bytes, queue_id: int, offset: int, position: int = 70) -> int:

@@ -29,7 +29,6 @@ from kourou.protocol.record_batch import (
     ScanStop,
     check_drafts,
     scan,
-    stamp_batch,
     verify_batch,
 )
 
@@ -136,6 +135,19 @@ def draft_of(log: RecordColumns, index: int, *, with_crc: bool = False) -> bytes
     )
 
 
+def appended(
+    blob: bytes, sizes: np.ndarray, offsets: np.ndarray, when: int, host: tuple[str, int]
+) -> bytearray:
+    """Drafts as the kernel appends them to an empty log, each with its own offset."""
+    records = bytearray(blob)
+    lane_of = np.arange(len(sizes))
+    *_, problem, _ = kernel.append(
+        records, sizes, lane_of, offsets.copy(), 0, 1 << 62, 1 << 30, when, encode_host(host)
+    )
+    assert problem == 0
+    return records
+
+
 def test_every_record_is_built_again_byte_for_byte(log: RecordColumns) -> None:
     for index in range(len(log)):
         message = decode_record(log.record(index))
@@ -156,15 +168,7 @@ def test_the_whole_log_is_built_again_in_one_batch(log: RecordColumns) -> None:
     drafts = scan(blob)
     for when in sorted(set(log.store_timestamps.tolist())):
         chosen = np.flatnonzero(log.store_timestamps == when)
-        stamped = bytearray(blob)
-        stamp_batch(
-            stamped,
-            drafts,
-            log.queue_offsets,
-            log.positions,
-            when,
-            encode_host(("127.0.0.1", 23911)),
-        )
+        stamped = appended(blob, drafts.sizes, log.queue_offsets, when, ("127.0.0.1", 23911))
         for index in chosen.tolist():
             at = int(log.starts[index])
             assert stamped[at : at + int(log.sizes[index])] == log.record(index)
@@ -177,10 +181,8 @@ def test_with_a_checksum_only_the_properties_grow(log: RecordColumns) -> None:
     sizes = np.asarray([len(drafts[index]) for index in plain])
     assert (sizes == log.sizes[plain] + 21).all()
     blob = b"".join(drafts[index] for index in plain)
-    found = check_drafts(blob, sizes)
-    stamped = bytearray(blob)
-    places = np.cumsum(sizes) - sizes
-    stamp_batch(stamped, found, log.queue_offsets[plain], places, 9, bytes(8))
+    check_drafts(blob, sizes)
+    stamped = appended(blob, sizes, log.queue_offsets[plain], 9, ("0.0.0.0", 0))
     assert verify_batch(scan(stamped, 0)).all()
     for index, message in zip(plain, decode_many(stamped), strict=True):
         assert message.properties == decode_record(log.record(index)).properties

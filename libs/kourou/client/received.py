@@ -3,9 +3,9 @@
 Lives here: decoding a pull's body, lazily and many at once; the checks that it is what was asked
 for; the exact tag test. May not live here: windows, handlers, acknowledging.
 
-A bulk pull brings a thousand messages of which a handler may look at two fields, so only the layout
-and the checksums are computed for all (in numpy); everything else is decoded when it is looked at.
-Each message keeps the bytes of its whole pull alive; `stored()` is a copy that does not.
+A bulk pull brings a thousand messages of which a handler may look at two fields. So the record
+kernel computes the layout and the checksums of all; a field is decoded when it is looked at. Each
+message keeps the bytes of its whole pull alive; `stored()` is a copy that does not.
 
 State: none.
 """
@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 import msgspec
-import numpy as np
 
 from kourou.client.codecs import Decode
 from kourou.client.outcomes import DeadLetter, RetryLater
@@ -27,14 +26,16 @@ from kourou.model.names import RETRY_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import TAG, Subscription
 from kourou.model.sysflag import SysFlag
+from kourou.protocol import kernel
 from kourou.protocol.compression import decompress
+from kourou.protocol.kernel_python import BAD, FIELDS
 from kourou.protocol.message_id import encode_offset_id
 from kourou.protocol.properties import decode_properties, find_property
 from kourou.protocol.record import decode_record, record_size
-from kourou.protocol.record_batch import RecordColumns, scan, verify_batch
 
-SCALAR_BELOW = 6
-"""Pulls with fewer messages are decoded one by one: numpy's fixed costs are higher."""
+_START, _SIZE, _QUEUE_ID = map(FIELDS.index, ("start", "size", "queue_id"))
+_QUEUE_OFFSET, _SYS_FLAG = map(FIELDS.index, ("queue_offset", "sys_flag"))
+_BODY_AT, _BODY_END, _TOPIC_END = map(FIELDS.index, ("body_at", "body_end", "topic_end"))
 
 _TAGS = Property.TAGS.value.encode()
 _UNIQ_KEY = Property.UNIQ_KEY.value.encode()
@@ -46,18 +47,22 @@ _UNSET: Any = msgspec.UNSET
 
 
 class _Pulled:
-    """The bytes of one pull and where things lie in them, as plain lists for quick indexing."""
+    """The bytes of one pull, and the record kernel's table of what lies where in them."""
 
-    __slots__ = ("blob", "body_at", "body_len", "props_at", "props_len", "starts", "sys_flags")
+    __slots__ = ("blob", "count", "table")
 
-    def __init__(self, blob: memoryview, found: RecordColumns) -> None:
+    def __init__(self, blob: memoryview, table: bytearray) -> None:
         self.blob = blob
-        self.starts: list[int] = found.starts.tolist()
-        self.body_at: list[int] = found.body_at.tolist()
-        self.body_len: list[int] = found.body_len.tolist()
-        self.props_at: list[int] = found.props_at.tolist()
-        self.props_len: list[int] = found.props_len.tolist()
-        self.sys_flags: list[int] = found.sys_flags.tolist()
+        self.table = memoryview(table).cast("q")
+        self.count = len(self.table) // len(FIELDS)
+
+    def column(self, field: int) -> list[int]:
+        """One field of all records."""
+        return self.table[field * self.count : (field + 1) * self.count].tolist()
+
+    def at(self, field: int, index: int) -> int:
+        """One field of one record."""
+        return self.table[field * self.count + index]
 
 
 class Receipt(Protocol):
@@ -138,9 +143,8 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
                 return decompress(stored.sys_flag, stored.body)
             return stored.body
         index = self._index
-        at = pulled.body_at[index]
-        body = bytes(pulled.blob[at : at + pulled.body_len[index]])
-        sys_flag = pulled.sys_flags[index]
+        body = bytes(pulled.blob[pulled.at(_BODY_AT, index) : pulled.at(_BODY_END, index)])
+        sys_flag = pulled.at(_SYS_FLAG, index)
         return decompress(sys_flag, body) if sys_flag & SysFlag.COMPRESSED else body
 
     @property
@@ -156,8 +160,8 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         return properties
 
     def _raw_properties(self, pulled: _Pulled) -> memoryview:
-        at = pulled.props_at[self._index]
-        return pulled.blob[at : at + pulled.props_len[self._index]]
+        end = pulled.at(_START, self._index) + self.size
+        return pulled.blob[pulled.at(_TOPIC_END, self._index) + 2 : end]
 
     def _property(self, name: bytes) -> str | None:
         if self._properties is None and self._pulled is not None:
@@ -245,7 +249,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
         if stored is None:
             pulled = self._pulled
             assert pulled is not None, "a message has its pull or its stored form"
-            at = pulled.starts[self._index]
+            at = pulled.at(_START, self._index)
             stored = decode_record(pulled.blob, at, verify=False, decompress=False)
             stored.broker_name = self.queue.broker_name
             self._stored = stored
@@ -359,11 +363,7 @@ def decode_pull(
     view = memoryview(body)
     if not len(view):
         return []
-    few = _few(view)
-    if few is None:
-        messages = _many(view, queue, queue_end, decode)
-    else:
-        messages = [_whole(view, at, queue, queue_end, decode) for at in few]
+    messages = _messages(view, queue, queue_end, decode)
     last = from_offset - 1
     for message in messages:
         if not last < message.offset < next_offset:
@@ -375,51 +375,23 @@ def decode_pull(
     return messages
 
 
-def _few(view: memoryview) -> list[int] | None:
-    """Where the records start if there are only a few, else None."""
-    starts: list[int] = []
-    at = 0
-    while at < len(view):
-        if len(starts) == SCALAR_BELOW:
-            return None
-        starts.append(at)
-        size = record_size(view, at)
-        if size <= 0:
-            raise Corrupt(f"a record of a pull says that its size is {size}")
-        at += size
-    return starts
-
-
-def _whole(
-    view: memoryview, at: int, queue: MessageQueue, queue_end: int, decode: Decode | None
-) -> ReceivedMessage:
-    stored = decode_record(view, at, decompress=False)
-    _check_queue(queue, stored.queue_id)
-    stored.broker_name = queue.broker_name
-    return ReceivedMessage(
-        queue, stored.offset, stored.size, queue_end=queue_end, _decode=decode, _stored=stored
-    )
-
-
-def _many(
+def _messages(
     view: memoryview, queue: MessageQueue, queue_end: int, decode: Decode | None
 ) -> list[ReceivedMessage]:
-    found = scan(view)
-    if int(found.sizes.sum()) != len(view):
+    table, end = kernel.scan(view)
+    if end != len(view):
         raise Corrupt(f"{queue!s}: a pull ends in bytes that are no record")
-    good = verify_batch(found)
-    if not good.all():
-        bad = int(np.argmin(good))
-        raise Corrupt(f"{queue!s}: record {bad} of a pull fails its checksum")
-    wrong = found.queue_ids != queue.queue_id
-    if wrong.any():
-        _check_queue(queue, int(found.queue_ids[int(np.argmax(wrong))]))
-    pulled = _Pulled(view, found)
-    offsets: list[int] = found.queue_offsets.tolist()
-    sizes: list[int] = found.sizes.tolist()
+    pulled = _Pulled(view, table)
+    numbers, count = pulled.table, pulled.count
+    good = kernel.verify(view, numbers[:count], numbers[count : 2 * count])
+    if BAD in good:
+        raise Corrupt(f"{queue!s}: record {good.index(BAD)} of a pull fails its checksum")
+    for queue_id in set(pulled.column(_QUEUE_ID)):
+        _check_queue(queue, queue_id)
+    places = zip(pulled.column(_QUEUE_OFFSET), pulled.column(_SIZE), strict=True)
     return [
         ReceivedMessage(queue, offset, size, 1, None, None, queue_end, decode, pulled, index)
-        for index, (offset, size) in enumerate(zip(offsets, sizes, strict=True))
+        for index, (offset, size) in enumerate(places)
     ]
 
 

@@ -17,28 +17,37 @@ Invariants:  positions and offsets are given once and never again
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from kourou.engine.effects import Append, Effect
+from kourou.engine.effects import Append, Blank, Effect
 from kourou.engine.inputs import Buffer
-from kourou.engine.placement import Blank, Placement, place
 from kourou.engine.ports import ANYWHERE, StoreView
-from kourou.errors import DiskFull, NotLeader, StoreFaulted, Throttled, Unavailable
+from kourou.errors import (
+    DiskFull,
+    KourouError,
+    MessageIllegal,
+    NotLeader,
+    StoreFaulted,
+    Throttled,
+    Unavailable,
+)
 from kourou.model.limits import SEGMENT_TAIL_BYTES, UNPROJECTED_BYTES_MAX
-from kourou.protocol.record import Host, encode_host, record_size, stamp
-from kourou.protocol.record_batch import RecordColumns, columns, stamp_batch
+from kourou.protocol import kernel
+from kourou.protocol.kernel_python import FIELDS, NARROW, NO_SPACE, TOO_LONG
+from kourou.protocol.record import Host, encode_host, record_size
+from kourou.protocol.record_columns import RecordColumns
 
 Lane = tuple[str, int]
 
-SCALAR_RECORDS = 6
-"""More are numbered and projected as columns; fewer are quicker one by one."""
+Numbers: TypeAlias = "array[int]"
+"""As the record kernel takes them: 64-bit integers."""
+
+_QUEUE_OFFSET, _POSITION = FIELDS.index("queue_offset"), FIELDS.index("position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +60,32 @@ class LogEnd:
     store_ms: int
 
 
-@dataclass(slots=True)
-class Written:
-    """What a sender is told of its batch; `end` is the log's end behind it.
+class Written(NamedTuple):
+    """Where drafts went; `end` is the log's end behind them, `lane_offsets` the first of each lane.
 
-    `runs` are (number of the record, its position) wherever a segment begins; `offsets` and
-    `positions` are those of each record.
+    `runs` are (number of the record, its position) wherever a segment begins; `table` has the
+    records as they are now (kourou.protocol.kernel_python).
     """
 
     end: int
     lane_offsets: list[int]
     runs: list[tuple[int, int]]
-    positions: npt.NDArray[np.int64]
-    offsets: npt.NDArray[np.int64]
+    table: bytearray
+
+    @property
+    def offsets(self) -> memoryview:
+        """The queue offset of each record."""
+        return self._column(_QUEUE_OFFSET)
+
+    @property
+    def positions(self) -> memoryview:
+        """The position of each record."""
+        return self._column(_POSITION)
+
+    def _column(self, field: int) -> memoryview:
+        numbers = memoryview(self.table).cast("q")
+        count = len(numbers) // len(FIELDS)
+        return numbers[field * count : (field + 1) * count]
 
 
 class _Unprojected(NamedTuple):
@@ -193,140 +215,74 @@ class Appends:
         return known
 
     def write_one(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[int, int]:
-        """Number and stamp one draft; return (queue offset, position).
+        """Number and stamp one draft; return (queue offset, position). Raises as `write`."""
+        sizes = array("q", (len(draft),))
+        written = self.write(bytearray(draft), sizes, [lane], None, wall_ms)
+        return written.lane_offsets[0], written.runs[0][1]
 
-        Raises DiskFull, StoreFaulted, Throttled or MessageIllegal; then nothing has changed.
+    def write_drafts(
+        self, drafts: Sequence[Buffer], lanes: Sequence[Lane], wall_ms: int
+    ) -> Written:
+        """Number and stamp drafts that are not one piece yet; `lanes[i]` is that of draft i.
+
+        Raises as `write`.
         """
-        placement = self._reserve([len(draft)])
-        position = int(placement.positions[0])
-        offset = self.next_offset(lane)
-        record = bytearray(draft)
-        store_ms = max(self._store_ms, wall_ms)
-        stamp(
-            record,
-            0,
-            queue_offset=offset,
-            position=position,
-            store_timestamp=store_ms,
-            store_host=self._store_host,
-        )
-        self._store_ms = store_ms
-        self._next_offsets[lane] = offset + 1
-        self._place(
-            [(position, record)], placement.blanks, placement.end, lane, offset, len(record)
-        )
-        return offset, position
-
-    def write_several(
-        self, drafts: Sequence[tuple[Lane, Buffer]], wall_ms: int
-    ) -> list[tuple[int, int]]:
-        """Number and stamp checked drafts of any lanes, in one piece if the segment has room.
-
-        Returns (queue offset, position) of each. Raises as `write_one`; then nothing has changed.
-        """
-        begin = self._end
-        end = begin + sum(len(draft) for _, draft in drafts)
-        room = self._segment_size - begin % self._segment_size - SEGMENT_TAIL_BYTES
-        if len(drafts) > SCALAR_RECORDS or end - begin > room:
-            return self._write_columns(drafts, wall_ms)
-        self._require_store()
-        self._require_room(end)
-        store_ms = max(self._store_ms, wall_ms)
-        records = bytearray().join([draft for _, draft in drafts])
-        ends: dict[Lane, int] = {}
-        places: list[tuple[int, int]] = []
-        at = 0
-        for lane, draft in drafts:
-            offset = ends[lane] if lane in ends else self.next_offset(lane)
-            stamp(
-                records,
-                at,
-                queue_offset=offset,
-                position=begin + at,
-                store_timestamp=store_ms,
-                store_host=self._store_host,
-            )
-            places.append((offset, begin + at))
-            ends[lane] = offset + 1
-            at += len(draft)
-        self._store_ms = store_ms
-        self._next_offsets.update(ends)
-        last = drafts[-1][0]
-        self._place([(begin, records)], [], end, last, offset, at)
-        return places
-
-    def _write_columns(
-        self, drafts: Sequence[tuple[Lane, Buffer]], wall_ms: int
-    ) -> list[tuple[int, int]]:
-        sizes = np.fromiter((len(draft) for _, draft in drafts), np.int64, len(drafts))
         numbers: dict[Lane, int] = {}
-        lane_of = [numbers.setdefault(lane, len(numbers)) for lane, _ in drafts]
-        blob = bytearray().join([draft for _, draft in drafts])
-        written = self.write(
-            blob,
-            columns(blob, sizes.cumsum() - sizes, sizes),
-            list(numbers),
-            np.asarray(lane_of, np.uint16) if len(numbers) > 1 else None,
-            wall_ms,
-        )
-        return list(zip(written.offsets.tolist(), written.positions.tolist(), strict=True))
+        lane_of = array("q", [numbers.setdefault(lane, len(numbers)) for lane in lanes])
+        sizes = array("q", map(len, drafts))
+        return self.write(bytearray().join(drafts), sizes, list(numbers), lane_of, wall_ms)
 
     def write(
         self,
-        blob: Buffer,
-        drafts: RecordColumns,
+        records: bytearray,
+        sizes: Numbers,
         lanes: Sequence[Lane],
-        lane_of: npt.NDArray[np.uint16] | None,
+        lane_of: Numbers | None,
         wall_ms: int,
     ) -> Written:
-        """Number and stamp a checked batch whose drafts lie back to back in `blob`.
+        """Number and stamp checked drafts, which lie back to back and become the records.
 
-        `lane_of[i]` is the lane of draft i; None means that all are of lane 0. Records of one lane
-        get consecutive offsets in batch order. A bytearray is not copied but becomes the records.
-        Raises as `write_one`; then nothing in it has changed.
+        `lane_of[i]` is the number of draft i's lane, None means that all are of lane 0. Each lane
+        is named once. Records of one lane get consecutive offsets in their order.
+        Raises DiskFull, StoreFaulted, Throttled, NotLeader or MessageIllegal; then nothing has
+        changed.
         """
-        count = len(drafts.sizes)
-        placement = self._reserve(drafts.sizes)
-        first_offsets = [self.next_offset(lane) for lane in lanes]
-        if lane_of is None:
-            offsets = np.arange(first_offsets[0], first_offsets[0] + count, dtype=np.int64)
-            counts = [count]
-        else:
-            offsets, counts = _number(lane_of, first_offsets)
+        self._require_store()
+        firsts = [self.next_offset(lane) for lane in lanes]
+        ends = array("q", firsts)
         store_ms = max(self._store_ms, wall_ms)
-        records = blob if type(blob) is bytearray else bytearray(blob)
-        stamp_batch(records, drafts, offsets, placement.positions, store_ms, self._store_host)
+        table, runs, blanks, end, problem, index = kernel.append(
+            records,
+            sizes,
+            lane_of,
+            ends,
+            self._end,
+            self._allocated_end,
+            self._segment_size,
+            store_ms,
+            self._store_host,
+        )
+        if problem:
+            raise self._refused(problem, index, sizes)
         self._store_ms = store_ms
-        for lane, first, number in zip(lanes, first_offsets, counts, strict=True):
-            self._next_offsets[lane] = first + number
-        last = lanes[0] if lane_of is None else lanes[int(lane_of[-1])]
-        pieces = _pieces(records, drafts, placement)
-        stamped = None
-        if len(pieces) == 1:
-            stamped = drafts.stamped(records, offsets, placement.positions, store_ms)
-        self._place(
-            pieces, placement.blanks, placement.end, last, int(offsets[-1]), len(records), stamped
-        )
-        return Written(
-            placement.end,
-            first_offsets,
-            [(first, position) for first, _, position in placement.runs],
-            placement.positions,
-            offsets,
-        )
-
-    def _place(
-        self,
-        pieces: list[tuple[int, Buffer]],
-        blanks: list[Blank],
-        end: int,
-        last_lane: Lane,
-        last_offset: int,
-        size_bytes: int,
-        records: RecordColumns | None = None,
-    ) -> None:
         self._end = end
-        self._done.append(Append(pieces, blanks, end, records))
+        for lane, offset in zip(lanes, ends, strict=True):
+            self._next_offsets[lane] = offset
+        pieces: list[tuple[int, Buffer]] = [(runs[0][2], records)]
+        stamped: RecordColumns | None = None
+        if len(runs) == 1:
+            stamped = RecordColumns(records, table)
+        else:
+            pieces = _pieces(records, table, runs)
+        self._done.append(Append(pieces, [Blank(*one) for one in blanks], end, stamped))
+        last = lanes[0 if lane_of is None else lane_of[-1]]
+        self._keep(last, self._next_offsets[last] - 1, pieces, len(records))
+        return Written(end, firsts, [(first, position) for first, _, position in runs], table)
+
+    def _keep(
+        self, last_lane: Lane, last_offset: int, pieces: list[tuple[int, Buffer]], size_bytes: int
+    ) -> None:
+        """Have the records at hand until queues and index have them."""
         self._appends += 1
         self._unprojected.append(
             _Unprojected(self._appends, last_lane, last_offset, pieces, size_bytes)
@@ -394,57 +350,44 @@ class Appends:
 
     # -- room ---------------------------------------------------------------------------------
 
-    def _reserve(self, sizes: Sequence[int] | npt.NDArray[np.int64]) -> Placement:
-        self._require_store()
-        placement = place(self._end, sizes, self._segment_size)
-        self._require_room(placement.end)
-        return placement
-
     def _require_store(self) -> None:
         """Raise if nothing may be written here."""
         if self._refusal is not None:
             # A new one each time: whoever raises an error adds to its traceback.
             raise type(self._refusal)(self._refusal.message, hint=self._refusal.hint)
 
-    def _require_room(self, end: int) -> None:
-        """Raise if the log may not grow to `end` now."""
-        if end > self._allocated_end:
-            if self._full:
-                raise DiskFull(
-                    "the disk is full; nothing was stored",
-                    hint="free space or add a broker; reads go on",
-                )
-            raise Throttled(
-                "the next log segment is still being allocated; nothing was stored",
-                hint="send again",
-                retry_after_ms=50,
+    def _refused(self, problem: int, index: int, sizes: Numbers) -> KourouError:
+        """What to raise for drafts that the kernel does not append."""
+        if problem == TOO_LONG:
+            room = self._segment_size - SEGMENT_TAIL_BYTES
+            return MessageIllegal(
+                f"record {index} takes {sizes[index]} bytes; a log segment holds records of at "
+                f"most {room}",
+                hint="send smaller messages or raise mappedFileSizeCommitLog on an empty store",
             )
-
-
-def _number(
-    lane_of: npt.NDArray[np.uint16], first_offsets: list[int]
-) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """Offsets of each draft: its lane's first offset plus its rank within the lane."""
-    counts = np.bincount(lane_of, minlength=len(first_offsets))
-    order = np.argsort(lane_of, kind="stable")
-    starts = np.cumsum(counts) - counts
-    ranks = np.empty(len(lane_of), dtype=np.int64)
-    ranks[order] = np.arange(len(lane_of), dtype=np.int64) - np.repeat(starts, counts)
-    bases = np.asarray(first_offsets, dtype=np.int64)
-    return bases[lane_of] + ranks, [int(number) for number in counts]
+        if problem == NARROW:
+            return MessageIllegal(f"draft {index} has no room for the broker's IPv6 address")
+        assert problem == NO_SPACE, f"draft {index} of {len(sizes)} was not checked"
+        if self._full:
+            return DiskFull(
+                "the disk is full; nothing was stored",
+                hint="free space or add a broker; reads go on",
+            )
+        return Throttled(
+            "the next log segment is still being allocated; nothing was stored",
+            hint="send again",
+            retry_after_ms=50,
+        )
 
 
 def _pieces(
-    records: bytearray, drafts: RecordColumns, placement: Placement
+    records: bytearray, table: bytearray, runs: Sequence[tuple[int, int, int]]
 ) -> list[tuple[int, Buffer]]:
     """The stamped bytes, cut where a segment ends."""
-    if len(placement.runs) == 1:
-        return [(int(placement.positions[0]), records)]
+    starts = memoryview(table).cast("q")
     view = memoryview(records)
-    pieces: list[tuple[int, Buffer]] = []
-    for first, count, position in placement.runs:
-        start = int(drafts.starts[first])
-        last = first + count - 1
-        end = int(drafts.starts[last]) + int(drafts.sizes[last])
-        pieces.append((position, view[start:end]))
-    return pieces
+    cuts = [*(starts[first] for first, _, _ in runs), len(records)]
+    return [
+        (position, view[start:end])
+        for (_, _, position), start, end in zip(runs, cuts, cuts[1:], strict=False)
+    ]

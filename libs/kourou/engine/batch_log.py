@@ -12,17 +12,17 @@ with the same result.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
 
-from kourou.engine.appends import Appends, Lane, Written
+from kourou.engine.appends import Appends, Lane, Numbers, Written
 from kourou.engine.batch_halves import BatchPart
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.half_batches import StoredHalves, halves_of
 from kourou.engine.half_messages import HALF_LANE, OP_LANE
 from kourou.engine.ports import ANYWHERE, StoreView
-from kourou.engine.redirects import LaneOf
 from kourou.engine.transactions import Transactions
 from kourou.errors import Corrupt
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX
@@ -48,7 +48,11 @@ class BatchLog:
         self._confirmations = confirmations
 
     def store(
-        self, drafts: RecordColumns, lanes: Sequence[Lane], lane_of: LaneOf, wall_ms: int
+        self,
+        drafts: RecordColumns,
+        lanes: Sequence[Lane],
+        lane_of: Numbers | None,
+        wall_ms: int,
     ) -> Written | None:
         """Store a frame of checked drafts if all of them are half messages of batches.
 
@@ -61,6 +65,7 @@ class BatchLog:
         if halves is None:
             return None
         written = self._appends.write(*_joined(halves.drafts), [HALF_LANE], None, wall_ms)
+        offsets, positions = map(np.asarray, (written.offsets, written.positions))
         self._confirmations.append(written.end)
         since_ms = transactions.touch(wall_ms)
         # Marks that differ in their delay only are of one part, whose order is that of the queue.
@@ -69,9 +74,7 @@ class BatchLog:
         part_of = np.asarray([different.index(part) for part in parts])[halves.mark_of]
         for number, part in enumerate(different):
             mine = part_of == number
-            transactions.halves.open_batches(
-                part, written.offsets[mine], written.positions[mine], since_ms
-            )
+            transactions.halves.open_batches(part, offsets[mine], positions[mine], since_ms)
         return written
 
     def read(self, part: BatchPart, count_max: int) -> StoredHalves | None:
@@ -109,10 +112,10 @@ class BatchLog:
         """
         transactions = self._transactions
         ends = [offset for offset, _ in part.first(count)]
-        placed = transactions.append_placed(drafts, wall_ms)
+        placed = transactions.append_placed(drafts, wall_ms).offsets
         transactions.halves.batches.close(part, count)
         ops = (place for place, (lane, _) in zip(placed, drafts, strict=True) if lane == OP_LANE)
-        for (op, _), offset in zip(ops, ends, strict=True):
+        for op, offset in zip(ops, ends, strict=True):
             transactions.halves.noted(op, offset)
 
     def append_pairs(
@@ -133,18 +136,16 @@ class BatchLog:
         drafts[::2], drafts[1::2] = messages, ops
         # The queue that a message was sent to may be gone, so that two go to the same one.
         different = list(dict.fromkeys(lanes))
-        numbers = np.empty(2 * count, np.uint16)
-        numbers[::2] = np.asarray([different.index(lane) for lane in lanes])[lane_of]
-        numbers[1::2] = len(different)
+        numbers = array("q", (len(different),)) * (2 * count)
+        number_of = [different.index(lane) for lane in lanes]
+        numbers[::2] = array("q", [number_of[lane] for lane in lane_of.tolist()])
         ends = [offset for offset, _ in part.first(count)]
         written = self._appends.write(*_joined(drafts), [*different, OP_LANE], numbers, wall_ms)
         self._confirmations.append(written.end)
         transactions.halves.batches.close(part, count)
-        transactions.halves.noted_many(int(written.offsets[1]), ends)
+        transactions.halves.noted_many(written.offsets[1], ends)
 
 
-def _joined(drafts: Sequence[bytes]) -> tuple[bytearray, RecordColumns]:
-    """Drafts back to back."""
-    sizes = np.fromiter(map(len, drafts), np.int64, len(drafts))
-    blob = bytearray().join(drafts)
-    return blob, columns(blob, sizes.cumsum() - sizes, sizes)
+def _joined(drafts: Sequence[bytes]) -> tuple[bytearray, Numbers]:
+    """Drafts back to back, and their sizes."""
+    return bytearray().join(drafts), array("q", map(len, drafts))

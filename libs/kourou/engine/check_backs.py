@@ -158,9 +158,10 @@ class CheckBacks:
             return []
         transactions = self._transactions
         placed = transactions.append_placed(step.drafts, wall_ms)
+        places = zip(placed.offsets, placed.positions, strict=True)
         backs = [
             (place, draft)
-            for place, (lane, draft) in zip(placed, step.drafts, strict=True)
+            for place, (lane, draft) in zip(places, step.drafts, strict=True)
             if lane == HALF_LANE
         ]
         for half, record in step.given_up:

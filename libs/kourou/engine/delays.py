@@ -24,8 +24,6 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from kourou.engine.appends import Appends, Lane
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
@@ -49,7 +47,6 @@ from kourou.model.limits import DELIVERIES_MAX, DELIVERY_BYTES_MAX, SEGMENT_TAIL
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
-from kourou.protocol.record_batch import columns
 from kourou.protocol.record_layout import Parts, parts_of
 from kourou.protocol.record_moves import delivered_draft, real_lane
 
@@ -448,17 +445,9 @@ class Delays:
         passed = {level: at for level, at in due.offsets.items() if level not in delivering}
         self._offsets.update(passed)
         drafts = [self._progress(due.runs, wall_ms), *due.drafts]
-        numbers: dict[Lane, int] = {PROGRESS_LANE: 0}
-        lane_of = np.empty(len(drafts), np.uint16)
-        lane_of[0] = 0
-        for index, lane in enumerate(due.lanes, 1):
-            lane_of[index] = numbers.setdefault(lane, len(numbers))
-        sizes = np.fromiter(map(len, drafts), np.int64, len(drafts))
-        blob = b"".join(drafts)
-        batch = columns(blob, sizes.cumsum() - sizes, sizes)
-        written = self._appends.write(blob, batch, list(numbers), lane_of, wall_ms)
+        written = self._appends.write_drafts(drafts, [PROGRESS_LANE, *due.lanes], wall_ms)
         self._confirmations.append(written.end)
-        self._position = int(written.positions[0])
+        self._position = written.positions[0]
         self._offsets.update(due.offsets)
         self._unflushed.append((written.end, dict(self._offsets)))
         for late_ms in due.late_ms:

@@ -223,8 +223,8 @@ class Desks:
             self.pressure,
             self.redirects,
         )
-        sending, appends = self.sending, self.appends
-        self.joint_sends = JointSends(sending, appends, self.confirmations, self.repeats, policy)
+        sending, appends, owed = self.sending, self.appends, self.confirmations
+        self.joint_sends = JointSends(sending, appends, owed, self.repeats, policy, self.redirects)
         self.send_back = SendBack(
             view,
             control,
@@ -246,7 +246,7 @@ class Desks:
             self.redirects,
             self.send_back,
         )
-        self.joint_singles = JointSingles(self.single_sends, self.appends)
+        self.joint_singles = JointSingles(self.single_sends, self.appends, self.redirects)
         self.offsets = OffsetDesk(view, control, self.commits, ensure_group, self.confirmations)
 
     def _open_for_filters(self) -> None:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from kourou.engine.history import Question
 from kourou.engine.inputs import Buffer, Received, ReplyTo
 from kourou.engine.peer import Peer
-from kourou.engine.placement import Blank
 from kourou.errors import Code
 from kourou.protocol.record_columns import RecordColumns
 from kourou.protocol.request import Request
+
+
+class Blank(NamedTuple):
+    """A filler: `size` bytes from `position` to the end of its segment."""
+
+    position: int
+    size: int
 
 
 @dataclass(slots=True)

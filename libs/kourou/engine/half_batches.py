@@ -16,10 +16,9 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kourou.engine.half_messages import COMMIT, HALF_LANE, operation
 from kourou.errors import BadRequest
@@ -33,7 +32,6 @@ from kourou.protocol.record_columns import Longs, RecordColumns
 from kourou.protocol.record_layout import BODY_CRC_AT, CRC_MASK, CRC_PLACEHOLDER, parts_of
 
 Lane = tuple[str, int]
-LaneOf: TypeAlias = npt.NDArray[np.uint16] | None
 
 _MASK = int(SysFlag.TRANSACTION_MASK)
 _UNIQ_KEY = Property.UNIQ_KEY.encode()
@@ -54,7 +52,9 @@ class MarkedHalves(NamedTuple):
     mark_of: Longs
 
 
-def halves_of(drafts: RecordColumns, lanes: Sequence[Lane], lane_of: LaneOf) -> MarkedHalves | None:
+def halves_of(
+    drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Sequence[int] | None
+) -> MarkedHalves | None:
     """The half messages of checked drafts of batches, as `half_messages.half_of` makes them.
 
     None if any of them is something else, or has to be looked at by itself.
@@ -76,7 +76,7 @@ def halves_of(drafts: RecordColumns, lanes: Sequence[Lane], lane_of: LaneOf) -> 
         % (_REAL_TOPIC, topic.encode(), _REAL_QID, queue_id, CRC_PLACEHOLDER)
         for topic, queue_id in lanes
     ]
-    numbers = [0] * len(drafts) if lane_of is None else lane_of.tolist()
+    numbers = [0] * len(drafts) if lane_of is None else lane_of
     texts = [
         text[:-CRC_PROPERTY_BYTES] + behind[number]
         for text, number in zip(plain.texts, numbers, strict=True)

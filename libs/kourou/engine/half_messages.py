@@ -27,10 +27,11 @@ from kourou.model.batch import BatchMark
 from kourou.model.message import Property
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, check_topic
 from kourou.model.sysflag import SysFlag
+from kourou.protocol import kernel
 from kourou.protocol.properties import decode_properties, encode_properties, find_property
 from kourou.protocol.record import encode_draft, stamp
 from kourou.protocol.record_layout import HOST_V4_BYTES, Parts, parts_of
-from kourou.protocol.record_moves import moved_draft
+from kourou.protocol.record_moves import moved_draft, redrafted
 
 HALF_LANE = (HALF_TOPIC, 0)
 OP_LANE = (OP_TOPIC, 0)
@@ -41,6 +42,10 @@ COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _MASK = int(SysFlag.TRANSACTION_MASK)
 _BATCH = Property.BATCH.value.encode()
+_DELAY = Property.DELAY.value.encode()
+_UNIQ_KEY = Property.UNIQ_KEY.value.encode()
+_REAL_TOPIC = Property.REAL_TOPIC.value.encode()
+_REAL_QID = Property.REAL_QID.value.encode()
 _OP_PROPERTIES = encode_properties({Property.TAGS: OP_TAG, Property.WAIT: "true"})
 
 Identity = tuple[str, str, int]
@@ -140,24 +145,33 @@ def half_of(draft: Buffer) -> bytes:
     Raises BadRequest or MessageIllegal for one that says of a batch what cannot be.
     """
     parts = parts_of(draft, 0, len(draft))
-    properties = decode_properties(bytes(draft[parts.props_at : parts.size]))
-    properties.pop(Property.DELAY, None)
-    if Property.BATCH in properties:
-        BatchMark.of_text(properties[Property.BATCH])
-        if Property.UNIQ_KEY not in properties:
+    raw = bytes(draft[parts.props_at : parts.size])
+    mark = find_property(raw, _BATCH)
+    if mark is not None:
+        BatchMark.of_text(mark.decode("utf-8", "replace"))
+        if find_property(raw, _UNIQ_KEY) is None:
             raise MessageIllegal("a half message of a batch needs a unique key")
-    properties[Property.REAL_TOPIC] = str(draft[parts.topic_at : parts.topic_end], "utf-8")
-    properties[Property.REAL_QID] = str(parts.queue_id)
-    return _again(HalfRecord(draft, parts, properties), HALF_LANE)
+    properties = kernel.edit(
+        raw,
+        (
+            (_DELAY, None),
+            (_REAL_TOPIC, bytes(draft[parts.topic_at : parts.topic_end])),
+            (_REAL_QID, b"%d" % parts.queue_id),
+        ),
+    )
+    return redrafted(draft, parts, HALF_LANE, properties, sys_flag=parts.sys_flag & ~_MASK)
 
 
 def committed(half: HalfRecord, queue_id: int) -> bytes:
     """The message itself, for its real topic and the queue given."""
-    return _again(
-        half,
+    parts = half.parts
+    return redrafted(
+        half.raw,
+        parts,
         (half.real_lane[0], queue_id),
-        transaction=COMMIT,
-        prepared=half.parts.position,
+        kernel.edit(half.raw[parts.props_at : parts.size], ()),
+        sys_flag=(parts.sys_flag & ~_MASK) | COMMIT,
+        prepared=parts.position,
     )
 
 
@@ -229,18 +243,10 @@ def question(half: bytes, offset: int, position: int, stamped: Parts) -> bytes:
     return bytes(body)
 
 
-def _again(
-    half: HalfRecord, lane: tuple[str, int], *, transaction: int = 0, prepared: int = 0
-) -> bytes:
+def _again(half: HalfRecord, lane: tuple[str, int]) -> bytes:
     """The same message as a draft for another lane."""
-    return moved_draft(
-        half.raw,
-        half.parts,
-        lane,
-        half.properties,
-        sys_flag=(half.parts.sys_flag & ~_MASK) | transaction,
-        prepared=prepared,
-    )
+    parts = half.parts
+    return moved_draft(half.raw, parts, lane, half.properties, sys_flag=parts.sys_flag & ~_MASK)
 
 
 def _number(text: str | None, otherwise: int) -> int:

@@ -16,30 +16,23 @@ State: none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from kourou.engine.appends import Appends, Lane, Written
+from kourou.engine.appends import Appends, Lane, Numbers, Written
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Buffer, Received
+from kourou.engine.inputs import Received
 from kourou.engine.policy import BrokerPolicy
+from kourou.engine.redirects import Redirects
 from kourou.engine.repeats import Repeats
-from kourou.engine.send_frames import check_lane_bytes, open_send
+from kourou.engine.send_frames import Frame, check_lane_bytes, open_send
 from kourou.engine.sending import Sending
 from kourou.errors import Code, KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.record_batch import check_drafts
-from kourou.protocol.single_draft import may_go_elsewhere
-
-_PROPERTIES_SEEN_BYTES = 512
-
-RECORDS_MIN = 24
-"""Fewer records are quicker stored one by one."""
 
 
 class JointSends:
@@ -52,12 +45,14 @@ class JointSends:
         confirmations: Confirmations,
         repeats: Repeats,
         policy: BrokerPolicy,
+        redirects: Redirects,
     ) -> None:
         self._sending = sending
         self._appends = appends
         self._confirmations = confirmations
         self._repeats = repeats
         self._policy = policy
+        self._redirects = redirects
 
     def groups(self, now_ms: int, sends: Sequence[Received]) -> Iterator[list[Received]]:
         """The sends in their order, cut into groups that may be stored together."""
@@ -100,86 +95,102 @@ class JointSends:
             return None  # whose fault it was is found when each is looked at by itself
 
     def _store(self, now_ms: int, group: Sequence[Received]) -> list[Effect] | None:
-        if any(_ends_elsewhere(received) for received in group):
-            return None  # as below, before all is checked twice
         numbers: dict[Lane, int] = {}
         parts = [_part(received, numbers) for received in group]
-        if sum(len(part.lane_of) for part in parts) < RECORDS_MIN:
-            return None
-        if not all(self._sending.knows(topic) for topic, _ in numbers):
-            return None  # who comes first creates it, behind those that came before
-        sizes = np.concatenate([part.sizes for part in parts])
-        lane_of = np.concatenate([part.lane_of for part in parts])
-        blob = bytearray().join([part.blob for part in parts])
-        drafts = check_drafts(blob, sizes, self._policy.body_size_max)
-        if drafts.elsewhere:
-            return None  # each place of theirs is answered by itself
         lanes = list(numbers)
-        check_lane_bytes(drafts, lanes, lane_of)
+        if not all(self._sending.knows(topic) for topic, _ in lanes):
+            return None  # who comes first creates it, behind those that came before
+        sizes, lane_of = array("q"), array("q")
         for part in parts:
-            for number in part.lanes:
-                self._sending.require_lane(part.received, part.request, lanes[number])
+            sizes += part.frame.sizes
+            lane_of += part.lane_of
+        records = bytearray().join([part.frame.records for part in parts])
+        drafts = check_drafts(records, sizes, self._policy.body_size_max)
+        check_lane_bytes(drafts, lanes, lane_of)
+        for lane in lanes:
+            self._sending.require_lane(group[0], parts[0].request, lane)
         wall_ms = max(received.wall_ms for received in group)
-        written = self._appends.write(blob, drafts, lanes, lane_of, wall_ms)
-        self._confirmations.append(written.end)
-        self._sending.count(lanes, lane_of, drafts)
+        moved = set(drafts.elsewhere)
+        if moved:
+            if not all(self._redirects.is_ready(drafts.record(row)) for row in moved):
+                return None
+            own_lanes = [lanes[number] for number in lane_of]
+            elsewhere = {
+                row: self._redirects.moved(drafts.record(row), own_lanes[row], wall_ms)
+                for row in drafts.elsewhere
+            }
+            written = self._sending.store_some(
+                drafts, range(len(drafts)), own_lanes, elsewhere, wall_ms
+            )
+        else:
+            written = self._appends.write(records, sizes, lanes, lane_of, wall_ms)
+            self._confirmations.append(written.end)
+            self._sending.count(lanes, lane_of, sizes)
         effects = self._appends.take_done()
-        for part, header in zip(parts, _headers(parts, written), strict=True):
+        for part, header in zip(parts, _headers(parts, written, moved), strict=True):
             reply = Reply(part.received.to, Code.SUCCESS, "", header)
             wait = part.request.wait
             effects += self._confirmations.owe(now_ms, written.end, reply, wait=wait)
         return effects
 
 
-def _ends_elsewhere(received: Received) -> bool:
-    """Does the last record of a send, at least, look as if it were delayed or half of something?"""
-    return may_go_elsewhere(bytes(received.body[0][-_PROPERTIES_SEEN_BYTES:]))
-
-
 class _Part(NamedTuple):
-    """One send of a group. `lanes` are the numbers of its lanes among those of the group."""
+    """One send of a group. `lane_of` has the number among the group's lanes of each record."""
 
     received: Received
     request: SendRecords
-    blob: Buffer
-    sizes: npt.NDArray[np.int64]
-    lanes: list[int]
-    lane_of: npt.NDArray[np.uint16]
+    frame: Frame
+    lane_of: Numbers
 
 
 def _part(received: Received, numbers: dict[Lane, int]) -> _Part:
     request = received.request
     assert isinstance(request, SendRecords)
-    blob, sizes, own_lane_of = open_send(received, request)
+    frame = open_send(received, request)
     lanes = [
         numbers.setdefault((lane.topic, lane.queue_id), len(numbers)) for lane in request.lanes
     ]
-    if own_lane_of is None:
-        lane_of = np.full(len(sizes), lanes[0], np.uint16)
+    if frame.lane_of is None:
+        lane_of = array("q", lanes) * len(frame.sizes)
     else:
-        lane_of = np.asarray(lanes, np.uint16)[own_lane_of]
-    return _Part(received, request, blob, sizes, lanes, lane_of)
+        lane_of = array("q", [lanes[number] for number in frame.lane_of])
+    return _Part(received, request, frame, lane_of)
 
 
-def _headers(parts: Sequence[_Part], written: Written) -> Iterator[SendRecordsResponse]:
-    """What each sender is told: its part of the append, numbered from its own first record."""
-    next_offsets = list(written.lane_offsets)
+def _headers(
+    parts: Sequence[_Part], written: Written, moved: Set[int]
+) -> Iterator[SendRecordsResponse]:
+    """What each sender is told: its part of the append, numbered from its own first record.
+
+    Of a part with records that may have `moved`, each record is placed by itself.
+    """
+    offsets, positions = written.offsets.tolist(), written.positions.tolist()
     first = 0
     for part in parts:
         end = first + len(part.lane_of)
-        offsets = [next_offsets[number] for number in part.lanes]
-        if len(part.lanes) == 1:
-            next_offsets[part.lanes[0]] += end - first
+        lanes = part.request.lanes
+        if moved and not moved.isdisjoint(range(first, end)):
+            queue_ids = [lane.queue_id for lane in lanes]
+            numbers = part.frame.lane_of or [0] * (end - first)
+            yield SendRecordsResponse(
+                lane_codes=[int(Code.SUCCESS)] * len(lanes),
+                lane_remarks=[""] * len(lanes),
+                lane_offsets=[-1] * len(lanes),
+                runs=[],
+                offsets=offsets[first:end],
+                positions=positions[first:end],
+                queue_ids=[queue_ids[number] for number in numbers],
+            )
         else:
-            counts = np.bincount(part.lane_of, minlength=len(next_offsets))
-            for number in part.lanes:
-                next_offsets[number] += int(counts[number])
-        runs = [(0, int(written.positions[first]))]
-        runs += [(at - first, position) for at, position in written.runs if first < at < end]
-        yield SendRecordsResponse(
-            lane_codes=[int(Code.SUCCESS)] * len(offsets),
-            lane_remarks=[""] * len(offsets),
-            lane_offsets=offsets,
-            runs=runs,
-        )
+            own = part.frame.lane_of
+            rows = [0] if own is None else map(own.index, range(len(lanes)))
+            runs = [(0, positions[first])]
+            if len(written.runs) > 1:
+                runs += [(at - first, place) for at, place in written.runs if first < at < end]
+            yield SendRecordsResponse(
+                lane_codes=[int(Code.SUCCESS)] * len(lanes),
+                lane_remarks=[""] * len(lanes),
+                lane_offsets=[offsets[first + row] for row in rows],
+                runs=runs,
+            )
         first = end

@@ -16,21 +16,17 @@ State: none.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
-
-import numpy as np
 
 from kourou.engine.appends import Appends, Lane
 from kourou.engine.effects import Effect
 from kourou.engine.inputs import Received
+from kourou.engine.redirects import Redirects
 from kourou.engine.single_sends import Prepared, PreparedBatch, SingleSends
 from kourou.errors import KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.protocol.messages.sending import SendMessage
-from kourou.protocol.record_batch import columns
-
-RECORDS_MIN = 6
-"""Fewer messages are quicker stored one by one: numpy has fixed costs."""
 
 Alone = Callable[[int, Received], Sequence[Effect]]
 _Waiting = tuple[Received, Prepared | PreparedBatch]
@@ -39,14 +35,13 @@ _Waiting = tuple[Received, Prepared | PreparedBatch]
 class JointSingles:
     """Makes one append of several single sends."""
 
-    def __init__(self, single_sends: SingleSends, appends: Appends) -> None:
+    def __init__(self, single_sends: SingleSends, appends: Appends, redirects: Redirects) -> None:
         self._single_sends = single_sends
         self._appends = appends
+        self._redirects = redirects
 
     def store(self, now_ms: int, sends: Sequence[Received], alone: Alone) -> list[Effect]:
         """Store and answer these, in their order; `alone` deals with one as if none else came."""
-        if len(sends) < RECORDS_MIN and not any(_is_batch(received) for received in sends):
-            return [effect for received in sends for effect in alone(now_ms, received)]
         effects: list[Effect] = []
         group: list[_Waiting] = []
         room, room_bytes = BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
@@ -60,7 +55,7 @@ class JointSingles:
             if isinstance(one, Prepared):
                 count, size_bytes = 1, len(one.draft)
             else:
-                count, size_bytes = len(one.drafts), sum(map(len, one.drafts))
+                count, size_bytes = len(one.sizes), len(one.drafts)
             if room_bytes < size_bytes or room < count:
                 effects += self._store(now_ms, group, alone)
                 group, room, room_bytes = [], BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
@@ -79,36 +74,32 @@ class JointSingles:
             if request.batch:
                 return self._single_sends.prepare_batch(received, request)
             one = self._single_sends.prepare(received, request)
+            if one.elsewhere:
+                ready = self._redirects.is_ready(one.draft)
+                return self._single_sends.moved(one, received.wall_ms) if ready else None
         except KourouError:
             return None  # alone it is refused again, and told why
-        return None if one.elsewhere else one
+        return one
 
     def _store(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
+        if not group:
+            return []
         numbers: dict[Lane, int] = {}
-        lane_of: list[int] = []
-        messages: list[bytes] = []
+        sizes, lane_of = array("q"), array("q")
         for _, one in group:
-            number = numbers.setdefault(one.lane, len(numbers))
             if isinstance(one, Prepared):
-                lane_of.append(number)
-                messages.append(one.draft)
+                sizes.append(len(one.draft))
+                lane_of.append(numbers.setdefault(one.place, len(numbers)))
             else:
-                lane_of += [number] * len(one.drafts)
-                messages += one.drafts
-        if len(messages) < RECORDS_MIN:
-            return self._store_each(now_ms, group, alone)
-        sizes = np.fromiter(map(len, messages), np.int64, len(messages))
-        blob = bytearray().join(messages)
-        drafts = columns(blob, np.cumsum(sizes) - sizes, sizes)
+                sizes += one.sizes
+                number = numbers.setdefault(one.lane, len(numbers))
+                lane_of += array("q", (number,)) * len(one.sizes)
+        records = bytearray().join(
+            [one.draft if isinstance(one, Prepared) else one.drafts for _, one in group]
+        )
         wall_ms = max(received.wall_ms for received, _ in group)
         try:
-            written = self._appends.write(
-                blob,
-                drafts,
-                list(numbers),
-                np.asarray(lane_of, np.uint16) if len(numbers) > 1 else None,
-                wall_ms,
-            )
+            written = self._appends.write(records, sizes, list(numbers), lane_of, wall_ms)
         except KourouError:  # no space, or a store that failed: each is told so by itself
             return [effect for received, _ in group for effect in alone(now_ms, received)]
         effects = self._appends.take_done()
@@ -121,28 +112,9 @@ class JointSingles:
                 )
                 at += 1
             else:
-                end = at + len(one.drafts)
+                end = at + len(one.sizes)
                 effects += self._single_sends.stored_batch(
                     now_ms, received, one, offsets[at], positions[at:end]
                 )
                 at = end
         return effects
-
-    def _store_each(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
-        effects: list[Effect] = []
-        for received, one in group:
-            if not isinstance(one, Prepared):
-                effects += alone(now_ms, received)
-                continue
-            try:
-                offset, position = self._appends.write_one(one.draft, one.lane, received.wall_ms)
-            except KourouError:
-                effects += alone(now_ms, received)
-                continue
-            effects += self._appends.take_done()
-            effects += self._single_sends.stored(now_ms, received, one, offset, position)
-        return effects
-
-
-def _is_batch(received: Received) -> bool:
-    return isinstance(received.request, SendMessage) and received.request.batch

@@ -19,12 +19,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from kourou.engine.appends import Lane, Written
+from kourou.engine.appends import Lane, Numbers, Written
 from kourou.engine.inputs import Buffer
 from kourou.errors import MessageIllegal
 from kourou.model.message import Property
@@ -34,18 +31,23 @@ from kourou.protocol.record_columns import RecordColumns
 from kourou.protocol.record_layout import Parts, parts_of
 from kourou.protocol.record_moves import moved_draft, properties_of
 
-LaneOf: TypeAlias = npt.NDArray[np.uint16] | None
-
 HALF_LANE: Lane = (HALF_TOPIC, 0)
 """Where the halves of transactions wait."""
 
 _DELAY = Property.DELAY.encode()
 _TRANSACTION = Property.TRAN_MSG.encode()
+_DELAY_MARK = _DELAY + b"\x01"
+_TRANSACTION_MARK = _TRANSACTION + b"\x01"
 _LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")
 
 
 class Halves(Protocol):
     """Who takes the first halves of transactions."""
+
+    @property
+    def takes_halves(self) -> bool:
+        """May they be stored, without anything to be made first?"""
+        ...
 
     def half(self, draft: Buffer, wall_ms: int) -> bytes:
         """The half of a message as a draft for `HALF_LANE`. Raises Rejected."""
@@ -60,7 +62,7 @@ class HalfFrames(Protocol):
     """Who takes whole frames of first halves."""
 
     def store(
-        self, drafts: RecordColumns, lanes: Sequence[Lane], lane_of: LaneOf, wall_ms: int
+        self, drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Numbers | None, wall_ms: int
     ) -> Written | None:
         """Store checked drafts that are halves, every one; None if they go one by one."""
         ...
@@ -73,6 +75,11 @@ class Redirects:
         self._levels = len(delay_levels_ms)
         self.halves = halves
         self.half_frames: HalfFrames | None = None
+
+    def is_ready(self, draft: Buffer) -> bool:
+        """Does `moved` change nothing? The first half of all makes the topics of transactions."""
+        halves = self.halves
+        return halves is None or halves.takes_halves or _TRANSACTION_MARK not in bytes(draft)
 
     def moved(self, draft: Buffer, lane: Lane, wall_ms: int) -> tuple[Buffer, Lane]:
         """The draft and the lane it goes to; those given, if it stays.
@@ -117,6 +124,12 @@ class Redirects:
         """A draft that `moved` returned was stored there: tell whom it concerns."""
         if lane == HALF_LANE and self.halves is not None:
             self.halves.stored(offset, position, draft, wall_ms)
+
+
+def may_go_elsewhere(properties: bytes) -> bool:
+    """Might a message of these encoded properties have to wait in another topic first? Answers
+    fast, and too often yes."""
+    return _DELAY_MARK in properties or _TRANSACTION_MARK in properties
 
 
 def delay_level(properties: bytes) -> int:

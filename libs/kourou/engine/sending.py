@@ -12,13 +12,11 @@ itself; the records of refused lanes are left out, those of the others are store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-
-from kourou.engine.appends import Appends, Lane
+from kourou.engine.appends import Appends, Lane, Numbers, Written
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.disk_pressure import DiskPressure
@@ -29,15 +27,15 @@ from kourou.engine.redirects import HALF_LANE, Redirects
 from kourou.engine.repeats import Original, Repeats
 from kourou.engine.send_frames import check_lane_bytes, open_send, without_refused
 from kourou.engine.traffic import Traffic
-from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission
+from kourou.errors import BadRequest, Code, KourouError, NoPermission
 from kourou.model.message import Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.permission import WRITE
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
 from kourou.protocol.properties import find_property
-from kourou.protocol.record_batch import RecordColumns, check_drafts, columns
-from kourou.protocol.single_draft import check_draft
+from kourou.protocol.record_batch import RecordColumns, check_drafts
+from kourou.protocol.record_layout import parts_of
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
 """(topic, default topic, default queue numbers, request) -> the topic, created if it may be."""
@@ -96,10 +94,9 @@ class Sending:
 
     def records(self, now_ms: int, received: Received, request: SendRecords) -> list[Effect]:
         """Store a coalesced send and answer each lane."""
-        if len(request.sizes) == 4 and len(request.lanes) == 1 and not request.lane_of:
-            return self._record_alone(now_ms, received, request)
-        blob, sizes, lane_of = open_send(received, request)
-        drafts = check_drafts(blob, sizes, self._policy.body_size_max)
+        frame = open_send(received, request)
+        records, sizes, lane_of = frame
+        drafts = check_drafts(records, sizes, self._policy.body_size_max)
         lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
         check_lane_bytes(drafts, lanes, lane_of)
         answers = [self._check_lane(received, request, lane) for lane in lanes]
@@ -108,19 +105,20 @@ class Sending:
         retried = request.attempt != 1
         if self._policy.deduplicate_retried_sends and (retried or self._repeats.watching):
             return self._records_once(
-                now_ms, received, request, blob, drafts, lane_of, (codes, remarks, lanes)
+                now_ms, received, request, drafts, lane_of, (codes, remarks, lanes)
             )
         if drafts.elsewhere:
             return self._records_elsewhere(
                 now_ms, received, request, drafts, lane_of, (codes, remarks, lanes)
             )
         if any(codes):
-            blob, drafts, lane_of, kept = without_refused(blob, drafts, lane_of, codes)
-            if kept == 0:
+            kept = without_refused(drafts, lane_of, codes)
+            if kept is None:
                 return [_none_stored(received, codes, remarks)]
-        written = self._appends.write(blob, drafts, lanes, lane_of, received.wall_ms)
+            records, sizes, lane_of = kept
+        written = self._appends.write(bytearray(records), sizes, lanes, lane_of, received.wall_ms)
         self._confirmations.append(written.end)
-        self.count(lanes, lane_of, drafts)
+        self.count(lanes, lane_of, sizes)
         header = SendRecordsResponse(
             lane_codes=codes,
             lane_remarks=remarks,
@@ -129,47 +127,6 @@ class Sending:
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
         return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
-
-    def _record_alone(self, now_ms: int, received: Received, request: SendRecords) -> list[Effect]:
-        """As `records` for a single message: numpy's fixed costs would be most of its time."""
-        if len(received.body) != 1:
-            raise BadRequest(f"a send has one body part, this one has {len(received.body)}")
-        draft = received.body[0]
-        lane = (request.lanes[0].topic, request.lanes[0].queue_id)
-        if int.from_bytes(request.sizes, "little") != len(draft):
-            raise MessageIllegal("the sizes do not tile the records; nothing was stored")
-        elsewhere = check_draft(draft, lane[0].encode(), lane[1], self._policy.body_size_max)
-        code, remark = self._check_lane(received, request, lane)
-        if code:
-            return [_none_stored(received, [code], [remark])]
-        placed: Original | None = None
-        if self._policy.deduplicate_retried_sends and (
-            request.attempt != 1 or self._repeats.watching
-        ):
-            moved = self._redirects.moved(draft, lane, received.wall_ms) if elsewhere else None
-            placed = self._store_once(now_ms, received, request, memoryview(draft), lane, moved)
-            offset, position = placed.offset, placed.position
-        elif elsewhere:
-            placed = self._store_elsewhere(draft, lane, received.wall_ms)
-            offset, position = placed.offset, placed.position
-            self._traffic.taken(lane[0], len(draft))
-        else:
-            offset, position = self._appends.write_one(draft, lane, received.wall_ms)
-            self._confirmations.append(self._appends.end)
-            self._traffic.taken(lane[0], len(draft))
-        header = SendRecordsResponse(
-            lane_codes=[int(Code.SUCCESS)],
-            lane_remarks=[""],
-            lane_offsets=[offset],
-            runs=[(0, position)],
-            offsets=None if placed is None else [placed.offset],
-            positions=None if placed is None else [placed.position],
-            queue_ids=None if placed is None else [placed.queue_id],
-        )
-        reply = Reply(received.to, Code.SUCCESS, "", header)
-        return self._confirmations.owe(
-            now_ms, self._confirmations.appended, reply, wait=request.wait
-        )
 
     def _check_lane(self, received: Received, request: SendRecords, lane: Lane) -> tuple[int, str]:
         """SUCCESS, or the code and remark with which this lane is refused."""
@@ -191,14 +148,9 @@ class Sending:
         )
         _check_queue(topic, lane[1])
 
-    def count(
-        self,
-        lanes: Sequence[Lane],
-        lane_of: npt.NDArray[np.uint16] | None,
-        drafts: RecordColumns,
-    ) -> None:
+    def count(self, lanes: Sequence[Lane], lane_of: Numbers | None, sizes: Numbers) -> None:
         """Note what was taken, for statistics."""
-        self._traffic.taken_many([lane[0] for lane in lanes], lane_of, drafts.sizes)
+        self._traffic.taken_many([lane[0] for lane in lanes], lane_of, sizes)
 
     # -- sends that may be repeats ------------------------------------------------------------
 
@@ -207,33 +159,25 @@ class Sending:
         now_ms: int,
         received: Received,
         request: SendRecords,
-        blob: Buffer,
         drafts: RecordColumns,
-        lane_of: npt.NDArray[np.uint16] | None,
+        lane_of: Numbers | None,
         checked: tuple[list[int], list[str], list[Lane]],
     ) -> list[Effect]:
         """As `records`, message by message: a repeat is answered with its original's place."""
         codes, remarks, lanes = checked
-        view = memoryview(blob)
         offsets: list[int] = []
         positions: list[int] = []
         queue_ids: list[int] = []
         moved = self._moved(received, drafts, lane_of, checked)
-        for index in range(len(drafts.sizes)):
-            number = 0 if lane_of is None else int(lane_of[index])
+        for index in range(len(drafts)):
+            number = 0 if lane_of is None else lane_of[index]
             if codes[number]:
                 offsets.append(-1)
                 positions.append(-1)
                 queue_ids.append(-1)
                 continue
-            start, size = int(drafts.starts[index]), int(drafts.sizes[index])
             found = self._store_once(
-                now_ms,
-                received,
-                request,
-                view[start : start + size],
-                lanes[number],
-                moved.get(index),
+                now_ms, received, request, drafts.record(index), lanes[number], moved.get(index)
             )
             offsets.append(found.offset)
             positions.append(found.position)
@@ -289,17 +233,18 @@ class Sending:
         self,
         received: Received,
         drafts: RecordColumns,
-        lane_of: npt.NDArray[np.uint16] | None,
+        lane_of: Numbers | None,
         checked: tuple[list[int], list[str], list[Lane]],
     ) -> dict[int, tuple[Buffer, Lane]]:
         """Those drafts that may go elsewhere, as they are stored, and where.
 
-        One that cannot be redirected refuses its lane, before anything is stored.
+        One that cannot be redirected refuses its lane, before anything is stored; if it is alone,
+        what refuses it is raised.
         """
         codes, remarks, lanes = checked
         moved: dict[int, tuple[Buffer, Lane]] = {}
         for row in drafts.elsewhere:
-            number = 0 if lane_of is None else int(lane_of[row])
+            number = 0 if lane_of is None else lane_of[row]
             if codes[number]:
                 continue
             try:
@@ -307,18 +252,11 @@ class Sending:
                     drafts.record(row), lanes[number], received.wall_ms
                 )
             except KourouError as error:
+                if len(drafts) == 1:
+                    raise
                 self._traffic.refuse(error.wire_code)
                 codes[number], remarks[number] = int(error.wire_code), str(error)
         return moved
-
-    def _store_elsewhere(self, draft: Buffer, lane: Lane, wall_ms: int) -> Original:
-        """Store one draft that may be delayed or part of a transaction."""
-        moved, place = self._redirects.moved(draft, lane, wall_ms)
-        offset, position = self._appends.write_one(moved, place, wall_ms)
-        self._confirmations.append(self._appends.end)
-        self._redirects.stored(place, offset, position, moved, wall_ms)
-        self._traffic.taken_to(place[0], lane[0], len(draft))
-        return Original(lane[1], offset, position, len(draft))
 
     def _records_elsewhere(
         self,
@@ -326,7 +264,7 @@ class Sending:
         received: Received,
         request: SendRecords,
         drafts: RecordColumns,
-        lane_of: npt.NDArray[np.uint16] | None,
+        lane_of: Numbers | None,
         checked: tuple[list[int], list[str], list[Lane]],
     ) -> list[Effect]:
         """As `records`, with some of them stored in other queues than they were sent to.
@@ -340,40 +278,52 @@ class Sending:
         if frames is not None and len(drafts.elsewhere) == len(drafts) and not any(codes):
             halves = frames.store(drafts, lanes, lane_of, wall_ms)
             if halves is not None:
+                sizes = array("q", drafts.sizes)
                 told = halves.offsets.tolist(), halves.positions.tolist()
-                self.count(lanes, lane_of, drafts)
+                self.count(lanes, lane_of, sizes)
                 self._traffic.taken_many_to(
-                    HALF_LANE[0], [lane[0] for lane in lanes], lane_of, drafts.sizes
+                    HALF_LANE[0], [lane[0] for lane in lanes], lane_of, sizes
                 )
                 return self._told_places(now_ms, received, request, checked, lane_of, told)
         moved = self._moved(received, drafts, lane_of, checked)
-        numbers = [0] * len(drafts) if lane_of is None else lane_of.tolist()
+        numbers = [0] * len(drafts) if lane_of is None else lane_of
         rows = [row for row, number in enumerate(numbers) if not codes[number]]
         if not rows:
             return [_none_stored(received, codes, remarks)]
-        places: dict[Lane, int] = {}
-        pieces: list[Buffer] = []
-        new_lane_of = np.empty(len(rows), np.uint16)
-        for index, row in enumerate(rows):
-            piece, lane = moved.get(row) or (drafts.record(row), lanes[numbers[row]])
-            pieces.append(piece)
-            new_lane_of[index] = places.setdefault(lane, len(places))
-        joined = b"".join(pieces)
-        sizes = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
-        batch = columns(joined, sizes.cumsum() - sizes, sizes)
-        written = self._appends.write(joined, batch, list(places), new_lane_of, wall_ms)
-        self._confirmations.append(written.end)
+        written = self.store_some(
+            drafts, rows, [lanes[number] for number in numbers], moved, wall_ms
+        )
         offsets, positions = [-1] * len(numbers), [-1] * len(numbers)
-        stored = zip(rows, written.offsets.tolist(), written.positions.tolist(), strict=True)
-        for row, offset, position in stored:
+        for row, offset, position in zip(rows, written.offsets, written.positions, strict=True):
             offsets[row], positions[row] = offset, position
-            topic, size = lanes[numbers[row]][0], int(drafts.sizes[row])
+        return self._told_places(now_ms, received, request, checked, lane_of, (offsets, positions))
+
+    def store_some(
+        self,
+        drafts: RecordColumns,
+        rows: Sequence[int],
+        lanes: Sequence[Lane],
+        moved: Mapping[int, tuple[Buffer, Lane]],
+        wall_ms: int,
+    ) -> Written:
+        """Store these rows of checked drafts in one append, those of `moved` elsewhere.
+
+        `lanes[row]` is where a row was sent to. Raises as Appends.write; then nothing has changed.
+        """
+        stored = [moved.get(row) or (drafts.record(row), lanes[row]) for row in rows]
+        written = self._appends.write_drafts(
+            [draft for draft, _ in stored], [lane for _, lane in stored], wall_ms
+        )
+        self._confirmations.append(written.end)
+        places = zip(rows, written.offsets, written.positions, strict=True)
+        for row, offset, position in places:
+            topic, size = lanes[row][0], len(drafts.record(row))
             self._traffic.taken(topic, size)
             if row in moved:
                 draft, lane = moved[row]
                 self._redirects.stored(lane, offset, position, draft, wall_ms)
                 self._traffic.taken_to(lane[0], topic, size)
-        return self._told_places(now_ms, received, request, checked, lane_of, (offsets, positions))
+        return written
 
     def _told_places(
         self,
@@ -381,13 +331,13 @@ class Sending:
         received: Received,
         request: SendRecords,
         checked: tuple[list[int], list[str], list[Lane]],
-        lane_of: npt.NDArray[np.uint16] | None,
+        lane_of: Numbers | None,
         places: tuple[list[int], list[int]],
     ) -> list[Effect]:
         """The answer to a send whose messages have these offsets and positions, one by one."""
         codes, remarks, lanes = checked
         count = len(places[0])
-        numbers = [0] * count if lane_of is None else lane_of.tolist()
+        numbers = [0] * count if lane_of is None else lane_of
         header = SendRecordsResponse(
             lane_codes=codes,
             lane_remarks=remarks,
@@ -419,14 +369,6 @@ def _none_stored(received: Received, codes: list[int], remarks: list[str]) -> Re
 
 def _identity(draft: memoryview) -> tuple[str, int]:
     """A draft's unique key and body checksum."""
-    body_at = 88 if not int.from_bytes(draft[36:40], "big") & 48 else -1
-    if body_at < 0:
-        from_record = columns(draft, np.zeros(1, np.int64), np.asarray([len(draft)], np.int64))
-        at, length = int(from_record.props_at[0]), int(from_record.props_len[0])
-    else:
-        body = int.from_bytes(draft[84:88], "big")
-        topic_at = body_at + body
-        at = topic_at + 1 + draft[topic_at] + 2
-        length = int.from_bytes(draft[at - 2 : at], "big")
-    key = find_property(draft[at : at + length], Property.UNIQ_KEY.value.encode())
-    return (key or b"").decode("ascii", "replace"), int.from_bytes(draft[8:12], "big")
+    parts = parts_of(draft, 0, len(draft))
+    key = find_property(draft[parts.props_at :], Property.UNIQ_KEY.value.encode())
+    return (key or b"").decode("ascii", "replace"), parts.crc

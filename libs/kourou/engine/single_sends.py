@@ -9,15 +9,16 @@ State: none. After the checks the message goes the same way as every other.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kourou.engine.appends import Appends, Lane
+from kourou.engine.appends import Appends, Lane, Numbers
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.effects import Effect, Reply
-from kourou.engine.inputs import Received
+from kourou.engine.inputs import Buffer, Received
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.redirects import Redirects, delay_level, is_transactional
+from kourou.engine.redirects import Redirects, delay_level, is_transactional, may_go_elsewhere
 from kourou.engine.send_back import SendBack
 from kourou.engine.sending import Sending
 from kourou.engine.traffic import Traffic
@@ -38,31 +39,40 @@ from kourou.model.message import Property
 from kourou.model.names import RETRY_PREFIX
 from kourou.model.sysflag import SysFlag
 from kourou.model.topic import TopicConfig
+from kourou.protocol import kernel
 from kourou.protocol.batch_body import split_batch
-from kourou.protocol.message_id import encode_offset_id
+from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
 from kourou.protocol.messages.sending import SendMessage, SendRefusal, SendResponse
-from kourou.protocol.properties import decode_properties, encode_properties
+from kourou.protocol.properties import decode_properties, encode_properties, find_property
 from kourou.protocol.record import Host, encode_draft, encode_host
-from kourou.protocol.single_draft import may_go_elsewhere
+
+Changes = tuple[tuple[bytes, bytes | None], ...]
+
+_WAIT = Property.WAIT.value.encode()
 
 
 class Prepared(NamedTuple):
     """A checked message on its way to `lane`; `queue_id` is what its sender is told.
 
-    `elsewhere`: Redirects say where it really goes.
+    `elsewhere`: Redirects say where it really goes; `place` is where `draft` is stored, `size`
+    counts the bytes of the message as it was sent.
     """
 
-    draft: bytes
+    draft: Buffer
+    place: Lane
     lane: Lane
     queue_id: int
     wait: bool
     elsewhere: bool
+    size: int
 
 
 class PreparedBatch(NamedTuple):
-    """The checked messages of a batch on their way to `lane`, whose queue its sender is told."""
+    """The checked messages of a batch, back to back, on their way to `lane`, whose queue its sender
+    is told."""
 
-    drafts: list[bytes]
+    drafts: bytearray
+    sizes: Numbers
     lane: Lane
 
 
@@ -85,10 +95,13 @@ class SingleSends:
         self._confirmations = confirmations
         self._policy = policy
         self._traffic = traffic
-        self._store_host = store_host
+        self._host_id = encode_host(store_host).hex().upper()
         self._redirects = redirects
         self._send_back = send_back
         self._turn = 0
+        cluster = (Property.CLUSTER.value.encode(), policy.cluster_name.encode())
+        self._cluster: Changes = (cluster,)
+        self._cluster_without_wait: Changes = (cluster, (_WAIT, None))
 
     def send(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
         """Store one message, or the messages of one batch, and answer with their ids."""
@@ -107,16 +120,16 @@ class SingleSends:
     def _store(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
         if request.batch:
             return self._store_batch(now_ms, received, request)
-        one = self.prepare(received, request)
-        wall_ms = received.wall_ms
-        if one.elsewhere:
-            moved, place = self._redirects.moved(one.draft, one.lane, wall_ms)
-            offset, position = self._appends.write_one(moved, place, wall_ms)
-            self._redirects.stored(place, offset, position, moved, wall_ms)
-            self._traffic.taken_to(place[0], one.lane[0], len(one.draft))
-        else:
-            offset, position = self._appends.write_one(one.draft, one.lane, wall_ms)
+        one = self.moved(self.prepare(received, request), received.wall_ms)
+        offset, position = self._appends.write_one(one.draft, one.place, received.wall_ms)
         return self.stored(now_ms, received, one, offset, position)
+
+    def moved(self, one: Prepared, wall_ms: int) -> Prepared:
+        """The message as it is stored where it goes first. Raises as Redirects.moved."""
+        if not one.elsewhere:
+            return one
+        draft, place = self._redirects.moved(one.draft, one.lane, wall_ms)
+        return one._replace(draft=draft, place=place)
 
     def prepare(self, received: Received, request: SendMessage) -> Prepared:
         """A single message, checked, as it is stored. Raises KourouError; nothing was stored.
@@ -124,18 +137,17 @@ class SingleSends:
         The topic may have been created by it.
         """
         topic, queue_id, body = self._checked(received, request)
-        properties = _parse(request.properties)
-        wait = properties.get(Property.WAIT, "true") != "false"
-        properties[Property.CLUSTER] = self._policy.cluster_name
+        raw = (request.properties or "").encode()
         lane: Lane | None = None
         if topic.name.startswith(RETRY_PREFIX):
+            properties = decode_properties(raw)
+            properties[Property.CLUSTER] = self._policy.cluster_name
             times, times_max = request.reconsume_times or 0, request.max_reconsume_times
             lane = self._send_back.dead_lane(topic.name, received, times, times_max, properties)
-        asks = lane is None and (Property.DELAY in properties or Property.TRAN_MSG in properties)
-        elsewhere = asks and _goes_elsewhere(encode_properties(properties))
-        if not elsewhere:
-            properties.pop(Property.WAIT, None)  # RocketMQ stores it elsewhere only
-        encoded = encode_properties(properties)
+            raw = encode_properties(properties)
+        elsewhere = lane is None and may_go_elsewhere(raw) and _goes_elsewhere(raw)
+        # RocketMQ stores WAIT elsewhere only.
+        encoded = kernel.edit(raw, self._cluster if elsewhere else self._cluster_without_wait)
         if request.sys_flag & SysFlag.TRANSACTION_MASK and not is_transactional(encoded):
             raise MessageIllegal(
                 "the flags name a phase of a transaction, but the property TRAN_MSG is not true; "
@@ -143,29 +155,33 @@ class SingleSends:
             )
         if lane is None:
             lane = (topic.name, queue_id)
-        draft = self._draft(received, request, lane, body, encoded, request.flag)
-        return Prepared(draft, lane, queue_id, wait, elsewhere)
+        draft = self._draft(received, request, lane, body, encoded)
+        wait = find_property(raw, _WAIT) != b"false"
+        return Prepared(draft, lane, lane, queue_id, wait, elsewhere, len(draft))
 
     def stored(
         self, now_ms: int, received: Received, one: Prepared, offset: int, position: int
     ) -> list[Effect]:
         """A prepared message was appended, and the log ends behind it: count it and answer."""
-        self._traffic.taken(one.lane[0], len(one.draft))
+        self._traffic.taken(one.lane[0], one.size)
+        if one.elsewhere:
+            self._redirects.stored(one.place, offset, position, one.draft, received.wall_ms)
+            self._traffic.taken_to(one.place[0], one.lane[0], one.size)
         self._confirmations.append(self._appends.end)
         return self._answer(now_ms, received, one.queue_id, offset, [position], one.wait)
 
     def _store_batch(self, now_ms: int, received: Received, request: SendMessage) -> list[Effect]:
         one = self.prepare_batch(received, request)
-        drafts = [(one.lane, draft) for draft in one.drafts]
-        places = self._appends.write_several(drafts, received.wall_ms)
-        positions = [position for _, position in places]
-        return self.stored_batch(now_ms, received, one, places[0][0], positions)
+        written = self._appends.write(one.drafts, one.sizes, [one.lane], None, received.wall_ms)
+        positions = written.positions.tolist()
+        return self.stored_batch(now_ms, received, one, written.lane_offsets[0], positions)
 
     def prepare_batch(self, received: Received, request: SendMessage) -> PreparedBatch:
         """As `prepare`, for a batch."""
         topic, queue_id, body = self._checked(received, request)
         lane = (topic.name, queue_id)
-        return PreparedBatch(self._batch(received, request, lane, body), lane)
+        drafts, sizes = self._batch(received, request, lane, body)
+        return PreparedBatch(drafts, sizes, lane)
 
     def stored_batch(
         self,
@@ -176,8 +192,7 @@ class SingleSends:
         positions: Sequence[int],
     ) -> list[Effect]:
         """As `stored`, for a batch whose first message got this offset."""
-        for draft in one.drafts:
-            self._traffic.taken(one.lane[0], len(draft))
+        self._traffic.taken_many([one.lane[0]], None, one.sizes)
         self._confirmations.append(self._appends.end)
         return self._answer(now_ms, received, one.lane[1], offset, positions, wait=True)
 
@@ -215,7 +230,7 @@ class SingleSends:
         wait: bool,
     ) -> list[Effect]:
         header = SendResponse(
-            msg_id=",".join(encode_offset_id(self._store_host, at) for at in positions),
+            msg_id=",".join([f"{self._host_id}{at:016X}" for at in positions]),
             queue_id=queue_id,
             queue_offset=offset,
             region_id=self._policy.region_id,
@@ -226,37 +241,33 @@ class SingleSends:
 
     def _batch(
         self, received: Received, request: SendMessage, lane: Lane, body: bytes
-    ) -> list[bytes]:
-        common = _parse(request.properties)
+    ) -> tuple[bytearray, Numbers]:
+        """The messages of a batch as drafts back to back, and their sizes."""
+        raw = (request.properties or "").encode()
         if request.sys_flag & SysFlag.TRANSACTION_MASK:
             raise MessageIllegal("a batch cannot be part of a transaction; nothing was stored")
-        common[Property.CLUSTER] = self._policy.cluster_name
-        shared = encode_properties(common)
-        drafts: list[bytes] = []
-        size_bytes = 0
-        for flag, item, own in split_batch(body):
-            joined = own + (b"\x02" if own and not own.endswith(b"\x02") else b"") + shared
-            if may_go_elsewhere(joined) and _goes_elsewhere(joined):
-                raise MessageIllegal(
-                    "the messages of a batch cannot be delayed or part of a transaction; nothing "
-                    "was stored",
-                    hint="send such messages one by one",
-                )
-            if len(drafts) == BATCH_MESSAGES_MAX:
-                raise MessageIllegal(
-                    f"a batch has at most {BATCH_MESSAGES_MAX} messages; nothing was stored"
-                )
-            drafts.append(self._draft(received, request, lane, item, joined, flag))
-            size_bytes += len(drafts[-1])
-            if size_bytes > BATCH_RECORD_BYTES_MAX:
-                raise MessageIllegal(
-                    f"the messages of the batch come to more than {BATCH_RECORD_BYTES_MAX} bytes "
-                    "with the properties that they share; nothing was stored",
-                    hint="send smaller batches, or less in common",
-                )
-        if not drafts:
-            raise MessageIllegal("the batch is empty")
-        return drafts
+        shared = kernel.edit(raw, self._cluster)
+        born_host, sys_flag = _origin(received, request)
+        try:
+            drafts, sizes, moves, problem, number = kernel.batch(
+                body,
+                shared,
+                lane[0].encode(),
+                lane[1],
+                sys_flag,
+                request.born_timestamp,
+                born_host,
+                request.reconsume_times or 0,
+                BATCH_MESSAGES_MAX,
+                BATCH_RECORD_BYTES_MAX,
+            )
+        except OverflowError as error:
+            raise MessageIllegal(f"a number does not fit into its field: {error}") from error
+        if problem or 1 in moves or not number:
+            refuse_batch(body, shared, problem, number)
+        told = array("q")
+        told.frombytes(sizes)
+        return drafts, told
 
     def _draft(
         self,
@@ -265,36 +276,70 @@ class SingleSends:
         lane: Lane,
         body: bytes,
         properties: bytes,
-        flag: int,
     ) -> bytes:
-        if len(properties) > PROPERTIES_SIZE_BYTES_MAX:
-            raise MessageIllegal(
-                f"the properties have {len(properties)} bytes; at most "
-                f"{PROPERTIES_SIZE_BYTES_MAX} are allowed"
-            )
-        host = encode_host(received.to.peer.address)
-        sys_flag = request.sys_flag & ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-        if len(host) > 8:
-            sys_flag |= SysFlag.BORN_HOST_V6
+        _check_length(properties)
+        born_host, sys_flag = _origin(received, request)
         return encode_draft(
             topic=lane[0].encode(),
             queue_id=lane[1],
             body=body,
             properties=properties,
-            flag=flag,
+            flag=request.flag,
             sys_flag=sys_flag,
             born_timestamp=request.born_timestamp,
-            born_host=host,
+            born_host=born_host,
             reconsume_times=request.reconsume_times or 0,
+        )
+
+
+def _origin(received: Received, request: SendMessage) -> tuple[bytes, int]:
+    """The born host and the flags that a message is stored with."""
+    host = encode_host(received.to.peer.address)
+    sys_flag = request.sys_flag & ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+    return host, sys_flag | int(SysFlag.BORN_HOST_V6) if len(host) > 8 else sys_flag
+
+
+def _check_length(properties: bytes) -> None:
+    if len(properties) > PROPERTIES_SIZE_BYTES_MAX:
+        raise MessageIllegal(
+            f"the properties have {len(properties)} bytes; at most "
+            f"{PROPERTIES_SIZE_BYTES_MAX} are allowed"
+        )
+
+
+def refuse_batch(body: bytes, shared: bytes, problem: int, number: int) -> None:
+    """Raise MessageIllegal that says what is wrong with a batch, if anything is.
+
+    The kernel found that `number` of its messages are well formed, and `problem` with the next one;
+    those that might be delayed or part of a transaction must not be.
+    """
+    if not number and not problem:
+        raise MessageIllegal("the batch is empty")
+    for index, (_, _, own) in enumerate(split_batch(body)):
+        joined = own + (b"\x02" if own and not own.endswith(b"\x02") else b"") + shared
+        if may_go_elsewhere(joined) and _goes_elsewhere(joined):
+            raise MessageIllegal(
+                "the messages of a batch cannot be delayed or part of a transaction; nothing was "
+                "stored",
+                hint="send such messages one by one",
+            )
+        if index < number or not problem:
+            continue
+        if problem == TOO_MANY:
+            raise MessageIllegal(
+                f"a batch has at most {BATCH_MESSAGES_MAX} messages; nothing was stored"
+            )
+        if problem == LONG_PROPERTIES:
+            _check_length(joined)
+        raise MessageIllegal(
+            f"the messages of the batch come to more than {BATCH_RECORD_BYTES_MAX} bytes with the "
+            "properties that they share; nothing was stored",
+            hint="send smaller batches, or less in common",
         )
 
 
 def _goes_elsewhere(properties: bytes) -> bool:
     return delay_level(properties) > 0 or is_transactional(properties)
-
-
-def _parse(text: str | None) -> dict[str, str]:
-    return decode_properties((text or "").encode())
 
 
 def _text(flag: bool) -> str:

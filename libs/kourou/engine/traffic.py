@@ -11,12 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 
@@ -24,7 +20,6 @@ SIZE_BOUNDS = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
 """Sizes of stored messages are counted in RocketMQ's buckets: so many bytes at most, or more."""
 
 _BUCKETS = len(SIZE_BOUNDS) + 1
-_BOUNDS = np.asarray(SIZE_BOUNDS, np.int64)
 
 
 _KINDS = {HALF_TOPIC: "transaction", SCHEDULE_TOPIC: "delay"}
@@ -95,61 +90,28 @@ class Traffic:
         self,
         place: str,
         topics: Sequence[str],
-        topic_of: npt.NDArray[np.integer[Any]] | None,
-        sizes: npt.NDArray[np.int64],
+        topic_of: Sequence[int] | None,
+        sizes: Sequence[int],
     ) -> None:
         """The messages that `taken_many` counts went to the topic `place` first."""
-        kind = _KINDS[place]
-        buckets = _BOUNDS.searchsorted(sizes)
-        for number, topic in enumerate(topics):
-            if topic_of is None and number:
-                return
-            mine = slice(None) if topic_of is None else topic_of == number
-            count = len(sizes[mine])
-            if not count:
-                continue
-            tally = self.kinds_in[topic, kind]
-            tally.messages += count
-            tally.size_bytes += int(sizes[mine].sum())
-            for bucket, more in enumerate(_by_bucket(buckets[mine]) or ()):
-                tally.sizes[bucket] += more
+        for topic, own in _by_topic(topics, topic_of, sizes):
+            tally = self.kinds_in[topic, _KINDS[place]]
+            tally.messages += len(own)
+            tally.size_bytes += sum(own)
+            _count(tally.sizes, own)
 
     def taken_many(
-        self,
-        topics: Sequence[str],
-        topic_of: npt.NDArray[np.integer[Any]] | None,
-        sizes: npt.NDArray[np.int64],
+        self, topics: Sequence[str], topic_of: Sequence[int] | None, sizes: Sequence[int]
     ) -> None:
         """Messages of these sizes, at least one, were stored.
 
         `topic_of[i]` says which of `topics` message i went to, None that all went to the first; the
         same topic may stand there more than once.
         """
-        lowest, highest = (bisect_left(SIZE_BOUNDS, int(end)) for end in (sizes.min(), sizes.max()))
-        # As a rule the messages of a batch are much alike.
-        buckets = None if lowest == highest else _BOUNDS.searchsorted(sizes)
-        if topic_of is None:
-            self._add(topics[0], len(sizes), int(sizes.sum()), _by_bucket(buckets), highest)
-            return
-        counts = np.bincount(topic_of, minlength=len(topics)).tolist()
-        totals = np.bincount(topic_of, weights=sizes, minlength=len(topics)).tolist()
-        for number, (count, total) in enumerate(zip(counts, totals, strict=True)):
-            if count:
-                found = None if buckets is None else _by_bucket(buckets[topic_of == number])
-                self._add(topics[number], count, int(total), found, highest)
-
-    def _add(
-        self, topic: str, count: int, size_bytes: int, found: list[int] | None, bucket: int
-    ) -> None:
-        """Messages of one topic: so many a bucket, or all of them in this one."""
-        self.messages_in[topic] += count
-        self.bytes_in[topic] += size_bytes
-        sizes = self.sizes_in[topic]
-        if found is None:
-            sizes[bucket] += count
-            return
-        for number, more in enumerate(found):
-            sizes[number] += more
+        for topic, own in _by_topic(topics, topic_of, sizes):
+            self.messages_in[topic] += len(own)
+            self.bytes_in[topic] += sum(own)
+            _count(self.sizes_in[topic], own)
 
     def out(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
         """A pull brought messages to a consumer group."""
@@ -172,5 +134,23 @@ def _no_sizes() -> list[int]:
     return [0] * _BUCKETS
 
 
-def _by_bucket(buckets: npt.NDArray[np.integer[Any]] | None) -> list[int] | None:
-    return None if buckets is None else np.bincount(buckets, minlength=_BUCKETS).tolist()
+def _by_topic(
+    topics: Sequence[str], topic_of: Sequence[int] | None, sizes: Sequence[int]
+) -> Iterable[tuple[str, Sequence[int]]]:
+    """The sizes of each topic's messages."""
+    if topic_of is None or len(set(topics)) == 1:
+        return [(topics[0], sizes)]
+    found: dict[str, list[int]] = {}
+    for number, size in zip(topic_of, sizes, strict=True):
+        found.setdefault(topics[number], []).append(size)
+    return found.items()
+
+
+def _count(buckets: list[int], sizes: Sequence[int]) -> None:
+    """Count messages by their sizes; as a rule those of a batch are much alike."""
+    lowest = bisect_left(SIZE_BOUNDS, min(sizes))
+    if lowest == bisect_left(SIZE_BOUNDS, max(sizes)):
+        buckets[lowest] += len(sizes)
+        return
+    for size in sizes:
+        buckets[bisect_left(SIZE_BOUNDS, size)] += 1

@@ -24,7 +24,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kourou.engine.appends import Appends, Lane
+from kourou.engine.appends import Appends, Lane, Written
 from kourou.engine.confirmations import Confirmations
 from kourou.engine.control import ControlState
 from kourou.engine.disk_pressure import DiskPressure
@@ -298,7 +298,7 @@ class Transactions:
     def resolve(self, endings: Sequence[Ending], wall_ms: int) -> None:
         """Append messages and op records in one piece; the half messages, all others, are closed.
 
-        Each message stands before its op record. Raises as Appends.write_one; then nothing has
+        Each message stands before its op record. Raises as Appends.write; then nothing has
         changed.
         """
         born_ms = max(self._appends.store_ms, wall_ms)
@@ -309,11 +309,11 @@ class Transactions:
                 drafts.append(one.final)
             ops.append(len(drafts))
             drafts.append((OP_LANE, operation(one.half.offset, born_ms, self._host)))
-        placed = self.append_placed(drafts, wall_ms)
+        offsets = self.append_placed(drafts, wall_ms).offsets
         for one, op in zip(endings, ops, strict=True):
             offset = one.half.offset
             self.halves.close(one.half, one.record.identity)
-            self.halves.noted(placed[op][0], offset)
+            self.halves.noted(offsets[op], offset)
             self.remember(offset, one.outcome, one.record)
 
     def remember(self, half_offset: int, outcome: int, record: HalfRecord | None) -> None:
@@ -443,16 +443,13 @@ class Transactions:
 
     # -- appending ------------------------------------------------------------------------------
 
-    def append_placed(
-        self, drafts: Sequence[tuple[Lane, bytes]], wall_ms: int
-    ) -> list[tuple[int, int]]:
-        """Append drafts in one piece; (queue offset, position) of each.
-
-        Raises as Appends.write_one; then nothing has changed.
-        """
-        placed = self._appends.write_several(drafts, wall_ms)
-        self._confirmations.append(self._appends.end)
-        return placed
+    def append_placed(self, drafts: Sequence[tuple[Lane, bytes]], wall_ms: int) -> Written:
+        """Append drafts in one piece. Raises as Appends.write; then nothing has changed."""
+        written = self._appends.write_drafts(
+            [draft for _, draft in drafts], [lane for lane, _ in drafts], wall_ms
+        )
+        self._confirmations.append(written.end)
+        return written
 
 
 _IMMUNITY = Property.CHECK_IMMUNITY_TIME.value.encode() + b"\x01"

@@ -15,6 +15,7 @@ from cpython.buffer cimport (
     PyObject_GetBuffer,
 )
 from cpython.bytearray cimport PyByteArray_AsString, PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
@@ -22,7 +23,7 @@ cdef extern from "crc32.h" nogil:
     void crc32_setup()
     uint32_t crc32_of(const uint8_t *p, size_t n)
 
-VERSION = 1
+VERSION = 2
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable
@@ -35,6 +36,10 @@ cdef enum:
     STORE_V6 = 32
     TRANSACTION = 12
     PROPERTIES_MAX = 32767
+    TAIL = 8  # bytes that a segment keeps free behind its last record
+    EDITED_MAX = 64  # properties that are edited here
+    CHANGES_MAX = 8
+    ITEM = 22  # bytes of an item of a batch without body and properties
 
 cdef uint32_t MAGIC = 0xDAA320A7
 cdef uint32_t BLANK_MAGIC = 0xCBD43194
@@ -251,10 +256,21 @@ cdef int check_all(
     const uint8_t *p, int64_t length, const int64_t *sizes, int64_t n, int64_t body_max,
     int64_t *table, uint8_t *moves, int64_t *bad,
 ) noexcept nogil:
-    """0 if all may be stored, else the problem of draft `bad`: 1 its structure, or as above."""
+    """0 if all may be stored, else the problem of draft `bad`: 1 its structure, or as above.
+
+    16: the sizes do not tile the bytes.
+    """
     cdef int64_t i, at = 0
     cdef int problem
     cdef Parts r
+    bad[0] = 0
+    for i in range(n):
+        if sizes[i] < FIXED or sizes[i] > length - at:
+            return 16
+        at += sizes[i]
+    if at != length:
+        return 16
+    at = 0
     for i in range(n):
         bad[0] = i
         if sizes[i] > length - at or not parse(p, at, at + sizes[i], &r) or r.size != sizes[i]:
@@ -281,6 +297,460 @@ def check_drafts(records, sizes, int64_t body_size_max):
         <int64_t *>PyByteArray_AsString(table), <uint8_t *>PyByteArray_AsString(moves), &bad,
     )
     return table, moves, problem, bad
+
+
+cdef bint places_hold(int64_t length, const int64_t *table, int64_t n) noexcept nogil:
+    """Does every topic of this table, which a caller hands in, stand inside the bytes?"""
+    cdef int64_t i
+    for i in range(n):
+        if table[13 * n + i] < 0 or table[14 * n + i] <= table[13 * n + i] or table[14 * n + i] > length:
+            return False
+    return True
+
+
+cdef int lane_problem(
+    const uint8_t *p, const int64_t *table, int64_t n, const char **topics, const int64_t *lengths,
+    const int64_t *queue_ids, int64_t lanes, const int64_t *lane_of,
+) noexcept nogil:
+    """0, or what is not that of the lane: 9 a queue id, 10 a topic; -1 for a lane that is none."""
+    cdef int64_t i, lane = 0, at
+    for i in range(n):
+        if lane_of != NULL:
+            lane = lane_of[i]
+            if lane < 0 or lane >= lanes:
+                return -1
+        if table[3 * n + i] != queue_ids[lane]:
+            return 9
+    for i in range(n):
+        if lane_of != NULL:
+            lane = lane_of[i]
+        at = table[13 * n + i] + 1
+        if table[14 * n + i] - at != lengths[lane] or memcmp(p + at, topics[lane], lengths[lane]):
+            return 10
+    return 0
+
+
+def check_lanes(records, table, list topics, queue_ids, lane_of=None):
+    """See kernel_python.check_lanes."""
+    cdef Column data = Column(records, PyBUF_SIMPLE)
+    cdef Column columns = Column(table, PyBUF_SIMPLE)
+    cdef int64_t n = columns.size // (8 * FIELDS), m = len(topics), i
+    cdef Column queues = Column(queue_ids, PyBUF_SIMPLE, max(m, 1))
+    cdef Column lanes
+    cdef const int64_t *lane_at = NULL
+    cdef bytes topic
+    if lane_of is not None:
+        lanes = Column(lane_of, PyBUF_SIMPLE, n)
+        lane_at = lanes.values
+    if not m or not places_hold(data.size, columns.values, n):
+        raise ValueError("the table is not that of these records")
+    names = PyByteArray_FromStringAndSize(NULL, m * sizeof(char *))
+    lengths = PyByteArray_FromStringAndSize(NULL, m * 8)
+    cdef const char **name_at = <const char **>PyByteArray_AsString(names)
+    cdef int64_t *length_at = <int64_t *>PyByteArray_AsString(lengths)
+    for i in range(m):
+        topic = topics[i]
+        name_at[i] = topic
+        length_at[i] = len(topic)
+    problem = lane_problem(
+        data.at, columns.values, n, name_at, length_at, queues.values, m, lane_at
+    )
+    if problem == -1:
+        raise ValueError("a record has none of the lanes")
+    return problem
+
+
+cdef int64_t same_topic(
+    const uint8_t *p, const int64_t *table, int64_t first, int64_t n
+) noexcept nogil:
+    """The first record from `first` + 1 on whose topic is not that of record `first`."""
+    cdef int64_t at = table[13 * n + first] + 1, i
+    cdef int64_t length = table[14 * n + first] - at
+    for i in range(first + 1, n):
+        if table[14 * n + i] - table[13 * n + i] - 1 != length:
+            return i
+        if memcmp(p + at, p + table[13 * n + i] + 1, length) != 0:
+            return i
+    return n
+
+
+def topics(records, table):
+    """See kernel_python.topics."""
+    cdef Column data = Column(records, PyBUF_SIMPLE)
+    cdef Column columns = Column(table, PyBUF_SIMPLE)
+    cdef int64_t n = columns.size // (8 * FIELDS), first = 0, last, number
+    cdef const int64_t *t = columns.values
+    cdef dict numbers = {}
+    cdef list found = []
+    cdef int64_t *of = NULL
+    topic_of = None
+    if not places_hold(data.size, t, n):
+        raise ValueError("the table is not that of these records")
+    while first < n:
+        last = same_topic(data.at, t, first, n)
+        topic = PyBytes_FromStringAndSize(
+            <char *>data.at + t[13 * n + first] + 1, t[14 * n + first] - t[13 * n + first] - 1
+        )
+        if first == 0 and last == n:
+            return [topic], None
+        if of == NULL:
+            topic_of = PyByteArray_FromStringAndSize(NULL, n * 8)
+            of = <int64_t *>PyByteArray_AsString(topic_of)
+        known = numbers.get(topic)
+        if known is None:
+            known = numbers[topic] = len(found)
+            found.append(topic)
+        number = known
+        while first < last:
+            of[first] = number
+            first += 1
+    return found, topic_of
+
+
+# -- drafts ---------------------------------------------------------------------------------------
+
+
+cdef struct Draft:
+    const uint8_t *topic
+    int64_t topic_bytes
+    const uint8_t *host
+    int64_t host_bytes
+    int64_t born_ms
+    int64_t prepared
+    int32_t queue_id
+    int32_t sys_flag
+    int32_t reconsume_times
+    int64_t head_bytes
+
+
+cdef void describe(Draft *d, bint store_v6) noexcept nogil:
+    """Complete what the hosts decide."""
+    d.sys_flag &= ~(BORN_V6 | STORE_V6)
+    d.head_bytes = HEAD
+    if store_v6:
+        d.sys_flag |= STORE_V6
+        d.head_bytes += V6_EXTRA
+    if d.host_bytes == 20:
+        d.sys_flag |= BORN_V6
+        d.head_bytes += V6_EXTRA
+
+
+cdef int64_t marked_bytes(const uint8_t *p, int64_t n, int64_t *kept, bint *parted) noexcept nogil:
+    """How long properties of `n` bytes are with their checksum, if it has room.
+
+    `kept`: how many of them stay; `parted`: a separator comes behind those.
+    """
+    if n >= CRC_BYTES and memcmp(p + n - CRC_BYTES, MARK, MARK_BYTES) == 0:
+        n -= CRC_BYTES
+    kept[0] = n
+    parted[0] = n > 0 and p[n - 1] != 2
+    if n + parted[0] + CRC_BYTES <= PROPERTIES_MAX:
+        return n + parted[0] + CRC_BYTES
+    parted[0] = False
+    return n
+
+
+cdef uint8_t *put_head(
+    uint8_t *to, const Draft *d, int64_t size, int32_t flag, const uint8_t *body, int64_t body_bytes
+) noexcept nogil:
+    """Everything up to the topic; returns where the properties' length goes."""
+    memset(to, 0, d.head_bytes)
+    put32(to, <uint32_t>size)
+    put32(to + 4, MAGIC)
+    put32(to + 8, crc32_of(body, body_bytes) & CRC_MASK)
+    put32(to + 12, <uint32_t>d.queue_id)
+    put32(to + 16, <uint32_t>flag)
+    put32(to + 36, <uint32_t>d.sys_flag)
+    put64(to + 40, d.born_ms)
+    memcpy(to + 48, d.host, d.host_bytes)
+    to += d.head_bytes
+    put32(to - 16, <uint32_t>d.reconsume_times)
+    put64(to - 12, d.prepared)
+    put32(to - 4, <uint32_t>body_bytes)
+    memcpy(to, body, body_bytes)
+    to += body_bytes
+    to[0] = <uint8_t>d.topic_bytes
+    memcpy(to + 1, d.topic, d.topic_bytes)
+    return to + 1 + d.topic_bytes
+
+
+cdef uint8_t *put_length(uint8_t *to, int64_t n) noexcept nogil:
+    to[0] = (n >> 8) & 255
+    to[1] = n & 255
+    return to + 2
+
+
+cdef void put_mark(uint8_t *to, bint parted) noexcept nogil:
+    if parted:
+        to[0] = 2
+        to += 1
+    memcpy(to, MARK, MARK_BYTES)
+    memset(to + MARK_BYTES, 48, 10)
+    to[CRC_BYTES - 1] = 2
+
+
+def draft(
+    bytes topic, int32_t queue_id, body, properties, int32_t flag, int32_t sys_flag,
+    int64_t born_ms, bytes born_host, bint store_v6, int32_t reconsume_times, int64_t prepared,
+    bint with_crc,
+):
+    """See kernel_python.draft."""
+    cdef Column data = Column(body, PyBUF_SIMPLE)
+    cdef Column text = Column(properties, PyBUF_SIMPLE)
+    cdef int64_t kept = text.size, length = text.size, size
+    cdef bint parted = False
+    cdef uint8_t *to
+    cdef Draft d
+    d.topic, d.topic_bytes = topic, len(topic)
+    d.host, d.host_bytes = born_host, len(born_host)
+    d.born_ms, d.prepared, d.queue_id, d.sys_flag = born_ms, prepared, queue_id, sys_flag
+    d.reconsume_times = reconsume_times
+    if not 0 < d.topic_bytes <= 127 or (d.host_bytes != 8 and d.host_bytes != 20):
+        raise ValueError("a topic has 1 to 127 bytes, a host 8 or 20")
+    describe(&d, store_v6)
+    if with_crc:
+        length = marked_bytes(text.at, text.size, &kept, &parted)
+    size = d.head_bytes + data.size + 1 + d.topic_bytes + 2 + length
+    if length > PROPERTIES_MAX or size > 0x7FFFFFFF:
+        return None
+    made = PyBytes_FromStringAndSize(NULL, size)
+    to = put_head(<uint8_t *>PyBytes_AsString(made), &d, size, flag, data.at, data.size)
+    to = put_length(to, length)
+    memcpy(to, text.at, kept)
+    if length > kept:
+        put_mark(to + kept, parted)
+    return made
+
+
+cdef int item_problem(
+    const uint8_t *p, int64_t length, int64_t at, int64_t *body_bytes, int64_t *own_bytes
+) noexcept nogil:
+    """0, or what is wrong with the item of a batch at `at`: 11 it is cut, 12 its lengths."""
+    cdef int64_t size
+    if length - at < ITEM:
+        return 11
+    size = <int32_t>get32(p + at)
+    body_bytes[0] = <int32_t>get32(p + at + 16)
+    if body_bytes[0] < 0 or body_bytes[0] > size - ITEM or size > length - at:
+        return 12
+    own_bytes[0] = (<int64_t>p[at + 20 + body_bytes[0]] << 8) | p[at + 21 + body_bytes[0]]
+    return 0 if size == ITEM + body_bytes[0] + own_bytes[0] else 12
+
+
+cdef int64_t joined_bytes(
+    const uint8_t *own, int64_t n, const uint8_t *shared, int64_t shared_bytes, bint *between,
+    int64_t *kept, bint *parted, int64_t *whole,
+) noexcept nogil:
+    """How long the properties of an item are: its own, then the shared ones, then the checksum.
+
+    `whole` is their length without the checksum. Shared ones end in none, since a producer sends
+    them; own ones alone may, and lose it.
+    """
+    between[0] = n > 0 and own[n - 1] != 2
+    whole[0] = n + between[0] + shared_bytes
+    parted[0] = shared_bytes > 0 and shared[shared_bytes - 1] != 2
+    kept[0] = whole[0]
+    if whole[0] + parted[0] + CRC_BYTES <= PROPERTIES_MAX:
+        return whole[0] + parted[0] + CRC_BYTES
+    parted[0] = False
+    return whole[0]
+
+
+cdef int measure_batch(
+    const uint8_t *p, int64_t length, const Draft *d, const uint8_t *shared, int64_t shared_bytes,
+    int64_t count_max, int64_t bytes_max, int64_t *n, int64_t *total,
+) noexcept nogil:
+    """How many drafts a batch gives and how long they are; 0, or what is wrong with item `n`."""
+    cdef int64_t at = 0, body_bytes = 0, own_bytes = 0, kept, whole, props
+    cdef bint between, parted
+    cdef int problem
+    n[0] = total[0] = 0
+    while at < length:
+        problem = item_problem(p, length, at, &body_bytes, &own_bytes)
+        if problem:
+            return problem
+        if n[0] == count_max:
+            return 13
+        props = joined_bytes(
+            p + at + ITEM + body_bytes, own_bytes, shared, shared_bytes, &between, &kept, &parted,
+            &whole,
+        )
+        if whole > PROPERTIES_MAX:
+            return 14
+        total[0] += d.head_bytes + body_bytes + 1 + d.topic_bytes + 2 + props
+        if total[0] > bytes_max:
+            return 15
+        at += ITEM + body_bytes + own_bytes
+        n[0] += 1
+    return 0
+
+
+cdef void put_batch(
+    const uint8_t *p, int64_t n, const Draft *d, const uint8_t *shared, int64_t shared_bytes,
+    uint8_t *to, int64_t *sizes, uint8_t *moves,
+) noexcept nogil:
+    cdef int64_t i, at = 0, body_bytes, own_bytes, kept, whole, props
+    cdef bint between, parted
+    cdef uint8_t *place
+    for i in range(n):
+        body_bytes = get32(p + at + 16)
+        own_bytes = (<int64_t>p[at + 20 + body_bytes] << 8) | p[at + 21 + body_bytes]
+        props = joined_bytes(
+            p + at + ITEM + body_bytes, own_bytes, shared, shared_bytes, &between, &kept, &parted,
+            &whole,
+        )
+        sizes[i] = d.head_bytes + body_bytes + 1 + d.topic_bytes + 2 + props
+        place = put_head(to, d, sizes[i], <int32_t>get32(p + at + 12), p + at + 20, body_bytes)
+        place = put_length(place, props)
+        memcpy(place, p + at + ITEM + body_bytes, own_bytes)
+        if between:
+            place[own_bytes] = 2
+        memcpy(place + own_bytes + between, shared, shared_bytes)
+        if props > whole:
+            put_mark(place + whole, parted)
+        moves[i] = has_name(place, 0, whole, "DELAY\x01", 6) or has_name(place, 0, whole, "TRAN_MSG\x01", 9)
+        to += sizes[i]
+        at += ITEM + body_bytes + own_bytes
+
+
+def batch(
+    encoded, bytes shared, bytes topic, int32_t queue_id, int32_t sys_flag, int64_t born_ms,
+    bytes born_host, int32_t reconsume_times, int64_t count_max, int64_t bytes_max,
+):
+    """See kernel_python.batch."""
+    cdef Column data = Column(encoded, PyBUF_SIMPLE)
+    cdef const uint8_t *shared_at = shared
+    cdef int64_t shared_bytes = len(shared), n = 0, total = 0
+    cdef Draft d
+    d.topic, d.topic_bytes = topic, len(topic)
+    d.host, d.host_bytes = born_host, len(born_host)
+    d.born_ms, d.prepared, d.queue_id, d.sys_flag = born_ms, 0, queue_id, sys_flag
+    d.reconsume_times = reconsume_times
+    if not 0 < d.topic_bytes <= 127 or (d.host_bytes != 8 and d.host_bytes != 20):
+        raise ValueError("a topic has 1 to 127 bytes, a host 8 or 20")
+    if not shared_bytes:
+        raise ValueError("a batch shares at least one property")
+    describe(&d, False)
+    problem = measure_batch(
+        data.at, data.size, &d, shared_at, shared_bytes, count_max, bytes_max, &n, &total
+    )
+    if problem:
+        return bytearray(), bytearray(), bytearray(), problem, n
+    records = PyByteArray_FromStringAndSize(NULL, total)
+    sizes = PyByteArray_FromStringAndSize(NULL, n * 8)
+    moves = PyByteArray_FromStringAndSize(NULL, n)
+    put_batch(
+        data.at, n, &d, shared_at, shared_bytes, <uint8_t *>PyByteArray_AsString(records),
+        <int64_t *>PyByteArray_AsString(sizes), <uint8_t *>PyByteArray_AsString(moves),
+    )
+    return records, sizes, moves, 0, n
+
+
+cdef struct Change:
+    const uint8_t *name
+    int64_t name_bytes
+    const uint8_t *value
+    int64_t value_bytes  # -1: the property goes
+    bint done
+
+
+cdef bint is_plain(const uint8_t *p, int64_t n) noexcept nogil:
+    """ASCII, not empty, and without a separator?"""
+    cdef int64_t i
+    for i in range(n):
+        if p[i] > 127 or p[i] == 1 or p[i] == 2:
+            return False
+    return n > 0
+
+
+cdef int64_t edited(
+    const uint8_t *p, int64_t length, Change *changes, int64_t m, uint8_t *to
+) noexcept nogil:
+    """Write the properties with these changes; how many bytes, -1 for what Python has to do."""
+    cdef int64_t at = 0, n = 0, stop, name_end, i, seen = 0
+    cdef int64_t names_at[EDITED_MAX]
+    cdef int64_t names_bytes[EDITED_MAX]
+    cdef Change *change
+    if length and p[length - 1] == 2:
+        length -= 1
+        if not length:
+            return -1
+    while at < length:
+        stop = at
+        while stop < length and p[stop] != 2:
+            stop += 1
+        name_end = at
+        while name_end < stop and p[name_end] != 1:
+            name_end += 1
+        if name_end == stop or seen == EDITED_MAX:
+            return -1
+        if not is_plain(p + at, name_end - at) or not is_plain(p + name_end + 1, stop - name_end - 1):
+            return -1
+        for i in range(seen):
+            if names_bytes[i] == name_end - at and memcmp(p + names_at[i], p + at, name_end - at) == 0:
+                return -1
+        names_at[seen], names_bytes[seen] = at, name_end - at
+        seen += 1
+        change = NULL
+        for i in range(m):
+            if changes[i].name_bytes == name_end - at and memcmp(changes[i].name, p + at, name_end - at) == 0:
+                change = changes + i
+        if change != NULL and change.value_bytes >= 0:
+            n = put_property(to, n, change)
+        elif change == NULL and not (name_end - at == 8 and memcmp(p + at, MARK, 8) == 0):
+            if n:
+                to[n] = 2
+                n += 1
+            memcpy(to + n, p + at, stop - at)
+            n += stop - at
+        if change != NULL:
+            change.done = True
+        at = stop + 1
+        if at == length:
+            return -1  # it ends in two separators
+    for i in range(m):
+        if not changes[i].done and changes[i].value_bytes >= 0:
+            n = put_property(to, n, changes + i)
+    return n
+
+
+cdef int64_t put_property(uint8_t *to, int64_t n, const Change *change) noexcept nogil:
+    if n:
+        to[n] = 2
+        n += 1
+    memcpy(to + n, change.name, change.name_bytes)
+    n += change.name_bytes
+    to[n] = 1
+    memcpy(to + n + 1, change.value, change.value_bytes)
+    return n + 1 + change.value_bytes
+
+
+def edit(properties, tuple changes):
+    """See kernel_python.edit; None for properties that the one in Python has to edit."""
+    cdef Column text = Column(properties, PyBUF_SIMPLE)
+    cdef int64_t m = len(changes), i, room = text.size, n
+    cdef Change made[CHANGES_MAX]
+    cdef bytes name, value
+    if m > CHANGES_MAX:
+        return None
+    for i in range(m):
+        name, value = changes[i]
+        made[i].name, made[i].name_bytes = name, len(name)
+        made[i].value_bytes = -1
+        made[i].done = False
+        if value is not None:
+            made[i].value, made[i].value_bytes = value, len(value)
+            if not is_plain(made[i].value, made[i].value_bytes):
+                return None
+            room += made[i].name_bytes + made[i].value_bytes + 2
+    to = PyByteArray_FromStringAndSize(NULL, room)
+    n = edited(text.at, text.size, made, m, <uint8_t *>PyByteArray_AsString(to))
+    if n < 0:
+        return None
+    return PyBytes_FromStringAndSize(PyByteArray_AsString(to), n)
+
+
+# -- stored records -------------------------------------------------------------------------------
 
 
 cdef bint resembles_mark(const uint8_t *p) noexcept nogil:
@@ -393,48 +863,116 @@ cdef void stamp_draft(
         put_digits(p + end - CRC_BYTES + MARK_BYTES, crc32_of(p + at, end - CRC_BYTES - at) & CRC_MASK)
 
 
-cdef int64_t stamp_all(
-    uint8_t *p, int64_t length, const int64_t *sizes, const int64_t *offsets, const int64_t *positions,
-    const int64_t *queue_ids, int64_t n, int64_t store_ms, const uint8_t *host, int64_t host_bytes,
+cdef int read_drafts(
+    const uint8_t *p, int64_t length, const int64_t *sizes, int64_t n, const int64_t *lane_of,
+    int64_t lanes, bint wide_host, int64_t *table, int64_t *bad,
 ) noexcept nogil:
-    """-1, or the first draft that cannot be stamped; then nothing has changed."""
+    """0 if all can be stamped, else why draft `bad` cannot."""
     cdef int64_t i, at = 0
     cdef Parts r
     for i in range(n):
+        bad[0] = i
         if sizes[i] > length - at or not parse(p, at, at + sizes[i], &r) or r.size != sizes[i]:
-            return i
-        if host_bytes == 20 and not r.sys_flag & STORE_V6:
-            return i
+            return 1
+        if wide_host and not r.sys_flag & STORE_V6:
+            return 8
+        if lane_of != NULL and (lane_of[i] < 0 or lane_of[i] >= lanes):
+            return -1
+        fill(p, at, &r, table + i, n)
         at += r.size
-    at = 0
+    bad[0] = n
+    return 0 if at == length else 1
+
+
+cdef int place_all(
+    const int64_t *sizes, int64_t n, int64_t *end, int64_t limit, int64_t segment,
+    int64_t *positions, int64_t *bad,
+) noexcept nogil:
+    """Positions behind `end`, each record wholly inside a segment; moves `end`. 0, or why not."""
+    cdef int64_t i, left
     for i in range(n):
-        parse(p, at, length, &r)
-        if queue_ids != NULL:
-            put32(p + at + 12, <uint32_t>queue_ids[i])
-        stamp_draft(p, at, &r, offsets[i], positions[i], store_ms, host, host_bytes)
-        at += r.size
-    return -1
+        bad[0] = i
+        if sizes[i] > segment - TAIL:
+            return 6
+        left = segment - end[0] % segment
+        if sizes[i] + TAIL > left:
+            end[0] += left
+        positions[i] = end[0]
+        end[0] += sizes[i]
+    bad[0] = 0
+    return 7 if end[0] > limit else 0
 
 
-def stamp(records, sizes, offsets, positions, int64_t store_ms, bytes host, queue_ids=None):
-    """See kernel_python.stamp."""
+cdef void stamp_all(
+    uint8_t *p, int64_t *table, int64_t n, const int64_t *lane_of, int64_t *next_offsets,
+    int64_t store_ms, const uint8_t *host, int64_t host_bytes,
+) noexcept nogil:
+    cdef int64_t i, lane = 0
+    cdef Parts r
+    for i in range(n):
+        if lane_of != NULL:
+            lane = lane_of[i]
+        table[5 * n + i] = next_offsets[lane]
+        next_offsets[lane] += 1
+        table[9 * n + i] = store_ms
+        parse(p, table[i], table[i] + table[n + i], &r)
+        stamp_draft(
+            p, table[i], &r, table[5 * n + i], table[6 * n + i], store_ms, host, host_bytes
+        )
+
+
+cdef int64_t run_end(
+    const int64_t *positions, const int64_t *sizes, int64_t first, int64_t n
+) noexcept nogil:
+    """The first record from `first` + 1 on that does not follow the one before."""
+    first += 1
+    while first < n and positions[first] == positions[first - 1] + sizes[first - 1]:
+        first += 1
+    return first
+
+
+def append(
+    records, sizes, lane_of, next_offsets, int64_t end, int64_t limit, int64_t segment_size,
+    int64_t store_ms, bytes host,
+):
+    """See kernel_python.append."""
     cdef Column data = Column(records, PyBUF_WRITABLE)
     cdef Column size = Column(sizes, PyBUF_SIMPLE)
-    cdef int64_t n = size.size // 8, host_bytes = len(host)
-    cdef Column offset = Column(offsets, PyBUF_SIMPLE, n)
-    cdef Column position = Column(positions, PyBUF_SIMPLE, n)
-    cdef Column queue
-    cdef const int64_t *queues = NULL
+    cdef Column ends = Column(next_offsets, PyBUF_WRITABLE, 1)
+    cdef int64_t n = size.size // 8, host_bytes = len(host), bad = 0, first = 0, behind = end, last
+    cdef Column lanes
+    cdef const int64_t *lane_at = NULL
     cdef const uint8_t *host_at = host
     if host_bytes != 8 and host_bytes != 20:
         raise ValueError("a host has 8 or 20 bytes")
-    if queue_ids is not None:
-        queue = Column(queue_ids, PyBUF_SIMPLE, n)
-        queues = queue.values
-    return stamp_all(
-        data.at, data.size, size.values, offset.values, position.values, queues, n, store_ms,
-        host_at, host_bytes,
+    if segment_size <= TAIL or end < 0:
+        raise ValueError("no place in a segment")
+    if lane_of is not None:
+        lanes = Column(lane_of, PyBUF_SIMPLE, n)
+        lane_at = lanes.values
+    table = PyByteArray_FromStringAndSize(NULL, n * FIELDS * 8)
+    cdef int64_t *t = <int64_t *>PyByteArray_AsString(table)
+    problem = read_drafts(
+        data.at, data.size, size.values, n, lane_at, ends.size // 8, host_bytes == 20, t, &bad
     )
+    if problem == -1:
+        raise ValueError("a record has none of the lanes")
+    if not problem:
+        problem = place_all(size.values, n, &behind, limit, segment_size, t + 6 * n, &bad)
+    if problem:
+        return bytearray(), [], [], end, problem, bad
+    stamp_all(
+        data.at, t, n, lane_at, <int64_t *>ends.at, store_ms, host_at, host_bytes
+    )
+    runs, blanks = [], []
+    while first < n:
+        if t[6 * n + first] != end:
+            blanks.append((end, t[6 * n + first] - end))
+        last = run_end(t + 6 * n, size.values, first, n)
+        runs.append((first, last - first, t[6 * n + first]))
+        end = t[6 * n + last - 1] + size.values[last - 1]
+        first = last
+    return table, runs, blanks, end, 0, 0
 
 
 # -- projections ----------------------------------------------------------------------------------

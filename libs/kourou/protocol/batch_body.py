@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from kourou.errors import MessageIllegal
 
-_HEAD = struct.Struct(">iiiii")
-_FIXED = 22
+ITEM_HEAD = struct.Struct(">iiiii")
+ITEM_FIXED_BYTES = 22
 
 
 def encode_batch(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
@@ -21,7 +21,7 @@ def encode_batch(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
     parts: list[bytes] = []
     for flag, body, properties in items:
         parts += (
-            _HEAD.pack(_FIXED + len(body) + len(properties), 0, 0, flag, len(body)),
+            ITEM_HEAD.pack(ITEM_FIXED_BYTES + len(body) + len(properties), 0, 0, flag, len(body)),
             body,
             len(properties).to_bytes(2, "big"),
             properties,
@@ -33,15 +33,15 @@ def split_batch(encoded: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield (flag, body, properties) of each message; raises MessageIllegal naming the item."""
     at, number = 0, 0
     while at < len(encoded):
-        if len(encoded) - at < _FIXED:
+        if len(encoded) - at < ITEM_FIXED_BYTES:
             raise MessageIllegal(f"message {number} of the batch is cut off after byte {at}")
-        size, _, _, flag, body_length = _HEAD.unpack_from(encoded, at)
-        body_at = at + _HEAD.size
+        size, _, _, flag, body_length = ITEM_HEAD.unpack_from(encoded, at)
+        body_at = at + ITEM_HEAD.size
         properties_at = body_at + body_length + 2
-        if not 0 <= body_length <= size - _FIXED or at + size > len(encoded):
+        if not 0 <= body_length <= size - ITEM_FIXED_BYTES or at + size > len(encoded):
             raise MessageIllegal(f"message {number} of the batch has lengths that do not agree")
         length = int.from_bytes(encoded[properties_at - 2 : properties_at], "big")
-        if size != _FIXED + body_length + length:
+        if size != ITEM_FIXED_BYTES + body_length + length:
             raise MessageIllegal(f"message {number} of the batch has lengths that do not agree")
         yield (
             flag,

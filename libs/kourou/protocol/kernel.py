@@ -18,16 +18,22 @@ from typing import TYPE_CHECKING
 from kourou.errors import ConfigError
 from kourou.protocol import kernel_python
 from kourou.protocol.kernel_python import Column
+from kourou.protocol.record_layout import Buffer
 
 __all__ = [
     "NAME",
+    "append",
+    "batch",
     "check_drafts",
+    "check_lanes",
+    "draft",
+    "edit",
     "load",
     "project",
     "queue_units",
     "read",
     "scan",
-    "stamp",
+    "topics",
     "verify",
 ]
 
@@ -66,13 +72,28 @@ NAME = "python" if _module is kernel_python else "compiled"
 
 
 if TYPE_CHECKING:
-    from kourou.protocol.kernel_python import check_drafts, queue_units, read, scan, stamp, verify
+    from kourou.protocol.kernel_python import (
+        append,
+        batch,
+        check_drafts,
+        check_lanes,
+        draft,
+        queue_units,
+        read,
+        scan,
+        topics,
+        verify,
+    )
 else:
     read = _module.read
     scan = _module.scan
     check_drafts = _module.check_drafts
     verify = _module.verify
-    stamp = _module.stamp
+    check_lanes = _module.check_lanes
+    append = _module.append
+    batch = _module.batch
+    draft = _module.draft
+    topics = _module.topics
     queue_units = _module.queue_units
 
 
@@ -81,3 +102,10 @@ def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytea
     Java hashes by UTF-16 units, to the one in Python."""
     found: tuple[bytearray, bytearray, bytearray] | None = _module.project(records, table)
     return kernel_python.project(records, table) if found is None else found
+
+
+def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) -> bytes:
+    """See kernel_python.edit. The compiled kernel leaves properties that are not the usual ones
+    (beyond ASCII, a name twice, a piece that is no property) to the one in Python."""
+    found: bytes | None = _module.edit(properties, changes)
+    return kernel_python.edit(properties, changes) if found is None else found

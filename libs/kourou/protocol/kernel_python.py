@@ -15,27 +15,38 @@ from __future__ import annotations
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import ne
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kourou.errors import Corrupt
-from kourou.model.limits import CRC_PROPERTY_BYTES, PROPERTIES_SIZE_BYTES_MAX
+from kourou.model.limits import (
+    CRC_PROPERTY_BYTES,
+    PROPERTIES_SIZE_BYTES_MAX,
+    RECORD_FIXED_BYTES,
+    SEGMENT_TAIL_BYTES,
+    TOPIC_LENGTH_MAX,
+)
 from kourou.model.message import Property
 from kourou.model.sysflag import SysFlag
+from kourou.protocol.batch_body import ITEM_FIXED_BYTES, ITEM_HEAD
 from kourou.protocol.hashing import index_hash, java_hash
-from kourou.protocol.properties import labels
+from kourou.protocol.properties import decode_properties, encode_properties, labels
 from kourou.protocol.record_layout import (
     BORN_V6,
     CRC_MARK,
     CRC_MASK,
+    CRC_PLACEHOLDER,
     CRC_VALUE_BYTES,
     HOST_V6_BYTES,
+    MAGIC,
     STORE_TIMESTAMP_AT,
     STORE_V6,
     V6_EXTRA_BYTES,
     Buffer,
     Parts,
     crc_value,
+    encode_head,
     parts_of,
     resembles_crc,
     widen_host,
@@ -45,9 +56,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 1
+VERSION = 2
 
-Column: TypeAlias = "Buffer | npt.NDArray[np.int64] | npt.NDArray[np.uint8]"
+Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.int64] | npt.NDArray[np.uint8]"
 """Bytes, or an array of them or of 64-bit integers, in one piece."""
 
 FIELDS = (
@@ -70,6 +81,20 @@ FIELDS = (
 
 STRUCTURE, TOO_LARGE, TRANSACTIONAL, NO_CRC, DAMAGED = 1, 2, 3, 4, 5
 """What may be wrong with a draft; 0 is nothing."""
+
+TOO_LONG, NO_SPACE, NARROW = 6, 7, 8
+"""Why a draft cannot be appended: longer than a segment; the log has no room; no room in it for
+the broker's IPv6 address."""
+
+OTHER_QUEUE, OTHER_TOPIC = 9, 10
+"""What a draft does not share with the lane that it claims."""
+
+UNTILED = 16
+"""The sizes of drafts do not tile their bytes."""
+
+CUT, LENGTHS, TOO_MANY, LONG_PROPERTIES, TOO_MANY_BYTES = 11, 12, 13, 14, 15
+"""What may be wrong with a batch: a message of it is cut off; its lengths do not agree; there are
+too many; its properties are too long; all drafts are."""
 
 BAD, WHOLE, BODY = 0, 1, 2
 """What `verify` says: the record is bad; it matches its checksum; its body matches its own, and
@@ -125,10 +150,13 @@ def check_drafts(
     delayed or part of a transaction.
     """
     view = _view(records)
+    told = _numbers(sizes).tolist()
+    if min(told, default=RECORD_FIXED_BYTES) < RECORD_FIXED_BYTES or sum(told) != len(view):
+        return bytearray(), bytearray(), UNTILED, 0
     found: list[tuple[int, Parts]] = []
     moves = bytearray()
     at = 0
-    for index, size in enumerate(_numbers(sizes)):
+    for index, size in enumerate(told):
         parts = _parts(view, at, size)
         if parts is None:
             return bytearray(), moves, STRUCTURE, index
@@ -140,6 +168,161 @@ def check_drafts(
         moves.append(_DELAY in properties or _TRAN_MSG in properties)
         at += size
     return _table(found), moves, 0, 0
+
+
+def check_lanes(
+    records: Column,
+    table: Column,
+    topics: list[bytes],
+    queue_ids: Column,
+    lane_of: Column | None = None,
+) -> int:
+    """Has each record of a table the topic and the queue id of its lane? 0, OTHER_QUEUE or
+    OTHER_TOPIC.
+
+    `lane_of` has the number of each record's lane; None means 0 for all.
+    """
+    view = _view(records)
+    column, queues = _numbers(table), _numbers(queue_ids)
+    count = len(column) // len(FIELDS)
+    lanes = [0] * count if lane_of is None else _numbers(lane_of).tolist()
+    if not all(0 <= lane < len(topics) for lane in lanes):
+        raise ValueError("a record has none of the lanes")
+    at = count * FIELDS.index("queue_id")
+    if any(column[at + row] != queues[lane] for row, lane in enumerate(lanes)):
+        return OTHER_QUEUE
+    topic_of = _topics(view, column, count)
+    return OTHER_TOPIC if any(map(ne, topic_of, map(topics.__getitem__, lanes))) else 0
+
+
+def topics(records: Column, table: Column) -> tuple[list[bytes], bytearray | None]:
+    """The different topics of the records of a table, in the order in which they first occur, and
+    for each record the number of its topic; None if there is only one."""
+    column = _numbers(table)
+    count = len(column) // len(FIELDS)
+    numbers: dict[bytes, int] = {}
+    topic_of = array("q")
+    for topic in _topics(_view(records), column, count):
+        topic_of.append(numbers.setdefault(topic, len(numbers)))
+    return list(numbers), _bytes(topic_of) if len(numbers) > 1 else None
+
+
+def draft(
+    topic: bytes,
+    queue_id: int,
+    body: Buffer,
+    properties: Buffer,
+    flag: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: bytes,
+    store_v6: bool,
+    reconsume_times: int,
+    prepared: int,
+    with_crc: bool,
+) -> bytes | None:
+    """A record without its place; None if its properties are too long.
+
+    The checksum property is appended where the properties leave room for it; one that they end with
+    already is replaced. The host bits of `sys_flag` follow from the hosts. OverflowError for a
+    number that does not fit.
+    """
+    if not 0 < len(topic) <= TOPIC_LENGTH_MAX or len(born_host) not in (8, HOST_V6_BYTES):
+        raise ValueError("a topic has 1 to 127 bytes, a host 8 or 20")
+    text = bytes(properties)
+    if with_crc:
+        if text[-CRC_PROPERTY_BYTES:-CRC_VALUE_BYTES] == CRC_MARK:
+            text = text[:-CRC_PROPERTY_BYTES]
+        marked = text + (b"\x02" if text and text[-1] != 2 else b"") + CRC_PLACEHOLDER
+        text = marked if len(marked) <= PROPERTIES_SIZE_BYTES_MAX else text
+    if len(text) > PROPERTIES_SIZE_BYTES_MAX:
+        return None
+    sys_flag &= ~(BORN_V6 | STORE_V6)
+    size = RECORD_FIXED_BYTES + len(body) + len(topic) + len(text)
+    store_host = bytes(8)
+    if store_v6:
+        sys_flag |= STORE_V6
+        store_host = bytes(HOST_V6_BYTES)
+        size += V6_EXTRA_BYTES
+    if len(born_host) == HOST_V6_BYTES:
+        sys_flag |= BORN_V6
+        size += V6_EXTRA_BYTES
+    first = (size, MAGIC, zlib.crc32(body) & CRC_MASK, queue_id, flag, 0, 0, sys_flag, born_ms)
+    try:
+        head = encode_head(first, born_host, store_host, (reconsume_times, prepared, len(body)))
+    except struct.error as error:
+        raise OverflowError(str(error)) from error
+    length = len(text).to_bytes(2, "big")
+    return b"".join((head, body, len(topic).to_bytes(1, "big"), topic, length, text))
+
+
+def batch(
+    encoded: Buffer,
+    shared: bytes,
+    topic: bytes,
+    queue_id: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: bytes,
+    reconsume_times: int,
+    count_max: int,
+    bytes_max: int,
+) -> tuple[bytearray, bytearray, bytearray, int, int]:
+    """The drafts of the messages of a batch body (kourou.protocol.batch_body), back to back; their
+    sizes; which of them may move; 0 and how many there are.
+
+    `shared` are properties behind those of each message. Or, in place of the 0, what is wrong, and
+    with which message.
+    """
+    data = bytes(encoded)
+    drafts: list[bytes] = []
+    moves = bytearray()
+    at = total = 0
+    problem = 0
+    while at < len(data) and not problem:
+        problem, body_at, own_at, end = _item(data, at)
+        if problem:
+            break
+        own = data[own_at:end]
+        joined = own + (b"\x02" if own and own[-1] != 2 else b"") + shared
+        if len(drafts) == count_max:
+            problem = TOO_MANY
+        elif len(joined) > PROPERTIES_SIZE_BYTES_MAX:
+            problem = LONG_PROPERTIES
+        else:
+            flag = int.from_bytes(data[at + 12 : at + 16], "big", signed=True)
+            body = data[body_at : own_at - 2]
+            made = draft(
+                topic, queue_id, body, joined, flag, sys_flag, born_ms, born_host, False,
+                reconsume_times, 0, True,
+            )  # fmt: skip
+            assert made is not None, "its properties were measured"
+            total += len(made)
+            if total > bytes_max:
+                problem = TOO_MANY_BYTES
+            else:
+                drafts.append(made)
+                moves.append(_DELAY in joined or _TRAN_MSG in joined)
+        at = end
+    if problem:
+        return bytearray(), bytearray(), bytearray(), problem, len(drafts)
+    sizes = _bytes(array("q", map(len, drafts)))
+    return bytearray().join(drafts), sizes, moves, 0, len(drafts)
+
+
+def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) -> bytes:
+    """Encoded properties with these ones set, or taken out where the value is None.
+
+    One that is there keeps its place; others go behind. Pieces that are no property are dropped,
+    and so is the checksum. Raises MessageIllegal for a value that cannot be stored.
+    """
+    found = decode_properties(bytes(properties))
+    for name, value in changes:
+        if value is None:
+            found.pop(name.decode(), None)
+        else:
+            found[name.decode()] = value.decode()
+    return encode_properties(found)
 
 
 def verify(
@@ -175,40 +358,87 @@ def verify(
     return good
 
 
-def stamp(
+def append(
     records: Column,
     sizes: Column,
-    offsets: Column,
-    positions: Column,
+    lane_of: Column | None,
+    next_offsets: Column,
+    end: int,
+    limit: int,
+    segment_size: int,
     store_ms: int,
     host: bytes,
-    queue_ids: Column | None = None,
-) -> int:
-    """Give drafts of these sizes, back to back from byte 0, their places and their checksums.
+) -> tuple[bytearray, list[tuple[int, int, int]], list[tuple[int, int]], int, int, int]:
+    """Number, place and stamp drafts of these sizes, back to back in `records`, behind log
+    position `end`.
 
-    Returns -1, or the index of the first draft that is none or has no room for an IPv6 host; then
-    nothing has changed. An IPv4 host is widened for a draft with room for IPv6.
+    `lane_of` has the number of each draft's queue; None means 0 for all. `next_offsets` has the
+    next offset of each queue and is moved. A record lies wholly inside a segment, and SEGMENT_TAIL
+    bytes are left behind it. Returns the table of the records as they are now; the runs that lie
+    back to back, as (first record, number of records, position); the fillers that close segments,
+    as (position, bytes); the log's end; 0 and 0. Or, in place of the zeros, why not and which draft
+    first; then nothing has changed. NO_SPACE: the log would end above `limit`. An IPv4 host is
+    widened for a draft with room for IPv6.
     """
+    refused: tuple[bytearray, list[tuple[int, int, int]], list[tuple[int, int]], int]
+    refused = (bytearray(), [], [], end)
     with _view(records) as view:
-        at = 0
+        length_of, offset_of = _numbers(sizes), _numbers(next_offsets)
+        lanes = None if lane_of is None else _numbers(lane_of)
         found: list[tuple[int, Parts]] = []
-        for index, size in enumerate(_numbers(sizes)):
+        at = 0
+        for index, size in enumerate(length_of):
             parts = _parts(view, at, size)
             if parts is None:
-                return index
+                return *refused, STRUCTURE, index
             if len(host) == HOST_V6_BYTES and not parts.sys_flag & STORE_V6:
-                return index
+                return *refused, NARROW, index
+            if lanes is not None and not 0 <= lanes[index] < len(offset_of):
+                raise ValueError("a record has none of the lanes")
             found.append((at, parts))
             at += size
-        offset_of, position_of = _numbers(offsets), _numbers(positions)
-        queue_of = None if queue_ids is None else _numbers(queue_ids)
+        if at != len(view):
+            return *refused, STRUCTURE, len(found)
+        places, index = _places(length_of, end, segment_size)
+        if index >= 0:
+            return *refused, TOO_LONG, index
+        if (places[-1] + length_of[-1] if places else end) > limit:
+            return *refused, NO_SPACE, 0
+        runs: list[tuple[int, int, int]] = []
+        blanks: list[tuple[int, int]] = []
+        stamped: list[tuple[int, Parts]] = []
         for index, (at, parts) in enumerate(found):
-            if queue_of is not None:
-                view[at + 12 : at + 16] = (queue_of[index] & 0xFFFFFFFF).to_bytes(4, "big")
-            view[at + 20 : at + 28] = offset_of[index].to_bytes(8, "big", signed=True)
-            view[at + 28 : at + 36] = position_of[index].to_bytes(8, "big", signed=True)
+            lane = 0 if lanes is None else lanes[index]
+            offset, position = offset_of[lane], places[index]
+            offset_of[lane] += 1
+            view[at + 20 : at + 28] = offset.to_bytes(8, "big", signed=True)
+            view[at + 28 : at + 36] = position.to_bytes(8, "big", signed=True)
             _stamp_end(view, at, parts, store_ms, host)
-    return -1
+            now = parts._replace(queue_offset=offset, position=position, store_timestamp=store_ms)
+            stamped.append((at, now))
+            if position != end:
+                blanks.append((end, position - end))
+            if position != end or not runs:
+                runs.append((index, 0, position))
+            first, count, begin = runs[-1]
+            runs[-1] = first, count + 1, begin
+            end = position + parts.size
+    return _table(stamped), runs, blanks, end, 0, 0
+
+
+def _places(sizes: Sequence[int], end: int, segment_size: int) -> tuple[list[int], int]:
+    """Positions for records of these sizes behind `end`, and -1; or the first one that is too long
+    for a segment."""
+    places: list[int] = []
+    for index, size in enumerate(sizes):
+        if size > segment_size - SEGMENT_TAIL_BYTES:
+            return places, index
+        left = segment_size - end % segment_size
+        if size + SEGMENT_TAIL_BYTES > left:
+            end += left
+        places.append(end)
+        end += size
+    return places, -1
 
 
 def _stamp_end(view: memoryview, at: int, parts: Parts, store_ms: int, host: bytes) -> None:
@@ -292,6 +522,32 @@ def _parts(view: memoryview, at: int, size: int) -> Parts | None:
     except Corrupt:
         return None
     return parts if parts.size == size else None
+
+
+def _item(data: bytes, at: int) -> tuple[int, int, int, int]:
+    """The message of a batch at `at`: 0, where its body and its properties begin, where it ends.
+
+    Or, in place of the 0, what is wrong with it.
+    """
+    if len(data) - at < ITEM_FIXED_BYTES:
+        return CUT, 0, 0, 0
+    size, _, _, _, body_length = ITEM_HEAD.unpack_from(data, at)
+    body_at = at + ITEM_HEAD.size
+    own_at = body_at + body_length + 2
+    if not 0 <= body_length <= size - ITEM_FIXED_BYTES or at + size > len(data):
+        return LENGTHS, 0, 0, 0
+    length = int.from_bytes(data[own_at - 2 : own_at], "big")
+    if size != ITEM_FIXED_BYTES + body_length + length:
+        return LENGTHS, 0, 0, 0
+    return 0, body_at, own_at, at + size
+
+
+def _topics(view: memoryview, column: memoryview, count: int) -> Iterator[bytes]:
+    """The topic of each record of a table."""
+    ends = column[count * FIELDS.index("body_end") :]
+    topic_ends = column[count * FIELDS.index("topic_end") :]
+    for row in range(count):
+        yield bytes(view[ends[row] + 1 : topic_ends[row]])
 
 
 def _draft_problem(view: memoryview, parts: Parts, properties: bytes, body_size_max: int) -> int:

@@ -25,11 +25,11 @@ from kourou.model.limits import (
     BODY_SIZE_BYTES_MAX,
     CRC_PROPERTY_BYTES,
     PROPERTIES_SIZE_BYTES_MAX,
-    RECORD_FIXED_BYTES,
     TOPIC_LENGTH_MAX,
 )
 from kourou.model.message import Property, StoredMessage
 from kourou.model.sysflag import SysFlag
+from kourou.protocol import kernel
 from kourou.protocol.compression import decompress as decompress_body
 from kourou.protocol.properties import decode_properties
 from kourou.protocol.record_layout import (
@@ -38,7 +38,6 @@ from kourou.protocol.record_layout import (
     BORN_V6,
     CRC_MARK,
     CRC_MASK,
-    CRC_PLACEHOLDER,
     CRC_VALUE_BYTES,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
@@ -53,7 +52,6 @@ from kourou.protocol.record_layout import (
     Parts,
     crc_value,
     decode_host,
-    encode_head,
     encode_host,
     parts_of,
     resembles_crc,
@@ -86,8 +84,6 @@ _COMPRESSED = int(SysFlag.COMPRESSED)
 _CRC_NAME = Property.CRC32.value
 _TOPICS_CACHED_MAX = 16_384
 _topics: dict[bytes, str] = {}
-_NO_HOST_V4 = bytes(HOST_V4_BYTES)
-_NO_HOST_V6 = bytes(HOST_V6_BYTES)
 
 
 # -- drafts ---------------------------------------------------------------------------------------
@@ -97,7 +93,7 @@ def encode_draft(
     *,
     topic: bytes,
     queue_id: int,
-    body: bytes,
+    body: Buffer,
     properties: bytes,
     flag: int = 0,
     sys_flag: int = 0,
@@ -116,53 +112,31 @@ def encode_draft(
     """
     if not 0 < len(topic) <= TOPIC_LENGTH_MAX:
         raise MessageIllegal(f"the topic has {len(topic)} bytes; 1 to {TOPIC_LENGTH_MAX} fit")
-    if with_crc:
-        properties = _with_placeholder(properties)
-    if len(properties) > PROPERTIES_SIZE_BYTES_MAX:
+    if len(born_host) not in (HOST_V4_BYTES, HOST_V6_BYTES):
+        raise MessageIllegal(f"the born host has {len(born_host)} bytes, not 8 or 20")
+    try:
+        made = kernel.draft(
+            topic,
+            queue_id,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host_v6,
+            reconsume_times,
+            prepared_transaction_offset,
+            with_crc,
+        )
+    except OverflowError as error:
+        raise MessageIllegal(f"a number does not fit into its field: {error}") from error
+    if made is None:
         raise MessageIllegal(
             f"the properties have {len(properties)} bytes; at most "
             f"{PROPERTIES_SIZE_BYTES_MAX} are allowed"
         )
-    sys_flag &= ~ANY_V6
-    size = RECORD_FIXED_BYTES + len(body) + len(topic) + len(properties)
-    store_host = _NO_HOST_V4
-    if store_host_v6:
-        sys_flag |= STORE_V6
-        store_host = _NO_HOST_V6
-        size += V6_EXTRA_BYTES
-    if len(born_host) == HOST_V6_BYTES:
-        sys_flag |= BORN_V6
-        size += V6_EXTRA_BYTES
-    elif len(born_host) != HOST_V4_BYTES:
-        raise MessageIllegal(f"the born host has {len(born_host)} bytes, not 8 or 20")
-    crc = zlib.crc32(body) & CRC_MASK
-    first = (size, MAGIC, crc, queue_id, flag, 0, 0, sys_flag, born_timestamp)
-    last = (reconsume_times, prepared_transaction_offset, len(body))
-    try:
-        head = encode_head(first, born_host, store_host, last)
-    except struct.error as error:
-        raise MessageIllegal(f"a number does not fit into its field: {error}") from error
-    return b"".join(
-        (
-            head,
-            body,
-            len(topic).to_bytes(1, "big"),
-            topic,
-            len(properties).to_bytes(2, "big"),
-            properties,
-        )
-    )
-
-
-def _with_placeholder(properties: bytes) -> bytes:
-    if properties[-CRC_PROPERTY_BYTES:-CRC_VALUE_BYTES] == CRC_MARK:
-        properties = properties[:-CRC_PROPERTY_BYTES]
-    joined = (
-        properties + b"\x02" + CRC_PLACEHOLDER
-        if properties and properties[-1] != 2
-        else properties + CRC_PLACEHOLDER
-    )
-    return joined if len(joined) <= PROPERTIES_SIZE_BYTES_MAX else properties
+    return made
 
 
 def stamp(

@@ -4,35 +4,34 @@ Lives here: checking a client's batch, stamping it, verifying what a store reads
 errors. May not live here: the work itself (kourou.protocol.kernel).
 
 Invariants:  whatever the bytes are, only MessageIllegal (drafts) or Corrupt (stored) is raised
-             a batch that `check_drafts` accepts can be stamped without further checks
+             a batch that `check_drafts` accepts can be appended without further checks
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
 
 from kourou.errors import MessageIllegal
-from kourou.model.limits import BATCH_MESSAGES_MAX, BODY_SIZE_BYTES_MAX, RECORD_FIXED_BYTES
+from kourou.model.limits import BATCH_MESSAGES_MAX, BODY_SIZE_BYTES_MAX
 from kourou.protocol import kernel
+from kourou.protocol.kernel_python import DAMAGED, NO_CRC, TOO_LARGE, TRANSACTIONAL, UNTILED
 from kourou.protocol.record import decode_many
 from kourou.protocol.record_columns import (
-    Bytes,
     Longs,
     Marks,
     RecordColumns,
     ScanStop,
     as_array,
     as_longs,
-    as_table,
     columns,
     problem_of,
     scan,
 )
 from kourou.protocol.record_keys import topics_of
-from kourou.protocol.record_layout import Buffer
-from kourou.protocol.single_draft import draft_problem_text
+from kourou.protocol.record_layout import Buffer, parts_of
 
 __all__ = [
     "RecordColumns",
@@ -41,10 +40,16 @@ __all__ = [
     "columns",
     "decode_many",
     "scan",
-    "stamp_batch",
     "topics_of",
     "verify_batch",
 ]
+
+
+_TEXTS = {
+    TRANSACTIONAL: "its flags name a phase of a transaction, which only a broker writes",
+    NO_CRC: "the place for its checksum is missing",
+    DAMAGED: "its body does not match its checksum (BODYCRC), so it was damaged: send it again",
+}
 
 
 # -- what a client sends --------------------------------------------------------------------------
@@ -62,59 +67,29 @@ def check_drafts(
     index of the first bad message. `elsewhere` of the columns says which drafts may be delayed or
     part of a transaction.
     """
-    blob = as_array(buf)
     try:
-        told = np.ascontiguousarray(sizes, dtype=np.int64)
+        told = sizes if isinstance(sizes, array) else array("q", sizes)
     except (OverflowError, ValueError, TypeError) as error:
         raise MessageIllegal("the sizes are not 64-bit integers; nothing was stored") from error
     count = len(told)
     if not 0 < count <= BATCH_MESSAGES_MAX:
         raise MessageIllegal(f"a batch has 1 to {BATCH_MESSAGES_MAX} messages, not {count}")
-    # Sizes of 31 bits cannot overflow the sum of 2^16 of them.
-    low, high = int(told.min()), int(told.max())
-    if low < RECORD_FIXED_BYTES or high >= 2**31 or int(told.sum()) != len(blob):
+    table, moves, problem, bad = kernel.check_drafts(buf, told, body_size_max)
+    if problem == UNTILED:
         raise MessageIllegal("the sizes do not tile the records; nothing was stored")
-    table, moves, problem, bad = kernel.check_drafts(blob, told, body_size_max)
     if problem:
-        start = int(told[:bad].sum())
-        text = draft_problem_text(problem, blob.data[start : start + int(told[bad])], body_size_max)
-        text = text or problem_of(blob, start, int(told[bad]))
+        blob = as_array(buf)
+        start = sum(told[:bad])
+        text = _TEXTS.get(problem) or problem_of(blob, start, told[bad])
+        if problem == TOO_LARGE:
+            parts = parts_of(blob.data, start, start + told[bad])
+            size = parts.body_end - parts.body_at
+            text = f"its body has {size} bytes; maxMessageSize is {body_size_max}"
         raise MessageIllegal(f"message {bad} of {count}: {text}; nothing was stored")
-    found = RecordColumns(blob, as_table(table))
+    found = RecordColumns(buf, table)
     if 1 in moves:
         found.elsewhere = [index for index, moving in enumerate(moves) if moving]
     return found
-
-
-# -- what a broker stores -------------------------------------------------------------------------
-
-
-def stamp_batch(
-    buf: bytearray | Bytes,
-    drafts: RecordColumns,
-    queue_offsets: Longs,
-    positions: Longs,
-    store_timestamp: int,
-    store_host: bytes,
-    *,
-    queue_ids: Longs | None = None,
-) -> None:
-    """Stamp checked drafts, back to back; `buf` is a copy of the bytes that `drafts` describes.
-
-    `queue_ids` replace those of the drafts, where the broker chooses the queues. An IPv4 store host
-    is widened for drafts with room for IPv6; MessageIllegal is raised for the opposite.
-    """
-    bad = kernel.stamp(
-        buf,
-        drafts.sizes,
-        as_longs(queue_offsets),
-        as_longs(positions),
-        store_timestamp,
-        store_host,
-        None if queue_ids is None else as_longs(queue_ids),
-    )
-    if bad >= 0:
-        raise MessageIllegal(f"draft {bad} has no room for the broker's IPv6 address")
 
 
 # -- what a store reads ---------------------------------------------------------------------------

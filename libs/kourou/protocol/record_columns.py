@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -70,132 +70,165 @@ class RecordColumns:
 
     `base` is the position of byte 0 of the blob in the log, None where that means nothing. `stop`
     and `next_at` say why and where a walk ended. `elsewhere` are the checked drafts that may have
-    to be stored in another topic first (`single_draft.may_go_elsewhere`). Arrays are not to be
+    to be stored in another topic first (kernel_python.check_drafts). Arrays are not to be
     written to.
     """
 
     __slots__ = (
+        "_blob",
+        "_count",
         "_rows",
-        "_topics",
         "base",
-        "blob",
         "elsewhere",
         "next_at",
-        "sizes",
-        "starts",
+        "raw",
+        "raw_table",
         "stop",
-        "table",
     )
 
-    def __init__(self, blob: Bytes, table: Longs, base: int | None = None) -> None:
-        """`table` has a row for each of the kernel's FIELDS, a column for each record."""
-        self.blob = blob
-        self.table = table
-        self._rows: tuple[Longs, ...] = tuple(table)
-        self.starts = self._rows[_START]
-        self.sizes = self._rows[_SIZE]
+    def __init__(
+        self, raw: Buffer | Bytes, raw_table: bytearray | Longs, base: int | None = None
+    ) -> None:
+        """`raw_table` has a row for each of the kernel's FIELDS, a column for each record."""
+        self.raw = raw
+        self.raw_table = raw_table
         self.base = base
         self.stop = ScanStop.END
-        self.next_at = len(blob)
+        self.next_at = len(raw)
         self.elsewhere: Sequence[int] = ()
-        self._topics: tuple[list[bytes], Longs | None] | None = None
+        self._blob: Bytes | None = None
+        self._rows: Longs | None = None
+        nbytes = raw_table.nbytes if isinstance(raw_table, np.ndarray) else len(raw_table)
+        self._count = nbytes // (8 * len(FIELDS))
 
     def __len__(self) -> int:
-        return len(self.sizes)
+        return self._count
+
+    @property
+    def blob(self) -> Bytes:
+        """The bytes that the records lie in."""
+        if self._blob is None:
+            self._blob = as_array(self.raw)
+        return self._blob
+
+    @property
+    def table(self) -> Longs:
+        """A row for each of the kernel's FIELDS, a column for each record."""
+        rows = self._rows
+        if rows is None:
+            table = self.raw_table
+            rows = table if isinstance(table, np.ndarray) else as_table(table)
+            self._rows = rows
+        return rows
+
+    def _row(self, field: int) -> Longs:
+        row: Longs = self.table[field]
+        return row
+
+    @property
+    def starts(self) -> Longs:
+        """Where the records begin."""
+        return self._row(_START)
+
+    @property
+    def sizes(self) -> Longs:
+        """Bytes of the records."""
+        return self._row(_SIZE)
 
     @property
     def body_crcs(self) -> Longs:
         """BODYCRC: checksums of the stored bodies."""
-        return self._rows[_CRC]
+        return self._row(_CRC)
 
     @property
     def queue_ids(self) -> Longs:
         """Queue ids."""
-        return self._rows[_QUEUE_ID]
+        return self._row(_QUEUE_ID)
 
     @property
     def flags(self) -> Longs:
         """The applications' own flags."""
-        return self._rows[_FLAG]
+        return self._row(_FLAG)
 
     @property
     def queue_offsets(self) -> Longs:
         """Offsets in their queues."""
-        return self._rows[_QUEUE_OFFSET]
+        return self._row(_QUEUE_OFFSET)
 
     @property
     def positions(self) -> Longs:
         """Where the records say that they lie in the log."""
-        return self._rows[_POSITION]
+        return self._row(_POSITION)
 
     @property
     def sys_flags(self) -> Longs:
         """SYSFLAG bits."""
-        return self._rows[_SYS_FLAG]
+        return self._row(_SYS_FLAG)
 
     @property
     def born_timestamps(self) -> Longs:
         """When the producers made them, in ms."""
-        return self._rows[_BORN]
+        return self._row(_BORN)
 
     @property
     def store_timestamps(self) -> Longs:
         """When a broker took them, in ms."""
-        return self._rows[_STORED]
+        return self._row(_STORED)
 
     @property
     def reconsume_times(self) -> Longs:
         """How often consumption had failed before."""
-        return self._rows[_RECONSUMED]
+        return self._row(_RECONSUMED)
 
     @property
     def prepared_offsets(self) -> Longs:
         """PREPARED_TRANSACTION_OFFSET: position of the half message, else 0."""
-        return self._rows[_PREPARED]
+        return self._row(_PREPARED)
 
     @property
     def body_at(self) -> Longs:
         """Where the bodies begin."""
-        return self._rows[_BODY_AT]
+        return self._row(_BODY_AT)
 
     @property
     def body_len(self) -> Longs:
         """Bytes of the stored bodies."""
-        return self._rows[_BODY_END] - self._rows[_BODY_AT]
+        return self._row(_BODY_END) - self._row(_BODY_AT)
 
     @property
     def topic_at(self) -> Longs:
         """Where the topics begin."""
-        return self._rows[_BODY_END] + 1
+        return self._row(_BODY_END) + 1
 
     @property
     def topic_len(self) -> Longs:
         """Bytes of the topics."""
-        return self._rows[_TOPIC_END] - self._rows[_BODY_END] - 1
+        return self._row(_TOPIC_END) - self._row(_BODY_END) - 1
 
     @property
     def props_at(self) -> Longs:
         """Where the properties begin."""
-        return self._rows[_TOPIC_END] + 2
+        return self._row(_TOPIC_END) + 2
 
     @property
     def props_len(self) -> Longs:
         """Bytes of the properties: they go on to the record's end."""
-        return self.starts + self.sizes - self._rows[_TOPIC_END] - 2
+        return self.starts + self.sizes - self._row(_TOPIC_END) - 2
 
     def record(self, index: int) -> memoryview:
         """The bytes of one record."""
-        start = int(self.starts[index])
-        return self.blob.data[start : start + int(self.sizes[index])]
+        numbers, count = memoryview(cast("Buffer", self.raw_table)).cast("B").cast("q"), self._count
+        start = numbers[index]
+        return memoryview(cast("Buffer", self.raw))[start : start + numbers[count + index]]
 
     def topic(self, index: int) -> bytes:
         """The topic of one record."""
-        at = int(self._rows[_BODY_END][index]) + 1
-        return self.blob[at : int(self._rows[_TOPIC_END][index])].tobytes()
+        at = int(self._row(_BODY_END)[index]) + 1
+        return self.blob[at : int(self._row(_TOPIC_END)[index])].tobytes()
 
     def properties(self, index: int) -> bytes:
         """The encoded properties of one record."""
-        at = int(self._rows[_TOPIC_END][index]) + 2
+        at = int(self._row(_TOPIC_END)[index]) + 2
         return self.blob[at : int(self.starts[index]) + int(self.sizes[index])].tobytes()
 
     def property_texts(self) -> list[bytes]:
@@ -203,17 +236,6 @@ class RecordColumns:
         view = self.blob.data
         begins, ends = self.props_at.tolist(), (self.starts + self.sizes).tolist()
         return [bytes(view[at:end]) for at, end in zip(begins, ends, strict=True)]
-
-    def stamped(
-        self, blob: Buffer, queue_offsets: Longs, positions: Longs, store_timestamp: int
-    ) -> RecordColumns:
-        """These drafts, as they lie in `blob` now that they have their places."""
-        found = RecordColumns(as_array(blob), self.table.copy())
-        found._topics = self._topics
-        found.table[_QUEUE_OFFSET] = queue_offsets
-        found.table[_POSITION] = positions
-        found.table[_STORED] = store_timestamp
-        return found
 
     def select(self, which: npt.NDArray[np.intp] | Marks | slice) -> RecordColumns:
         """The records chosen by indexes, marks or a slice, over the same blob."""
@@ -263,7 +285,7 @@ def columns(
         start = int(starts[bad])
         problem = problem_of(blob, start, int(sizes[bad]))
         raise Corrupt(f"record {bad} of {len(sizes)} at byte {start}: {problem}")
-    return RecordColumns(blob, as_table(table), base_position)
+    return RecordColumns(blob, table, base_position)
 
 
 def scan(
@@ -286,7 +308,7 @@ def scan(
             raise Corrupt("a record lies outside the bytes given")
         return columns(blob, at, sliding(blob, ">i4")[at].astype(np.int64), base_position)
     table, next_at = kernel.scan(blob)
-    found = RecordColumns(blob, as_table(table), base_position)
+    found = RecordColumns(blob, table, base_position)
     found.next_at = next_at
     if next_at < len(blob):
         found.stop = _stop(blob, next_at)

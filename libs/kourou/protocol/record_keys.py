@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kourou.protocol import kernel
 from kourou.protocol.record_columns import Bytes, Longs, Marks, RecordColumns, sliding
 
 _VECTOR_FROM = 16
@@ -22,15 +23,8 @@ _ROUNDS = 4
 
 def topics_of(records: RecordColumns) -> tuple[list[bytes], Longs | None]:
     """The topics of a batch, and for each record which of them; None if there is only one."""
-    found = records._topics  # asked by who checks them and again by who projects them
-    if found is None:
-        if len(records) == 1:
-            found = [records.topic(0)], None
-        else:
-            topics, numbers = distinct(records.blob, records.topic_at, records.topic_len)
-            found = topics, numbers if len(topics) > 1 else None
-        records._topics = found
-    return found
+    topics, topic_of = kernel.topics(records.raw, records.raw_table)
+    return topics, None if topic_of is None else np.frombuffer(topic_of, np.int64)
 
 
 def distinct(blob: Bytes, at: Longs, length: Longs) -> tuple[list[bytes], Longs]:

@@ -60,14 +60,35 @@ def moved_draft(
     `sys_flag` and `reconsume_times` replace its own where they are given. Raises MessageIllegal if
     the properties no longer fit.
     """
-    flags = parts.sys_flag if sys_flag is None else sys_flag
+    return redrafted(
+        record,
+        parts,
+        lane,
+        encode_properties(properties),
+        sys_flag=sys_flag,
+        reconsume_times=reconsume_times,
+        prepared=prepared,
+    )
+
+
+def redrafted(
+    record: Buffer,
+    parts: Parts,
+    lane: Lane,
+    properties: bytes,
+    *,
+    sys_flag: int | None = None,
+    reconsume_times: int | None = None,
+    prepared: int = 0,
+) -> bytes:
+    """As `moved_draft`, with properties that are encoded already."""
     return encode_draft(
         topic=lane[0].encode(),
         queue_id=lane[1],
-        body=bytes(record[parts.body_at : parts.body_end]),
-        properties=encode_properties(properties),
+        body=record[parts.body_at : parts.body_end],
+        properties=properties,
         flag=parts.flag,
-        sys_flag=flags,
+        sys_flag=parts.sys_flag if sys_flag is None else sys_flag,
         born_timestamp=parts.born_timestamp,
         born_host=parts.born_host,
         store_host_v6=bool(parts.sys_flag & _STORE_V6),

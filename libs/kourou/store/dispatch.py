@@ -94,7 +94,7 @@ class Dispatcher:
         if not len(records):
             return []
         topics, topic_ids = topics_of(records)
-        projected = kernel.project(records.blob, records.table)
+        projected = kernel.project(records.raw, records.raw_table)
         codes = np.frombuffer(projected[0], np.int64)
         self._set_delivery_times(records, topics, topic_ids, codes)
         try:
@@ -125,7 +125,7 @@ class Dispatcher:
             return
         span = (index.covered, end)
         if len(records):
-            self._put_keys(index, records, kernel.project(records.blob, records.table)[1:], span)
+            self._put_keys(index, records, kernel.project(records.raw, records.raw_table)[1:], span)
         else:
             index.put_many(_NO_HASHES, _NO_LONGS, _NO_LONGS, start=span[0], end=end)
 
@@ -170,7 +170,7 @@ class Dispatcher:
         self, records: RecordColumns, topics: list[bytes], topic_ids: Longs | None, codes: Longs
     ) -> list[Growth]:
         units, unit_codes, offsets, groups, refused = kernel.queue_units(
-            records.table, codes, None if topic_ids is None else as_longs(topic_ids)
+            records.raw_table, codes, None if topic_ids is None else as_longs(topic_ids)
         )
         self.refused += refused
         columns = _Units(units, unit_codes, offsets)

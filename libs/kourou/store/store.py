@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from kourou.engine.placement import Blank
+from kourou.engine.effects import Blank
 from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record import encode_blank
 from kourou.protocol.record_batch import RecordColumns

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kourou.engine.placement import Blank
+from kourou.engine.effects import Blank
 from kourou.errors import Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.protocol.record_batch import RecordColumns, ScanStop, scan

@@ -10,14 +10,15 @@ State: soft.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from kourou.engine.placement import place
-from kourou.protocol.record import encode_draft, encode_host, stamp
+from kourou.engine.effects import Blank
+from kourou.protocol import kernel
+from kourou.protocol.record import encode_draft, encode_host
+from kourou.protocol.record_columns import RecordColumns
 from kourou.protocol.record_layout import POSITION_AT
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
@@ -76,29 +77,34 @@ class StoreWriter:
     def stamp(self, drafts: Sequence[Draft]) -> list[Written]:
         """Give the drafts their places at the end of the log; nothing is written yet."""
         blobs = [self._encode(draft) for draft in drafts]
-        sizes = np.array([len(blob) for blob in blobs], np.int64)
-        self._placed = place(self._store.end, sizes, self._store.settings.segment_size_bytes)
-        written: list[Written] = []
-        for draft, blob, position in zip(
-            drafts, blobs, self._placed.positions.tolist(), strict=True
-        ):
-            lane = (draft.topic, draft.queue_id)
-            if lane not in self._next_offsets:
-                known = self._store.queue_range(*lane)
-                self._next_offsets[lane] = known[1] if known is not None else 0
-            offset = self._next_offsets[lane]
-            self._next_offsets[lane] = offset + 1
-            record = bytearray(blob)
-            stamp(
-                record,
-                0,
-                queue_offset=offset,
-                position=position,
-                store_timestamp=self.now_ms,
-                store_host=_HOST,
-            )
-            written.append(Written(*lane, offset, position, bytes(record)))
-        return written
+        lanes = list(dict.fromkeys((draft.topic, draft.queue_id) for draft in drafts))
+        ends = array("q", [self._next_offset(lane) for lane in lanes])
+        records = bytearray().join(blobs)
+        table, self._runs, self._blanks, self._end, problem, _ = kernel.append(
+            records,
+            array("q", map(len, blobs)),
+            array("q", [lanes.index((draft.topic, draft.queue_id)) for draft in drafts]),
+            ends,
+            self._store.end,
+            1 << 62,
+            self._store.settings.segment_size_bytes,
+            self.now_ms,
+            _HOST,
+        )
+        assert not problem, "a draft has no place in a segment"
+        self._next_offsets.update(zip(lanes, ends, strict=True))
+        found = RecordColumns(records, table)
+        places = zip(found.queue_offsets.tolist(), found.positions.tolist(), strict=True)
+        return [
+            Written(draft.topic, draft.queue_id, offset, position, bytes(found.record(index)))
+            for index, (draft, (offset, position)) in enumerate(zip(drafts, places, strict=True))
+        ]
+
+    def _next_offset(self, lane: tuple[str, int]) -> int:
+        if lane not in self._next_offsets:
+            known = self._store.queue_range(*lane)
+            self._next_offsets[lane] = known[1] if known is not None else 0
+        return self._next_offsets[lane]
 
     def write(self, drafts: Sequence[Draft], *, dispatch: bool = True) -> list[Written]:
         """Append the drafts as one batch, making room first; dispatch them unless told not to."""
@@ -110,13 +116,13 @@ class StoreWriter:
 
     def append(self, written: Sequence[Written]) -> None:
         """Append what `stamp` returned last, making room first."""
-        if self._store.space.allocated_end < self._placed.end:
-            self._store.allocate_next(self._placed.end)
+        if self._store.space.allocated_end < self._end:
+            self._store.allocate_next(self._end)
         pieces = []
-        for first, count, position in self._placed.runs:
+        for first, count, position in self._runs:
             run = [item.record for item in written[first : first + count]]
             pieces.append((position, b"".join(run)))
-        self._store.append(pieces, self._placed.blanks, self._placed.end)
+        self._store.append(pieces, [Blank(*one) for one in self._blanks], self._end)
 
     def _encode(self, draft: Draft) -> bytes:
         properties = []

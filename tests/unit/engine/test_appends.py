@@ -1,13 +1,13 @@
 """Where does a record go, and which offset does it get?"""
 
-import numpy as np
+from array import array
+
 import pytest
 
-from kourou.engine.appends import SCALAR_RECORDS, Appends, LogEnd
+from kourou.engine.appends import Appends, LogEnd
 from kourou.engine.effects import Append, Flush
 from kourou.errors import DiskFull, MessageIllegal, StoreFaulted, Throttled
 from kourou.protocol.record import check_record, decode_record, encode_host
-from kourou.protocol.record_batch import check_drafts
 from kourou.testing.engine import MemoryStore
 
 LANE = ("orders", 0)
@@ -21,9 +21,8 @@ def appends(
     )
 
 
-def columns(drafts: list[bytes]):
-    sizes = np.array([len(each) for each in drafts], np.int64)
-    return b"".join(drafts), check_drafts(b"".join(drafts), sizes, 1 << 20)
+def joined(drafts: list[bytes]) -> tuple[bytearray, array]:
+    return bytearray().join(drafts), array("q", map(len, drafts))
 
 
 def state(desk: Appends) -> tuple:
@@ -36,8 +35,8 @@ def test_one_by_one_and_at_once_give_the_same_bytes(draft) -> None:
     single, batch = appends(), appends()
     for each in drafts:
         single.write_one(each, LANE, 70)
-    blob, found = columns(drafts)
-    written = batch.write(blob, found, [LANE], None, 70)
+    blob, sizes = joined(drafts)
+    written = batch.write(blob, sizes, [LANE], None, 70)
     ours, theirs = MemoryStore(), MemoryStore()
     for effect in single.take_done():
         ours.append(effect)
@@ -87,10 +86,10 @@ def test_what_is_refused_changes_nothing(draft, why, batch) -> None:
         desk.fail("EIO")
     drafts = [draft(body=bytes(16_384 if why == "too big" else 3_000)) for _ in range(1 + batch)]
     before = state(desk)
-    blob, found = columns(drafts)
+    blob, sizes = joined(drafts)
     if batch:
         with pytest.raises(expected):
-            desk.write(blob, found, [LANE], None, 99)
+            desk.write(blob, sizes, [LANE], None, 99)
     else:
         with pytest.raises(expected):
             desk.write_one(drafts[0], LANE, 99)
@@ -128,8 +127,8 @@ def test_unprojected_records_are_kept_until_their_queue_has_them(draft) -> None:
     desk = appends()
     for number in range(3):
         desk.write_one(draft(body=bytes([number])), LANE, 1)
-    blob, found = columns([draft(queue_id=1, body=bytes([n])) for n in (3, 4)])
-    desk.write(blob, found, [("orders", 1)], None, 1)
+    blob, sizes = joined([draft(queue_id=1, body=bytes([n])) for n in (3, 4)])
+    desk.write(blob, sizes, [("orders", 1)], None, 1)
 
     def left(after: int = 0) -> list[int]:
         return [decode_record(raw).body[0] for _, raw in desk.unprojected(after)]
@@ -187,14 +186,14 @@ def test_what_is_kept_for_repeats_is_bounded(draft, monkeypatch) -> None:
 
 def test_a_lane_without_records_gets_no_offset(draft) -> None:
     desk = appends()
-    blob, found = columns([draft(queue_id=1), draft(), draft(queue_id=1)])
+    blob, sizes = joined([draft(queue_id=1), draft(), draft(queue_id=1)])
     lanes = [LANE, ("orders", 1)]
-    written = desk.write(blob, found, lanes, np.array([1, 0, 1], np.uint16), 1)
+    written = desk.write(blob, sizes, lanes, array("q", [1, 0, 1]), 1)
     assert written.lane_offsets == [0, 0]
     assert (desk.next_offset(LANE), desk.next_offset(("orders", 1))) == (1, 2)
 
 
-SEVERAL = [1, 2, 3, SCALAR_RECORDS, SCALAR_RECORDS + 1, 4, 2, 2, 30, 2, 5]
+SEVERAL = [1, 2, 3, 6, 7, 4, 2, 2, 30, 2, 5]
 
 
 @pytest.mark.parametrize("segment", [1 << 20, 4_096])
@@ -207,8 +206,11 @@ def test_several_at_once_get_the_places_that_they_get_one_by_one(draft, segment)
             (("orders", n % 3), draft(body=bytes(n * 37 % 300), queue_id=n % 3, key=f"{turn}-{n}"))
             for n in range(count)
         ]
-        places = several.write_several(drafts, 70 + turn)
-        assert places == [single.write_one(each, lane, 70 + turn) for lane, each in drafts]
+        lanes = [lane for lane, _ in drafts]
+        written = several.write_drafts([each for _, each in drafts], lanes, 70 + turn)
+        assert list(zip(written.offsets, written.positions, strict=True)) == [
+            single.write_one(each, lane, 70 + turn) for lane, each in drafts
+        ]
         (effect,) = several.take_done()
         pieces.append(len(effect.pieces))
         made[0].append(effect)
@@ -241,5 +243,5 @@ def test_of_several_none_is_stored_if_one_cannot_be(draft, why) -> None:
         expected = MessageIllegal
     before = state(desk)
     with pytest.raises(expected):
-        desk.write_several([(LANE, draft(body=body))] * 2, 99)
+        desk.write_drafts([draft(body=body)] * 2, [LANE] * 2, 99)
     assert state(desk) == before

@@ -195,7 +195,6 @@ def test_without_room_for_all_those_are_stored_that_fit(draft, records) -> None:
 
 
 def test_groups_stay_below_the_limits(draft, records, monkeypatch) -> None:
-    from kourou.engine import joint_sends
 
     made = sends(draft, records, 6, 10)
     monkeypatch.setattr(joint_sends, "BATCH_MESSAGES_MAX", 25)
@@ -203,7 +202,7 @@ def test_groups_stay_below_the_limits(draft, records, monkeypatch) -> None:
     together(joint, sends(draft, records, 1, 1))
     before = len(appends_of(joint))
     together(joint, made)
-    assert len(appends_of(joint)) == before + 6, "groups of two are too small to be worth it"
+    assert len(appends_of(joint)) == before + 3
     monkeypatch.setattr(joint_sends, "BATCH_MESSAGES_MAX", 30)
     before = len(appends_of(joint))
     together(joint, made)
@@ -220,17 +219,19 @@ def test_a_read_only_broker_refuses_each(draft, records) -> None:
     both(sends(draft, records, 3, 12), policy=policy)
 
 
-def test_sends_that_are_stored_elsewhere_are_checked_once(draft, records, monkeypatch) -> None:
-    """Each place of theirs is told by itself, so they go alone; to find that out is cheap."""
-    checked = []
-    check = joint_sends.check_drafts
-    monkeypatch.setattr(
-        joint_sends, "check_drafts", lambda *given: (checked.append(1), check(*given))[1]
-    )
-    elsewhere = [records([delayed_draft("3")] * 30) for _ in range(2)]
-    engine = Engine()
-    together(engine, sends(draft, records, 1, 1))  # the topic is there
-    together(engine, elsewhere)
-    assert checked == []
-    together(engine, sends(draft, records, 2, 30))
-    assert checked == [1]
+def test_sends_that_are_stored_elsewhere_share_the_append(draft, records) -> None:
+    """Each place of theirs is told by itself; the others of the turn are told as ever."""
+    made = [
+        records([draft(key="A"), draft(key="B")]),
+        records([delayed_draft("3"), draft(key="C")]),
+        records([draft(key="D", queue_id=1)], lanes=[("orders", 1)]),
+        records([delayed_draft("3")] * 3),
+    ]
+    joint, _ = both(made)
+    before = len(appends_of(joint))
+    together(joint, made)
+    assert len(appends_of(joint)) == before + 1
+
+
+def test_a_draft_that_cannot_be_delayed_is_refused_alone(draft, records) -> None:
+    both([records([draft()]), records([delayed_draft("soon"), draft()]), records([draft()])])

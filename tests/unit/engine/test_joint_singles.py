@@ -8,7 +8,6 @@ import pytest
 
 from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
-from kourou.engine.joint_singles import RECORDS_MIN
 from kourou.errors import Code
 from kourou.protocol.batch_body import encode_batch
 from kourou.protocol.messages.offsets import GetMaxOffset
@@ -185,11 +184,3 @@ def test_with_sync_flush_all_wait_for_the_same_flush() -> None:
     assert engine.flushes_wanted == before + 1
     engine.flush()
     assert all(engine.replies[name].code == Code.SUCCESS for name, _ in turn)
-
-
-def test_a_few_are_stored_one_by_one() -> None:
-    engine = Engine()
-    engine.send(*message(b"first"))
-    before = len(appends_of(engine))
-    together(engine, made_of(RECORDS_MIN - 1))
-    assert len(appends_of(engine)) == before + RECORDS_MIN - 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kourou.errors import Corrupt, MessageIllegal
 from kourou.model.limits import BATCH_MESSAGES_MAX, PROPERTIES_SIZE_BYTES_MAX
+from kourou.protocol import kernel
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import check_record, encode_draft, encode_host, stamp
 from kourou.protocol.record_batch import (
@@ -16,7 +17,6 @@ from kourou.protocol.record_batch import (
     check_drafts,
     decode_many,
     scan,
-    stamp_batch,
     verify_batch,
 )
 
@@ -165,7 +165,7 @@ FLIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size
 
 
 @given(FLIPS, st.sampled_from([2, 30]), st.integers(-2, 2))
-def test_hostile_batches_raise_nothing_else_and_what_passes_can_be_stamped(
+def test_hostile_batches_raise_nothing_else_and_what_passes_can_be_appended(
     flips: list[tuple[int, int]], count: int, lie: int
 ) -> None:
     blob, sizes = joined([draft(number, born_host=BORN[number % 2]) for number in range(count)])
@@ -176,19 +176,19 @@ def test_hostile_batches_raise_nothing_else_and_what_passes_can_be_stamped(
         sizes[0] += lie
         sizes[-1] -= lie
     try:
-        found = check_drafts(data, sizes, 1000)
+        check_drafts(data, sizes, 1000)
     except MessageIllegal:
         return
-    try:
-        stamp_batch(data, found, np.arange(count), np.arange(count) * 7, 99, STORE)
-    except MessageIllegal:
-        return
+    *_, problem, _ = kernel.append(
+        data, sizes, None, np.zeros(1, np.int64), 0, 1 << 62, 1 << 30, 99, STORE
+    )
+    assert problem == 0
     stored = scan(data)
     bodies_hold = [
         np.array_equal(stored.body_crcs[index], np.int64(crc_of(stored, index)))
         for index in range(count)
     ]
-    good = verify_batch(stored, np.arange(count) * 7)
+    good = verify_batch(stored, np.cumsum(sizes) - sizes)
     marked = [b"__CRC32#\x01" in bytes(stored.record(index)[-20:]) for index in range(count)]
     assert all(good[index] for index in range(count) if marked[index] or bodies_hold[index])
 
@@ -198,15 +198,14 @@ def crc_of(found: RecordColumns, index: int) -> int:
     return zlib.crc32(found.blob[at : at + size]) & 0x7FFFFFFF
 
 
-# -- what a broker stores -------------------------------------------------------------------------
+# -- what a store reads ---------------------------------------------------------------------------
 
 
 def stamped_one_by_one(
-    blob: bytes, sizes: np.ndarray, offsets: np.ndarray, places: np.ndarray, **fields
+    blob: bytes, sizes: np.ndarray, offsets: np.ndarray, places: np.ndarray
 ) -> bytes:
     data = bytearray(blob)
     starts = np.cumsum(sizes) - sizes
-    queues = fields.pop("queue_ids", None)
     for index, start in enumerate(starts.tolist()):
         stamp(
             data,
@@ -214,63 +213,15 @@ def stamped_one_by_one(
             queue_offset=int(offsets[index]),
             position=int(places[index]),
             store_timestamp=2**41,
-            queue_id=None if queues is None else int(queues[index]),
-            **fields,
+            store_host=STORE,
         )
     return bytes(data)
-
-
-@pytest.mark.feature("F066", "F067")
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("mixed", [False, True])
-@pytest.mark.parametrize("store", [STORE, STORE_V6])
-def test_a_batch_is_stamped_as_its_records(count: int, mixed: bool, store: bytes) -> None:
-    drafts = [
-        draft(
-            number,
-            born_host=BORN[number % 2 if mixed else 0],
-            store_host_v6=store is STORE_V6 or (mixed and number % 3 == 0),
-            **({"properties": b"k\x01" + b"v" * 32_760} if number % 7 == 3 else {}),
-        )
-        for number in range(count)
-    ]
-    blob, sizes = joined(drafts)
-    found = check_drafts(blob, sizes)
-    offsets = np.arange(count) * 3 + 2**33
-    places = np.cumsum(sizes) + 2**40
-    queues = np.arange(count)[::-1].copy()
-    data = bytearray(blob)
-    stamp_batch(data, found, offsets, places, 2**41, store)
-    assert bytes(data) == stamped_one_by_one(blob, sizes, offsets, places, store_host=store)
-    stamp_batch(data, found, offsets, places, 2**41, store, queue_ids=queues)
-    expected = stamped_one_by_one(blob, sizes, offsets, places, store_host=store, queue_ids=queues)
-    assert bytes(data) == expected
-    as_array = np.frombuffer(blob, dtype=np.uint8).copy()
-    stamp_batch(as_array, found, offsets, places, 2**41, store, queue_ids=queues)
-    assert as_array.tobytes() == expected
-    stored = scan(data)
-    assert verify_batch(stored, places).all()
-    assert stored.queue_offsets.tolist() == offsets.tolist()
-    assert set(stored.store_timestamps.tolist()) == {2**41}
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_an_ipv6_broker_cannot_stamp_drafts_made_for_ipv4(count: int) -> None:
-    blob, sizes = joined([draft(number) for number in range(count)])
-    found = check_drafts(blob, sizes)
-    with pytest.raises(MessageIllegal, match="no room"):
-        stamp_batch(bytearray(blob), found, sizes, sizes, 1, STORE_V6)
-
-
-# -- what a store reads ---------------------------------------------------------------------------
 
 
 def stored_run(count: int, base: int, *, crc: bool = True) -> bytearray:
     blob, sizes = joined([draft(number, with_crc=crc) for number in range(count)])
     starts = np.cumsum(sizes) - sizes
-    return bytearray(
-        stamped_one_by_one(blob, sizes, np.arange(count), starts + base, store_host=STORE)
-    )
+    return bytearray(stamped_one_by_one(blob, sizes, np.arange(count), starts + base))
 
 
 @pytest.mark.parametrize("count", COUNTS)

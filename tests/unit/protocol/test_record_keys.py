@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.protocol import record_keys
 from kourou.protocol.record_columns import scan
 from kourou.protocol.record_keys import distinct, topics_of
 from kourou.testing.records import RecordRun
@@ -46,23 +45,3 @@ def test_different_strings_are_numbered(drawn: list[bytes], repeats: int) -> Non
 
 def test_nothing_has_no_topics() -> None:
     assert topics_of(scan(b"")) == ([], None)
-
-
-def test_topics_are_looked_for_once_and_known_to_who_projects_the_stamped_records(
-    monkeypatch,
-) -> None:
-    run = RecordRun()
-    for _ in range(20):
-        run.add("T")
-    made = run.columns()
-    looked = []
-    monkeypatch.setattr(
-        record_keys,
-        "distinct",
-        lambda *args, find=record_keys.distinct: (looked.append(1), find(*args))[1],
-    )
-    assert topics_of(made) == ([b"T"], None)
-    numbers = np.arange(20)
-    stamped = made.stamped(made.blob.tobytes(), numbers, numbers, 5)
-    assert topics_of(stamped) == ([b"T"], None)
-    assert len(looked) == 1

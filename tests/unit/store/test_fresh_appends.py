@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kourou.protocol.record_batch import check_drafts, columns, stamp_batch
+from kourou.protocol.record_batch import columns
 from kourou.store import replay
 from kourou.store import store as store_module
 from kourou.store.fresh_appends import _PIECES_MAX, FreshAppends
@@ -47,15 +47,15 @@ def test_projections_are_the_same_whether_the_log_is_read_again_or_not(
         monkeypatch.setattr(store_module, "runs", watched)
         for turn, count in enumerate([1, 7, 1, 30, 2, 1, 1, 12]):
             written = writer.stamp(drafts(count, turn * 31))
-            if store.space.allocated_end < writer._placed.end:
-                store.allocate_next(writer._placed.end)
-            ((_, _, position),) = writer._placed.runs
+            if store.space.allocated_end < writer._end:
+                store.allocate_next(writer._end)
+            ((_, _, position),) = writer._runs
             data = b"".join(item.record for item in written)
             sizes = np.array([len(item.record) for item in written], np.int64)
             records = columns(data, np.cumsum(sizes) - sizes, sizes) if known else None
             if not fresh:
                 store._fresh.take()
-            store.append([(position, data)], writer._placed.blanks, writer._placed.end, records)
+            store.append([(position, data)], [], writer._end, records)
             if not fresh:
                 store._fresh.take()
             grown = store.dispatch()
@@ -66,27 +66,6 @@ def test_projections_are_the_same_whether_the_log_is_read_again_or_not(
         made[fresh] = files(disk)
         store.close()
     assert made[True] == made[False]
-
-
-def test_stamped_drafts_read_like_the_stored_records(tmp_path) -> None:
-    store = Store.open(small_settings(tmp_path), SimDisk(0))
-    made = StoreWriter(store)
-    for count in (3, 40):
-        blobs = [made._encode(draft) for draft in drafts(count)]
-        sizes = np.array([len(blob) for blob in blobs], np.int64)
-        blob = bytearray(b"".join(blobs))
-        found = check_drafts(bytes(blob), sizes)
-        offsets = np.arange(5, 5 + count)
-        positions = 1_000 + np.cumsum(sizes) - sizes
-        stamp_batch(blob, found, offsets, positions, 77, bytes(8))
-        told = found.stamped(blob, offsets, positions, 77)
-        read = columns(blob, np.cumsum(sizes) - sizes, sizes)
-        for name in ("queue_ids", "sys_flags", "queue_offsets", "positions", "store_timestamps"):
-            assert getattr(told, name).tolist() == getattr(read, name).tolist(), name
-        for name in ("topic_at", "topic_len", "props_at", "props_len"):
-            assert getattr(told, name).tolist() == getattr(read, name).tolist(), name
-        assert [told.topic(n) for n in range(count)] == [read.topic(n) for n in range(count)]
-    store.close()
 
 
 def test_what_lies_before_is_projected_first(tmp_path) -> None:
@@ -111,12 +90,12 @@ def test_the_records_of_a_piece_are_projected_without_reading_the_log(
     writer = StoreWriter(store)
     monkeypatch.setattr(store_module, "runs", lambda *_: iter(()))
     written = writer.stamp(drafts(count))
-    ((_, _, position),) = writer._placed.runs
+    ((_, _, position),) = writer._runs
     data = b"".join(item.record for item in written)
-    store.append([(position, data)], writer._placed.blanks, writer._placed.end)
+    store.append([(position, data)], [], writer._end)
     grown = store.dispatch()
     assert sum(one.max_offset - one.first_offset for one in grown) == count
-    assert store.dispatched == writer._placed.end
+    assert store.dispatched == writer._end
     store.close()
 
 
