@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 HOMES: dict[str, tuple[str, ...]] = {
-    "aiohttp": ("kourou.service", "kourou_console"),
+    "aiohttp": ("kourou_console",),
     "alembic": ("kourou.eventstore", "kourou_spark_etl.read_model"),
     "lark": ("kourou.filtering",),
     "lz4": ("kourou.protocol",),
@@ -32,7 +32,6 @@ HOMES: dict[str, tuple[str, ...]] = {
     "prometheus_client": ("kourou.telemetry",),
     "rich": ("kourou.cli",),
     "sqlalchemy": ("kourou.eventstore", "kourou_spark_etl.read_model"),
-    "structlog": ("kourou.telemetry",),
     "typer": ("kourou.cli",),
     "uvloop": ("kourou.service", "kourou.client"),
     "zmq": ("kourou.transport",),

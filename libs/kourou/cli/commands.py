@@ -6,6 +6,7 @@ imports its module when it is called, so that `kourou --help` stays quick.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -415,6 +416,18 @@ def version() -> None:
     from kourou import __version__
 
     print(f"kourou {__version__}")
+
+
+def app_for(name: str) -> typer.Typer:
+    """The app; without the groups of commands that `name`, a known one, does not belong to.
+
+    To build them all takes a quarter of a second of a slow machine.
+    """
+    if name not in command_names():
+        return app
+    smaller = copy.copy(app)
+    smaller.registered_groups = [one for one in app.registered_groups if one.name == name]
+    return smaller
 
 
 def command_names() -> frozenset[str]:

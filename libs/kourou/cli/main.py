@@ -119,13 +119,13 @@ def _as_understood(arguments: Sequence[str]) -> list[str]:
 def _run_command(arguments: Sequence[str], called_as: str) -> int:
     from typer.exceptions import Abort, TyperException
 
-    from kourou.cli.commands import app
+    from kourou.cli.commands import app_for
 
     _set_up_logs()
     get_ready()
 
     try:
-        result = app(
+        result = app_for(arguments[0])(
             args=list(arguments),
             prog_name=called_as,
             standalone_mode=False,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kourou.service.collector import relax
+
 SERVICES = ("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console")
 
 
@@ -16,6 +18,7 @@ PRINTS = {"-h", "--help", "-m", "-p"}
 
 def run_service(name: str, arguments: Sequence[str]) -> int:
     """Run a service until it is told to stop; its exit code."""
+    relax()
     if name == "namesrv":
         from kourou_namesrv.app import run as run_namesrv
 

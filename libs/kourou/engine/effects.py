@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from kourou.engine.history import Question
 from kourou.engine.inputs import Buffer, Received, ReplyTo
 from kourou.engine.peer import Peer
 from kourou.errors import Code
-from kourou.protocol.record_columns import RecordColumns
 from kourou.protocol.request import Request
+
+if TYPE_CHECKING:  # a name server has no use for numpy, nor for a broker's history
+    from kourou.engine.history import Question
+    from kourou.engine.placement import Blank
+    from kourou.protocol.record_columns import RecordColumns
 
 
 class Blank(NamedTuple):

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kourou.engine.history import Found
 from kourou.engine.peer import Peer
 from kourou.engine.ports import ANYWHERE
 from kourou.errors import KourouError
 from kourou.protocol.remoting import VERSION_4_9_8
 from kourou.protocol.request import Request
+
+if TYPE_CHECKING:
+    from kourou.engine.history import Found
 
 Buffer = bytes | bytearray | memoryview
 TRACE_BYTES = 25

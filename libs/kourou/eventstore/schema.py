@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from kourou.eventstore.database import Database
 from kourou.eventstore.revisions import Revisions
+from kourou.eventstore.tables import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -31,7 +32,7 @@ _UPGRADE_LOCK = 0x6B6F75726F75
 
 
 def _revisions() -> Revisions:
-    return Revisions("event store", HEAD, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
+    return Revisions("event store", HEAD, metadata, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
 
 
 def bring_up_to_date(database: Database) -> None:

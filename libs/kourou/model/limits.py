@@ -185,8 +185,7 @@ CURVE_FILE_BYTES_MAX = 1 << 20  # a file of keys; one alone has 400 bytes
 ADMIN_HEADER_S_MAX = 3.0  # seconds for a request's header; slow ones are cut off
 ADMIN_ANSWER_S_MAX = 10.0  # seconds to take an answer
 ADMIN_CONNECTIONS_MAX = 64  # more are closed at once
-ADMIN_BODY_BYTES_MAX = 1 << 16  # nothing that is asked for here needs a body
-ADMIN_LINE_BYTES_MAX = 8_190  # aiohttp's default for one header line
+ADMIN_HEAD_BYTES_MAX = 16_384  # of a request: its first line and its headers, cookies among them
 EXPORTER_MEMBERS_MAX = 256  # consumers asked for their rates when the exporter's page is
 EXPORTER_MEMBERS_MS_MAX = 2_000  # who has not answered by then is left out of it
 

@@ -18,16 +18,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from kourou.errors import BadRequest, ConfigError, KourouError
 from kourou.service.clear_text import ClearTextWarning
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
+from kourou.service.http_connections import Answer, GuardedServer, Request
 
 Questions = Callable[[str, Mapping[str, str]], Awaitable[Any]]
 """A path and its query's last values; JSON's values, or None for a path that is none. May wait.
@@ -62,15 +59,12 @@ class AdminHttp:
         self.host = host
         self.port = port
         self._pages = pages
+        self._http = GuardedServer(self._answer)
         self._server: asyncio.Server | None = None
         self._warning = ClearTextWarning()
 
     async def start(self) -> None:
         """Bind and answer; ConfigError if the port is taken."""
-        # Imported here: a service whose page is switched off does not pay 20 MB for it.
-        from kourou.service.http_connections import guarded_server
-
-        self._http = guarded_server(self._answer)
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self._http, self.host, self.port)
@@ -87,7 +81,7 @@ class AdminHttp:
         self._warning.stop()
         if self._server is not None:
             self._server.close()
-            await self._http.shutdown(timeout=1.0)
+            self._http.close()
             await self._server.wait_closed()
             self._server = None
 
@@ -97,24 +91,17 @@ class AdminHttp:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        from aiohttp import web
-
+    async def _answer(self, request: Request) -> Answer:
         if request.method not in ("GET", "HEAD"):
-            status, kind, content = HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"only GET\n"
-        elif request.path == "/metrics" and "names" in request.query:
-            status, kind, content = await self._under_names(request.query["names"])
-        else:
-            status, kind, content = self._page(request.path)
-            if status is HTTPStatus.NOT_FOUND and self._pages.questions is not None:
-                status, kind, content = await self._asked(self._pages.questions, request)
-        answer = web.Response(status=status, content_type=kind, charset="utf-8", body=content)
-        answer.headers["Cache-Control"] = "no-store"
-        answer.headers["X-Content-Type-Options"] = "nosniff"
-        answer.force_close()
+            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"only GET\n")
+        if request.path == "/metrics" and "names" in request.query:
+            return await self._under_names(request.query["names"])
+        answer = self._page(request.path)
+        if answer.status is HTTPStatus.NOT_FOUND and self._pages.questions is not None:
+            return await self._asked(self._pages.questions, request)
         return answer
 
-    def _page(self, path: str) -> tuple[HTTPStatus, str, bytes]:
+    def _page(self, path: str) -> Answer:
         pages = self._pages
         match path:
             case "/healthz":
@@ -122,41 +109,39 @@ class AdminHttp:
             case "/readyz":
                 return _state(pages.ready())
             case "/metrics":
-                return HTTPStatus.OK, "text/plain", pages.metrics()
+                return Answer(HTTPStatus.OK, "text/plain", pages.metrics())
             case "/config":
-                return HTTPStatus.OK, "text/plain", pages.config().encode()
+                return Answer(HTTPStatus.OK, "text/plain", pages.config().encode())
             case "/statistics":
                 content = msgspec.json.encode(pages.statistics(), enc_hook=str)
-                return HTTPStatus.OK, "application/json", content
+                return Answer(HTTPStatus.OK, "application/json", content)
             case "/":
-                return HTTPStatus.OK, "text/plain", _THERE_ARE
+                return Answer(HTTPStatus.OK, "text/plain", _THERE_ARE)
             case _:
-                return HTTPStatus.NOT_FOUND, "text/plain", b"no such page; " + _THERE_ARE
+                return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"no such page; " + _THERE_ARE)
 
-    async def _under_names(self, names: str) -> tuple[HTTPStatus, str, bytes]:
+    async def _under_names(self, names: str) -> Answer:
         exporter = self._pages.exporter
         if names != "exporter" or exporter is None:
             known = "names=exporter" if exporter is not None else "the page without `names`"
-            return HTTPStatus.BAD_REQUEST, "text/plain", f"there is only {known}\n".encode()
-        return HTTPStatus.OK, "text/plain", await exporter()
+            return Answer(HTTPStatus.BAD_REQUEST, "text/plain", f"there is only {known}\n".encode())
+        return Answer(HTTPStatus.OK, "text/plain", await exporter())
 
-    async def _asked(
-        self, questions: Questions, request: web.BaseRequest
-    ) -> tuple[HTTPStatus, str, bytes]:
+    async def _asked(self, questions: Questions, request: Request) -> Answer:
         try:
-            found = await questions(request.path, dict(request.query))
+            found = await questions(request.path, request.query)
         except BadRequest as wrong:
             status, found = HTTPStatus.BAD_REQUEST, {"error": str(wrong)}
         except KourouError as trouble:
             status, found = HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(trouble)}
         else:
             if found is None:
-                return HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n"
+                return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
             status = HTTPStatus.OK
-        return status, "application/json", msgspec.json.encode(found, enc_hook=str)
+        return Answer(status, "application/json", msgspec.json.encode(found, enc_hook=str))
 
 
-def _state(trouble: str) -> tuple[HTTPStatus, str, bytes]:
+def _state(trouble: str) -> Answer:
     if not trouble:
-        return HTTPStatus.OK, "text/plain", b"ok\n"
-    return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", trouble.encode() + b"\n"
+        return Answer(HTTPStatus.OK, "text/plain", b"ok\n")
+    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", trouble.encode() + b"\n")

@@ -1,10 +1,11 @@
-"""What a connection to an HTTP listener of ours may cost: time, memory, and a place.
+"""A small HTTP server for the pages of a service: one GET a connection.
 
-Lives here: deadlines and counts below aiohttp's own parser. May not live here: any page.
+Lives here: reading a request, writing its answer, and what a connection may cost: time, memory, and
+a place. May not live here: any page.
 
-aiohttp waits for ever for a header that comes one byte at a time. So each connection has a timer
-that runs from the moment it is accepted until its request is complete, and another until the answer
-is taken; whoever is late is cut off.
+A request's header must be complete within ADMIN_HEADER_S_MAX, its answer be taken within
+ADMIN_ANSWER_S_MAX, or the connection is cut off. A request's body is not read. aiohttp would cost
+every service 20 MB and a quarter of its start.
 
 State: soft.
 """
@@ -12,77 +13,146 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
-
-from aiohttp import web, web_protocol
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import cast
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from kourou.model.limits import (
     ADMIN_ANSWER_S_MAX,
-    ADMIN_BODY_BYTES_MAX,
     ADMIN_CONNECTIONS_MAX,
+    ADMIN_HEAD_BYTES_MAX,
     ADMIN_HEADER_S_MAX,
-    ADMIN_LINE_BYTES_MAX,
 )
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+_log = logging.getLogger("kourou.service")
+
+_END_OF_HEAD = b"\r\n\r\n"
 
 
-class _GuardedConnection(web_protocol.RequestHandler):
-    __slots__ = ("_guard", "_guarded_server")
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked; of a query's repeated names the last one counts."""
 
-    def __init__(self, manager: _GuardedServer, **options: Any) -> None:
-        super().__init__(manager, **options)
-        self._guarded_server = manager
-        self._guard: asyncio.TimerHandle | None = None
+    method: str
+    path: str
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What comes back; a HEAD request gets its header alone."""
+
+    status: HTTPStatus
+    content_type: str
+    content: bytes
+
+    def encode(self, *, head_only: bool) -> bytes:
+        """The bytes of the response, after which the connection ends."""
+        head = (
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
+            f"Content-Type: {self.content_type}; charset=utf-8\r\n"
+            f"Content-Length: {len(self.content)}\r\n"
+            "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        return head.encode() + (b"" if head_only else self.content)
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+class GuardedServer:
+    """A protocol factory for `create_server`; `connections` are those that stand."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.connections: set[_Connection] = set()
+
+    def __call__(self) -> asyncio.Protocol:
+        """One more connection."""
+        return _Connection(self)
+
+    def close(self) -> None:
+        """Cut off every connection."""
+        for connection in list(self.connections):
+            connection.cut_off()
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, server: GuardedServer) -> None:
+        self._server = server
+        self._head = bytearray()
+        self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if len(self._guarded_server.connections) > ADMIN_CONNECTIONS_MAX:
-            self._cut_off()
+        self._transport = cast("asyncio.Transport", transport)
+        self._guard = asyncio.get_running_loop().call_later(ADMIN_HEADER_S_MAX, self.cut_off)
+        if len(self._server.connections) >= ADMIN_CONNECTIONS_MAX:
+            self.cut_off()
+        else:
+            self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guard.cancel()
+        self._server.connections.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._task is not None:  # a body, or a second request
             return
-        self._expect_within(ADMIN_HEADER_S_MAX)
+        self._head += data
+        end = self._head.find(_END_OF_HEAD, 0, ADMIN_HEAD_BYTES_MAX)
+        if end >= 0:
+            self._task = asyncio.get_running_loop().create_task(
+                self._answer(bytes(self._head[:end]))
+            )
+        elif len(self._head) >= ADMIN_HEAD_BYTES_MAX:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
-    def connection_lost(self, exc: BaseException | None) -> None:
-        if self._guard is not None:
-            self._guard.cancel()
-            self._guard = None
-        super().connection_lost(exc)
+    def eof_received(self) -> bool:
+        """A client that sends no more still gets its answer."""
+        return self._task is not None
 
-    def request_is_complete(self) -> None:
-        """The header came in time; from now on the answer's deadline runs."""
-        self._expect_within(ADMIN_ANSWER_S_MAX)
+    def cut_off(self) -> None:
+        """End the connection without a word."""
+        self._transport.abort()
 
-    def _expect_within(self, seconds: float) -> None:
-        if self._guard is not None:
-            self._guard.cancel()
-        self._guard = asyncio.get_running_loop().call_later(seconds, self._cut_off)
+    async def _answer(self, head: bytes) -> None:
+        self._guard.cancel()
+        self._guard = asyncio.get_running_loop().call_later(ADMIN_ANSWER_S_MAX, self.cut_off)
+        request = read_request(head)
+        if request is None:
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        try:
+            answer = await self._server.handler(request)
+        except Exception:  # noqa: BLE001 - a page that fails must not end the service
+            _log.exception("page_failed path=%s", request.path)
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return
+        self._transport.write(answer.encode(head_only=request.method == "HEAD"))
+        self._transport.close()
 
-    def _cut_off(self) -> None:
-        transport = self.transport
-        if transport is not None:  # uvloop's are no asyncio.WriteTransport, and have its methods
-            transport.abort()
+    def _refuse(self, status: HTTPStatus) -> None:
+        answer = Answer(status, "text/plain", f"{status.phrase}\n".encode())
+        self._transport.write(answer.encode(head_only=False))
+        self._transport.close()
 
 
-class _GuardedServer(web.Server):
-    def __call__(self) -> web_protocol.RequestHandler:
-        return _GuardedConnection(self, loop=asyncio.get_running_loop(), **self._kwargs)
-
-
-def guarded_server(handler: Handler) -> web.Server:
-    """An aiohttp server whose connections cannot be held open for nothing."""
-
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        connection = request.protocol
-        assert isinstance(connection, _GuardedConnection)
-        connection.request_is_complete()
-        return await handler(request)
-
-    return _GuardedServer(
-        handle,
-        access_log=None,
-        keepalive_timeout=0.0,
-        max_line_size=ADMIN_LINE_BYTES_MAX,
-        max_field_size=ADMIN_LINE_BYTES_MAX,
-        read_bufsize=ADMIN_BODY_BYTES_MAX,
-    )
+def read_request(head: bytes) -> Request | None:
+    """The request of a header without its last line end; None for what is not HTTP/1."""
+    words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    if len(words) != 3 or words[2] not in ("HTTP/1.1", "HTTP/1.0") or not words[0].isalpha():
+        return None
+    try:
+        target = urlsplit(words[1])
+        query = dict(parse_qsl(target.query, keep_blank_values=True))
+    except ValueError:  # such as a bracket that is left open
+        return None
+    if not target.path.startswith("/"):
+        return None
+    return Request(words[0], unquote(target.path), query)

@@ -16,7 +16,9 @@ import enum
 import re
 import types
 import typing
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,11 @@ def setting(
 
 def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
     """The settings that a settings class declares, in its order."""
+    return _settings_of(typing.cast("Hashable", cls))  # mypy takes no class for hashable
+
+
+@cache
+def _settings_of(cls: Any) -> tuple[Setting, ...]:
     hints = typing.get_type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):

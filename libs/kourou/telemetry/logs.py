@@ -12,13 +12,13 @@ State: soft (the standard library's root logger).
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from collections.abc import MutableMapping
+import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, TextIO
-
-import structlog
 
 from kourou.model.limits import LOG_VALUE_LENGTH_MAX
 
@@ -41,29 +41,8 @@ def configure_logs(
     """Send every line of this process to `stream` (stderr), as JSON or as text."""
     out = sys.stderr if stream is None else stream
     console = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and out.isatty())
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        add_trace,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-    ]
-    last: list[Any] = [structlog.processors.format_exc_info, _named(service), escape_controls]
-    if console:
-        renderer: Any = structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="time")
-    else:
-        renderer = structlog.processors.JSONRenderer(default=str)
     handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *last,
-                renderer,
-            ],
-        )
-    )
+    handler.setFormatter(_Formatter(service, as_text if console else json.dumps))
     root = logging.getLogger()
     for former in list(root.handlers):
         root.removeHandler(former)
@@ -71,40 +50,49 @@ def configure_logs(
     root.setLevel(level)
 
 
-def _named(service: str) -> Any:
-    def add(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        event["service"] = service
-        return event
+class _Formatter(logging.Formatter):
+    """A record as the fields of a line, all printable; `render` makes one text of them."""
 
-    return add
+    def __init__(self, service: str, render: Callable[[dict[str, str]], str]) -> None:
+        super().__init__()
+        self._service = service
+        self._render = render
+
+    def format(self, record: logging.LogRecord) -> str:
+        second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields = {
+            "event": printable(record.getMessage()),
+            "logger": printable(record.name),
+            "level": record.levelname.lower(),
+            "time": f"{second}.{int(record.msecs):03}Z",
+            **trace_fields(),
+            "service": self._service,
+        }
+        if record.exc_info:
+            trace = self.formatException(record.exc_info)
+            fields["exception"] = "\n".join(map(printable, trace.split("\n")))
+        return self._render(fields)
 
 
-def add_trace(
-    logger: Any, method: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
+def as_text(fields: dict[str, str]) -> str:
+    """A line for people; a traceback follows on lines of its own."""
+    trace = f" trace_id={fields['trace_id']}" if "trace_id" in fields else ""
+    line = f"{fields['time']} {fields['level']:8} {fields['event']} [{fields['logger']}]{trace}"
+    return f"{line}\n{fields['exception']}" if "exception" in fields else line
+
+
+def trace_fields() -> dict[str, str]:
     """`trace_id` and `span_id` of the span that is current, if there is one.
 
     A process without tracing has not imported OpenTelemetry, and nothing is asked.
     """
-    api = sys.modules.get("opentelemetry.trace")
-    if api is not None:
-        current = api.get_current_span().get_span_context()
-        if current.is_valid:
-            event["trace_id"] = f"{current.trace_id:032x}"
-            event["span_id"] = f"{current.span_id:016x}"
-    return event
-
-
-def escape_controls(
-    logger: Any, method: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
-    """Make every text of a line printable; only a traceback keeps its line breaks."""
-    for key, value in event.items():
-        if key == "exception":
-            event[key] = "\n".join(map(printable, str(value).split("\n")))
-        elif isinstance(value, str):
-            event[key] = printable(value)
-    return event
+    api: Any = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return {}
+    current = api.get_current_span().get_span_context()
+    if not current.is_valid:
+        return {}
+    return {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
 
 
 def printable(text: str) -> str:

@@ -1,7 +1,9 @@
 """`python -m kourou_console`."""
 
 import sys
+from importlib import import_module
 
-from kourou_console.app import main
+from kourou.service.collector import relax
 
-main(sys.argv[1:])
+relax()
+import_module("kourou_console.app").main(sys.argv[1:])

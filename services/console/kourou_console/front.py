@@ -32,7 +32,7 @@ PAGE = "page"
 
 
 class Front:
-    """The first handler of every request. `own` are pages made here, by their paths.
+    """The first handler of every request. `own` makes pages, by their paths, when asked for.
 
     `ready` returns "" for yes, else the reason why not.
     """
@@ -42,7 +42,7 @@ class Front:
         access: Access,
         dispatch: Dispatch,
         pages: Pages,
-        own: Mapping[str, Page],
+        own: Mapping[str, Callable[[], Page]],
         figures: Figures,
         ready: Callable[[], str],
     ) -> None:
@@ -77,7 +77,7 @@ class Front:
         own = self._own.get(path)
         if own is not None:
             require_get(request)
-            return own.answer(request)
+            return own().answer(request)
         return self._pages.answer(request)
 
 

@@ -8,7 +8,8 @@ State: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -56,16 +57,32 @@ def described(operations: Sequence[Operation], *, tokens: bool = True) -> dict[s
     return found
 
 
-def description_pages(operations: Sequence[Operation], *, tokens: bool) -> Mapping[str, Page]:
-    """`/openapi.json`, and `/docs` for people."""
-    from kourou_console.reference import STYLE, reference
+def description_pages(
+    operations: Sequence[Operation], *, tokens: bool
+) -> Mapping[str, Callable[[], Page]]:
+    """`/openapi.json`, and `/docs` for people; made when first asked for, as that takes a while."""
 
-    document = described(operations, tokens=tokens)
-    return {
-        "/openapi.json": page(msgspec.json.encode(document), "application/json"),
-        "/docs": page(reference(document).encode(), "text/html; charset=utf-8"),
-        "/docs.css": page(STYLE.encode(), "text/css; charset=utf-8"),
-    }
+    @cache
+    def document() -> dict[str, Any]:
+        return described(operations, tokens=tokens)
+
+    @cache
+    def description() -> Page:
+        return page(msgspec.json.encode(document()), "application/json")
+
+    @cache
+    def docs() -> Page:
+        from kourou_console.reference import reference
+
+        return page(reference(document()).encode(), "text/html; charset=utf-8")
+
+    @cache
+    def style() -> Page:
+        from kourou_console.reference import STYLE
+
+        return page(STYLE.encode(), "text/css; charset=utf-8")
+
+    return {"/openapi.json": description, "/docs": docs, "/docs.css": style}
 
 
 class _Schemas:

@@ -1,7 +1,9 @@
 """`python -m kourou_filter_server`."""
 
 import sys
+from importlib import import_module
 
-from kourou_filter_server.app import main
+from kourou.service.collector import relax
 
-main(sys.argv[1:])
+relax()
+import_module("kourou_filter_server.app").main(sys.argv[1:])

@@ -1,7 +1,9 @@
 """`python -m kourou_ha_replica`."""
 
 import sys
+from importlib import import_module
 
-from kourou_ha_replica.app import main
+from kourou.service.collector import relax
 
-main(sys.argv[1:])
+relax()
+import_module("kourou_ha_replica.app").main(sys.argv[1:])

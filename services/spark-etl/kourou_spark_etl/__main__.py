@@ -1,7 +1,9 @@
 """`python -m kourou_spark_etl run|list|status|stop`."""
 
 import sys
+from importlib import import_module
 
-from kourou_spark_etl.app import main
+from kourou.service.collector import relax
 
-main(sys.argv[1:])
+relax()
+import_module("kourou_spark_etl.app").main(sys.argv[1:])

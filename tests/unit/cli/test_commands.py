@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from kourou.cli import main as command_line
-from kourou.cli.commands import ORDER, command_names
+from kourou.cli.commands import ORDER, app_for, command_names
 from kourou.cli.demo import tour
 
 
@@ -120,3 +120,11 @@ def test_help_and_services_load_no_optional_packages() -> None:
         [sys.executable, "-c", source], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_command_is_built_without_the_groups_it_does_not_belong_to() -> None:
+    groups = {
+        name: [one.name for one in app_for(name).registered_groups] for name in ("up", "admin")
+    }
+    assert groups == {"up": [], "admin": ["admin"]}
+    assert len(app_for("--help").registered_groups) > 1

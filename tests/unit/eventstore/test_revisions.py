@@ -13,23 +13,24 @@ from kourou.errors import ConfigError
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.revisions import Revisions
+from kourou.eventstore.tables import metadata
 
 
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "100% (mine)"
     shutil.copytree(schema.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    mine = Revisions("thing", schema.HEAD, schema.VERSION_TABLE, folder, 1)
+    mine = Revisions("thing", schema.HEAD, metadata, schema.VERSION_TABLE, folder, 1)
     database = Database(sqlite_url(tmp_path / "things.db"))
     mine.bring_up_to_date(database)
     with database.reading() as connection:
         assert mine.current(connection) == schema.HEAD
-        other = Revisions("other", "1", "other_version", folder, 2)
+        other = Revisions("other", "1", metadata, "other_version", folder, 2)
         assert other.current(connection) is None
     database.close()
 
 
 def test_what_is_newer_is_named() -> None:
-    mine = Revisions("thing", schema.HEAD, schema.VERSION_TABLE, schema.MIGRATIONS, 1)
+    mine = Revisions("thing", schema.HEAD, metadata, schema.VERSION_TABLE, schema.MIGRATIONS, 1)
     mine.check(None, "x.db")
     mine.check("0001", "x.db")
     with pytest.raises(ConfigError, match=rf"wrote the thing x\.db: .* 9999, .* {schema.HEAD}"):

@@ -5,6 +5,27 @@ import sys
 
 from kourou.service import collector
 
+IMPORTS = """
+import gc, sys
+from importlib import import_module
+sys.argv = ["kourou_namesrv", "-m"]
+looks = sum(each["collections"] for each in gc.get_stats())
+try:
+    import_module("kourou_namesrv.__main__")
+except SystemExit:
+    assert "kourou_namesrv.core" in sys.modules
+print("looks", sum(each["collections"] for each in gc.get_stats()) - looks)
+"""
+
+
+def test_it_does_not_look_while_a_service_is_imported():
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True
+    )
+    looks = int(ran.stdout.splitlines()[-1].removeprefix("looks "))
+    assert looks < 10
+
+
 PROGRAM = """
 import gc
 from kourou.service import collector

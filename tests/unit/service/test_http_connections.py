@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 import pytest
-from aiohttp import web
 
 from kourou.service import http_connections
-from kourou.service.http_connections import guarded_server
+from kourou.service.http_connections import Answer, GuardedServer, Request, read_request
 from kourou.service.lifecycle import new_event_loop
 
 
-async def answer(request: web.BaseRequest) -> web.StreamResponse:
+async def answer(request: Request) -> Answer:
     if request.path == "/hang":
         await asyncio.Event().wait()
-    return web.Response(text="here")
+    if request.path == "/bug":
+        raise ValueError("a bug")
+    return Answer(HTTPStatus.OK, "text/plain", b"here")
 
 
 class Listener:
     async def __aenter__(self) -> Listener:
-        self.http = guarded_server(answer)
+        self.http = GuardedServer(answer)
         loop = asyncio.get_running_loop()
         self.server = await loop.create_server(self.http, "127.0.0.1", 0)
         self.port = self.server.sockets[0].getsockname()[1]
@@ -28,7 +30,7 @@ class Listener:
 
     async def __aexit__(self, *_: object) -> None:
         self.server.close()
-        await self.http.shutdown(timeout=0.1)
+        self.http.close()
         await self.server.wait_closed()
 
     async def say(self, text: str) -> bytes:
@@ -86,8 +88,54 @@ async def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["\x16\x03\x01\x02", "GET / HTTP/9\r\n\r\n", "GET /" + "x" * 9_000]
+    ("text", "status"),
+    [
+        ("\x16\x03\x01\x02", 400),
+        ("GET / HTTP/9", 400),
+        ("GET /", 400),
+        ("GET nowhere HTTP/1.1", 400),
+        ("GET http://[::1/ HTTP/1.1", 400),
+        ("G\x00T / HTTP/1.1", 400),
+        ("GET /" + "x" * 20_000, 431),
+        ("GET / HTTP/1.1\r\nCookie: " + "x" * 20_000, 431),
+        ("GET /bug HTTP/1.1", 500),
+    ],
 )
-async def test_what_is_no_request(text: str) -> None:
+async def test_what_is_no_request(text: str, status: int) -> None:
     async with Listener() as listener:
-        assert b"here" not in await listener.say(text + "\r\n\r\n")
+        said = await listener.say(text + "\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 %d " % status)
+        assert b"here" not in said
+
+
+async def test_a_request_in_pieces_from_a_client_that_sends_no_more() -> None:
+    async with Listener() as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        for piece in (b"GET / HT", b"TP/1.0\r", b"\n\r", b"\n"):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.write_eof()
+        assert (await reader.read()).endswith(b"\r\n\r\nhere")
+        writer.close()
+
+
+async def test_head_has_the_header_alone() -> None:
+    async with Listener() as listener:
+        said = await listener.say("HEAD / HTTP/1.1\r\n\r\n")
+        assert b"Content-Length: 4\r\n" in said
+        assert said.endswith(b"\r\n\r\n")
+
+
+async def test_only_the_first_request_is_answered() -> None:
+    async with Listener() as listener:
+        said = await listener.say("GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n")
+        assert said.count(b"here") == 1
+
+
+def test_what_is_asked() -> None:
+    assert read_request(b"GET /a%20b?x=1&x=%C3%BC&y= HTTP/1.1\r\nHost: h") == Request(
+        "GET", "/a b", {"x": "\u00fc", "y": ""}
+    )
+    through_a_proxy = read_request(b"GET http://h:1/metrics HTTP/1.1")
+    assert through_a_proxy == Request("GET", "/metrics", {})

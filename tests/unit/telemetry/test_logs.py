@@ -100,3 +100,10 @@ def test_lines_within_a_span_name_it(out: io.StringIO) -> None:
         "0102030405060708090a0b0c0d0e0f10",
         "1112131415161718",
     )
+
+
+def test_a_line_for_people(out: io.StringIO) -> None:
+    configure_logs(service="broker", log_format=LogFormat.CONSOLE, stream=out)
+    log.warning("disk_full free=%d", 3)
+    time, level, text = out.getvalue().split(maxsplit=2)
+    assert (time[-1], level, text) == ("Z", "warning", "disk_full free=3 [kourou.test]\n")

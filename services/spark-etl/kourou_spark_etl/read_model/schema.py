@@ -11,8 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
 from kourou.eventstore.database import Database
 from kourou.eventstore.revisions import Revisions
+from kourou_spark_etl.read_model.tables import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -27,7 +30,7 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 _UPGRADE_LOCK = 0x6B6F75726E
 """PostgreSQL's advisory lock of an upgrade."""
 
-_REVISIONS = Revisions("read model", HEAD, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
+_REVISIONS = Revisions("read model", HEAD, metadata, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
 
 
 def bring_up_to_date(database: Database) -> None:
@@ -36,6 +39,11 @@ def bring_up_to_date(database: Database) -> None:
     Raises ConfigError for tables that a newer program has made, Corrupt, MetadataUnavailable.
     """
     _REVISIONS.bring_up_to_date(database)
+
+
+def upgrade(connection: sa.Connection, shown: str) -> None:
+    """Apply all missing revisions in the connection's transaction, as `bring_up_to_date` does."""
+    _REVISIONS.upgrade(connection, "head", shown)
 
 
 def alembic_config() -> Config:

@@ -35,12 +35,22 @@ def model(url: str) -> Iterator[ReadModel]:
     opened.close()
 
 
-def test_the_newest_migration_leaves_the_tables_as_they_are_declared(model: ReadModel) -> None:
-    with model.database.writing() as connection:
+@pytest.mark.parametrize("migrated", [True, False])
+def test_a_new_read_model_and_a_migrated_one_have_the_tables_as_they_are_declared(
+    url: str, tmp_path: Path, *, migrated: bool
+) -> None:
+    (tmp_path / "deep").mkdir()
+    database = Database(url)
+    with database.writing() as connection:
+        if migrated:
+            schema.upgrade(connection, "test")
+    schema.bring_up_to_date(database)
+    with database.reading() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": schema.VERSION_TABLE}
         )
         assert compare_metadata(context, metadata) == []
+    database.close()
     newest = ScriptDirectory.from_config(schema.alembic_config()).get_current_head()
     assert newest == schema.HEAD
     assert set(ABOUT) == set(metadata.tables)
