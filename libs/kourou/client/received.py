@@ -368,8 +368,8 @@ def decode_pull(
     for message in messages:
         if not last < message.offset < next_offset:
             raise DecodeError(
-                f"{queue!s}: a pull from {from_offset} to {next_offset} brought offset "
-                f"{message.offset} after {last}"
+                f"{queue!s}: a pull from {from_offset} to {next_offset} "
+                f"returned offset {message.offset} after {last}"
             )
         last = message.offset
     return messages
@@ -385,7 +385,7 @@ def _few(view: memoryview) -> list[int] | None:
         starts.append(at)
         size = record_size(view, at)
         if size <= 0:
-            raise Corrupt(f"a record of a pull says that its size is {size}")
+            raise Corrupt(f"a record in a pull reply has size {size}")
         at += size
     return starts
 
@@ -406,11 +406,11 @@ def _many(
 ) -> list[ReceivedMessage]:
     found = scan(view)
     if int(found.sizes.sum()) != len(view):
-        raise Corrupt(f"{queue!s}: a pull ends in bytes that are no record")
+        raise Corrupt(f"{queue!s}: the pull reply ends with bytes that are not a record")
     good = verify_batch(found)
     if not good.all():
         bad = int(np.argmin(good))
-        raise Corrupt(f"{queue!s}: record {bad} of a pull fails its checksum")
+        raise Corrupt(f"{queue!s}: record {bad} of the pull reply fails its checksum")
     wrong = found.queue_ids != queue.queue_id
     if wrong.any():
         _check_queue(queue, int(found.queue_ids[int(np.argmax(wrong))]))
@@ -425,7 +425,7 @@ def _many(
 
 def _check_queue(queue: MessageQueue, queue_id: int) -> None:
     if queue_id != queue.queue_id:
-        raise DecodeError(f"a pull of {queue!s} brought a message of queue {queue_id}")
+        raise DecodeError(f"the pull reply for {queue!s} contains a message of queue {queue_id}")
 
 
 def tag_filter(subscription: Subscription) -> Callable[[ReceivedMessage], bool] | None:
@@ -456,7 +456,7 @@ def from_records(body: bytes | memoryview, broker_name: str) -> Sequence[Receive
     while at < len(view):
         size = record_size(view, at)
         if size <= 0:
-            raise Corrupt(f"a record says that its size is {size}")
+            raise Corrupt(f"a record has size {size}")
         messages.append(from_record(view[at : at + size], broker_name))
         at += size
     return messages
