@@ -171,7 +171,7 @@ def test_a_listener_tells_brokers_at_once(spark: Any, cluster: Cluster) -> None:
         ({"subscribe": "orders", "bogus": "1"}, "the option 'bogus' is unknown"),
         ({"subscribe": "orders", "minPartitions": "no"}, "the option 'minPartitions' is 'no'"),
         ({"subscribe": "nope"}, "the option 'subscribe' names a topic that is not there"),
-        ({"subscribe": "a", "nameServer": "127.0.0.1:1"}, "no name server answers at 127.0.0.1:1"),
+        ({"subscribe": "a", "nameServer": "127.0.0.1:1"}, "no name server responds at 127.0.0.1:1"),
         ({"subscribe": "a", "path": "/nowhere"}, "the option 'path' is"),
     ],
 )

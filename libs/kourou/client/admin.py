@@ -57,8 +57,8 @@ class Brokers(AdminDesk):
         leaders = await self._leaders()
         if broker_name not in leaders:
             raise BadRequest(
-                f"there is no broker {broker_name!r} with a leader",
-                hint=f"known: {', '.join(leaders)}",
+                f"broker {broker_name!r} is unknown or has no leader",
+                hint=f"brokers with a leader: {', '.join(leaders)}",
             )
         return leaders[broker_name]
 

@@ -151,8 +151,10 @@ class DeadLetters(AdminDesk):
             try:
                 if address is None:
                     raise Unavailable(
-                        f"the mark of {queue!s} was not moved: no route has {queue.broker_name}",
-                        hint="its letters stay listed: let them go when the broker is back",
+                        f"the handled offset of {queue!s} was not advanced: no "
+                        f"route contains broker {queue.broker_name}",
+                        hint="its dead letters stay listed; discard them when the "
+                        "broker is online again",
                     )
                 await self._ask(address, request)
             except KourouError as error:
@@ -204,7 +206,7 @@ class DeadLetters(AdminDesk):
 
     async def _open(self, group: str, count_max: int) -> list[DeadLetter]:
         if count_max < 1:
-            raise BadRequest(f"count_max is {count_max}; at least 1 is asked for")
+            raise BadRequest(f"count_max is {count_max}; it must be at least 1")
         topic = dlq_topic(group)
         found: list[DeadLetter] = []
         for name, address in (await self._dead_leaders(group)).items():
@@ -255,11 +257,11 @@ class DeadLetters(AdminDesk):
         known = await self._session.routes.find(retry_topic(group))
         queues = [one for one in known.writable if one.broker_name == message.queue.broker_name]
         if not (queues or known.writable):
-            raise Unavailable(f"nobody takes messages for {known.topic}")
+            raise Unavailable(f"topic {known.topic} has no writable broker")
         queue = (queues or list(known.writable))[0]
         address = known.leader_address(queue.broker_name)
         if address is None:
-            raise Unavailable(f"the broker {queue.broker_name} has no leader now")
+            raise Unavailable(f"broker {queue.broker_name} has no leader")
         properties = {
             name: value for name, value in message.properties.items() if name not in _LEFT_BEHIND
         }

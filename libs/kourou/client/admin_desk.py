@@ -56,7 +56,7 @@ class AdminDesk:
             names = info.clusters[cluster]
         else:
             raise BadRequest(
-                f"there is no cluster {cluster!r}", hint=f"known: {', '.join(info.clusters)}"
+                f"cluster {cluster!r} not found", hint=f"known clusters: {', '.join(info.clusters)}"
             )
         return [info.brokers[name] for name in sorted(names) if name in info.brokers]
 
@@ -106,18 +106,21 @@ class AdminDesk:
             if not named:
                 known = ", ".join(one.broker_name for one in brokers if one.master_addr())
                 raise BadRequest(
-                    f"there is no broker {broker!r} with a leader", hint=f"known: {known}"
+                    f"broker {broker!r} is unknown or has no leader",
+                    hint=f"brokers with a leader: {known}",
                 )
             address = named[0].master_addr()
             if address is not None:
                 return self._remembered({named[0].broker_name: address})
-        raise Unavailable(f"nobody leads broker {broker}", hint="look at `kourou admin replicas`")
+        raise Unavailable(
+            f"broker {broker} has no leader", hint="check its replicas: kourou admin replicas"
+        )
 
     async def _leaders_of(self, topic: str) -> dict[str, str]:
         """Leader addresses, by name, of the brokers that have a topic; fresh from a name server."""
         known = await self._session.routes.refresh(topic)
         if known.borrowed:
-            raise TopicNotFound(f"the topic {topic!r} does not exist")
+            raise TopicNotFound(f"topic {topic!r} not found")
         return self._remembered(
             {
                 name: address

@@ -117,11 +117,11 @@ class Filters(AdminDesk):
             bare = await look(None, with_source=False)
             version = bare.newest if bare.active is None else bare.active
             if version is None:
-                raise Rejected(f"the filter {name} has no version", code=Code.QUERY_NOT_FOUND)
+                raise Rejected(f"filter {name!r} has no version", code=Code.QUERY_NOT_FOUND)
         found = (await look(version, with_source=True)).version(version)
         if found is None or found.source is None:
             raise Rejected(
-                f"version {version} of the filter {name} is not kept", code=Code.QUERY_NOT_FOUND
+                f"version {version} of filter {name!r} is not stored", code=Code.QUERY_NOT_FOUND
             )
         return found
 
@@ -261,7 +261,7 @@ class Filters(AdminDesk):
         """Say what becomes of messages that the filter cannot judge: hold, skip or pass."""
         known = [one.value for one in FilterPolicy]
         if policy not in known:
-            raise BadRequest(f"{policy!r} is no policy of a filter", hint=", ".join(known))
+            raise BadRequest(f"{policy!r} is not a filter policy", hint=", ".join(known))
         request = ChangeFilter(
             consumer_group=group,
             name=name,
@@ -312,7 +312,7 @@ class Filters(AdminDesk):
     ) -> Mapping[str, str]:
         if topic is not None:
             if broker is not None or cluster is not None:
-                raise BadRequest("name a topic, or a broker or cluster, not both")
+                raise BadRequest("give a topic, a broker or a cluster, but only one of them")
             return await self._leaders_of(topic)
         return await self._chosen(broker, cluster)
 
@@ -341,7 +341,7 @@ class Filters(AdminDesk):
             chosen = await self._chosen(broker)
             leaders = {where: one for where, one in leaders.items() if where in chosen}
             if not leaders:
-                raise BadRequest(f"the broker {broker!r} has no topic {topic!r}")
+                raise BadRequest(f"broker {broker!r} does not have topic {topic!r}")
         request = TryFilter(
             consumer_group=group, name=name, version=version, topic=topic, count=count
         )
@@ -356,7 +356,7 @@ class Filters(AdminDesk):
     ) -> tuple[str, memoryview]:
         """The answer of the first filter server of a broker that gives one, and its address."""
         failure: KourouError = FilterFailed(
-            f"{where} has no filter server now", hint="kourou filter-server starts one"
+            f"{where} has no filter server online", hint="start one: kourou filter-server"
         )
         body = source.encode(errors="surrogatepass")
         for server in await self._servers(where, address, request.topic):

@@ -240,7 +240,7 @@ class Offsets(AdminDesk):
         for address in (await self._leaders_of(topic)).values():
             moved.update(decode_offset_table(body_of(await self._ask(address, request))))
         if not moved:
-            raise GroupNotFound(f"no broker knows the group {group} for topic {topic}")
+            raise GroupNotFound(f"no broker has group {group!r} for topic {topic!r}")
         return dict(sorted(moved.items()))
 
     @on_io_thread
@@ -326,7 +326,7 @@ class Offsets(AdminDesk):
         for queue, offset in offsets.items():
             address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
             if address is None:
-                raise Unavailable(f"the broker {queue.broker_name} of {queue!s} has no leader now")
+                raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
             request = UpdateConsumerOffset(
                 consumer_group=group,
                 topic=queue.topic,
@@ -369,6 +369,6 @@ class Offsets(AdminDesk):
         """The progress of all groups of one broker, and the sum of their lags."""
         address = (await self._leaders()).get(broker_name)
         if address is None:
-            raise Unavailable(f"there is no broker {broker_name!r} with a leader")
+            raise Unavailable(f"broker {broker_name!r} is unknown or has no leader")
         request = GetBrokerConsumeStats(is_order=ordered_only)
         return decode_broker_consume_stats(body_of(await self._ask(address, request)))

@@ -100,7 +100,9 @@ class History(AdminDesk):
         (`TopicPut`). Raises MetadataUnavailable while the broker's event database is away.
         """
         if not 0 < count_max <= HISTORY_EVENTS_MAX:
-            raise BadRequest(f"count_max is {count_max}; 1 to {HISTORY_EVENTS_MAX} can be asked")
+            raise BadRequest(
+                f"count_max is {count_max}; it must be between 1 and {HISTORY_EVENTS_MAX}"
+            )
         request = GetHistory(
             aggregate=check_aggregate(aggregate),
             before_offset=before,
@@ -129,7 +131,7 @@ class History(AdminDesk):
         Progress is as it was last recorded, every 5 s. Raises MetadataUnavailable as `of`.
         """
         if at_ms is not None and offset is not None:
-            raise BadRequest("an instant or an event, not both")
+            raise BadRequest("give a time or an event number, not both")
         request = GetStateAt(aggregate=check_stateful(aggregate), at_ms=at_ms, offset=offset)
         name, address = await self._one(broker)
         reply = await self._ask(address, request)
@@ -147,9 +149,11 @@ class History(AdminDesk):
         `force` does it all the same, and even if messages are lost by it.
         """
         if offset < 0:
-            raise BadRequest(f"{offset} is no event: they are numbered from 0")
+            raise BadRequest(f"event number {offset} is invalid; event numbers start at 0")
         if len(reason) > REASON_LENGTH_MAX:
-            raise BadRequest(f"the reason has {len(reason)} characters, over {REASON_LENGTH_MAX}")
+            raise BadRequest(
+                f"the reason has {len(reason)} characters; at most {REASON_LENGTH_MAX} are allowed"
+            )
         name, address = await self._one(broker)
         reply = await self._ask(address, Undo(offset=offset, reason=reason, force=force))
         header_of(reply, UndoResponse)
@@ -160,13 +164,14 @@ class History(AdminDesk):
         if broker is None:
             if len(leaders) > 1:
                 raise BadRequest(
-                    "every broker has a history of its own",
-                    hint=f"name one of {', '.join(leaders)}",
+                    "no broker is given; each broker has its own history",
+                    hint=f"choose one of {', '.join(leaders)}",
                 )
             return next(iter(leaders.items()))
         if broker not in leaders:
             raise BadRequest(
-                f"there is no broker {broker!r} with a leader", hint=f"known: {', '.join(leaders)}"
+                f"broker {broker!r} is unknown or has no leader",
+                hint=f"brokers with a leader: {', '.join(leaders)}",
             )
         return broker, leaders[broker]
 

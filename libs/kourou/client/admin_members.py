@@ -54,7 +54,7 @@ class Members(AdminDesk):
             consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
         failure: KourouError = GroupNotFound(
-            f"no broker knows the member {client_id} of the group {group}",
+            f"no broker has consumer {client_id!r} in group {group!r}",
             code=Code.CONSUMER_NOT_ONLINE,
         )
         for address in (await self._leaders()).values():
@@ -62,7 +62,7 @@ class Members(AdminDesk):
                 reply = await self._ask(address, request)
             except KourouError as error:
                 if error.wire_code == Code.CONSUME_MSG_TIMEOUT:
-                    raise TimedOut(f"the member {client_id} did not answer: {error}") from error
+                    raise TimedOut(f"consumer {client_id} did not respond: {error}") from error
                 if error.wire_code != Code.CONSUMER_NOT_ONLINE:
                     failure = error
                 continue
@@ -141,7 +141,7 @@ class Members(AdminDesk):
         )
         address = (await self._leaders()).get(message.queue.broker_name)
         if address is None:
-            raise GroupNotFound(f"the broker {message.queue.broker_name} has no leader now")
+            raise GroupNotFound(f"broker {message.queue.broker_name} has no leader")
         return decode_direct_result(body_of(await self._ask(address, request)))
 
     @on_io_thread

@@ -106,7 +106,7 @@ class Messages(AdminDesk):
                 task.cancel()
         if away is not None:
             raise away
-        raise MessageNotFound(f"no broker has a message with the offset id {offset_message_id}")
+        raise MessageNotFound(f"no broker has a message with offset ID {offset_message_id}")
 
     async def _at(self, broker: str, address: str, position: int) -> ReceivedMessage | KourouError:
         try:
@@ -151,7 +151,7 @@ class Messages(AdminDesk):
         """The message a producer's id names. Raises MessageNotFound."""
         exact = (await self._copies(topic, unique_key)).or_why()
         if not exact:
-            raise MessageNotFound(f"no message of {topic} has the id {unique_key}")
+            raise MessageNotFound(f"topic {topic!r} has no message with ID {unique_key!r}")
         return exact[0]
 
     @on_io_thread
@@ -185,7 +185,9 @@ class Messages(AdminDesk):
         At most `count_max` of each broker, newest first.
         """
         if not 0 < count_max <= QUERY_MESSAGES_MAX:
-            raise BadRequest(f"count_max is {count_max}; 1 to {QUERY_MESSAGES_MAX} can be asked")
+            raise BadRequest(
+                f"count_max is {count_max}; it must be between 1 and {QUERY_MESSAGES_MAX}"
+            )
         found = await self._query(topic, key, count_max, begin_ms, end_ms, unique=False)
         exact = [message for message in found if key in message.keys]
         exact.sort(key=lambda message: message.store_timestamp, reverse=True)
@@ -244,7 +246,7 @@ class Messages(AdminDesk):
         """Units of a queue from an offset on, and whether `group` would get their messages."""
         address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
         if address is None:
-            raise Unavailable(f"the broker {queue.broker_name} of {queue!s} has no leader now")
+            raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
         request = QueryConsumeQueue(
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -265,7 +267,7 @@ class Messages(AdminDesk):
         topic, queue = message.queue.topic, message.queue
         address = (await self._leaders_of(topic)).get(queue.broker_name)
         if address is None:
-            raise Unavailable(f"the broker {queue.broker_name} of {queue!s} has no leader now")
+            raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
         reply = await self._ask(address, QueryTopicConsumeByWho(topic=topic))
         groups = sorted(decode_group_list(body_of(reply)))
         return list(await asyncio.gather(*(self._track(address, one, message) for one in groups)))

@@ -73,7 +73,9 @@ class NameServers(AdminDesk):
     async def put_order(self, topic: str, queues: Mapping[str, int]) -> None:
         """Which brokers an ordered topic has, with how many queues each."""
         if not queues:
-            raise BadRequest("an order setting names a broker", hint="broker-a:4;broker-b:4")
+            raise BadRequest(
+                "an order setting must name at least one broker", hint="broker-a:4;broker-b:4"
+            )
         value = ";".join(f"{name}:{count}" for name, count in queues.items())
         request = PutKvConfig(namespace=ORDER_NAMESPACE, key=topic, value=value)
         await self._session.name_servers.tell_all(request)

@@ -79,9 +79,14 @@ class Reading(AdminDesk):
         Raises as `PullConsumer.pull` does. An offset outside the queue is told by the status.
         """
         if offset < 0 or wait_ms < 0 or not 0 < count_max <= PULL_MESSAGES_MAX:
-            raise BadRequest("a read has an offset and a wait from 0 up, and asks for a message")
+            raise BadRequest(
+                "offset and wait time must be at least 0, and the number of messages at least 1"
+            )
         if not isinstance(wanted, str | Sql):
-            raise BadRequest("a filter in Python is for consumers", hint="read by tags, or by Sql")
+            raise BadRequest(
+                "reading does not support Python filters",
+                hint="filter by tags or Sql, or consume in a group",
+            )
         check_wanted(wanted)
         subscription = subscription_of(queue.topic, wanted, version=self._session.clock.now_ms())
         hold_ms = min(wait_ms, HOLD_MS)
@@ -97,5 +102,5 @@ class Reading(AdminDesk):
         """
         address = (await self._leaders()).get(broker_name)
         if address is None:
-            raise Unavailable(f"the broker {broker_name} has no leader now")
+            raise Unavailable(f"broker {broker_name} has no leader")
         return decode_delay_offsets(body_of(await self._ask(address, GetAllDelayOffset())))

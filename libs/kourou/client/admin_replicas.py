@@ -35,7 +35,7 @@ PROMOTED_WAIT_MS = 30_000
 TRANSFERRED_WAIT_MS = 10_000
 """How long `transfer_leader` waits: a member that is asked to stand does so at once, or never."""
 PAUSE_MS = 100
-NOT_THERE = "is not there: no name server knows it"
+NOT_THERE = "is not registered with the name servers"
 """What is told of each that `absent` finds."""
 
 
@@ -118,12 +118,12 @@ class Replicas(AdminDesk):
         """
         data = _named(await self._brokers(), broker)
         if (broker_id is None) == (address is None):
-            raise BadRequest("which member?", hint="its brokerId, or its address")
+            raise BadRequest("no replica is given", hint="give its brokerId or its address")
         address = address or data.broker_addrs.get(broker_id or 0)
         if address is None:
             raise BadRequest(
-                f"no member of {broker} is registered with brokerId {broker_id}",
-                hint=f"registered: {', '.join(map(str, sorted(data.broker_addrs)))}",
+                f"broker {broker} has no registered replica with brokerId {broker_id}",
+                hint=f"registered brokerIds: {', '.join(map(str, sorted(data.broker_addrs)))}",
             )
         if not force:
             chosen = await self._look(broker, -1 if broker_id is None else broker_id, address)
@@ -163,13 +163,14 @@ class Replicas(AdminDesk):
             await asyncio.sleep(PAUSE_MS / 1_000)
         if stayed:
             raise Unavailable(
-                f"{begun.leader} goes on leading {broker}: "
-                f"{begun.target or 'whoever has most'} did not take over in time",
-                hint="look at `kourou admin replicas`: who is up, and how far behind?",
+                f"{begun.leader} is still the leader of {broker}: "
+                f"{begun.target or 'the most up-to-date replica'} did not take "
+                "over in time",
+                hint="check which replicas are online, and their lag: kourou admin replicas",
             )
         raise UnknownOutcome(
-            f"{begun.leader} was told to let another member lead, and nobody is known to yet",
-            hint="look at `kourou admin replicas`",
+            f"{begun.leader} started the transfer, but the new leader is not known yet",
+            hint="check the replicas: kourou admin replicas",
         )
 
     async def _known_members(self, broker: str) -> list[LogMember]:
@@ -210,8 +211,8 @@ class Replicas(AdminDesk):
                     return told
             await asyncio.sleep(PAUSE_MS / 1_000)
         raise UnknownOutcome(
-            f"{address} was told to lead, in epoch {epoch}, and is not known to yet",
-            hint="look at its log, and at `kourou admin replicas`",
+            f"{address} accepted the promotion in epoch {epoch}, but is not known as leader yet",
+            hint="check its log, and the replicas: kourou admin replicas",
         )
 
     async def _registered_leader(self, broker: str) -> LogMember | None:
@@ -228,29 +229,32 @@ def _named(brokers: list[BrokerData], name: str) -> BrokerData:
         if name == data.broker_name:
             return data
     known = ", ".join(data.broker_name for data in brokers)
-    raise BadRequest(f"there is no broker {name!r}", hint=f"known: {known}")
+    raise BadRequest(f"broker {name!r} not found", hint=f"known brokers: {known}")
 
 
 def _check(chosen: LogMember, members: list[LogMember]) -> None:
     """What the follower itself cannot see: a leader that it does not reach, a fuller copy."""
     if any(one.told is not None and one.told.member for one in (chosen, *members)):
         raise Rejected(
-            "a Raft group elects its leader", hint="kourou admin transfer-leader asks it to"
+            "this broker is a Raft group, which elects its leader",
+            hint="to transfer leadership: kourou admin transfer-leader",
         )
     for one in members:
         if one.told is None or _same(one, chosen):
             continue
         if one.told.leads and not one.told.fenced:
             raise Rejected(
-                f"the leader at {one.address} is alive: it answers",
-                hint="stop it first; with force it is outdone, and what it still acknowledges is "
-                "lost",
+                f"the leader at {one.address} is online",
+                hint="stop it first; force replaces it, and messages that it still "
+                "acknowledges are lost",
             )
         if chosen.told is not None and _place(one.told) > _place(chosen.told):
             raise Rejected(
-                f"brokerId {one.registered_id} has more of the log, up to {one.told.end}, and "
-                f"{chosen.told.broker_id} up to {chosen.told.end}",
-                hint="promote that one; with force, what this one lacks is lost",
+                f"brokerId {one.registered_id} has more of the log, up to "
+                f"{one.told.end}; {chosen.told.broker_id} has it up to "
+                f"{chosen.told.end}",
+                hint="promote that replica; with force, the messages missing from "
+                "this one are lost",
             )
 
 

@@ -115,7 +115,7 @@ class Topics(AdminDesk):
             await self._ask_leader(chosen[name], request)
             await self._wait_visible(topic, {name}, request)
         if not before:
-            raise TopicNotFound(f"no such broker has the topic {topic!r}")
+            raise TopicNotFound(f"no matching broker has topic {topic!r}")
         return before
 
     async def _wait_visible(
@@ -163,7 +163,7 @@ class Topics(AdminDesk):
         """Where the topic's queues are. Raises TopicNotFound."""
         known = await self._session.routes.refresh(topic)
         if known.borrowed:
-            raise TopicNotFound(f"the topic {topic!r} does not exist")
+            raise TopicNotFound(f"topic {topic!r} not found")
         return known.route
 
     @on_io_thread

@@ -51,7 +51,7 @@ def share_of(
         if isinstance(error, Exception):
             raise  # the consumer keeps its queues, and says why
         # It runs on the client's I/O thread, where `sys.exit()` would end every client's work.
-        raise BadRequest(f"the allocation raised {error!r}") from error
+        raise BadRequest(f"the allocation strategy raised {error!r}") from error
 
 
 def _place(clients: Sequence[str], client: str) -> tuple[int, list[str]]:
@@ -178,7 +178,7 @@ class MachineRoomNearby:
     def _named(self, broker_name: str) -> str:
         room = self.broker_room(broker_name)
         if not room:
-            raise ConfigError(f"the room of broker {broker_name!r} is empty")
+            raise ConfigError(f"the machine room of broker {broker_name!r} is empty")
         return room
 
 
@@ -252,7 +252,7 @@ def allocation_named(name: str) -> Allocation:
     found = BY_NAME.get(name) or BY_CLASS.get(name.rpartition(".")[2])
     if found is None:
         raise ConfigError(
-            f"there is no allocation strategy {name!r}",
-            hint=f"one of {', '.join(BY_NAME)}; the others are made in code",
+            f"{name!r} is not an allocation strategy",
+            hint=f"one of {', '.join(BY_NAME)}; pass any other as an object",
         )
     return found

@@ -72,12 +72,12 @@ class Answering:
         try:
             request = decode_request(frame)
         except (BadRequest, DecodeError) as error:
-            _log.warning("broker %s says what cannot be understood: %s", address, error)
+            _log.warning("broker %s sent a request that cannot be decoded: %s", address, error)
             self._answer(address, frame, Answer(error.wire_code, str(error)))
             return
         answerer = self._answerers.get(type(request))
         if answerer is None:
-            text = f"clients do not answer request {frame.code}"
+            text = f"clients do not support request code {frame.code}"
             self._answer(address, frame, Answer(Code.REQUEST_CODE_NOT_SUPPORTED, text))
             return
         asked = Asked(address, request, frame.body, frame.deadline_ms)
@@ -97,7 +97,9 @@ class Answering:
         try:
             answer = await answerer(asked) or Answer()
         except DecodeError as error:
-            _log.warning("broker %s says what cannot be understood: %s", asked.address, error)
+            _log.warning(
+                "broker %s sent a request that cannot be decoded: %s", asked.address, error
+            )
             answer = Answer(error.wire_code, str(error))
         except KourouError as error:
             _log.warning("request %d of broker %s failed: %s", frame.code, asked.address, error)
@@ -116,4 +118,4 @@ class Answering:
         try:
             self._send(address, [head, *answer.body])
         except KourouError as error:
-            _log.warning("no answer for broker %s: %s", address, error)
+            _log.warning("reply to broker %s failed: %s", address, error)

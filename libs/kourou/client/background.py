@@ -33,4 +33,4 @@ def _ended(task: asyncio.Task[None]) -> None:
         return
     error = task.exception()
     if error is not None:
-        _log.error("%s ended by an unexpected error", task.get_name(), exc_info=error)
+        _log.error("background task failed unexpectedly: %s", task.get_name(), exc_info=error)

@@ -32,7 +32,7 @@ class SomeNotSent(KourouError):
     def __init__(self, outcomes: list[Outcome]) -> None:
         failures = [outcome for outcome in outcomes if isinstance(outcome, KourouError)]
         super().__init__(
-            f"{len(failures)} of {len(outcomes)} messages failed, the first with: {failures[0]}",
+            f"{len(failures)} of {len(outcomes)} messages failed; first error: {failures[0]}",
             code=failures[0].wire_code,
         )
         self.outcomes = outcomes
@@ -53,7 +53,10 @@ def as_messages(
         ]
         for message in messages:
             if message.topic != first:
-                raise BadRequest(f"a message of topic {message.topic} in a send to {first}")
+                raise BadRequest(
+                    f"the message is for topic {message.topic}, the batch for topic "
+                    f"{first}; a batch has one topic"
+                )
     else:
         messages = list(first)
     return messages
@@ -92,21 +95,21 @@ def unsent_batch(
     """All messages in one lane of their own; MessageIllegal when they are too many or too large."""
     if message_ids:
         if len(message_ids) != len(messages):
-            raise BadRequest(f"{len(message_ids)} message ids for {len(messages)} messages")
+            raise BadRequest(f"got {len(message_ids)} message IDs for {len(messages)} messages")
         for one in message_ids:
             choice = choice_of_named(choice, one)
     if len(messages) > FRAME_RECORDS_MAX:
         raise MessageIllegal(
-            f"a batch of {len(messages)} messages; at most {FRAME_RECORDS_MAX} go together",
-            hint="send_many has no such limit",
+            f"the batch has {len(messages)} messages; at most {FRAME_RECORDS_MAX} are allowed",
+            hint="use send_many, which has no such limit",
         )
     if any(message.delay_level for message in messages):
         raise BadRequest(
-            "the messages of a batch cannot be delayed",
-            hint="send_many sends each by itself",
+            "messages of a batch cannot be delayed",
+            hint="use send_many, which sends each message separately",
         )
     if any(message.wait_store_ok != messages[0].wait_store_ok for message in messages):
-        raise BadRequest("the messages of a batch must agree in wait_store_ok")
+        raise BadRequest("all messages of a batch must have the same wait_store_ok")
     terms = core.batch_terms(
         timeout_ms=timeout_ms,
         pinned=choice.pinned,
@@ -119,8 +122,8 @@ def unsent_batch(
     size = sum(len(one.draft) for one in unsent)
     if size > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(
-            f"the batch has {size} bytes; at most {BODY_SIZE_BYTES_MAX} go together",
-            hint="send_many has no such limit",
+            f"the batch has {size} bytes; at most {BODY_SIZE_BYTES_MAX} are allowed",
+            hint="use send_many, which has no such limit",
         )
     return unsent
 

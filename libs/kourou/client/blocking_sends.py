@@ -77,7 +77,7 @@ class _Callback:
             self._function(outcome)
         except BaseException:  # noqa: BLE001 - an application's callback may raise anything
             # `sys.exit()` too: the outcomes behind this one still have callbacks to be called.
-            _log.exception("a send's callback failed")
+            _log.exception("send callback failed")
 
 
 class BlockingSends:

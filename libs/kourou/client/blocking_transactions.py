@@ -137,8 +137,8 @@ class BlockingTransactions(BlockingSends):
         def register(checker: Checker) -> Checker:
             if is_coroutine_handler(checker):
                 raise BadRequest(
-                    "the blocking client has no loop to run a coroutine on",
-                    hint="use kourou.Client, or a plain function",
+                    "the blocking client cannot run a coroutine: it has no event loop",
+                    hint="use kourou.Client, or pass a plain function",
                 )
             check = Check(topic, checker, body_type)
             if self._core is None:

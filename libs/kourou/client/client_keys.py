@@ -29,8 +29,8 @@ def client_curve(settings: ClientSettings, environment: Mapping[str, str]) -> Cl
         return None
     if not own:
         raise ConfigError(
-            f"{SERVER_KEY} is set and {KEY_FILE} is not",
-            hint="a client has a pair of keys as well: `kourou keys make FOLDER`",
+            f"{SERVER_KEY} is set, but {KEY_FILE} is not",
+            hint="a client needs its own pair of keys: kourou keys make FOLDER",
         )
     found = ServerKeys(Path(servers or own), ring=not servers)
     found.check()

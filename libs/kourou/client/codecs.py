@@ -74,7 +74,7 @@ def _as_text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(f"the body is no UTF-8 text: {error}") from error
+        raise DecodeError(f"the body is not UTF-8 text: {error}") from error
 
 
 def _foreign(decode: Callable[[bytes], Any], wanted: Any) -> Decode:
@@ -85,6 +85,6 @@ def _foreign(decode: Callable[[bytes], Any], wanted: Any) -> Decode:
             return decode(body)
         except (ValueError, TypeError, RecursionError) as error:
             # msgspec's and pydantic's validation errors are both ValueErrors.
-            raise DecodeError(f"the body is no {name}: {error}") from error
+            raise DecodeError(f"the body is not valid {name}: {error}") from error
 
     return decoded

@@ -163,7 +163,7 @@ class Connections:
         """
         if hurried:
             if not self.stands(address):
-                raise Unavailable(f"there is no connection to {address} now")
+                raise Unavailable(f"not connected to {address}")
             timeout_ms = min(timeout_ms, HURRIED_MS)
         return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
 
@@ -212,7 +212,7 @@ async def asked(
 def header_of(reply: Reply, kind: type[ResponseT]) -> ResponseT:
     """The reply's header as `kind`; DecodeError if the server left it out."""
     if not isinstance(reply.header, kind):
-        raise DecodeError(f"an answer lacks its {kind.__name__}")
+        raise DecodeError(f"the reply has no {kind.__name__}")
     return reply.header
 
 

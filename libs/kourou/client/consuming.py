@@ -240,7 +240,7 @@ class ConsumedQueue:
             limit = self.window.exceeded(self._limits)
             if limit is not None:
                 self._around.counts.paused(limit)
-                _log.debug("%s: pulling pauses: %s", self.queue, self.window.over(self._limits))
+                _log.debug("%s: pulling paused: %s", self.queue, self.window.over(self._limits))
                 self._room.clear()
                 await self._room.wait()
             step = await self._pull_once()
@@ -259,15 +259,15 @@ class ConsumedQueue:
             return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
         except (Unavailable, UnknownOutcome) as error:
             # The connection may be a new one, on which the broker does not know us yet.
-            _log.info("%s: a pull failed: %s", self.queue, error)
+            _log.info("%s: pull failed: %s", self.queue, error)
             around.heartbeat_soon()
             around.route_stale(self.queue.topic)
             return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
         except Corrupt as error:
-            _log.error("%s: a pull from %d cannot be read: %s", self.queue, offset, error)
+            _log.error("%s: pull from %d is unreadable: %s", self.queue, offset, error)
             return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
         except KourouError as error:
-            _log.warning("%s: a pull failed: %s", self.queue, error)
+            _log.warning("%s: pull failed: %s", self.queue, error)
             around.route_stale(self.queue.topic)
             return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
         if self.window.dropped:
@@ -319,7 +319,7 @@ class ConsumedQueue:
         refusal = pulled.code, pulled.remark
         level = logging.DEBUG if refusal == self._refusal else logging.WARNING
         self._refusal = refusal
-        _log.log(level, "%s: a pull was refused with code %d: %s", self.queue, *refusal)
+        _log.log(level, "%s: pull refused with code %d: %s", self.queue, *refusal)
 
     def _skip_backlog(self, pulled: Pulled, over: int) -> None:
         """Pass over what lies more than `over` messages before the queue's end (F278)."""
@@ -327,7 +327,7 @@ class ConsumedQueue:
         if kept_from <= here:
             return
         _log.warning(
-            "%s: %d messages wait; those from %d to %d are passed over (skip_backlog_over is %d)",
+            "%s: backlog of %d messages; skipped offsets %d to %d (skip_backlog_over is %d)",
             self.queue,
             pulled.max_offset - here,
             here,
@@ -367,7 +367,7 @@ class ConsumedQueue:
         """The offset lies outside the queue (OFFSET_ILLEGAL): go on where the broker says."""
         self._around.counts.corrected += 1
         _log.warning(
-            "%s: offset %d lies outside the queue's %d to %d; going on at %d",
+            "%s: offset %d is outside the queue's %d to %d; resuming at %d",
             self.queue,
             self.window.next_offset,
             pulled.min_offset,
@@ -391,7 +391,7 @@ class ConsumedQueue:
             around.filters_said.clear()
         around.filters_said.add(reason)
         _log.warning(
-            "%s waits at %d: the filter %s cannot judge (%s): %s",
+            "%s: stopped at %d: filter %s failed (%s): %s",
             self.queue,
             self.window.next_offset,
             self._subscription.expression,
@@ -404,7 +404,7 @@ class ConsumedQueue:
         self._around.filters_said.clear()
         version = pulled.filter_version  # None: there was nothing to judge
         _log.info(
-            "%s goes on at %d, by %sthe filter %s",
+            "%s: resumed at %d, with %sfilter %s",
             self.queue,
             self.window.next_offset,
             "" if version is None else f"version {version} of ",
@@ -413,7 +413,7 @@ class ConsumedQueue:
 
     def _pass_unreadable(self, pulled: Pulled, step: Step) -> Step:
         if self._around.settings.on_corrupt is CorruptPolicy.HOLD:
-            _log.error("%s: waiting for repair: %s", self.queue, pulled.remark)
+            _log.error("%s: waiting for a repair: %s", self.queue, pulled.remark)
             return Step(pause_ms=self._around.settings.pull_pause_ms_when_exception)
         self._report_unreadable(pulled)
         if pulled.next_offset > self.window.next_offset:
@@ -422,7 +422,7 @@ class ConsumedQueue:
 
     def _report_unreadable(self, pulled: Pulled) -> None:
         self._around.counts.unreadable += 1
-        _log.error("%s: messages are lost to this consumer: %s", self.queue, pulled.remark)
+        _log.error("%s: this consumer skipped unreadable messages: %s", self.queue, pulled.remark)
 
 
 def items_of(

@@ -57,9 +57,7 @@ def consumption(
     if topics is None:
         topics = settings.subscription
         if not topics:
-            raise BadRequest(
-                "no topic is named", hint="name one, or put it into the setting subscription"
-            )
+            raise BadRequest("no topic is given", hint="pass one, or set subscription")
     if offsets is None:
         offsets = settings.offset_store
     if group is not None:
@@ -75,15 +73,17 @@ def consumption(
         subscriptions: Mapping[str, Wanted] = {topics: expression}
     else:
         if expression != MATCH_ALL:
-            raise BadRequest("give each topic its own expression, or one topic and an expression")
+            raise BadRequest(
+                "pass either one topic and an expression, or a mapping of topics to expressions"
+            )
         subscriptions = dict(topics)
     for each in subscriptions.values():
         check_wanted(each)
     _check_filters(subscriptions)
     if not (ordered or auto_commit):
         raise BadRequest(
-            "auto_commit=False goes with ordered=True only",
-            hint="without order messages finish one by one",
+            "auto_commit=False requires ordered=True",
+            hint="unordered messages are acknowledged one by one",
         )
     return Consumption(
         settings, subscriptions, body_type, offsets, bool(batch), ordered, auto_commit
@@ -99,9 +99,9 @@ def _check_filters(subscriptions: Mapping[str, Wanted]) -> None:
         first, sha256 = brought.setdefault(each.name, (topic, each.sha256))
         if sha256 != each.sha256:
             raise BadRequest(
-                f"the filters of {first} and {topic} are both named {each.name}, and are not the "
-                "same",
-                hint='give one another name: @Filter.define("late")',
+                f"the filters of {first} and {topic} are different but have "
+                f"the same name, {each.name}",
+                hint='rename one of them: @Filter.define("late")',
             )
 
 
@@ -112,13 +112,11 @@ def chosen_handler(
     if handler is None:
         handler = settings.message_listener
     if handler is None:
-        raise BadRequest(
-            "there is no handler", hint="give one, or put it into the setting message_listener"
-        )
+        raise BadRequest("no handler is given", hint="pass one, or set message_listener")
     if not callable(handler):
         raise BadRequest(
-            f"the handler is {handler!r}, which cannot be called",
-            hint="listen(topics, handler, expression)",
+            f"the handler is {handler!r}, which is not callable",
+            hint="usage: listen(topics, handler, expression)",
         )
     return handler
 

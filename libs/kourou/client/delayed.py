@@ -30,10 +30,12 @@ def delay_property(
     """
     if delay is not None:
         if delay_level:
-            raise BadRequest("delay and delay_level are both given", hint="give one of them")
+            raise BadRequest("delay and delay_level are both set", hint="set one of them")
         delay_level = level_of(levels_ms, delay)
     if not isinstance(delay_level, int) or delay_level < 0:
-        raise BadRequest(f"{delay_level!r} is no delay level", hint="levels count from 1")
+        raise BadRequest(
+            f"delay_level is {delay_level!r}; it must be at least 1", hint="levels count from 1"
+        )
     if not delay_level:
         return None
     return _LEVELS.get(delay_level) or {Property.DELAY.value: str(delay_level)}
@@ -42,7 +44,10 @@ def delay_property(
 def level_of(levels_ms: Sequence[int], delay: timedelta) -> int:
     """The level with this delay, 0 for no time at all. Raises BadRequest that names the nearest."""
     if not isinstance(delay, timedelta):
-        raise BadRequest(f"delay is {delay!r}", hint="write timedelta(seconds=10), for instance")
+        raise BadRequest(
+            f"delay is {delay!r}, which is not a timedelta",
+            hint="for example timedelta(seconds=10)",
+        )
     wanted_ms = delay / timedelta(milliseconds=1)
     if not wanted_ms:
         return 0
@@ -52,6 +57,6 @@ def level_of(levels_ms: Sequence[int], delay: timedelta) -> int:
     nearest = sorted(enumerate(levels_ms, 1), key=lambda known: abs(known[1] - wanted_ms))[:2]
     named = " or ".join(f"{timedelta(milliseconds=ms)} (level {level})" for level, ms in nearest)
     raise BadRequest(
-        f"no delay level of the brokers is {delay}",
-        hint=f"the nearest: {named}; the settings of the producer list all (delay_levels)",
+        f"{delay} is not a delay level of the brokers",
+        hint=f"nearest: {named}; the producer setting delay_levels lists them all",
     )

@@ -66,12 +66,12 @@ def discover(
     url = list_url or options.get(LIST_URL_OPTION, "")
     if url:
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"the name server list {url!r} is no http(s) address")
+            raise ConfigError(f"{url!r} is not an http or https address (name server list)")
         return NameServers((), "list", url)
     raise NoNameServer(
-        "no name server address is known",
-        hint=f"pass one to Client(), or set the option {OPTION_NAMES[0]} "
-        f"or the environment variable {ENVIRONMENT_NAME}",
+        "no name server address is set",
+        hint=f"pass one to Client(), or set the option {OPTION_NAMES[0]} or the "
+        f"environment variable {ENVIRONMENT_NAME}",
     )
 
 
@@ -79,7 +79,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
     """The addresses of a `;` list, each checked, without repetitions, in their order."""
     if not isinstance(text, str):
         raise ConfigError(
-            f"{text!r} is no address of a name server", hint='write a text: "127.0.0.1:9876"'
+            f"{text!r} is not a name server address", hint='pass a string: "127.0.0.1:9876"'
         )
     found: dict[str, None] = {}
     for part in text.split(";"):
@@ -88,10 +88,12 @@ def parse_addresses(text: str) -> tuple[str, ...]:
             zmq_endpoint(address)
             found[address] = None
     if not found:
-        raise ConfigError(f"{text!r} names no address", hint="write host:port;host:port")
+        raise ConfigError(
+            f"{text!r} does not contain an address", hint="use the form host:port;host:port"
+        )
     if len(found) > NAME_SERVERS_MAX:
         raise ConfigError(
-            f"{len(found)} addresses are given; at most {NAME_SERVERS_MAX} are allowed"
+            f"{len(found)} name server addresses are given; at most {NAME_SERVERS_MAX} are allowed"
         )
     return tuple(found)
 
@@ -145,4 +147,6 @@ def _port(text: str, address: str) -> int:
 
 
 def _bad(address: str) -> ConfigError:
-    return ConfigError(f"{address!r} is no address", hint="write host:port, or [ipv6]:port")
+    return ConfigError(
+        f"{address!r} is not an address", hint="use the form host:port, or [ipv6]:port"
+    )

@@ -142,7 +142,8 @@ class Drafting:
         if len(body) > self._size_max:
             raise MessageIllegal(
                 f"the body has {len(body)} bytes; at most {self._size_max} are allowed",
-                hint="maxMessageSize; store large content elsewhere and send its address",
+                hint="store large content elsewhere and send a reference, or raise "
+                "max_message_size (maxMessageSize)",
             )
         squeezed = compress(self._kind, body, self._level)
         return (squeezed, self._sys_flag) if len(squeezed) < len(body) else (body, 0)
@@ -171,8 +172,8 @@ def _refuse_reserved(properties: Mapping[str, str]) -> None:
     reserved = RESERVED_PROPERTIES.intersection(properties)
     if reserved:
         raise BadRequest(
-            f"the property name {min(reserved)} is reserved",
-            hint="tags and keys have arguments of their own; choose another name for the rest",
+            f"property name {min(reserved)} is reserved",
+            hint="pass tags and keys as arguments; rename other properties",
         )
 
 
@@ -189,10 +190,10 @@ def joined_keys(keys: str | Iterable[str]) -> str:
         given = list(keys)
         for key in given:
             if not key or any(character.isspace() for character in key):
-                raise BadRequest(f"the key {key!r} is empty or has a space in it")
+                raise BadRequest(f"key {key!r} is empty or contains a space")
         return " ".join(given)
     except (TypeError, AttributeError) as error:  # not looked for before: that would cost each send
-        raise BadRequest(f"the keys are {keys!r}; they must be text, or a list of it") from error
+        raise BadRequest(f"keys is {keys!r}; it must be a string or a list of strings") from error
 
 
 def moved_to_queue(draft: bytes, queue_id: int) -> bytes:

@@ -88,9 +88,9 @@ class FilterPulls:
         if not servers:
             self._route_stale(queue.topic)
             raise FilterFailed(
-                f"no filter server of {queue.broker_name} is known, "
-                f"and nothing is pulled without the filter {name}",
-                hint="an operator starts one: kourou filter-server",
+                f"broker {queue.broker_name} has no filter server online, and "
+                f"filter {name} requires one",
+                hint="start one: kourou filter-server",
                 kind=UNSERVED,
             )
         if waits:
@@ -120,8 +120,10 @@ class FilterPulls:
 def failure_of(queue: MessageQueue, pulled: Pulled) -> FilterFailed:
     """What FILTER_FAILED says, as the error an application catches."""
     return FilterFailed(
-        f"{queue!s}: {pulled.remark or 'the filter cannot judge'}",
-        hint=f"the offset stays {pulled.next_offset}" if pulled.next_offset >= 0 else "",
+        f"{queue!s}: {pulled.remark or 'the filter failed'}",
+        hint=f"consumption stops at offset {pulled.next_offset} until the filter works"
+        if pulled.next_offset >= 0
+        else "",
         kind=pulled.filter_failure,
         filter_version=pulled.filter_version,
     )

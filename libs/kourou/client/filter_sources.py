@@ -29,7 +29,7 @@ ENTRY = "match"
 """What the jail looks for: a function of this name, or a class with such a method."""
 
 _DECORATOR = "Filter"
-_BY_TEXT = "give its source as text or from a file: Filter(text, name=...), Filter.from_file(path)"
+_BY_TEXT = "pass its source as text or a file: Filter(text, name=...), Filter.from_file(path)"
 _KNOWN = frozenset({*dir(builtins), "__name__"})
 
 
@@ -37,15 +37,17 @@ def source_of_function(function: FunctionType) -> str:
     """The text that defines the function and calls it `match`. Raises BadRequest."""
     name = function.__name__
     if name == "<lambda>":
-        raise BadRequest("a filter cannot be a lambda", hint="write it as def")
+        raise BadRequest("a filter cannot be a lambda", hint="define a function with def")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise BadRequest(f"the filter {name} is async; it has nothing to wait for", hint="def")
+        raise BadRequest(f"filter {name} is async; use a plain function", hint="def")
     _check_parameters(name, function)
     if function.__code__.co_freevars:
         raise BadRequest(
-            f"the filter {name} closes over {', '.join(function.__code__.co_freevars)}; "
-            "only its own text is uploaded",
-            hint="write the values into it, or make its source with them: Filter(text, name=...)",
+            f"filter {name} uses variables of the enclosing function: "
+            f"{', '.join(function.__code__.co_freevars)}; only its own source "
+            "is uploaded",
+            hint="write the values into the function, or generate its source: "
+            "Filter(text, name=...)",
         )
     # The jail looks for `match`; a function that calls itself finds itself by its own name, too.
     body = re.sub(rf"def\s+{name}\b", f"def {ENTRY}", _text_of(function, name), count=1)
@@ -66,13 +68,13 @@ def source_of_class(what: type) -> str:
     name = what.__name__
     entry = inspect.getattr_static(what, ENTRY, None)
     if not isinstance(entry, FunctionType | staticmethod | classmethod):
-        raise BadRequest(f"the filter {name} has no method {ENTRY}(self, message, context)")
+        raise BadRequest(f"filter {name} has no method {ENTRY}(self, message, context)")
     try:
         inspect.signature(what).bind()
     except TypeError:
         raise BadRequest(
-            f"the filter {name} cannot be made without arguments, as a filter server makes it",
-            hint="give them defaults, or set what it needs in set_up(self, context)",
+            f"filter {name} cannot be instantiated without arguments, as filter servers do",
+            hint="give the arguments defaults, or initialize in set_up(self, context)",
         ) from None
     bound = getattr(what, ENTRY)
     _check_parameters(name, bound, has_self=isinstance(entry, FunctionType))
@@ -92,8 +94,8 @@ def _check_parameters(name: str, function: Callable[..., Any], *, has_self: bool
         inspect.signature(function).bind(*given)
     except TypeError:
         raise BadRequest(
-            f"the filter {name} does not take (message, context)",
-            hint=f"def {ENTRY}({', '.join(given)}) -> bool",
+            f"filter {name} must take (message, context)",
+            hint=f"use the form def {ENTRY}({', '.join(given)}) -> bool",
         ) from None
 
 
@@ -112,29 +114,28 @@ def _text_of(what: FunctionType | type, name: str) -> str:
     try:
         found = inspect.getsource(what)
     except (OSError, TypeError) as error:
-        raise BadRequest(
-            f"the source of the filter {name} is not to be had", hint=_BY_TEXT
-        ) from error
+        raise BadRequest(f"the source of filter {name} is not available", hint=_BY_TEXT) from error
     text = textwrap.dedent(found)
     try:
         tree = ast.parse(text)
         if text != found and ast.dump(tree) != _dump_indented(found):
             raise BadRequest(
-                f"the filter {name} has a text of several lines that its indentation belongs to",
-                hint="define it at the left margin of a module",
+                f"filter {name} contains a multi-line string whose content "
+                "depends on the indentation",
+                hint="define the filter at module level, without indentation",
             )
     except SyntaxError:
         raise BadRequest(
-            f"the source of the filter {name} is not to be had alone", hint=_BY_TEXT
+            f"the source of filter {name} cannot be separated from its surroundings", hint=_BY_TEXT
         ) from None
     node = tree.body[0]
     if len(tree.body) != 1 or not isinstance(node, ast.FunctionDef | ast.ClassDef):
-        raise BadRequest(f"the filter {name} is not one def or class", hint=_BY_TEXT)
+        raise BadRequest(f"the source of filter {name} is not a single def or class", hint=_BY_TEXT)
     for decorator in node.decorator_list:
         if not _makes_filters(decorator):
             raise BadRequest(
-                f"the filter {name} is decorated with {ast.unparse(decorator)}",
-                hint="only its own text is uploaded; decorate it with Filter alone",
+                f"filter {name} is decorated with {ast.unparse(decorator)}",
+                hint="only its own source is uploaded; remove all decorators except Filter",
             )
     return "".join(text.splitlines(keepends=True)[node.lineno - 1 :])
 
@@ -170,9 +171,9 @@ def _check_alone(name: str, source: str) -> None:
     )
     if lacking:
         raise BadRequest(
-            f"the filter {name} uses {', '.join(lacking)} of the module around it; "
-            "only its own text is uploaded",
-            hint="import and define inside it what it needs, or keep it in a file: "
+            f"filter {name} uses {', '.join(lacking)} from its module; only "
+            "its own source is uploaded",
+            hint="import and define what it needs inside the filter, or use a file: "
             "Filter.from_file(path)",
         )
 
@@ -198,8 +199,8 @@ def _check_same(
             found = _inner(found, word)
         if found is None or not _alike(found, function.__code__):
             raise BadRequest(
-                f"the source of the filter {name} is not what runs here as {'.'.join(path)}",
-                hint="start again if its file was changed, or give the text itself",
+                f"the source of filter {name} differs from the running {'.'.join(path)}",
+                hint="restart the process if the file changed, or pass the source as text",
             )
 
 

@@ -90,7 +90,7 @@ class FilterUploads:
             ):
                 raise outcome
             if isinstance(outcome, KourouError):
-                _log.info("group %s uploads a filter later: %s", self._group, outcome)
+                _log.info("group %s: filter upload postponed: %s", self._group, outcome)
 
     async def ready(self, known: QueueMap, broker_name: str, name: str) -> None:
         """Make sure that a broker has the filter. Raises FilterFailed if it refuses it.
@@ -103,7 +103,7 @@ class FilterUploads:
             await self._put(known, broker_name, name)
         except Rejected as error:
             raise FilterFailed(
-                f"broker {broker_name} refuses the filter {name}: {error.message}",
+                f"broker {broker_name} rejected filter {name}: {error.message}",
                 hint=error.hint,
                 kind=REFUSED,
             ) from error
@@ -143,14 +143,14 @@ class FilterUploads:
                 ", which is new" if answer.created else "",
             )
             return
-        what = "none runs, so the group waits"
+        what = "no version is running, so consumption waits"
         if answer.quarantined is not None:
-            what = f"it is in quarantine ({answer.quarantined})"
+            what = f"that version is quarantined ({answer.quarantined})"
         elif answer.active is not None:
-            what = f"version {answer.active} runs"
+            what = f"version {answer.active} is running"
         _log.warning(
-            "group %s: %s has our filter %s as version %d, and %s, until an operator enables it "
-            "(kourou admin filter enable)",
+            "group %s: %s stored filter %s as version %d, but %s; enable it "
+            "with: kourou admin filter enable",
             self._group,
             broker_name,
             name,

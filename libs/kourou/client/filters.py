@@ -41,7 +41,7 @@ class Sql:
 
     def __post_init__(self) -> None:
         if not isinstance(self.expression, str):
-            raise BadRequest(f"the filter is {self.expression!r}; it must be text")
+            raise BadRequest(f"the filter expression is {self.expression!r}; it must be a string")
         try:
             check_meant(self.expression)
         except Rejected as error:
@@ -101,4 +101,4 @@ async def ask_brokers(session: Session, group: str, subscriptions: Iterable[Subs
         except KourouError as error:
             if isinstance(error, Rejected) and error.wire_code not in _NO_WORD:
                 raise
-            _log.info("no broker of %s tells whether it takes the filter: %s", each.topic, error)
+            _log.info("could not check the filter at any broker of %s: %s", each.topic, error)

@@ -356,8 +356,8 @@ def call_plain(handler: Callable[[Any], Any], item: Item) -> Any:
     if type(made) is CoroutineType:
         made.close()
         raise BadRequest(
-            "the handler returned a coroutine, which nobody awaits",
-            hint="give listen an async def handler itself",
+            "the handler returned a coroutine, which is never awaited",
+            hint="pass the async def function itself to listen",
         )
     return made
 

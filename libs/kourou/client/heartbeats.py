@@ -161,7 +161,7 @@ class Heartbeats:
             )
         except KourouError as error:
             self._told.discard(address)
-            _log.warning("broker %s does not hear our heartbeat: %s", address, error)
+            _log.warning("heartbeat to broker %s failed: %s", address, error)
         else:
             self._warn(address, reply.remark.splitlines())
 
@@ -195,4 +195,4 @@ class Heartbeats:
         try:
             await self._connections.ask(address, request, timeout_ms=self._timeout_ms, hurried=True)
         except KourouError as error:
-            _log.info("broker %s does not hear that we leave: %s", address, error)
+            _log.info("unregistering from broker %s failed: %s", address, error)

@@ -104,7 +104,7 @@ class LeaderWait:
             self._parties.setdefault(topic, []).append(_Party(some, sent, spared, address))
             if topic not in self._tasks:
                 names = ", ".join(sorted({message.lane.broker_name for message in some}))
-                _log.info("messages to %s wait for a leader of %s", topic, names)
+                _log.info("messages for %s wait for a leader of broker %s", topic, names)
                 self._tasks[topic] = background(
                     self._wait(topic, spared), f"looking for a leader for {topic}"
                 )
@@ -127,7 +127,7 @@ class LeaderWait:
         try:
             await asyncio.wait_for(self._routes.refresh(topic), wait_ms / 1000)
         except (KourouError, TimeoutError) as error:
-            _log.info("the route of %s stays as it was: %r", topic, error)
+            _log.info("route of %s not refreshed: %r", topic, error)
 
     def _go_on(self, topic: str) -> None:
         """Send what can be sent by now, settle what is too late, keep the rest."""
@@ -213,7 +213,8 @@ def too_late(message: Unsent, sent: int) -> KourouError:
     seconds = message.lane.terms.timeout_ms / 1000
     return given_up(
         message,
-        f"broker {message.lane.broker_name} had no leader; sent {sent} times in {seconds:g} s",
+        f"broker {message.lane.broker_name} is offline: no leader within "
+        f"{seconds:g} s, {sent} attempts",
     )
 
 
@@ -221,10 +222,12 @@ def given_up(message: Unsent, why: str) -> KourouError:
     """The error of a message that is not sent again: one attempt that was lost leaves a doubt."""
     failure = message.failure
     if isinstance(failure, UnknownOutcome):
-        return UnknownOutcome(f"{why}; it may be stored: {failure.message}", hint=failure.hint)
-    met = "no broker was asked" if failure is None else failure.message
-    hint = "" if failure is None else failure.hint
-    return Unavailable(f"{why}; nothing was stored: {met}", hint=hint)
+        text = f"{why}; the message may be stored; last error: {failure.message}"
+        return UnknownOutcome(text, hint=failure.hint)
+    if failure is None:
+        return Unavailable(f"{why}; the message was not sent", hint="retry")
+    text = f"{why}; the message was not stored; last error: {failure.message}"
+    return Unavailable(text, hint=failure.hint)
 
 
 def _first_deadline(parties: Iterable[_Party]) -> int:

@@ -51,7 +51,7 @@ class LendingConsumer(PushConsumer):
         await ask_brokers(session, self.group, [subscription])
         async with self._rebalancing:
             if topic in self._subscriptions:
-                raise BadRequest(f"the group {self.group} consumes {topic} here already")
+                raise BadRequest(f"group {self.group} already consumes {topic} in this client")
             self._subscriptions[topic] = subscription
         session.routes.watch(topic)
         await session.routes.find_existing(topic)
@@ -61,7 +61,9 @@ class LendingConsumer(PushConsumer):
     async def without(self, topic: str) -> None:
         """Consume a topic no more: its queues are committed and left to other members."""
         if topic == retry_topic(self.group):
-            raise BadRequest("a group always consumes what it gave back")
+            raise BadRequest(
+                "a group always consumes its retry topic; it cannot unsubscribe from it"
+            )
         async with self._rebalancing:
             if self._subscriptions.pop(topic, None) is not None:
                 await self._give_up(topic, set())

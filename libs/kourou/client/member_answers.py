@@ -88,7 +88,7 @@ class MemberAnswers:
         member = self._find(group)
         if member is None:
             raise GroupNotFound(
-                f"the client {self._client_id} has no consumer of the group {group}",
+                f"client {self._client_id} has no consumer in group {group}",
                 code=Code.SYSTEM_ERROR,
             )
         return member
@@ -96,7 +96,7 @@ class MemberAnswers:
     def _pushed(self, group: str, what: str) -> Pushed:
         member = self._member(group)
         if not hasattr(member, "running_info"):
-            raise BadRequest(f"a pull consumer {what}", hint="ask a member that has a handler")
+            raise BadRequest(f"a pull consumer {what}", hint="choose a push consumer")
         return member  # type: ignore[return-value]  # what has running_info has all of Pushed
 
     async def _status(self, asked: Asked) -> Answer:
@@ -108,7 +108,7 @@ class MemberAnswers:
     async def _running_info(self, asked: Asked) -> Answer:
         request = asked.request
         assert isinstance(request, GetConsumerRunningInfo)
-        member = self._pushed(request.consumer_group, "does not tell how it runs")
+        member = self._pushed(request.consumer_group, "does not report its running state")
         info = member.running_info()
         told = ConsumerRunningInfo(
             properties=self._properties(member, info),
@@ -143,7 +143,9 @@ class MemberAnswers:
     async def _consume(self, asked: Asked) -> Answer:
         request = asked.request
         assert isinstance(request, ConsumeMessageDirectly)
-        member = self._pushed(request.consumer_group, "has no handler to give a message to")
+        member = self._pushed(
+            request.consumer_group, "has no handler, so it cannot consume a message directly"
+        )
         handled = await member.consume_directly(b"".join(asked.body))
         result = DirectResult(
             order=handled.order,

@@ -57,9 +57,9 @@ class Filter:
         if isinstance(what, str):
             if name is None:
                 raise BadRequest(
-                    "a filter given as text has no name",
-                    hint="Filter(text, name=...); Filter.named(...) means one that is stored; "
-                    'a decorator with a name is @Filter.define("late")',
+                    "a filter given as text needs a name",
+                    hint="use Filter(text, name=...); for a stored filter "
+                    'Filter.named(...); as a decorator @Filter.define("late")',
                 )
             source = what
         elif isinstance(what, FunctionType | type):
@@ -72,8 +72,8 @@ class Filter:
             name = _chosen_name(name, what.__name__)
         else:
             raise BadRequest(
-                f"a filter cannot be made of {what!r:.80}",
-                hint="give a function, a class, or the source as text",
+                f"{what!r:.80} is not a filter",
+                hint="pass a function, a class, or the source as text",
             )
         self._fill(name, source, note, function)
 
@@ -81,12 +81,14 @@ class Filter:
         self, name: str, source: str | None, note: str, function: Matching | None = None
     ) -> None:
         if not (isinstance(name, str) and isinstance(note, str)):
-            raise BadRequest(f"a filter's name and note are texts, not {name!r:.80}, {note!r:.80}")
+            raise BadRequest(
+                f"name and note of a filter must be strings, not {name!r:.80}, {note!r:.80}"
+            )
         check_filter_name(name)
         if len(note) > FILTER_NOTE_LENGTH_MAX:
             raise BadRequest(
-                f"the note of the filter {name} has {len(note)} characters; "
-                f"at most {FILTER_NOTE_LENGTH_MAX} are allowed"
+                f"the note of filter {name} has {len(note)} characters; at "
+                f"most {FILTER_NOTE_LENGTH_MAX} are allowed"
             )
         if source is not None:
             from kourou.filtering.python_rules import check_source
@@ -118,7 +120,7 @@ class Filter:
             too_long = len(content) > FILTER_SOURCE_BYTES_MAX
             source = content.decode(errors="replace" if too_long else "strict")
         except (OSError, ValueError) as error:
-            raise BadRequest(f"the filter {path} cannot be read: {error}") from error
+            raise BadRequest(f"filter file {path} cannot be read: {error}") from error
         return cls(source, name=path.stem if name is None else name, note=note)
 
     @classmethod
@@ -128,8 +130,8 @@ class Filter:
         """The decorator with a name and a note: `@Filter.define("late", note="over two hours")`."""
         if name is not None and not isinstance(name, str):  # without parentheses it decorates
             raise BadRequest(
-                f"Filter.define takes a filter's name, not {name!r:.80}",
-                hint='@Filter.define("late"), or @Filter alone',
+                f"Filter.define takes the name of the filter, not {name!r:.80}",
+                hint='use @Filter.define("late"), or just @Filter',
             )
 
         def make(what: Matching | type) -> Filter:
@@ -140,7 +142,9 @@ class Filter:
     def __call__(self, message: Any, context: Any = None) -> bool:
         """Ask the function here, as tests do; BadRequest where there is only a text or a class."""
         if self._function is None:
-            raise BadRequest(f"the filter {self.name} was not made of a function")
+            raise BadRequest(
+                f"filter {self.name} was not made from a function, so it cannot be called"
+            )
         return self._function(message, context)
 
     @property
@@ -157,7 +161,7 @@ def _chosen_name(name: str | None, own: str) -> str:
         return name
     if own == "match":
         raise BadRequest(
-            "a filter made of a function called match has no name of its own",
-            hint='say which: @Filter.define("late"), Filter(match, name="late")',
+            "a filter made from a function named match needs a name",
+            hint='use @Filter.define("late") or Filter(match, name="late")',
         )
     return own

@@ -102,7 +102,7 @@ class TraceWriter:
         room = TRACE_RECORDS_MAX - len(self._waiting)
         self._waiting += records[:room]
         if len(records) > room:
-            self._drop(len(records) - room, "too many wait")
+            self._drop(len(records) - room, "too many are pending")
         if self._writing is not None:
             return
         if len(self._waiting) >= RECORDS_AT_ONCE:
@@ -169,7 +169,7 @@ class TraceWriter:
         self.dropped += number
         self._quiet_log.warning(
             "trace",
-            "%d records of message traces are lost, %d so far: %s",
+            "lost %d message trace records (%d in total): %s",
             number,
             self.dropped,
             why,

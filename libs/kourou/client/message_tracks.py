@@ -74,7 +74,11 @@ def track(
     if connected.consume_type is ConsumeType.CONSUME_ACTIVELY:
         return MessageTrack(group, TrackKind.PULL, consumed, where)
     if consumed is None:
-        reason = str(progress) if isinstance(progress, KourouError) else "its queue is not listed"
+        reason = (
+            str(progress)
+            if isinstance(progress, KourouError)
+            else "its queue is not reported by the broker"
+        )
         return MessageTrack(group, TrackKind.UNKNOWN, None, None, reason)
     if not consumed:
         return MessageTrack(group, TrackKind.NOT_CONSUME_YET, False, where)
@@ -83,15 +87,15 @@ def track(
     if wants is None:
         assert subscription is not None, "nothing else is unknown"
         reason = (
-            f"the group is beyond it; whether its filter {subscription.expression} let it through "
-            "is not asked here"
+            "the group consumed past it; whether the filter "
+            f"{subscription.expression} accepted it is not checked here"
         )
         return MessageTrack(group, TrackKind.UNKNOWN, True, where, reason)
     if wants:
         return MessageTrack(group, TrackKind.CONSUMED, True, where)
     assert subscription is not None, "somebody does not want it"
     by = "SQL92" if subscription.expression_type == SQL92 else "its tag"
-    reason = f"filtered by {by}: the group wants {subscription.expression}"
+    reason = f"filtered by {by}: the subscription is {subscription.expression}"
     return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED, True, where, reason)
 
 

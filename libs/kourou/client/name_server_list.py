@@ -51,18 +51,18 @@ class NameServerList:
             return False
         if self._failing:
             self._failing = False
-            self._log.info("the name server list %s can be read again", self.url)
+            self._log.info("name server list %s is readable again", self.url)
         self.addresses = fresh
         return True
 
     def _failed(self, error: Exception) -> None:
         """Stay with the list as it was; say so once, until it can be read again."""
         if self._failing:
-            self._log.debug("the name server list %s still cannot be read: %r", self.url, error)
+            self._log.debug("name server list %s is still unreadable: %r", self.url, error)
             return
         self._failing = True
         self._log.warning(
-            "the name server list %s cannot be read, staying with %s: %r",
+            "name server list %s is unreadable; keeping %s: %r",
             self.url,
             ";".join(self.addresses) or "none",
             error,
@@ -81,9 +81,9 @@ def fetch_list(url: str, clock: Clock | None = None) -> str:
             missing: int | None = answer.length  # of Content-Length; None when it was not given
             text = body.decode()
     except (OSError, HTTPException, ValueError) as error:
-        raise Unavailable(f"{url} gave no list: {error!r}") from error
+        raise Unavailable(f"{url} did not return a list: {error!r}") from error
     if missing:
-        raise Unavailable(f"{url} gave {len(body)} bytes and kept {missing} back")
+        raise Unavailable(f"{url} returned {len(body)} bytes; {missing} bytes are missing")
     return text
 
 
@@ -94,7 +94,9 @@ def _read(url: str, answer: HTTPResponse, clock: Clock) -> bytes:
     while piece := answer.read1(NAME_SERVER_LIST_BYTES_MAX + 1 - len(body)):
         body += piece
         if len(body) > NAME_SERVER_LIST_BYTES_MAX:
-            raise Unavailable(f"{url} gave more than {NAME_SERVER_LIST_BYTES_MAX} bytes")
+            raise Unavailable(f"{url} returned more than {NAME_SERVER_LIST_BYTES_MAX} bytes")
         if clock.monotonic_ms() > until_ms:
-            raise Unavailable(f"{url} gave {len(body)} bytes in {LIST_WHOLE_MS} ms and no end")
+            raise Unavailable(
+                f"{url} returned {len(body)} bytes and did not finish within {LIST_WHOLE_MS} ms"
+            )
     return body

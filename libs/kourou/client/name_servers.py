@@ -77,14 +77,14 @@ class NameServerChoice:
                 )
             except (Unavailable, UnknownOutcome) as error:
                 failure = error
-                _log.warning("name server %s does not answer: %s", address, error)
+                _log.warning("name server %s does not respond: %s", address, error)
                 self._ask_last(address)
         if type(failure) is Unavailable:  # said by the address as the user wrote it
             where = ";".join(sorted(self._addresses))
             why = ": ".join(filter(None, (failure.message, failure.hint)))
-            raise Unavailable(f"no name server answers at {where}", hint=why) from failure
+            raise Unavailable(f"no name server responds at {where}", hint=why) from failure
         raise failure or Unavailable(
-            "no name server is known", hint=self._list.url if self._list else ""
+            "no name server address is known", hint=self._list.url if self._list else ""
         )
 
     async def tell_all(self, request: Request, body: bytes = b"") -> None:

@@ -115,7 +115,7 @@ class QueueFacts:
         known = await self._routes.find(queue.topic)
         address = known.member_address(queue.broker_name, 0)
         if address is None:
-            raise Unavailable(f"no broker named {queue.broker_name} is registered for {queue!s}")
+            raise Unavailable(f"broker {queue.broker_name} of {queue!s} is not registered")
         try:
             return await self._connections.ask(
                 address, request, timeout_ms=self._timeout_ms, also=also, hurried=hurried
@@ -201,8 +201,8 @@ def _read(path: Path) -> dict[MessageQueue, int]:
             found = error
     if found is not None:
         raise Corrupt(
-            f"the offsets in {path} cannot be read: {found}",
-            hint="move the file away to begin as a group without progress",
+            f"offsets file {path} is unreadable: {found}",
+            hint="move the file away to start as a group without offsets",
         ) from found
     return {}
 
@@ -211,7 +211,7 @@ def _parse(data: bytes) -> dict[MessageQueue, int]:
     table = loads(data)
     rows = table.get("offsetTable") if isinstance(table, dict) else None
     if not isinstance(rows, dict):
-        raise Corrupt("there is no offsetTable in it")
+        raise Corrupt("offsetTable is missing")
     offsets: dict[MessageQueue, int] = {}
     for key, offset in rows.items():
         members = dict(key) if isinstance(key, tuple) else {}
@@ -223,7 +223,7 @@ def _parse(data: bytes) -> dict[MessageQueue, int]:
             and isinstance(queue_id, int)
             and isinstance(offset, int)
         ):
-            raise Corrupt(f"{key!r}: {offset!r} is no queue with its offset")
+            raise Corrupt(f"{key!r}: {offset!r} is not a queue with its offset")
         offsets[MessageQueue(topic, broker_name, queue_id)] = offset
     return offsets
 

@@ -151,7 +151,7 @@ class OrderedConsumer(PushConsumer):
             if queue.topic == topic and (queue not in share or consumed.ended)
         ]
         if lost:
-            _log.info("group %s gives up %s", self.group, ", ".join(map(str, lost)))
+            _log.info("group %s: released %s", self.group, ", ".join(map(str, lost)))
             await self._leave(lost, Lock.GIVE_BACK)
         if self._locks is not None:
             # Locked for a share that changed before the queue was begun.
@@ -196,7 +196,7 @@ class OrderedConsumer(PushConsumer):
             try:
                 await self._offsets.save(offsets)
             except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
-                _log.warning("group %s: the last offsets are not committed: %r", self.group, error)
+                _log.warning("group %s: the last offsets were not committed: %r", self.group, error)
         if self._locks is not None:
             by = {kind: [one.consumed.queue for one in left if one.lock is kind] for kind in Lock}
             self._locks.forget(by[Lock.FORGET])
@@ -242,7 +242,7 @@ class OrderedConsumer(PushConsumer):
 
     async def _lost(self, locks: OrderedLocks, lost: list[MessageQueue]) -> None:
         _log.warning(
-            "group %s lost the locks of %s; they are begun anew when they are ours again",
+            "group %s: lost the locks of %s; they restart when locked again",
             self.group,
             ", ".join(map(str, lost)),
         )
@@ -267,7 +267,7 @@ class OrderedConsumer(PushConsumer):
             moved = {queue: offset for queue, offset in offsets.items() if queue in self._queues}
             if self._closing or not moved:
                 return
-            _log.warning("group %s was reset to %s", self.group, moved)
+            _log.warning("group %s: offsets were reset to %s", self.group, moved)
             await self._leave(moved, Lock.KEEP)
             await self._offsets.save(moved)
         self.rebalance_soon()

@@ -318,9 +318,10 @@ class OrderedDelivery:
         later = asked_for and delay_level_of(error) >= 0
         _log.log(
             logging.INFO if later else logging.WARNING,
-            "group %s: %s at %s (%d messages, attempt %d), its queue waits: %s",
+            "group %s: %s at %s (%d messages, attempt %d); the queue is blocked "
+            "until it succeeds: %s",
             self._group,
-            "a handler asks for another attempt" if later else "a handler failed",
+            "the handler requested a retry" if later else "the handler failed",
             first,
             len(messages),
             first.attempt,
@@ -375,7 +376,7 @@ class OrderedDelivery:
                 gone.append(message)
         except KourouError as failure:
             _log.warning(
-                "group %s: %s cannot be put aside, its queue waits: %s",
+                "group %s: %s could not be sent to the dead-letter queue; its queue is blocked: %s",
                 self._group,
                 given_up[len(gone)],
                 failure,

@@ -159,7 +159,7 @@ class OrderedLocks:
         except KourouError as error:
             if isinstance(error, UnknownOutcome):
                 self._doubtful.update(queue for queue in queues if queue not in self._holds)
-            _log.warning("group %s: queues of %s are not locked: %s", self._group, name, error)
+            _log.warning("group %s: locking queues at %s failed: %s", self._group, name, error)
             self._session.routes.stale(queues[0].topic)  # another one may lead by now
             return None
         self._doubtful.difference_update(queues)
@@ -176,14 +176,14 @@ class OrderedLocks:
                 hurried=True,
             )
         except KourouError as error:
-            _log.info("group %s: queues of %s are not unlocked: %s", self._group, name, error)
+            _log.info("group %s: unlocking queues at %s failed: %s", self._group, name, error)
 
     async def _leader(self, name: str, topic: str) -> str:
         """Address of the broker that has the locks; Unavailable when it has no leader."""
         known = await self._session.routes.find(topic)
         address = known.leader_address(name)
         if address is None:
-            raise Unavailable(f"broker {name} has no leader now")
+            raise Unavailable(f"broker {name} has no leader")
         return address
 
     def _body(self, queues: list[MessageQueue]) -> bytes:

@@ -48,7 +48,7 @@ class Suspend(ConsumeRefused):
             if isinstance(pause_ms, bool) or not isinstance(pause_ms, int):
                 raise BadRequest(f"pause_ms is {pause_ms!r}; it must be a number of milliseconds")
             pause_ms = min(max(pause_ms, SHORTEST_MS), LONGEST_MS)
-        super().__init__(0, reason or "the application asked for a pause")
+        super().__init__(0, reason or "the handler requested a pause")
         self.pause_ms = pause_ms
 
 

@@ -64,11 +64,11 @@ class RetryLater(ConsumeRefused):
     def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
         if not isinstance(delay_level, int) or delay_level < 0:
             raise BadRequest(
-                f"the delay level is {delay_level!r}; it must be 0, or a level from 1 up",
-                hint="raise DeadLetter for what shall not come again",
+                f"the delay level is {delay_level!r}; it must be at least 0",
+                hint="to stop the retries, raise DeadLetter",
             )
         super().__init__(
-            min(delay_level, DELAY_LEVELS_MAX), reason or "the application asked for a retry"
+            min(delay_level, DELAY_LEVELS_MAX), reason or "the handler requested a retry"
         )
 
 
@@ -76,7 +76,7 @@ class DeadLetter(ConsumeRefused):
     """Raised by a handler: this message will never succeed, keep it aside in %DLQ%group."""
 
     def __init__(self, reason: str = "") -> None:
-        super().__init__(-1, reason or "the application asked for it")
+        super().__init__(-1, reason or "the handler moved it to the dead-letter queue")
 
 
 class PartlyConsumed(ConsumeRefused):

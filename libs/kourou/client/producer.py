@@ -67,7 +67,10 @@ def choice_of_named(choice: Choice, message_id: str) -> Choice:
     Raises BadRequest for what cannot be a message's name.
     """
     if not _NAME.fullmatch(message_id):
-        raise BadRequest(f"{message_id[:80]!r} is no message id", hint="32 hex digits, in capitals")
+        raise BadRequest(
+            f"{message_id[:80]!r} is not a message ID",
+            hint="use 32 hexadecimal digits in upper case",
+        )
     return choice if choice.pinned else Choice(order_key=message_id)
 
 
@@ -102,7 +105,7 @@ class TopicLanes:
         if lane is None or lane.terms is not terms:
             usual = self._usual.get(queue)
             if usual is None:
-                raise Unavailable(f"broker {queue.broker_name} is not there now")
+                raise Unavailable(f"broker {queue.broker_name} is offline")
             lane = usual.under(terms)
             if len(self.special) >= _SPECIAL_LANES_MAX:
                 self.special.clear()
@@ -172,7 +175,7 @@ class ProducerCore:
             self._session.heartbeats.add_producer_group(self.settings.producer_group)
         check_topic(topic)
         if topic in NOT_FOR_CLIENTS:
-            raise NoPermission(f"the topic {topic} is the brokers' own; nobody may send to it")
+            raise NoPermission(f"topic {topic} is a system topic of the broker and not writable")
         pauses = Pauses(self._chance)
         until_ms = self.clock.monotonic_ms() + self.settings.send_timeout_ms
         while True:
@@ -261,7 +264,7 @@ class ProducerCore:
         elif choice.queue is not None:
             queue = choice.queue
             if queue not in queues:
-                raise BadRequest(f"{queue!s} is no writable queue of {topic.topic}")
+                raise BadRequest(f"{queue!s} is not a writable queue of topic {topic.topic}")
         else:
             queue = self._next(topic).queue
         return topic.lane(queue, terms)
@@ -374,4 +377,4 @@ def _check_timeout(timeout_ms: Any) -> None:
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int):
         raise BadRequest(f"timeout_ms is {timeout_ms!r}; it must be a whole number of milliseconds")
     if not 0 < timeout_ms <= DEADLINE_MS_MAX:
-        raise BadRequest(f"timeout_ms is {timeout_ms}; it must lie in 1 to {DEADLINE_MS_MAX}")
+        raise BadRequest(f"timeout_ms is {timeout_ms}; it must be between 1 and {DEADLINE_MS_MAX}")

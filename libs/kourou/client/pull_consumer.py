@@ -51,7 +51,7 @@ class UnreadableMessages(Corrupt):
     """Messages at this place fail their check at the broker; `next_offset` lies after them."""
 
     def __init__(self, message: str, next_offset: int) -> None:
-        super().__init__(message, hint=f"go on at offset {next_offset}, or wait for repair")
+        super().__init__(message, hint=f"resume at offset {next_offset}, or wait for a repair")
         self.next_offset = next_offset
 
 
@@ -240,7 +240,9 @@ class PullConsumer:
         UnknownOutcome when it does not answer.
         """
         if offset < 0 or count_max < 1 or wait_ms < 0:
-            raise BadRequest("a pull has an offset and a wait from 0 up, and asks for a message")
+            raise BadRequest(
+                "offset and wait time must be at least 0, and the number of messages at least 1"
+            )
         subscription = self._subscription(queue.topic, expression)
         pulled = await self._ask(queue, offset, subscription, count_max, size_bytes_max, wait_ms)
         return result_of(queue, pulled, subscription)
@@ -353,9 +355,11 @@ class PullConsumer:
         what one queue raises keeps the others waiting, unless it is paused.
         """
         if count_max < 1 or wait_ms < 0:
-            raise BadRequest("a poll asks for a message, and waits from 0 ms up")
+            raise BadRequest(
+                "the wait time must be at least 0 ms, and the number of messages at least 1"
+            )
         if not self._assigned:
-            raise BadRequest("no queue is assigned to this consumer", hint="assign() queues first")
+            raise BadRequest("no queue is assigned to this consumer", hint="call assign() first")
         for queue in self._read():
             messages = self._use(await self._poll_one(queue, count_max, 0))
             if messages:
@@ -412,7 +416,7 @@ class PullConsumer:
             return []  # another place was sought meanwhile
         if result.status is PullStatus.OFFSET_ILLEGAL:
             _log.warning(
-                "%s: offset %d lies outside %d to %d; going on at %d",
+                "%s: offset %d is outside %d to %d; resuming at %d",
                 queue,
                 offset,
                 result.min_offset,

@@ -127,7 +127,7 @@ class Puller:
         known = await self._routes.find(queue.topic)
         address = known.member_address(queue.broker_name, self._suggested.get(queue, 0))
         if address is None:
-            raise Unavailable(f"no broker named {queue.broker_name} is registered for {queue!s}")
+            raise Unavailable(f"broker {queue.broker_name} of {queue!s} is not registered")
         if self._connections.lost(address) or self._failed.get(queue) == address:
             address = self._another(known, queue, address) or address
         flags = PullFlag.SUBSCRIPTION
@@ -160,7 +160,7 @@ class Puller:
             another = self._another(known, queue, address)
             if another is None:
                 raise
-            _log.info("%s: asking %s after: %s", queue, another, error)
+            _log.info("%s: retrying at %s after: %s", queue, another, error)
             address = another
             pulled = await self._asked(ask, address, queue, request, wish, subscription, decode)
         if self._failed.get(queue) == address:

@@ -81,7 +81,7 @@ class PushConsumer:
         filters: Iterable[Filter] = (),
     ) -> None:
         if not subscriptions:
-            raise BadRequest("a consumer subscribes at least one topic")
+            raise BadRequest("no subscription: a consumer needs at least one topic")
         self.group = settings.consumer_group
         self.settings = settings
         self._session = session
@@ -176,7 +176,7 @@ class PushConsumer:
             session.routes.watch(topic)
             known = await session.routes.find_existing(topic)
             if known is None and not topic.startswith(RETRY_PREFIX):
-                _log.warning("group %s waits for the topic %s to appear", self.group, topic)
+                _log.warning("group %s: waiting for topic %s to be created", self.group, topic)
         await session.join(self)
         await self._upload_filters()
         session.routes.listen(self._route_changed)
@@ -220,14 +220,15 @@ class PushConsumer:
                 consumed.pause()
             if not await self._around.runner.close(self.settings.await_termination_ms):
                 _log.warning(
-                    "group %s: handlers still run after %d ms; their messages will come again",
+                    "group %s: handlers are still running after %d ms; their "
+                    "messages will be redelivered",
                     self.group,
                     self.settings.await_termination_ms,
                 )
             # Reports that runners made before they ended lie before this turn of the loop.
             await asyncio.sleep(0)
             await self._settling.close(SEND_BACKS_END_MS)
-            await self._commit(self._queues.values(), "at close, so messages will come again")
+            await self._commit(self._queues.values(), "at close; some messages will be redelivered")
             await self._let_go()
         await self._session.leave(self)
 
@@ -266,7 +267,9 @@ class PushConsumer:
                 try:
                     share = await self._share(topic)
                 except Exception as error:  # noqa: BLE001 - an application's allocation may raise anything
-                    _log.warning("group %s keeps its queues of %s: %r", self.group, topic, error)
+                    _log.warning(
+                        "group %s: queue assignment of %s unchanged: %r", self.group, topic, error
+                    )
                     complete = False
                     continue
                 await self._give_up(topic, share)
@@ -299,11 +302,11 @@ class PushConsumer:
         for consumed in lost:
             del self._queues[consumed.queue]
             offsets[consumed.queue] = consumed.stop()
-        _log.info("group %s gives up %s", self.group, ", ".join(map(str, offsets)))
+        _log.info("group %s: released %s", self.group, ", ".join(map(str, offsets)))
         try:
             await self._offsets.save(offsets)
         except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
-            _log.warning("group %s: the last offsets are not committed: %r", self.group, error)
+            _log.warning("group %s: the last offsets were not committed: %r", self.group, error)
 
     async def _begin(self, share: Collection[MessageQueue], subscription: Subscription) -> bool:
         """Consume what is new in the share; False when some queue has to be tried again."""
@@ -319,13 +322,15 @@ class PushConsumer:
                 if isinstance(
                     start, BaseException
                 ):  # an application's offset store raises anything
-                    _log.warning("group %s cannot begin %s yet: %r", self.group, queue, start)
+                    _log.warning(
+                        "group %s: cannot start consuming %s yet: %r", self.group, queue, start
+                    )
                     complete = False
                     continue
                 consumed = ConsumedQueue(queue, subscription, start, self._around, len(share))
                 self._queues[queue] = consumed
                 consumed.start()
-                _log.info("group %s consumes %s from %d", self.group, queue, start)
+                _log.info("group %s: consuming %s from offset %d", self.group, queue, start)
         return complete
 
     async def _beginnable(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
@@ -361,7 +366,7 @@ class PushConsumer:
                 {consumed.queue: offset for consumed, offset in changed.items()}
             )
         except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
-            _log.warning("group %s: offsets are not committed %s: %r", self.group, when, error)
+            _log.warning("group %s: offsets were not committed %s: %r", self.group, when, error)
             return
         for consumed, offset in changed.items():
             consumed.committed = offset
@@ -390,7 +395,7 @@ class PushConsumer:
                     moved[queue] = offset
             if not moved:
                 return
-            _log.warning("group %s was reset to %s", self.group, _listed(moved))
+            _log.warning("group %s: offsets were reset to %s", self.group, _listed(moved))
             await self._offsets.save(moved)
             counts = Counter(queue.topic for queue in (*self._queues, *moved))
             for queue, offset in moved.items():

@@ -368,8 +368,8 @@ def decode_pull(
     for message in messages:
         if not last < message.offset < next_offset:
             raise DecodeError(
-                f"{queue!s}: a pull from {from_offset} to {next_offset} brought offset "
-                f"{message.offset} after {last}"
+                f"{queue!s}: a pull from {from_offset} to {next_offset} "
+                f"returned offset {message.offset} after {last}"
             )
         last = message.offset
     return messages
@@ -380,12 +380,12 @@ def _messages(
 ) -> list[ReceivedMessage]:
     table, end = kernel.scan(view)
     if end != len(view):
-        raise Corrupt(f"{queue!s}: a pull ends in bytes that are no record")
+        raise Corrupt(f"{queue!s}: the pull reply ends with bytes that are not a record")
     pulled = _Pulled(view, table)
     numbers, count = pulled.table, pulled.count
     good = kernel.verify(view, numbers[:count], numbers[count : 2 * count])
     if BAD in good:
-        raise Corrupt(f"{queue!s}: record {good.index(BAD)} of a pull fails its checksum")
+        raise Corrupt(f"{queue!s}: record {good.index(BAD)} of the pull reply fails its checksum")
     for queue_id in set(pulled.column(_QUEUE_ID)):
         _check_queue(queue, queue_id)
     places = zip(pulled.column(_QUEUE_OFFSET), pulled.column(_SIZE), strict=True)
@@ -397,7 +397,7 @@ def _messages(
 
 def _check_queue(queue: MessageQueue, queue_id: int) -> None:
     if queue_id != queue.queue_id:
-        raise DecodeError(f"a pull of {queue!s} brought a message of queue {queue_id}")
+        raise DecodeError(f"the pull reply for {queue!s} contains a message of queue {queue_id}")
 
 
 def tag_filter(subscription: Subscription) -> Callable[[ReceivedMessage], bool] | None:
@@ -428,7 +428,7 @@ def from_records(body: bytes | memoryview, broker_name: str) -> Sequence[Receive
     while at < len(view):
         size = record_size(view, at)
         if size <= 0:
-            raise Corrupt(f"a record says that its size is {size}")
+            raise Corrupt(f"a record has size {size}")
         messages.append(from_record(view[at : at + size], broker_name))
         at += size
     return messages

@@ -96,7 +96,7 @@ class Waiting:
 
     def late(self) -> ReplyTimedOut:
         """The error that ends it."""
-        return ReplyTimedOut(f"the request was sent, and no reply came in {self.timeout_ms} ms")
+        return ReplyTimedOut(f"no reply within {self.timeout_ms} ms; the request was sent")
 
 
 class Requests:
@@ -149,7 +149,9 @@ class Requests:
         if self._closed:
             raise Unavailable("the client is closed; nothing was sent")
         if len(self._waiting) >= REQUESTS_WAITING_MAX:
-            raise Throttled(f"{REQUESTS_WAITING_MAX} requests of this client wait for a reply")
+            raise Throttled(
+                f"{REQUESTS_WAITING_MAX} requests of this client are already waiting for a reply"
+            )
         decode = None if body_type is None else body_decoder(body_type)
         waiting = Waiting(self._session.client_id, timeout_ms, decode)
         self._waiting[waiting.correlation_id] = waiting
@@ -180,7 +182,7 @@ class Requests:
             self.late += 1
             self._quiet_log.warning(
                 "late reply",
-                "a reply came for which nobody waits (any more): correlation id %s, from %s",
+                "received a reply to an unknown or expired request: correlation ID %s, from %s",
                 correlation_id,
                 request.born_host,
             )
@@ -275,8 +277,8 @@ class Replier:
         asked = message.properties
         if not is_request(message) or Property.CLUSTER not in asked:
             raise BadRequest(
-                f"{message!s} is no request: nobody waits for a reply to it",
-                hint="it was sent by send(); request() waits for replies",
+                f"{message!s} is not a request, so it cannot be replied to",
+                hint="the sender used send(); request() waits for a reply",
             )
         named = {
             Property.MSG_TYPE.value: REPLY,
@@ -295,7 +297,7 @@ class Replier:
     async def _try_each(
         self, known: QueueMap, broker_name: str, text: str, body: bytes, flag: int
     ) -> None:
-        failure: KourouError = Unavailable(f"no broker takes writes of {known.topic} now")
+        failure: KourouError = Unavailable(f"topic {known.topic} has no writable broker")
         for queue in sorted(known.writable, key=lambda one: one.broker_name != broker_name):
             address = known.leader_address(queue.broker_name)
             if address is None:

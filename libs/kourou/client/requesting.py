@@ -151,9 +151,11 @@ def _is_reply(message: ReceivedMessage, result: Any) -> bool:
     if result is None or failure_in(result) is not None:
         return False
     if isinstance(message, list):
-        raise BadRequest("a handler of lists cannot reply", hint="leave batch away, or use reply()")
+        raise BadRequest(
+            "a batch handler cannot return a reply", hint="remove batch, or call reply()"
+        )
     return is_request(message)
 
 
 def _not_sent(message: ReceivedMessage, error: KourouError) -> None:
-    _log.warning("the reply to %s was not taken: %s", message, error)
+    _log.warning("reply to %s was not accepted: %s", message, error)

@@ -182,7 +182,7 @@ class RouteTable:
         try:
             return await self._ask_once(topic)
         except KourouError as error:
-            _log.info("the route of %s is not renewed: %s", topic, error)
+            _log.info("route of %s not refreshed: %s", topic, error)
             return None
 
     def _ask_task(self, topic: str) -> asyncio.Task[QueueMap]:
@@ -212,9 +212,10 @@ class RouteTable:
         default_route = await self._route_of(default_topic)
         if default_route is None:
             raise TopicNotFound(
-                f"no name server knows the topic {topic!r}: no broker that is up has it, or makes "
-                "topics on demand",
-                hint="is a broker away? Else create the topic, or check its name",
+                f"topic {topic!r} not found: no registered broker has it or "
+                "creates topics automatically",
+                hint="check that its brokers are online and that the name is right, "
+                "or create the topic",
             )
         return self._learn(borrowed_queue_map(topic, default_route, queue_nums))
 
@@ -252,7 +253,7 @@ class RouteTable:
                 self._led_anew(name, address)
 
     def _led_anew(self, name: str, address: str) -> None:
-        _log.info("broker %s is led by %s now", name, address)
+        _log.info("broker %s: the leader is now %s", name, address)
         for on_leader in list(self._on_leader):
             on_leader(name, address)
         others = [
@@ -293,11 +294,9 @@ class RouteTable:
                 except TopicNotFound:
                     continue  # keep the last route; a deleted topic's brokers will say so
                 except KourouError as error:
-                    _log.info("routes are not renewed: %s", error)
+                    _log.info("routes not refreshed: %s", error)
                     break
 
 
 def _unknown(topic: str) -> TopicNotFound:
-    return TopicNotFound(
-        f"no name server knows the topic {topic!r}", hint="create it, or check its name"
-    )
+    return TopicNotFound(f"topic {topic!r} not found", hint="create it, or check its name")

@@ -126,11 +126,14 @@ def strict_queues(topic: str, conf: str) -> list[MessageQueue]:
         name, _, count = part.strip().partition(":")
         if not (name and count.isascii() and count.isdigit() and len(count) < 6):
             raise DecodeError(
-                f"the order of topic {topic} is {conf!r}, which is no list of brokers",
-                hint="ORDER_TOPIC_CONFIG of the name servers is like broker-a:4;broker-b:4",
+                f"the order configuration of topic {topic} is {conf!r}, which "
+                "is not a list of brokers",
+                hint="use the form broker-a:4;broker-b:4 in ORDER_TOPIC_CONFIG of the name servers",
             )
         if int(count) > TOPIC_QUEUES_MAX:
-            raise DecodeError(f"the order of topic {topic} names {count} queues of {name}")
+            raise DecodeError(
+                f"the order configuration of topic {topic} has {count} queues for broker {name}"
+            )
         queues.extend(_queues(topic, name, int(count)))
     return queues
 

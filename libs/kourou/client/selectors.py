@@ -100,7 +100,9 @@ def chosen_queue(
     """What the application's `selector` picks; BadRequest when it is not one of `queues`."""
     queue = selector(queues, message, argument)
     if queue not in queues:
-        raise BadRequest(f"the selector returned {queue!s}: no writable queue of the topic")
+        raise BadRequest(
+            f"the selector returned {queue!s}, which is not a writable queue of the topic"
+        )
     return queue
 
 
@@ -108,6 +110,6 @@ def require_queues(queues: Sequence[MessageQueue], topic: str) -> None:
     """Raise Unavailable when no broker takes writes for `topic` at the moment."""
     if not queues:
         raise Unavailable(
-            f"no broker takes writes for topic {topic!r} now",
-            hint="its queues are read-only, or no broker of it has a leader",
+            f"topic {topic!r} has no writable queue",
+            hint="check the topic's permission, and that its brokers have a leader",
         )

@@ -74,7 +74,11 @@ class SendBack:
                 await self._ask(message, delay_level, reason)
                 return
             except KourouError as error:
-                _log.info("%s is not taken back, so it is sent again: %s", message, error)
+                _log.info(
+                    "%s could not be sent back to the broker; sending it as a new message: %s",
+                    message,
+                    error,
+                )
             try:
                 await self.resend(message, delay_level=delay_level, reason=reason)
                 return
@@ -93,14 +97,14 @@ class SendBack:
             try:
                 await self._session.routes.refresh(topic)
             except KourouError as error:
-                _log.info("the route of %s stays as it was: %s", topic, error)
+                _log.info("route of %s not refreshed: %s", topic, error)
 
     async def _ask(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
         session, queue = self._session, message.queue
         known = await session.routes.find(queue.topic)
         address = known.leader_address(queue.broker_name)
         if address is None:
-            raise Unavailable(f"broker {queue.broker_name} has no leader now")
+            raise Unavailable(f"broker {queue.broker_name} has no leader")
         request = ConsumerSendMsgBack(
             offset=message.position,
             group=self._group,
@@ -128,7 +132,7 @@ class SendBack:
         """
         session = self._session
         known = await session.routes.find(retry_topic(self._group))
-        failure: KourouError = Unavailable(f"nobody takes messages for {known.topic}")
+        failure: KourouError = Unavailable(f"topic {known.topic} has no writable broker")
         queues = {queue.broker_name: queue for queue in known.writable}
         own = message.queue.broker_name
         for queue in sorted(queues.values(), key=lambda one: (one.broker_name == own, one)):

@@ -149,7 +149,7 @@ class SendDesk:
         now_ms = self._clock.monotonic_ms()
         deadline_ms = frame.deadline_ms
         if deadline_ms <= now_ms:
-            late = "the send's time was over before it left"
+            late = "the deadline passed before it was sent"
             self._settle([(one, one.stored or given_up(one, late)) for one in frame.messages])
             return
         if not frame.address or (
@@ -254,7 +254,7 @@ class SendDesk:
             move(message, lane)
             again.setdefault((way, spare), []).append(message)
         for (way, spare), messages in again.items():
-            _log.info("%d messages are sent %s after: %s", len(messages), way.value, outcomes[0])
+            _log.info("resending %d messages %s after: %s", len(messages), way.value, outcomes[0])
             self._go(way, messages, frame, frame.spared + spare, pause_ms)
         self._notice_routes(frame, outcomes)
         self._settle(final)
@@ -364,7 +364,7 @@ class SendDesk:
             try:
                 await asyncio.wait_for(self._routes.refresh(topic), ROUTE_WAIT_MS / 1000)
             except (KourouError, TimeoutError) as error:
-                _log.info("the route of %s stays as it was: %r", topic, error)
+                _log.info("route of %s not refreshed: %r", topic, error)
         renewed = {lane: self._renewed(lane) for lane in lanes}
         for message in messages:
             move(message, renewed[message.lane])
@@ -427,7 +427,7 @@ class SendDesk:
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
-            _log.warning("closing while %d sends wait for their outcome", self._in_flight)
+            _log.warning("closing while %d sends are still pending", self._in_flight)
         self._closed = True
         self._silent.close()
         await self._waiting.close()
@@ -463,7 +463,7 @@ def _whole_truth(message: Unsent, outcome: Outcome) -> Outcome:
     if isinstance(message.failure, UnknownOutcome) and not isinstance(
         outcome, (UnknownOutcome, SendResult)
     ):
-        return given_up(message, f"refused when it was sent again: {outcome.message}")
+        return given_up(message, f"rejected on a retry: {outcome.message}")
     return outcome
 
 
@@ -480,7 +480,7 @@ def _log_failures(final: list[tuple[Unsent, Outcome | None]]) -> None:
     failures = [(message, out) for message, out in final if isinstance(out, KourouError)]
     message, error = failures[0]
     _log.warning(
-        "%d messages were not sent, the first to %s with id %s and keys %r: %s",
+        "%d messages were not sent; the first was for %s with ID %s and keys %r: %s",
         len(failures),
         message.lane.queue,
         message.unique_key,

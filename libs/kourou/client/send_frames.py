@@ -159,7 +159,7 @@ def outcomes_of(
         return [error_from_code(code, remark) for _ in frame.messages]
     try:
         if answer is None:
-            raise DecodeError("a send was answered without the places of its messages")
+            raise DecodeError("the reply to a send has no message positions")
         if answer.offsets is not None:
             return _placed_one_by_one(frame, status, answer)
         return _placed_by_lane(frame, status, answer)
@@ -174,7 +174,7 @@ def _refusals(frame: SendFrame, answer: SendRecordsResponse) -> list[KourouError
     """
     count = len(frame.lanes)
     if not len(answer.lane_codes) == len(answer.lane_remarks) == len(answer.lane_offsets) == count:
-        raise DecodeError("a send's answer has another number of lanes than its request")
+        raise DecodeError("the reply to a send has a different number of queues than the request")
     return [
         None if code == Code.SUCCESS else error_from_code(code, remark)
         for code, remark in zip(answer.lane_codes, answer.lane_remarks, strict=True)
@@ -206,7 +206,7 @@ def _placed_by_lane(
                 position = run_position
                 run_index, run_position = next(runs, (-1, -1))
             if position < 0:
-                raise DecodeError("a send's answer gives no position for its first message")
+                raise DecodeError("the reply to a send has no position for its first message")
             outcomes.append(
                 SendResult(status, message.unique_key, queue, offset, f"{host_text}{position:016X}")
             )
@@ -226,7 +226,7 @@ def _placed_one_by_one(
         or queue_ids is None
         or not len(offsets) == len(positions) == len(queue_ids) == count
     ):
-        raise DecodeError("a send's answer places another number of messages than were sent")
+        raise DecodeError("the reply to a send has positions for a different number of messages")
     host_text = frame.lanes[0].host_text
     outcomes: list[Outcome] = []
     places = zip(frame.messages, offsets, positions, queue_ids, strict=True)
@@ -239,7 +239,7 @@ def _placed_one_by_one(
                 outcomes.append(error)
                 continue
             if position < 0:
-                raise DecodeError("a send's answer gives no position for an accepted message")
+                raise DecodeError("the reply to a send has no position for an accepted message")
             queue = lane.queue
             if queue_id != queue.queue_id:  # it repeats a message that lies in another queue
                 queue = MessageQueue(queue.topic, queue.broker_name, queue_id)

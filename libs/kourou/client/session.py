@@ -151,15 +151,15 @@ class Session:
         """A consumer enters its group: every broker is told before this returns."""
         if member.group in self._members:
             raise BadRequest(
-                f"this client already is a member of the group {member.group}",
-                hint="one consumer can subscribe several topics; or open another client",
+                f"this client already has a consumer in group {member.group}",
+                hint="subscribe that consumer to more topics, or open another client",
             )
         seat = (self.client_id, member.group)
         if seat in self.io.seats:
             raise BadRequest(
-                f"another client of this process is the member {self.client_id} of the group "
-                f"{member.group}",
-                hint="give each client an instance name of its own, or leave it at DEFAULT",
+                "another client of this process already uses client ID "
+                f"{self.client_id} in group {member.group}",
+                hint="give each client its own instance name, or leave it at DEFAULT",
             )
         self.io.seats.add(seat)
         self._members[member.group] = member
@@ -186,7 +186,7 @@ class Session:
         addresses = known.addresses()
         await self.heartbeats.reach(addresses)
         self.chance.shuffle(addresses)
-        failure: KourouError = Unavailable(f"no broker of {known.topic} is known")
+        failure: KourouError = Unavailable(f"no broker of topic {known.topic} is online")
         for address in addresses:
             try:
                 reply = await self.connections.ask(
@@ -200,7 +200,7 @@ class Session:
                 continue
             if self.client_id in ids:
                 return ids
-            failure = Unavailable(f"broker {address} does not know this member yet")
+            failure = Unavailable(f"broker {address} does not know this consumer yet")
         self.heartbeats.soon()
         raise failure
 
@@ -212,7 +212,7 @@ class Session:
         try:
             info = decode_cluster_info(body_of(await self.name_servers.ask(GetBrokerClusterInfo())))
         except KourouError as error:
-            _log.info("name servers do not tell who leads: %s", error)
+            _log.info("the name servers did not return the leaders: %s", error)
             return False
         return any(one.master_addr() is None for one in info.brokers.values())
 
@@ -250,4 +250,4 @@ class Session:
         try:
             await member.reset(offsets)
         except KourouError as error:
-            _log.warning("group %s could not be reset: %s", member.group, error)
+            _log.warning("group %s: offset reset failed: %s", member.group, error)

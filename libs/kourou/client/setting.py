@@ -305,7 +305,9 @@ def _pass_over(name: str, value: Any, inert: InertKey) -> None:
     if text.lower() == inert.usual.lower():
         return
     if inert.refused:
-        raise ConfigError(f"{name} is {value!r}, and this version cannot do that", hint=inert.why)
+        raise ConfigError(
+            f"{name} is {value!r}, which this version does not support", hint=inert.why
+        )
     _warn_once(name, inert.why)
 
 

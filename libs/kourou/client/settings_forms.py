@@ -87,7 +87,7 @@ def consume_timestamp_ms(text: str, now_ms: int) -> int:
         moment = datetime.strptime(text, "%Y%m%d%H%M%S").astimezone()
         return int(moment.timestamp() * 1000)
     except (ValueError, OverflowError):  # the latter for years that no machine's clock has
-        raise ConfigError(f"consumeTimestamp {text!r} is no {_TIMESTAMP_TEXT}") from None
+        raise ConfigError(f"consumeTimestamp is {text!r}, which is not {_TIMESTAMP_TEXT}") from None
 
 
 def _is_timestamp(text: str) -> bool:

@@ -100,7 +100,7 @@ def _read(file: Path) -> dict[str, str]:
         raise ConfigError(f"the settings in {file} cannot be read: {error.strerror}") from error
     if len(data) > SETTINGS_FILE_BYTES_MAX:
         raise ConfigError(
-            f"{file} has more than {SETTINGS_FILE_BYTES_MAX} bytes; that is no settings file"
+            f"{file} is larger than {SETTINGS_FILE_BYTES_MAX} bytes; it is not a settings file"
         )
     try:
         return read_properties(data.decode())

@@ -182,7 +182,7 @@ class Settling:
             logging.INFO if later else logging.WARNING,
             "group %s: %s at %s (%d messages, attempt %d): %s",
             self.group,
-            "a handler asks for another attempt" if later else "a handler failed",
+            "the handler requested a retry" if later else "the handler failed",
             first,
             len(messages),
             first.attempt,
@@ -219,7 +219,7 @@ class Settling:
                 await self._send_back.send_back(message, delay_level=level, reason=reason)
             except KourouError as error:
                 _log.warning(
-                    "group %s: nobody takes %s back, so it is handed over again here: %s",
+                    "group %s: %s could not be sent back to any broker; retrying it locally: %s",
                     self.group,
                     message,
                     error,
@@ -269,7 +269,7 @@ class Settling:
                 self._counts.timed_out += 1
                 minutes = self._settings.consume_timeout_minutes
                 _log.warning(
-                    "group %s: a handler has been busy with %s for more than %d minutes",
+                    "group %s: a handler has been processing %s for more than %d minutes",
                     self.group,
                     message,
                     minutes,
@@ -277,5 +277,5 @@ class Settling:
                 if self._broadcast:
                     lease.finish([message.offset])
                 else:
-                    reason = f"its handler took more than {minutes} minutes"
+                    reason = f"the handler took more than {minutes} minutes"
                     self._give_back(message, TIMEOUT_LEVEL, reason)

@@ -81,7 +81,7 @@ class SilentLeaders:
             try:
                 await asyncio.wait_for(self._routes.refresh(topic), LOOK_MS / 1000)
             except (KourouError, TimeoutError) as error:
-                _log.info("the route of %s stays as it was: %r", topic, error)
+                _log.info("route of %s not refreshed: %r", topic, error)
         for frame in silent:
             if id(frame) in self._out and self._has_another_leader(frame):
                 self._give_up(frame)
@@ -95,9 +95,10 @@ class SilentLeaders:
     def _give_up(self, frame: SendFrame) -> None:
         del self._out[id(frame)]
         broker = frame.lanes[0].broker_name
-        _log.warning("%s does not answer, and another member leads %s", frame.address, broker)
+        _log.warning("%s does not respond; %s has a new leader", frame.address, broker)
         error = UnknownOutcome(
-            f"{frame.address} did not answer for {SILENT_MS} ms, and leads {broker} no more"
+            f"{frame.address} did not respond for {SILENT_MS} ms and is no "
+            f"longer the leader of {broker}"
         )
         outcomes: list[Outcome] = [error] * len(frame.messages)
         self._judge(frame, outcomes, self._clock.monotonic_ms())

@@ -86,7 +86,9 @@ class _Settling:
 
     async def call(self, item: ReceivedMessage) -> BaseException | None:
         """An iteration has no handler to call."""
-        raise BadRequest("this consumer is an iteration, which nobody can call with a message")
+        raise BadRequest(
+            "this consumer is read by iteration, so it cannot consume a message directly"
+        )
 
 
 class StreamRunner(_Settling):

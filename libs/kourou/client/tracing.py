@@ -311,7 +311,7 @@ def client_tracing(
     except ConfigError as error:
         if endpoint:
             raise
-        _log.warning("this client makes no traces: %s", error)
+        _log.warning("tracing is disabled for this client: %s", error)
         return None
 
 

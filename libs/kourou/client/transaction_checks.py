@@ -126,9 +126,7 @@ class TransactionChecks:
                 await self._find(topic)
             except KourouError as error:
                 if not told:
-                    _log.warning(
-                        "brokers cannot ask about transactions of %s yet: %s", topic, error
-                    )
+                    _log.warning("brokers cannot check transactions of %s yet: %s", topic, error)
                 told = True
                 await asyncio.sleep(JOIN_RETRY_S)
             else:
@@ -149,7 +147,8 @@ class TransactionChecks:
         whose = self._session.half_answerers.get(group)
         if whose is None:
             _log.warning(
-                "broker %s asks about a transaction of the group %s, which has no check here",
+                "broker %s checks a transaction of group %s, which has no check "
+                "handler in this client",
                 asked.address,
                 group,
             )
@@ -162,7 +161,7 @@ class TransactionChecks:
         message = from_record(record, "")
         check = self.answers(message.topic)
         if check is None or self._closed:
-            _log.warning("nobody here answers for transactions of %s", message.topic)
+            _log.warning("no check handler for transactions of %s in this client", message.topic)
             return
         if check.body_type is not None:
             message = from_record(record, "", body_decoder(check.body_type))
@@ -176,7 +175,7 @@ class TransactionChecks:
             self._start(question)
         else:
             _log.warning(
-                "a question about transaction %s is dropped: %d wait already (checkRequestHoldMax)",
+                "dropped the check of transaction %s: %d are already pending (checkRequestHoldMax)",
                 message.message_id,
                 len(self._held),
             )
@@ -198,12 +197,12 @@ class TransactionChecks:
 
     async def _answer(self, question: _Question) -> None:
         if not self._session.connections.stands(question.address):
-            _log.info("broker %s is gone, and with it its question", question.address)
+            _log.info("broker %s disconnected; dropped its transaction check", question.address)
             return
         try:
             state = state_of(await self._call(question))
         except Exception:  # noqa: BLE001 - an application may raise anything; then it is not known
-            _log.exception("the check of transaction %s failed", question.message.message_id)
+            _log.exception("check handler of transaction %s failed", question.message.message_id)
             return
         if state is TransactionState.UNKNOWN:
             return  # the broker asks again
@@ -226,7 +225,7 @@ class TransactionChecks:
             await self._session.connections.ask(question.address, end, timeout_ms=timeout_ms)
         except KourouError as error:
             _log.warning(
-                "broker %s was told %s of transaction %s and did not take it: %s",
+                "broker %s did not accept %s of transaction %s: %s",
                 question.address,
                 state.name,
                 end.msg_id,
@@ -259,7 +258,7 @@ class TransactionChecks:
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
-            _log.warning("closing while %d checks of transactions still run", self._running)
+            _log.warning("closing while %d transaction checks are still running", self._running)
         for task in list(self._tasks):
             task.cancel()
         if self._threads is not None:

@@ -117,7 +117,9 @@ class TransactionEnds:
         now_ms = self._clock.monotonic_ms()
         left_ms = min(end.deadline_ms - now_ms, ATTEMPT_MS)
         if left_ms <= 0:
-            self._settle(end, end.error or Unavailable("the time to tell it was over before"))
+            self._settle(
+                end, end.error or Unavailable("the deadline passed before the outcome was sent")
+            )
             return
         end.attempt += 1
         try:
@@ -126,7 +128,7 @@ class TransactionEnds:
             known = self._routes.known(end.topic)
             address = None if known is None else known.leader_address(end.broker_name)
             if address is None:
-                raise Unavailable(f"broker {end.broker_name} has no leader now")
+                raise Unavailable(f"broker {end.broker_name} has no leader")
             wire = self._connections.to(address)
             correlation = wire.next_correlation()
             head = encode_request(end.request, correlation=correlation, deadline_ms=left_ms)
@@ -160,7 +162,12 @@ class TransactionEnds:
         if not later or self._clock.monotonic_ms() + pause_ms >= end.deadline_ms:
             self._settle(end, error)
             return
-        _log.info("telling %s of %s again after: %s", end.broker_name, end.request.msg_id, error)
+        _log.info(
+            "retrying at broker %s to end transaction %s after: %s",
+            end.broker_name,
+            end.request.msg_id,
+            error,
+        )
         self._routes.stale(end.topic)
         self._loop.call_later(pause_ms / 1000, self._tell, end)
 
@@ -179,5 +186,5 @@ class TransactionEnds:
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
-            _log.warning("closing while brokers do not answer %d ended transactions", self._open)
+            _log.warning("closing while the ends of %d transactions are not confirmed", self._open)
         self._closed = True

@@ -89,7 +89,7 @@ async def _ended(transaction: Transaction) -> None:
     try:
         await transaction.__aexit__(None, None, None)
     except Rejected as error:
-        _log.warning("transaction %s ended otherwise: %s", transaction.id, error)
+        _log.warning("transaction %s has a different outcome: %s", transaction.id, error)
 
 
 class BlockingExecuting(BlockingTransactions):
@@ -101,8 +101,8 @@ class BlockingExecuting(BlockingTransactions):
         for function in (execute, check):
             if is_coroutine_handler(cast("Callable[[Any], Any]", function)):
                 raise BadRequest(
-                    "the blocking client has no loop to run a coroutine on",
-                    hint="use kourou.Client, or plain functions",
+                    "the blocking client cannot run a coroutine: it has no event loop",
+                    hint="use kourou.Client, or pass plain functions",
                 )
         self._execute = execute
         self._given.append(Check("", check))
@@ -126,12 +126,12 @@ class BlockingExecuting(BlockingTransactions):
         try:
             transaction.__exit__(None, None, None)
         except Rejected as refused:
-            _log.warning("transaction %s ended otherwise: %s", transaction.id, refused)
+            _log.warning("transaction %s has a different outcome: %s", transaction.id, refused)
         return _result(transaction, error)
 
 
 def _not_known(transaction: Ending, raised: Exception) -> Exception:
-    _log.warning("the executor of transaction %s failed", transaction.id, exc_info=raised)
+    _log.warning("the transaction executor of %s failed", transaction.id, exc_info=raised)
     transaction.unknown()
     return raised
 

@@ -70,7 +70,8 @@ class HalfMessage:
         if seconds is not None:
             if not 0 < seconds <= CHECK_IMMUNITY_S_MAX:
                 raise BadRequest(
-                    f"check_immunity_s is {seconds}; it must lie in 1 to {CHECK_IMMUNITY_S_MAX}"
+                    f"check_immunity_s is {seconds}; it must be between 1 and "
+                    f"{CHECK_IMMUNITY_S_MAX}"
                 )
             own[Property.CHECK_IMMUNITY_TIME.value] = str(seconds)
         if not self.wait_store_ok:
@@ -82,9 +83,9 @@ def require_check(core: ProducerCore, topic: str) -> None:
     """Raise BadRequest where nobody could answer a broker's question."""
     if core.checks.answers(topic) is None:
         raise BadRequest(
-            f"nobody here answers what became of a transaction of {topic}",
-            hint=f'register a function with transaction_check("{topic}") first, or set '
-            "transaction_check_listener",
+            f"no transaction check is registered for topic {topic}",
+            hint=f'register a function with transaction_check("{topic}") first, or '
+            "set transaction_check_listener",
         )
 
 
@@ -92,8 +93,9 @@ def require_promise(result: SendResult) -> None:
     """Raise Unavailable for a half message of which the broker does not promise that it stays."""
     if result.status is not SendStatus.SEND_OK:
         raise Unavailable(
-            f"the half message was stored as {result.status.value}, so nothing was begun",
-            hint="begin the transaction anew",
+            f"the half message was stored with status {result.status.value}; "
+            "the transaction was not started",
+            hint="start the transaction again",
         )
 
 
@@ -135,7 +137,7 @@ class Ending:
         if isinstance(error, Rejected) and self.state is TransactionState.COMMIT:
             raise error
         _log.warning(
-            "the broker did not hear that transaction %s ended by %s, and will ask: %s",
+            "the outcome of transaction %s (%s) did not reach the broker, which will check it: %s",
             self.id,
             self.state.name,
             error,
@@ -332,7 +334,7 @@ class Transactions(Sends):
             try:
                 port.loop.call_soon_threadsafe(_settle, told, error)
             except RuntimeError:  # the loop is closed: nobody waits any more
-                _log.info("nobody waits for the end of transaction %s", half.message_id)
+                _log.info("transaction %s ended after its caller stopped waiting", half.message_id)
 
         core.ends.put(ending(core, half, state, timeout_ms, settle))
         return await told

@@ -92,7 +92,7 @@ def test_a_state_as_a_table(aggregate: str, value: object, lines: list[str]) -> 
         (["history", "--type", "a b"], "'a b' is no type of event"),
         (["history", "--until", "tomorrow"], "'tomorrow' is not a time"),
         (["stateAt", "log/retention"], "log/retention has no state"),
-        (["stateAt", "--at", "1", "--offset", "1"], "an instant or an event, not both"),
+        (["stateAt", "--at", "1", "--offset", "1"], "give a time or an event number, not both"),
         (["stateAt", "--offset", "-1"], "see `kourou stateAt --help`"),
         (["undo"], "missing argument 'offset'; see `kourou undo --help`"),
         (["undo", "last"], "see `kourou undo --help`"),

@@ -211,7 +211,7 @@ def test_without_a_name_server_a_shell_user_is_told_what_to_type(
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     assert command_line.main(command, called_as="./kourou") == 2
     assert capsys.readouterr().err == (
-        "kourou: no name server address is known (-n 127.0.0.1:9876, or export "
+        "kourou: no name server address is set (-n 127.0.0.1:9876, or export "
         "NAMESRV_ADDR=127.0.0.1:9876; is `./kourou up` running?)\n"
     )
 

@@ -472,6 +472,7 @@ def test_flights_that_fail_are_reported_and_the_services_go_on(
     live = up.take_off("127.0.0.1:99999", "./kourou")
     live._thread.join()
     assert capsys.readouterr().out == (
-        "the flights have ended: '127.0.0.1:99999' is no address (write host:port, or [ipv6]:port)"
+        "the flights have ended: '127.0.0.1:99999' is not an address "
+        "(use the form host:port, or [ipv6]:port)"
         "\nThe services go on. For flights, stop them and type ./kourou up --flights\n"
     )

@@ -88,9 +88,9 @@ async def test_a_broker_that_nobody_leads_is_no_wrong_name(cluster, broker, desk
     monkeypatch.setattr(admin_desk, "ADMIN_TIMEOUT_MS", 50)
     cluster.follower(broker)
     cluster.nobody_leads(broker)
-    with pytest.raises(Unavailable, match="nobody leads"):
+    with pytest.raises(Unavailable, match="has no leader"):
         await desk.run(desk._chosen("broker-a"))
-    with pytest.raises(BadRequest, match="no broker 'broker-x'"):
+    with pytest.raises(BadRequest, match="broker 'broker-x' is unknown"):
         await desk.run(desk._chosen("broker-x"))
 
 

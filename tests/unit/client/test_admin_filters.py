@@ -99,7 +99,7 @@ async def test_the_source_of_the_first_broker_that_has_it(desks, filters, active
     desks[1].filters = [FilterState("g", "late")]
     with pytest.raises(Rejected, match="has no version"):
         await filters.source("g", "late")
-    with pytest.raises(Rejected, match="version 7 of the filter late is not kept"):
+    with pytest.raises(Rejected, match="version 7 of filter 'late' is not stored"):
         await filters.source("g", "late", 7)
 
 
@@ -144,9 +144,11 @@ async def test_decisions_go_where_the_filter_is(desks, filters, call, action):
 
 
 async def test_what_can_be_known_to_be_wrong_is_not_asked(desks, filters):
-    with pytest.raises(BadRequest, match="no policy"):
+    with pytest.raises(BadRequest, match="is not a filter policy"):
         await filters.set_policy("g", "late", "drop")
-    with pytest.raises(BadRequest, match="not both"):
+    with pytest.raises(
+        BadRequest, match="give a topic, a broker or a cluster, but only one of them"
+    ):
         await filters.enable("g", "late", topic="T", broker="broker-a")
     assert desks[0].asked == desks[1].asked == []
 

@@ -115,7 +115,7 @@ async def test_what_nobody_registered_for_is_declined() -> None:
     ("failure", "code", "log"),
     [
         (Rejected("no such queue", code=Code.QUERY_NOT_FOUND), 22, "failed: no such queue"),
-        (RuntimeError("a bug"), 1, "ended by an unexpected error"),
+        (RuntimeError("a bug"), 1, "background task failed unexpectedly:"),
     ],
 )
 async def test_a_failure_is_told_and_logged(
@@ -142,7 +142,7 @@ async def test_what_cannot_be_understood_is_declined(caplog: pytest.LogCaptureFi
     desk.answering.heard("broker:1", malformed)
     _, reply = await desk.answer()
     assert reply.code == Code.SYSTEM_ERROR
-    assert "cannot be understood" in caplog.text
+    assert "sent a request that cannot be decoded:" in caplog.text
 
 
 async def test_one_that_waits_holds_up_nobody_and_ends_with_the_client() -> None:
@@ -175,4 +175,4 @@ async def test_a_connection_that_is_gone_is_no_error(caplog: pytest.LogCaptureFi
     desk.answering.heard(
         "broker:1", frame(GetConsumerRunningInfo(consumer_group="g", client_id=""))
     )
-    assert "no answer for broker broker:1" in caplog.text
+    assert "reply to broker broker:1 failed" in caplog.text

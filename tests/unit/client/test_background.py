@@ -18,7 +18,7 @@ async def test_a_failure_is_logged_with_its_name(caplog):
     with pytest.raises(ZeroDivisionError):
         await task
     await asyncio.sleep(0)
-    assert "the heartbeat ended by an unexpected error" in caplog.text
+    assert "background task failed unexpectedly: the heartbeat" in caplog.text
     assert "ouch" in caplog.text
 
 

@@ -42,7 +42,7 @@ def test_settings_are_above_the_environment(folder: Path) -> None:
 
 
 def test_half_of_them_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=f"{SERVER_KEY} is set and {KEY_FILE} is not"):
+    with pytest.raises(ConfigError, match=f"{SERVER_KEY} is set, but {KEY_FILE} is not"):
         client_curve(ClientSettings(), {SERVER_KEY: str(folder / "own.key")})
     with pytest.raises(ConfigError, match="holds no public key of a server"):
         client_curve(ClientSettings(), {KEY_FILE: str(folder / "own.key_secret")})

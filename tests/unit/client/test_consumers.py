@@ -159,4 +159,4 @@ async def test_however_a_handler_leaves_its_messages_come_again(
         assert listener.counts.failed == 12
     assert consumed == set(tools.numbers(12))
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 12
-    assert f"a handler failed at {MessageQueue('T', 'broker-a', 0)}" in caplog.text
+    assert f"the handler failed at {MessageQueue('T', 'broker-a', 0)}" in caplog.text

@@ -86,7 +86,7 @@ async def test_a_refusal_is_news_once_and_again_when_it_is_another(
         await tools.until(broker, lambda: not says)
         await mq.send("T", b"after all")
         await inbox.full.wait()
-    told = [one for one in caplog.records if "was refused with code" in one.getMessage()]
+    told = [one for one in caplog.records if ": pull refused with code" in one.getMessage()]
     assert [(one.levelname, one.args[-1]) for one in told] == [
         ("WARNING", "no reading"), ("DEBUG", "no reading"), ("DEBUG", "no reading"),
         ("WARNING", "no such group"), ("DEBUG", "no such group"), ("WARNING", "no such group"),

@@ -93,7 +93,7 @@ def test_what_is_no_address(address):
 
 @pytest.mark.parametrize("argument", [9876, ("127.0.0.1", 9876), b"127.0.0.1:9876"])
 def test_what_is_no_text_is_no_address(argument):
-    with pytest.raises(ConfigError, match=r"no address of a name server .write a text"):
+    with pytest.raises(ConfigError, match=r"not a name server address .pass a string"):
         discover(argument, options={}, environment={})
 
 

@@ -151,7 +151,7 @@ def test_keys():
         with pytest.raises(BadRequest):
             joined_keys(bad)
     for no_text in (5, b"ab", [5], [b"ab"]):
-        with pytest.raises(BadRequest, match="must be text"):
+        with pytest.raises(BadRequest, match="; it must be a string or a list of strings"):
             joined_keys(no_text)
 
 

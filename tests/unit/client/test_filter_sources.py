@@ -42,7 +42,7 @@ def test_parameters_must_fit():
         return bool(given)
 
     for wrong in (one, more):
-        with pytest.raises(BadRequest, match="does not take"):
+        with pytest.raises(BadRequest, match=r"must take \(message, context\)"):
             Filter(wrong)
     with pytest.raises(BadRequest, match="async"):
         Filter(waits)
@@ -68,7 +68,7 @@ def test_a_class_must_be_made_without_arguments_and_have_match():
         Filter(Wants)
     with pytest.raises(BadRequest, match="no method match"):
         Filter(Lacks)
-    with pytest.raises(BadRequest, match="does not take"):
+    with pytest.raises(BadRequest, match=r"must take \(message, context\)"):
         Filter(Odd)
 
 
@@ -78,7 +78,7 @@ def test_what_closes_over_variables_is_refused():
     def above(message, context):
         return message.offset > limit
 
-    with pytest.raises(BadRequest, match="closes over limit"):
+    with pytest.raises(BadRequest, match="enclosing function: limit"):
         Filter(above)
 
 
@@ -90,9 +90,9 @@ def test_what_uses_its_module_is_refused():
         def match(self, message, context):
             return True
 
-    with pytest.raises(BadRequest, match="uses LIMIT, sys of the module around it"):
+    with pytest.raises(BadRequest, match="uses LIMIT, sys from its module"):
         Filter(above)
-    with pytest.raises(BadRequest, match="uses Delayed of the module"):
+    with pytest.raises(BadRequest, match="uses Delayed from its module"):
         Filter(Above)
 
 
@@ -114,7 +114,7 @@ def test_one_that_calls_itself_finds_itself():
     module = made_of(text)
     source = Filter(module.deep).source
     assert source == text.replace("def deep", "def match") + "\n\ndeep = match\n"
-    with pytest.raises(BadRequest, match="closes over deep"):
+    with pytest.raises(BadRequest, match="enclosing function: deep"):
         Filter(deep)
 
 
@@ -129,7 +129,7 @@ def made_of(text: str, *, file: str = "<made>") -> ModuleType:
 def test_a_text_that_is_not_what_runs_is_refused():
     module = made_of(TEXT)
     linecache.cache["<made>"] = (1, None, [TEXT.replace("late", "l8")], "<made>")
-    with pytest.raises(BadRequest, match="is not what runs here as match"):
+    with pytest.raises(BadRequest, match="differs from the running match"):
         Filter(module.match, name="x")
     kind = "class A:\n    def match(self, message, context):\n        return True\n"
     made = made_of(kind).A
@@ -138,7 +138,7 @@ def test_a_text_that_is_not_what_runs_is_refused():
     made.__module__ = "made"
     made.match.__code__ = (lambda self, message, context: False).__code__
     try:
-        with pytest.raises(BadRequest, match=r"is not what runs here as A\.match"):
+        with pytest.raises(BadRequest, match=r"differs from the running A\.match"):
             Filter(made)
     finally:
         del sys.modules["made"]
@@ -147,7 +147,7 @@ def test_a_text_that_is_not_what_runs_is_refused():
 def test_a_source_that_is_not_to_be_had_is_refused():
     scope: dict = {}
     exec(TEXT, scope)
-    with pytest.raises(BadRequest, match="is not to be had"):
+    with pytest.raises(BadRequest, match="is not available"):
         Filter(scope["match"], name="x")
 
 
@@ -159,7 +159,7 @@ def test_other_decorators_are_not_uploaded():
     def late(message, context):
         return True
 
-    with pytest.raises(BadRequest, match="closes over function"):
+    with pytest.raises(BadRequest, match="enclosing function: function"):
         Filter(late)
 
     with pytest.raises(BadRequest, match=r"decorated with functools\.total_ordering"):
@@ -180,7 +180,9 @@ def test_texts_of_several_lines_keep_their_indentation():
         two"""
         return message.tag in words
 
-    with pytest.raises(BadRequest, match="text of several lines"):
+    with pytest.raises(
+        BadRequest, match="contains a multi-line string whose content depends on the indentation"
+    ):
         Filter(odd)
 
 

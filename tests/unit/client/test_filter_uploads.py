@@ -77,7 +77,7 @@ async def test_a_refusal_is_rejected_at_the_start_and_a_failure_of_pulls_later(
     )
     with pytest.raises(NoPermission, match="filterUploadEnable"):
         await session.io.run(uploads.put(known, ["late"]))
-    with pytest.raises(FilterFailed, match="broker-a refuses the filter late: filterUpload"):
+    with pytest.raises(FilterFailed, match="broker-a rejected filter late: filterUpload"):
         await session.io.run(uploads.ready(known, "broker-a", "late"))
 
 
@@ -97,8 +97,8 @@ def test_only_what_we_have_is_uploaded_again(uploads):
 @pytest.mark.parametrize(
     ("active", "said"),
     [
-        (None, "as version 1, and none runs, so the group waits, until an operator"),
-        (7, "as version 1, and version 7 runs, until an operator enables it"),
+        (None, "as version 1, but no version is running, so consumption waits; enable it with"),
+        (7, "as version 1, but version 7 is running; enable it with"),
     ],
 )
 async def test_a_version_that_does_not_run_is_said(broker, session, uploads, caplog, active, said):
@@ -121,7 +121,7 @@ async def test_a_version_in_quarantine_is_said_with_its_reason(broker, session, 
     broker.filters.put = in_quarantine
     known = await session.io.run(session.routes.refresh("T"))
     await session.io.run(uploads.put(known, ["late"]))
-    assert "it is in quarantine (three strikes), until an operator enables it" in caplog.text
+    assert "that version is quarantined (three strikes); enable it with" in caplog.text
 
 
 def test_the_author_is_the_user_and_the_client(monkeypatch):

@@ -271,7 +271,7 @@ async def test_a_function_that_gives_a_coroutine_has_failed():
     runner.hand([1])
     await reports.wait()
     assert reports.done == []
-    assert "nobody awaits" in reports.errors[0][1]
+    assert "the handler returned a coroutine, which is never awaited" in reports.errors[0][1]
     assert await runner.close(5000)
 
 

@@ -141,7 +141,7 @@ async def test_consuming_one_message() -> None:
 
 
 async def test_a_group_that_is_not_here_and_a_consumer_without_handlers() -> None:
-    with pytest.raises(GroupNotFound, match="c1 has no consumer of the group g"):
+    with pytest.raises(GroupNotFound, match="c1 has no consumer in group g"):
         await ask(None, GetConsumerStatusFromClient(topic="T", group="g"))
     with pytest.raises(BadRequest, match="pull consumer"):
         await ask(Pulling(), GetConsumerRunningInfo(consumer_group="g", client_id="c1"))

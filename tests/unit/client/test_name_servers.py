@@ -80,12 +80,14 @@ async def test_when_none_answers_the_last_failure_is_raised(cluster, choose):
 
 async def test_where_nobody_listens_is_said_as_the_user_wrote_it(choose, monkeypatch):
     async def refused(wire, request, **_):
-        raise Unavailable("cannot reach tcp://n1:19876", hint="connection refused")
+        raise Unavailable("cannot connect to tcp://n1:19876", hint="connection refused")
 
     monkeypatch.setattr(name_servers, "asked", refused)
     with pytest.raises(Unavailable) as caught:
         await choose(("n1:9876", "n2:9876")).ask(ASK)
-    assert str(caught.value).startswith("no name server answers at n1:9876;n2:9876 (cannot reach")
+    assert str(caught.value).startswith(
+        "no name server responds at n1:9876;n2:9876 (cannot connect to"
+    )
 
 
 async def test_a_refusal_is_an_answer(cluster, choose):
@@ -134,7 +136,7 @@ async def test_without_a_list_nothing_is_known(choose):
 
     choice = choose((), "http://list/", fetch)
     await choice.start()
-    with pytest.raises(Exception, match="no name server is known"):
+    with pytest.raises(Exception, match="no name server address is known"):
         await choice.ask(ASK)
 
 
@@ -158,8 +160,8 @@ async def test_no_answer_of_a_list_server_ends_the_refreshing(choose, caplog):
     assert choice.addresses == ("new:9876",)
     said = [one.getMessage() for one in caplog.records if "list" in one.getMessage()]
     assert len(said) == 2, "once when it begins to fail, once when it ends"
-    assert "cannot be read, staying with old:9876" in said[0]
-    assert "can be read again" in said[1]
+    assert "is unreadable; keeping old:9876" in said[0]
+    assert "is readable again" in said[1]
 
 
 async def test_the_outcome_of_each_is_told(cluster, choose):

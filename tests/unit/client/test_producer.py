@@ -57,7 +57,7 @@ async def test_three_ways_to_choose_the_queue(cluster, producing):
             "T", b"x", keys="k", selector=lambda qs, m, arg: qs[arg + len(m.keys)], argument=2
         )
         assert result.queue.queue_id == 3
-        with pytest.raises(BadRequest, match="no writable queue"):
+        with pytest.raises(BadRequest, match="is not a writable queue of topic"):
             await mq.send("T", b"", queue=MessageQueue("T", "broker-a", 8))
 
 

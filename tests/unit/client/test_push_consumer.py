@@ -344,7 +344,7 @@ async def test_a_lost_queue_commits_and_forgets(broker, consuming, cluster, tool
 
 async def test_one_client_is_one_member(broker, consuming, tools):
     async with consuming() as mq, mq.listen("T", tools.Inbox(1).handle):
-        with pytest.raises(BadRequest, match="already is a member"):
+        with pytest.raises(BadRequest, match="this client already has a consumer in group"):
             await mq.listen("T", tools.Inbox(1).handle).start()
 
 

@@ -135,7 +135,7 @@ def test_messages_of_another_queue_are_refused(count):
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(("from_offset", "next_offset"), [(11, 99), (10, 10)])
 def test_offsets_outside_the_asked_range_are_refused(count, from_offset, next_offset):
-    with pytest.raises(DecodeError, match="brought offset"):
+    with pytest.raises(DecodeError, match="returned offset"):
         decode_pull(pull(count), QUEUE, from_offset=from_offset, next_offset=next_offset)
 
 

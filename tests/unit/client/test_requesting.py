@@ -75,7 +75,7 @@ async def test_a_result_that_means_a_failure_is_none_either() -> None:
     assert await replying(handler, never)(object()) is ConsumeResult.RECONSUME_LATER
     plain = replying(lambda _message: ConsumeResult.RECONSUME_LATER, never)
     assert plain(object()) is ConsumeResult.RECONSUME_LATER
-    with pytest.raises(BadRequest, match="lists"):
+    with pytest.raises(BadRequest, match="a batch handler"):
         replying(lambda _message: b"reply", never)([object()])
 
 
@@ -93,4 +93,4 @@ async def test_a_reply_that_nobody_takes_does_not_fail_the_message(
                 await mq.request("T", b"ping")
             await tools.until(asked, lambda: listener.counts.consumed == 1)
             assert listener.counts.failed == 0
-        assert "was not taken" in caplog.text
+        assert "was not accepted" in caplog.text

@@ -85,7 +85,10 @@ async def test_producers_borrow_the_default_route_and_consumers_do_not(cluster, 
     assert len(borrowed.writable) == 3
     with pytest.raises(TopicNotFound):
         await table.find("New")
-    with pytest.raises(TopicNotFound, match="no broker that is up has it, or makes topics"):
+    with pytest.raises(
+        TopicNotFound,
+        match="not found: no registered broker has it or creates topics automatically",
+    ):
         await table.find("Newer", default_topic="NOT_SERVED", default_queue_nums=3)
     cluster.topics["New"] = (2, 2)
     own = await table.find("New")

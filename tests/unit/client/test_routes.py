@@ -74,7 +74,7 @@ def test_strict_order_has_its_queues_whoever_is_there():
 
 @pytest.mark.parametrize("conf", ["a", "a:", ":4", "a:x", "a:-1", "a:4,b:4", "a:99999", "a:999999"])
 def test_an_order_that_is_none(conf):
-    with pytest.raises(DecodeError, match="order of topic T"):
+    with pytest.raises(DecodeError, match="order configuration of topic T"):
         queue_map("T", replace(route(("a", 4, 4, 6)), order_topic_conf=conf))
 
 

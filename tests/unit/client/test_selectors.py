@@ -80,7 +80,7 @@ def test_the_application_selects():
 
 @pytest.mark.feature("F163")
 def test_a_selector_may_not_invent_queues():
-    with pytest.raises(BadRequest, match="no writable queue"):
+    with pytest.raises(BadRequest, match=", which is not a writable queue of the topic"):
         chosen_queue(A, lambda *_: B[0], Message("T", b"x"), None)
 
 

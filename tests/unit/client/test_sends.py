@@ -52,9 +52,9 @@ async def test_a_message_that_its_sender_named_goes_to_its_names_queue(cluster, 
             assert (await mq.send("T", b"x", message_id=name)).message_id == name
         results = await mq.send_batch("T", [b"a", b"b"], message_ids=[name, name[::-1]])
         await mq.send("T", b"y")
-        with pytest.raises(BadRequest, match="32 hex digits"):
+        with pytest.raises(BadRequest, match="use 32 hexadecimal digits in upper case"):
             await mq.send("T", b"x", message_id=name.lower())
-        with pytest.raises(BadRequest, match="1 message ids for 2"):
+        with pytest.raises(BadRequest, match="1 message IDs for 2"):
             await mq.send_batch("T", [b"a", b"b"], message_ids=[name])
     assert [one.message_id for one in results] == [name, name[::-1]]
     named = [one.queue_id for one in broker.stored("T") if one.message_id == name]

@@ -52,5 +52,5 @@ def test_what_promises_safety_is_refused(name):
 
 
 def test_what_would_do_harm_is_refused():
-    with pytest.raises(ConfigError, match=r"namespace is .*cannot do that"):
+    with pytest.raises(ConfigError, match=r"namespace is .*, which this version does not support"):
         ClientSettings.from_rocketmq(namespace="ns")

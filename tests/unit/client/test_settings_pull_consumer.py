@@ -198,7 +198,10 @@ async def test_a_poll_that_no_broker_holds_does_not_rush(broker, mq):
 async def test_a_poll_that_asks_for_nothing(mq, wrong):
     one = await consumer(mq)
     await one.assign([QUEUE])
-    with pytest.raises(BadRequest, match="a poll asks"):
+    with pytest.raises(
+        BadRequest,
+        match="the wait time must be at least 0 ms, and the number of messages at least 1",
+    ):
         await one.poll(**wrong)
 
 

@@ -102,7 +102,7 @@ def test_a_bad_value_is_refused_from_wherever_it_comes(file):
         (None, "cannot be read"),
         (b"\xff\xfe", "is not UTF-8"),
         (b"a=\\u12", "line 1"),
-        (b"#" * (SETTINGS_FILE_BYTES_MAX + 1), "no settings file"),
+        (b"#" * (SETTINGS_FILE_BYTES_MAX + 1), "bytes; it is not a settings file"),
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path, content, sentence):

@@ -314,7 +314,7 @@ async def test_broadcasting_has_no_retry(one_queue, consuming, tools, tmp_path, 
         await tools.until(one_queue, lambda: listener.counts.consumed == 2)
         assert listener.counts.failed == 2
     assert backs(one_queue) == []
-    assert "a handler failed at" in caplog.text
+    assert "the handler failed at" in caplog.text
     subscribed = {request.topic for request in one_queue.seen if hasattr(request, "sub_version")}
     assert subscribed == {"T"}
 

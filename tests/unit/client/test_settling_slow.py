@@ -85,12 +85,12 @@ async def test_what_takes_too_long_is_sent_back_and_leaves_the_window(
         await look(mq, listener)
         await second.full.wait()
         await listener.commit()
-        assert one_queue.committed["g", "T", 0] == 2, "its queue goes on while it still runs"
+        assert one_queue.committed["g", "T", 0] == 2, "its queue goes on while it is still running"
         assert listener.counts.timed_out == 1
         gate.set()
         await tools.until(one_queue, lambda: listener.counts.failed == 1)
     [request] = backs(one_queue)
-    assert (request.delay_level, request.reason) == (3, "its handler took more than 2 minutes")
+    assert (request.delay_level, request.reason) == (3, "the handler took more than 2 minutes")
     assert "for more than 2 minutes" in caplog.text
 
 

@@ -77,7 +77,7 @@ async def test_by_hand(reports, stream):
     taken[1].retry(ValueError("later"))
     taken[0].retry()
     assert reports.done == [2], "only the first word counts"
-    assert reports.errors == [(1, "later"), (0, "the application asked for a retry")]
+    assert reports.errors == [(1, "later"), (0, "the handler requested a retry")]
 
 
 async def test_with_a_message(reports, stream, caplog):

@@ -105,7 +105,7 @@ def test_a_member_that_is_not_there_is_amiss() -> None:
     report = shown(member(ELECTED))
     _, gone = (dict(zip(report.columns, row, strict=True)) for row in report.rows)
     assert (gone["broker"], gone["id"], gone["lag bytes"]) == ("broker-a", "n0", 10)
-    assert gone["state"] == "is not there: no name server knows it"
+    assert gone["state"] == "is not registered with the name servers"
     assert report.failed
 
 

@@ -113,7 +113,7 @@ def test_a_member_that_its_group_counts_and_nobody_knows_stands_with_the_others(
     assert [(one.member, one.role) for one in there] == [("n0", "leader"), ("n2", "follower")]
     assert (gone.broker, gone.member, gone.registered_id) == ("b", "n1", 1)
     assert (gone.role, gone.address, gone.lag_bytes, gone.end) == ("missing", "", 10, None)
-    assert gone.why == "it is not there: no name server knows it"
+    assert gone.why == "it is not registered with the name servers"
 
 
 def test_the_answer_names_who_is_not_there(suite, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_the_answer_names_who_is_not_there(suite, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(suite.console.gateway.admin.replicas, "of", of)
     found = suite.console.get("/v1/brokers/broker-a/replicas").json
     assert found["total"] == 3
-    assert found["missing"] == [{"what": "n1", "why": "it is not there: no name server knows it"}]
+    assert found["missing"] == [{"what": "n1", "why": "it is not registered with the name servers"}]
     whole = suite.console.get("/v1/brokers/broker-a").json
     assert [one["role"] for one in whole["members"]] == ["leader", "follower", "missing"]
     assert whole["replication"] == "raft"

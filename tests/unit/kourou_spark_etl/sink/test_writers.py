@@ -316,7 +316,7 @@ def test_a_write_that_nobody_answers_ends(semantics: str) -> None:
     writer = batch_writer(
         {**options, "sendTimeoutMs": "300", "commitTimeoutMs": "300"}, SCHEMA, False
     )
-    with pytest.raises(Unavailable, match=r"no name server answers at 127.0.0.1:1"):
+    with pytest.raises(Unavailable, match=r"no name server responds at 127.0.0.1:1"):
         writer.write(iter(table(value=[b"x"])))
 
 

@@ -185,7 +185,7 @@ def test_silence_is_borne_for_so_long_as_a_read_may_take(
 def test_a_stream_that_nobody_answers_ends(caplog: pytest.LogCaptureFixture) -> None:
     options = ReadOptions(name_servers="127.0.0.1:1", topics=("orders",), read_timeout_ms=1)
     reader = StreamReader(options, COLUMNS)
-    with pytest.raises(Unavailable, match=r"no name server answers at 127.0.0.1:1"):
+    with pytest.raises(Unavailable, match=r"no name server responds at 127.0.0.1:1"):
         reader.initialOffset()
     reader.stop()
 
