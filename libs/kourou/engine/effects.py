@@ -19,7 +19,6 @@ from kourou.protocol.request import Request
 
 if TYPE_CHECKING:  # a name server has no use for numpy, nor for a broker's history
     from kourou.engine.history import Question
-    from kourou.engine.placement import Blank
     from kourou.protocol.record_columns import RecordColumns
 
 
