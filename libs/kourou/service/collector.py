@@ -12,6 +12,8 @@ State: of the process.
 from __future__ import annotations
 
 import gc
+from importlib import import_module
+from typing import Any
 
 YOUNG_OBJECTS = 100_000
 """So many more objects than before make it look at the young ones: some 10 MB of them."""
@@ -22,6 +24,12 @@ OLD_LOOKS = 50
 def relax() -> None:
     """Call before a service's modules are imported: they make many objects and drop few."""
     gc.set_threshold(YOUNG_OBJECTS, MIDDLE_LOOKS, OLD_LOOKS)
+
+
+def import_relaxed(module: str) -> Any:
+    """The module of a service, imported by a relaxed collector."""
+    relax()
+    return import_module(module)
 
 
 def settle() -> None:

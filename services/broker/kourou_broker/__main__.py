@@ -1,9 +1,7 @@
 """`python -m kourou_broker`."""
 
 import sys
-from importlib import import_module
 
-from kourou.service.collector import relax
+from kourou.service.collector import import_relaxed
 
-relax()
-import_module("kourou_broker.app").main(sys.argv[1:])
+import_relaxed("kourou_broker.app").main(sys.argv[1:])

@@ -1,9 +1,7 @@
 """`python -m kourou_console`."""
 
 import sys
-from importlib import import_module
 
-from kourou.service.collector import relax
+from kourou.service.collector import import_relaxed
 
-relax()
-import_module("kourou_console.app").main(sys.argv[1:])
+import_relaxed("kourou_console.app").main(sys.argv[1:])

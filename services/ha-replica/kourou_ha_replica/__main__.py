@@ -1,9 +1,7 @@
 """`python -m kourou_ha_replica`."""
 
 import sys
-from importlib import import_module
 
-from kourou.service.collector import relax
+from kourou.service.collector import import_relaxed
 
-relax()
-import_module("kourou_ha_replica.app").main(sys.argv[1:])
+import_relaxed("kourou_ha_replica.app").main(sys.argv[1:])

@@ -1,9 +1,7 @@
 """`python -m kourou_spark_etl run|list|status|stop`."""
 
 import sys
-from importlib import import_module
 
-from kourou.service.collector import relax
+from kourou.service.collector import import_relaxed
 
-relax()
-import_module("kourou_spark_etl.app").main(sys.argv[1:])
+import_relaxed("kourou_spark_etl.app").main(sys.argv[1:])
