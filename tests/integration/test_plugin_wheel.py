@@ -26,6 +26,7 @@ UNREACHABLE = re.compile(
     r"|name resolution|Network is unreachable|Name or service not known|ProxyError"
 )
 LINES_MAX = 12
+NO_COMPILER = shutil.which("cc") is None
 
 
 def run(*command: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -82,7 +83,7 @@ def test_the_example_is_short(example: str) -> None:
 
 @pytest.mark.feature("F019")
 @pytest.mark.timeout(INSTALL_S + 60)
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.skipif(NO_COMPILER, reason="needs a C compiler")
 def test_the_readmes_example_runs_from_a_wheel_in_an_empty_environment(
     example: str, python: Path, tmp_path: Path
 ) -> None:

@@ -71,7 +71,7 @@ async def test_while_there_was_no_list_it_asks_more_often(caplog) -> None:
         server = AddressServer(http.url, told.append, sleep=sleeps)
         server.start()
         await server.first(20)
-        assert "staying with none" in caplog.text
+        assert "is unreadable; keeping none" in caplog.text
         assert "through no name server" in caplog.text
         assert [await sleeps.next() for _ in range(2)] == [RETRY_S, RETRY_S]
         assert await sleeps.next(then_wake=False) == REFRESH_S

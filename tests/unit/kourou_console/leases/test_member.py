@@ -276,4 +276,4 @@ async def test_who_waits_for_a_filter_that_cannot_judge_is_told_why(gateway, gro
     assert told.items == []
     [one] = told.missing
     assert one.what == str(MessageQueue(topic, "broker-a", 0))
-    assert "no filter server of broker-a is known" in one.why
+    assert "broker broker-a has no filter server online" in one.why
