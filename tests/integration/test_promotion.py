@@ -99,7 +99,7 @@ def test_a_follower_is_promoted_and_its_old_leader_is_fenced_and_follows(
         rows = admin("replicas")
         assert roles(rows) == {0: "SYNC_MASTER", 1: "SLAVE"}
         assert [row["in sync"] for row in rows] == [None, True]
-        with pytest.raises(Rejected, match="is alive"):
+        with pytest.raises(Rejected, match="is online"):
             mq.admin.replicas.promote(NAME, 1)
 
         cluster.brokers[0].kill()

@@ -39,6 +39,7 @@ _BODY_AT, _BODY_END, _TOPIC_END = map(FIELDS.index, ("body_at", "body_end", "top
 
 _TAGS = Property.TAGS.value.encode()
 _UNIQ_KEY = Property.UNIQ_KEY.value.encode()
+_CRC32 = Property.CRC32.value
 _RETRY_TOPIC = Property.RETRY_TOPIC.value.encode()
 _ORIGIN_MESSAGE_ID = Property.ORIGIN_MESSAGE_ID.value.encode()
 _TRACEPARENT = Property.TRACEPARENT.value.encode()
@@ -156,6 +157,9 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
                 properties = self.stored().properties
             else:
                 properties = decode_properties(self._raw_properties(self._pulled))
+                properties.pop(
+                    _CRC32, None
+                )  # of the record's bytes, as decode_record leaves it out
             self._properties = properties
         return properties
 

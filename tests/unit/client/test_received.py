@@ -20,9 +20,12 @@ from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.compression import compress
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft, encode_host, stamp
+from kourou.protocol.record_layout import CRC_MARK, CRC_VALUE_BYTES
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 HOST = encode_host(("10.1.2.3", 10911))
+CRC_PROPERTY = b"\x02" + CRC_MARK + b"0" * CRC_VALUE_BYTES + b"\x02"
+"""As every record of ours ends; `stamp` fills it in."""
 
 
 def record(offset: int, body: bytes = b"{}", tag: str = "A", *, queue_id=3, sys_flag=0) -> bytes:
@@ -32,7 +35,7 @@ def record(offset: int, body: bytes = b"{}", tag: str = "A", *, queue_id=3, sys_
             topic=b"T",
             queue_id=queue_id,
             body=body,
-            properties=encode_properties(properties),
+            properties=encode_properties(properties) + CRC_PROPERTY,
             flag=7,
             sys_flag=sys_flag,
             born_timestamp=1_000,
@@ -67,7 +70,10 @@ def test_every_field(count):
     assert (message.topic, message.queue_id, message.queue) == ("T", 3, QUEUE)
     assert (message.tag, message.keys) == ("A", ("k1", "k2"))
     assert message.message_id == f"KEY{message.offset}"
-    assert message.properties["own"] == "ü"
+    assert message.properties == message.stored().properties
+    assert message.properties == {
+        "UNIQ_KEY": f"KEY{message.offset}", "TAGS": "A", "KEYS": "k1 k2", "own": "ü"
+    }  # fmt: skip
     assert (message.position, message.flag) == (message.offset * 500, 7)
     assert (message.born_timestamp, message.store_timestamp) == (1_000, 2_000)
     assert message.reconsume_times == 0
