@@ -412,7 +412,7 @@ class Appends:
             if self._full:
                 raise DiskFull(
                     "the disk is full; nothing was stored",
-                    hint="free space or add a broker; reads go on",
+                    hint="free space or add a broker; reads continue",
                 )
             raise Throttled(
                 "the next log segment is still being allocated; nothing was stored",
