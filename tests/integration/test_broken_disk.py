@@ -1,8 +1,8 @@
 """A running broker whose disk fails or fills up, as its clients see it.
 
 A failed fsync: nobody is told SEND_OK any more, the process ends with code 75, and the next start
-finds everything that was acknowledged. A full disk: sends are refused and say why, reads go on, and
-so do sends when there is room again.
+finds everything that was acknowledged. A full disk: sends are refused and say why, reads continue,
+and so do sends when there is room again.
 
 The disk fails inside a real broker process by order (kourou.testing.failing_broker). A full one is
 played by such a disk, too, which everybody can run, and by a file system of 16 MiB, which must be

@@ -197,7 +197,7 @@ async def test_without_an_answer_the_old_log_stays_and_it_asks_again(
             patch.undo()
             await follower.caught_up_with(leader)
             assert_equal(follower, leader)
-    assert "is given up and begins anew at 131072" in caplog.text
+    assert "is discarded and restarts at 131072" in caplog.text
 
 
 async def test_a_follower_that_began_late_may_be_promoted(

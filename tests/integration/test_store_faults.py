@@ -474,7 +474,7 @@ def test_a_full_disk_of_16_mib(small_disk: Path, tell: Tell) -> None:
     assert result["first"] > 2_000
     assert result["full"]
     assert result["fault"] is None
-    assert result["read_when_full"] > 0, "reads go on"
+    assert result["read_when_full"] > 0, "reads continue"
     assert result["second"] == 200, "writing resumes when space is freed"
     assert result["read_after"] == result["first"] + 200
     assert result["behind"] == 0

@@ -132,7 +132,7 @@ class SimWire:
     def _late(self, correlation: int) -> None:
         pending = self._pending.pop(correlation, None)
         if pending is not None:
-            pending[0](TimedOut(f"{self.address} did not answer in time"))
+            pending[0](TimedOut(f"{self.address} did not respond in time"))
             self.cut("a request timed out")
 
     def answer(self, correlation: int, parts: list) -> None:

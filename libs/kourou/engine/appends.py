@@ -371,7 +371,7 @@ class Appends:
         if self._full:
             return DiskFull(
                 "the disk is full; nothing was stored",
-                hint="free space or add a broker; reads go on",
+                hint="free space or add a broker; reads continue",
             )
         return Throttled(
             "the next log segment is still being allocated; nothing was stored",

@@ -95,7 +95,7 @@ class Asking:
             _, token = heappop(deadlines)
             question = self._open.get(token)
             if question is not None:
-                late = TimedOut(f"{question.peer} did not answer in time")
+                late = TimedOut(f"{question.peer} did not respond in time")
                 effects += self._fail(now_ms, token, question, late)
         return effects
 

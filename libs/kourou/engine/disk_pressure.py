@@ -93,7 +93,7 @@ class DiskPressure:
         if self.refusing:
             raise DiskFull(
                 f"the broker's disk is {self.used_percent} % full; nothing was stored",
-                hint="free space or send to another broker; reads go on",
+                hint="free space or send to another broker; reads continue",
             )
 
     def _reaches(self, percent: int) -> bool:
@@ -104,7 +104,7 @@ class DiskPressure:
             self.refusing = True
             return [
                 f"the disk is {self.used_percent} % full: messages are refused until it is below "
-                f"{force} %; reads go on"
+                f"{force} %; reads continue"
             ]
         if self.refusing and not self._reaches(force):
             self.refusing = False

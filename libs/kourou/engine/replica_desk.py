@@ -179,7 +179,9 @@ class ReplicaDesk:
         if not isinstance(leading, Leading):
             raise Rejected("nobody may follow this broker", hint="see replicationEnable")
         if not leading.fenced:
-            raise Rejected(f"this broker leads already, in epoch {self._control.replicas.epoch}")
+            raise Rejected(
+                f"this broker is already the leader, in epoch {self._control.replicas.epoch}"
+            )
         if not request.force:
             raise Rejected(
                 f"another broker leads this log, in epoch {leading.fenced}",

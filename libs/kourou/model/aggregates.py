@@ -23,7 +23,7 @@ def check_aggregate(text: str) -> str:
     if kind and slash and name and len(text) <= AGGREGATE_LENGTH_MAX and text.isprintable():
         return text
     raise BadRequest(
-        f"{text[:AGGREGATE_LENGTH_MAX]!r} names nothing that has a history",
+        f"{text[:AGGREGATE_LENGTH_MAX]!r} does not name anything with a history",
         hint="kind/name, like topic/orders, group/till, setting/traceOn or filter/till/late",
     )
 
@@ -34,8 +34,8 @@ def check_stateful(aggregate: str) -> str:
     kind = aggregate.partition("/")[0]
     if kind and kind not in KINDS_WITH_STATE:
         raise BadRequest(
-            f"{aggregate} has no state, at most a history",
-            hint=f"what has one is {', '.join(f'{each}/…' for each in KINDS_WITH_STATE)}",
+            f"{aggregate} has no state that can be read",
+            hint=f"use one of {', '.join(f'{each}/…' for each in KINDS_WITH_STATE)}",
         )
     return aggregate
 
@@ -43,10 +43,12 @@ def check_stateful(aggregate: str) -> str:
 def check_types(names: Collection[str]) -> frozenset[str]:
     """Types of events, known to this version or not. Raises BadRequest."""
     if len(names) > HISTORY_TYPES_MAX:
-        raise BadRequest(f"{len(names)} types are named; at most {HISTORY_TYPES_MAX} may be")
+        raise BadRequest(
+            f"{len(names)} event types are given; at most {HISTORY_TYPES_MAX} are allowed"
+        )
     for name in names:
         if not name.isidentifier() or len(name) > AGGREGATE_LENGTH_MAX:
             raise BadRequest(
-                f"{name[:AGGREGATE_LENGTH_MAX]!r} is no type of event", hint="one is TopicPut"
+                f"{name[:AGGREGATE_LENGTH_MAX]!r} is not an event type", hint="for example TopicPut"
             )
     return frozenset(names)

@@ -116,7 +116,7 @@ def check_attempt(attempt: str) -> str:
 def _number(word: str, high: int) -> int:
     number = int(word) if _NUMBER.fullmatch(word) else high + 1
     if number > high:
-        raise BadRequest(f"{word[:40]!r} in the mark of a batch is no number up to {high}")
+        raise BadRequest(f"{word[:40]!r} in the mark of a batch is not a number up to {high}")
     return number
 
 

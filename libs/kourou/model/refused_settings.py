@@ -70,8 +70,8 @@ REFUSED: Mapping[str, RefusedSetting] = {
     "enableControllerInNamesrv": RefusedSetting(("false",), _NO_CONTROLLER, _RAFT),
     "messageStorePlugIn": RefusedSetting(
         ("",),
-        "Kourou has no store plug-ins, and messages would lie nowhere else than in its store",
-        "copy what is to be kept longer with the Spark service",
+        "Kourou has no store plug-ins, and stores messages only in its own log",
+        "copy messages that you keep longer with the Spark service",
     ),
     "readOnlyCommitLogStorePaths": RefusedSetting(
         ("",),

@@ -34,5 +34,5 @@ def state_of(answer: object) -> TransactionState:
         return TransactionState.ROLLBACK
     raise BadRequest(
         f"a transaction's outcome is {answer!r}",
-        hint="answer a TransactionState, or True to commit, False to roll back, None for unknown",
+        hint="return a TransactionState, or True to commit, False to roll back, None for unknown",
     )

@@ -36,5 +36,5 @@ class ClearTextWarning:
             self._timer = None
 
     def _warn(self, address: str) -> None:
-        _log.warning("the pages on %s are open to the network: anybody may read them", address)
+        _log.warning("the pages on %s are open to the network: any host can read them", address)
         self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._warn, address)

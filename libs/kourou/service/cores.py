@@ -32,7 +32,7 @@ def read_cores(key: str, text: str, also: str = "") -> frozenset[int]:
         low = int(matched[1]) if matched else 1
         high = int(matched[2] or low) if matched else 0
         if not low <= high <= CORE_MAX:
-            raise ConfigError(f"{key}={text!r} is no list of cores", hint=f"1,4-7{also}")
+            raise ConfigError(f"{key}={text!r} is not a list of cores", hint=f"1,4-7{also}")
         found.update(range(low, high + 1))
     return frozenset(found)
 
@@ -44,7 +44,7 @@ def cores_named(key: str, text: str, there: Set[int], also: str = "") -> frozens
         shown, strange = (",".join(map(str, sorted(some))) for some in (there, named - there))
         raise ConfigError(
             f"{key}={text!r} names {strange}, and this process may use {shown}",
-            hint="name those that it may use, or take the key away",
+            hint="use cores that this process may use, or remove the key",
         )
     return named
 

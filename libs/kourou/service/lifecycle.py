@@ -219,7 +219,7 @@ class _Life:
             await self._stop()
             return _exit_code(error)
         except Exception as error:  # noqa: BLE001 - a bug: say so and end as one
-            _log.critical("starting failed", exc_info=error)
+            _log.critical("startup failed", exc_info=error)
             return self._report_failure(error)
         self._ready()
         self._announce(listening)
@@ -249,7 +249,7 @@ class _Life:
     def _signalled(self, number: int) -> None:
         self._signals += 1
         if self._signals > 1:
-            _log.warning("%s again: ending at once", signal.Signals(number).name)
+            _log.warning("%s received again: exiting immediately", signal.Signals(number).name)
             leave(ExitCode.CRASHED)
         _log.info("%s: draining", signal.Signals(number).name)
         self._ended.set()

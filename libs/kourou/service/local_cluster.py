@@ -82,8 +82,8 @@ class ClusterSettings:
         """Refuse what is not there."""
         if self.raft and (self.replicas or self.filter_servers):
             raise ConfigError(
-                "the members of a Raft group are one another's copies, and have no filter servers",
-                hint="take raft alone, or replicas and filter servers",
+                "a Raft group replicates among its members and has no filter servers",
+                hint="use raft, or replicas and filter servers, but not both",
             )
 
 
@@ -326,7 +326,7 @@ class LocalCluster:
         address = leader_address(self.address, name, lambda each: at(each) is not None, timeout_ms)
         found = at(address)
         if found is None:
-            raise Unavailable(f"the leader of {name} at {address} has ended just now")
+            raise Unavailable(f"the leader of {name} at {address} has just exited")
         return found
 
     def _begin_replica(self, broker: int, index: int) -> Child:
@@ -468,7 +468,9 @@ def zmq_address(child: Child) -> str:
     """The ZeroMQ address that a service gave in its ready file."""
     address: Any = child.ready.get("zmq")
     if not isinstance(address, str) or not address.startswith("tcp://"):
-        raise Unavailable(f"{child.name} is ready but names no ZeroMQ address: {child.ready}")
+        raise Unavailable(
+            f"{child.name} is ready, but does not report a ZeroMQ address: {child.ready}"
+        )
     return address
 
 
@@ -492,8 +494,8 @@ def _locked(folder: Path) -> int:
         os.close(lock)
         who = f"process {owner}" if owner.isdigit() else "another process"
         raise ConfigError(
-            f"{folder} is in use: {who} runs name server and brokers there; nothing was touched",
-            hint="stop it first, or take another --folder",
+            f"{folder} is in use: {who} runs name server and brokers there; nothing was changed",
+            hint="stop it first, or use another --folder",
         ) from None
     os.ftruncate(lock, 0)
     os.write(lock, b"%d\n" % os.getpid())

@@ -192,7 +192,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self.stop()
         kinds = Counter(type(item).__name__ for item in batch)
         _log.critical(
-            "handling %s failed: nothing more is handled",
+            "handling %s failed; no further input is handled",
             ", ".join(f"{count} x {kind}" for kind, count in kinds.items()),
             exc_info=error,
         )

@@ -84,7 +84,8 @@ class ProcessKeys:
         if self.curve_server_key is not None and self.curve_key_file is None:
             raise ConfigError(
                 "curveServerKey is set and curveKeyFile is not",
-                hint="servers want to know who dials: `kourou keys make FOLDER` makes a pair",
+                hint="servers authenticate their clients; make a pair of keys: kourou keys make "
+                "FOLDER",
             )
         if self.process_cores is not None:
             cores_named("processCores", self.process_cores, os.sched_getaffinity(0))
@@ -110,6 +111,6 @@ class ProcessKeys:
         if not self.insecure_network and not is_loopback(bindable(host)):
             raise ConfigError(
                 f"{key}={host} is refused: it is open to the network and not encrypted",
-                hint="use 127.0.0.1, or say insecureNetwork=true"
+                hint="use 127.0.0.1, or set insecureNetwork=true"
                 + ("; or give it a curveKeyFile" if key == "bindAddress" else ""),
             )

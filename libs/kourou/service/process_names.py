@@ -86,8 +86,8 @@ def find_running(service: str, proc: Path = PROC) -> list[Running]:
     """
     if not hasattr(os, "pidfd_open") or not proc.is_dir():
         raise Unavailable(
-            "this system does not let processes be found by name",
-            hint="end it with kill and the pid that its ready file names",
+            "this system does not support finding processes by name",
+            hint="stop it with kill and the pid in its ready file",
         )
     found = []
     for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()):

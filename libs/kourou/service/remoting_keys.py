@@ -57,7 +57,8 @@ class RemotingKeys(ProcessKeys):
             other = "curveKeyFile" if self.curve_key_file is None else "curveClients"
             raise ConfigError(
                 f"{is_set} is set and {other} is not",
-                hint="a server has a pair of keys and says whom it lets in; any must be said",
+                hint="a server needs its own pair of keys and the clients that it accepts; any "
+                "accepts all",
             )
         host = self.tcp_bind_address or self.bind_address
         if (
@@ -67,9 +68,9 @@ class RemotingKeys(ProcessKeys):
             and not is_loopback(bindable(host))
         ):
             raise ConfigError(
-                f"RocketMQ's clients would be listened for on {host} in clear text: CURVE is for "
-                "Kourou's own",
-                hint="tcpEnable=false, or tcpBindAddress=127.0.0.1, or say insecureNetwork=true",
+                f"the RocketMQ listener on {host} would not be encrypted: CURVE protects only "
+                f"Kourou's own protocol",
+                hint="tcpEnable=false, or tcpBindAddress=127.0.0.1, or set insecureNetwork=true",
             )
         if self.tcp_enabled and self.tcp_bind_address is not None:
             self._check_address("tcpBindAddress", self.tcp_bind_address)

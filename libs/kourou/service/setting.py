@@ -141,7 +141,7 @@ class Setting:
             wanted = self.about
         else:
             wanted = "a value"
-        return ConfigError(f"{self.key}={text!r} is refused", hint=f"wanted: {wanted}")
+        return ConfigError(f"{self.key}={text!r} is refused", hint=f"expected: {wanted}")
 
 
 def _parse_path(text: str) -> Path:

@@ -58,16 +58,16 @@ def intend_to_begin(
     """Step 1, all of the log being written; see `Copies.begin_elsewhere`. Raises OSError, too."""
     if position % log.segment_size:
         raise ConfigError(
-            f"the leader's log begins at {position}, where no segment of {log.segment_size} bytes "
-            "does",
+            f"the leader's log begins at {position}, which is not a segment boundary for "
+            f"segments of {log.segment_size} bytes",
             hint="mappedFileSizeCommitLog must be the same at all members",
         )
     common = min(max(common, log.start), log.end)
     saved, count = save_aside(disk, paths, log, common, log.end)
     _intent(disk, paths).save(body)
     _log.warning(
-        "the log, which reached from %d to %d, is given up and begins anew at %d, where the "
-        "leader's begins; %d bytes from %d on were not the leader's, and %d of them are kept in %s",
+        "the log (%d to %d) is discarded and restarts at %d, like the leader's; %d bytes from %d "
+        "on differed from the leader's, and %d of them are kept in %s",
         log.start,
         log.end,
         position,

@@ -108,13 +108,13 @@ def check_chunk(data: Buffer, position: int, segment_size: int) -> Checked:
     at = int(found.next_at)
     room = segment_size - position % segment_size
     if at > room:
-        raise Corrupt(f"{at} bytes from {position} on reach over the end of their segment")
+        raise Corrupt(f"{at} bytes from {position} on exceed the end of their segment")
     if at == len(data):
         return Checked(found, position + at)
     rest = memoryview(data)[at:]
     end = filler_end(rest, position + at, segment_size)
     if end is None or len(rest) != HEAD_BYTES:
-        raise Corrupt(f"what lies at {position + at} is no record: {found.stop.value}")
+        raise Corrupt(f"no valid record at {position + at}: {found.stop.value}")
     return Checked(found, end)
 
 

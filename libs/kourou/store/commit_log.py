@@ -188,7 +188,7 @@ class CommitLog:
                 if error.errno in FULL:
                     raise DiskFull(
                         f"no space for the next log segment of {self.segment_size} bytes",
-                        hint="free space; reads go on",
+                        hint="free space; reads continue",
                     ) from error
                 raise self._fail(f"creating {path} failed: {error}") from error
             self._segments[start] = Segment(file, start, self.segment_size, mapped=self.mapped)

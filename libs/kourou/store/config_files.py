@@ -139,5 +139,5 @@ class ConfigFiles:
             return None
         raise Corrupt(
             "; ".join(problems),
-            hint="repair or remove the file; what the log and the event store know comes back",
+            hint="repair or remove the file; the log and the event store restore its content",
         )

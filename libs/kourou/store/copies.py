@@ -151,7 +151,7 @@ class Copies(Reads):
         self._check_end(position)
         room = self._log.segment_size - position % self._log.segment_size
         if len(data) != end - position or not 0 < len(data) <= room:
-            raise Corrupt(f"{len(data)} bytes are not what lies between {position} and {end}")
+            raise Corrupt(f"{len(data)} bytes do not fit between {position} and {end}")
         self._make_room(end)
         # Pieces may part inside a record, and a repair takes whole records: they are one region.
         before = self._quarantine.at(position - 1) if room < self._log.segment_size else None
@@ -164,8 +164,9 @@ class Copies(Reads):
         log = self._log
         if log.staged:
             raise ConfigError(
-                "what is copied from a leader is not staged in memory",
-                hint="transientStorePoolEnable=false on whatever may follow another broker",
+                "a follower cannot stage its log in memory",
+                hint="set transientStorePoolEnable=false on every broker that can become a "
+                "follower",
             )
         if position != log.end:
             raise Rejected(f"the log ends at {log.end}; bytes at {position} do not follow")
@@ -187,9 +188,11 @@ class Copies(Reads):
         checked = check_chunk(data, position, self._log.segment_size)
         region = self._quarantine.at(position)
         if region is None or checked.end > region.end or checked.end == position:
-            raise Rejected(f"nothing damaged lies between {position} and {checked.end}")
+            raise Rejected(f"no damaged region between {position} and {checked.end}")
         if self._dispatcher.end < checked.end:
-            raise DiskFull("the queues are behind the log; repair follows when they are not")
+            raise DiskFull(
+                "the queues lag behind the log; the repair is retried when they have caught up"
+            )
         self._log.mend(data, position)
         self._dispatcher.dispatch(checked.records)
         self._queues.flush_all()

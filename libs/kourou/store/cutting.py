@@ -92,15 +92,15 @@ def prepare_cut(
     end = log.end
     if position < confirmed:
         raise Corrupt(
-            f"the leader's log parts from this one at {position}, but all below {confirmed} was "
-            "confirmed: one of the two has lost confirmed messages",
-            hint="nothing was changed; find out which member has them before one is removed",
+            f"the leader's log diverges from this one at {position}, but all below {confirmed} "
+            f"was committed: one of the two has lost committed messages",
+            hint="nothing was changed; find out which member has them before you remove one",
         )
     if position < log.start:
         raise Corrupt(
-            f"the leader's log parts from this one at {position}, and this one begins at "
+            f"the leader's log diverges from this one at {position}, and this one begins at "
             f"{log.start}",
-            hint="nothing was changed; this member must copy the whole log anew",
+            hint="nothing was changed; this member must copy the whole log again",
         )
     if position > end:
         raise Rejected(f"the log ends at {end}, before position {position}")
@@ -109,8 +109,8 @@ def prepare_cut(
     saved, count = save_aside(disk, paths, log, position, end)
     _intent(disk, paths).save(_POSITION.pack(position))
     _log.warning(
-        "the log is cut at %d: %d bytes behind it are not in the group's history; %d of them are "
-        "kept in %s",
+        "the log is truncated at %d: the %d bytes after it are not in the group's history; %d of "
+        "them are kept in %s",
         position,
         end - position,
         count,
@@ -184,7 +184,7 @@ def save_aside(
     except OSError as error:
         if error.errno not in FULL:
             raise
-        _log.warning("no space to keep what is cut off from the log at %d", position)
+        _log.warning("no disk space to keep the data truncated from the log at %d", position)
         return None, 0
     return path, size
 

@@ -177,5 +177,5 @@ def write_atomically(disk: Disk, path: Path, data: Buffer) -> None:
 def as_store_error(error: OSError, doing: str) -> KourouError:
     """What a failed disk operation means: DiskFull for want of space, StoreFaulted for the rest."""
     if error.errno in FULL:
-        return DiskFull(f"{doing}: no space left on the disk", hint="free space; reads go on")
+        return DiskFull(f"{doing}: no space left on the disk", hint="free space; reads continue")
     return StoreFaulted(f"{doing}: {error.strerror or error}")

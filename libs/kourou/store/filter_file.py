@@ -54,6 +54,6 @@ def write_filters(disk: Disk, paths: StorePaths, filters: FiltersTaken) -> None:
 def _unreadable(paths: StorePaths, why: str) -> Corrupt:
     return Corrupt(
         f"{paths.filters}: {why}",
-        hint="restore the event store, or remove the file: then the filters are gone, and what "
-        "names them is held until they are uploaded again",
+        hint="restore the event store, or remove the file: then the filters are lost, and groups "
+        "that use them wait until they are uploaded again",
     )

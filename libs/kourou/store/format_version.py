@@ -36,13 +36,14 @@ def check_format(disk: Disk, paths: StorePaths) -> bool:
         found = msgspec.json.decode(data, type=_Format).format
     except msgspec.DecodeError as error:
         raise Corrupt(
-            f"{paths.format_version} does not say which version this store has: {error}",
+            f"{paths.format_version} does not contain the version of this store: {error}",
             hint="remove it to open the store by RocketMQ's rules",
         ) from error
     if found > FORMAT:
         raise ConfigError(
-            f"the store {paths.root} has format {found}, and this program knows up to {FORMAT}",
-            hint="use the newer program; nothing was changed",
+            f"the store {paths.root} has format {found}, but this version supports formats up to "
+            f"{FORMAT}",
+            hint="use the newer version; nothing was changed",
         )
     return True
 

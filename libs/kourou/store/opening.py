@@ -134,8 +134,8 @@ def find_parts(settings: StoreSettings, disk: Disk, paths: StorePaths, *, known:
     def begin() -> None:
         if not known and log.segments:
             _log.warning(
-                "the store %s has a log but no %s: RocketMQ wrote it, or an older program, or the "
-                "file was lost; it is opened by RocketMQ's rules and taken over",
+                "the store %s has a log but no %s: it was written by RocketMQ or an older "
+                "version, or the file was lost; it is opened by RocketMQ's rules",
                 paths.root,
                 paths.format_version.relative_to(paths.root),
             )

@@ -270,7 +270,7 @@ class Reads:
 
     def _check(self, view: memoryview, position: int) -> CheckedRecord:
         if self._quarantine.at(position) is not None:
-            raise Corrupt(f"the record at {position} lies in a damaged region of the log")
+            raise Corrupt(f"the record at {position} is in a damaged region of the log")
         claimed = int.from_bytes(view[4:8], "big") if len(view) >= RECORD_FIXED_BYTES else 0
         if claimed != MAGIC:
             raise Rejected(f"no record starts at position {position}")

@@ -255,8 +255,8 @@ class _Recovery:
             tables = ", ".join(self._parts.signs.tables)
             others = f"; {tables} was written by another: did a broker cut it?" if tables else ""
             raise Corrupt(
-                f"the log was flushed up to {rules.flushed}, but nothing readable lies between "
-                f"{found.lost_at} and there{others}",
+                f"the log was flushed up to {rules.flushed}, but nothing is readable from "
+                f"{found.lost_at} up to there{others}",
                 hint="restore the segment from a replica or a copy; or, to go on without those "
                 f"messages, start once with --set acceptDataLoss={found.lost_at}",
             )

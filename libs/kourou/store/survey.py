@@ -318,6 +318,7 @@ def _refuse_unknown(view: memoryview | None, at: int) -> None:
     position = int.from_bytes(view[_POSITION_AT : _POSITION_AT + 8], "big")
     if magic == MAGIC_V2 and position == at and size <= len(view):
         raise Corrupt(
-            f"the record at {at} has RocketMQ 5's second layout, which this program does not know",
+            f"the record at {at} has RocketMQ 5's second layout, which this version does not "
+            f"support",
             hint="keep topics at 127 characters or fewer; nothing was changed",
         )

@@ -38,7 +38,7 @@ def check_stored(view: memoryview, at: int, end: int, position: int) -> CheckedR
     """
     found = check_record(view, at, end, position)
     if isinstance(found, Blank):
-        raise Corrupt(f"a filler lies at {position}")
+        raise Corrupt(f"filler at {position} instead of a record")
     mark = at + found.size - CRC_PROPERTY_BYTES
     if view[mark : mark + len(CRC_MARK)] != CRC_MARK:
         parts = parts_of(view, at, end)

@@ -71,7 +71,7 @@ class VoteFile:
         except (struct.error, UnicodeDecodeError) as error:
             raise Corrupt(f"{self._file.path} cannot be read: {error}", hint=_HINT) from error
         if vote.epoch < 0:
-            raise Corrupt(f"{self._file.path} tells of epoch {vote.epoch}", hint=_HINT)
+            raise Corrupt(f"{self._file.path} contains epoch {vote.epoch}", hint=_HINT)
         return vote
 
     def save(

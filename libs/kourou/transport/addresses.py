@@ -28,7 +28,7 @@ def listening_address(bind_address: str, *, insecure_network: bool) -> tuple[str
     if not is_loopback(host) and not insecure_network:
         raise ConfigError(
             f"refusing to listen on {host}: it is open to the network and not encrypted",
-            hint="bind 127.0.0.1, or say insecureNetwork=true",
+            hint="bind 127.0.0.1, or set insecureNetwork=true",
         )
     return host, port
 

@@ -85,12 +85,12 @@ def read_pair(path: Path) -> KeyPair:
     if len(pairs) != 1:
         raise ConfigError(
             f"{path} holds {len(pairs) or 'no'} secret keys",
-            hint=f"one is wanted: the file that ends with {SECRET} holds it",
+            hint=f"exactly one is needed: the file that ends with {SECRET} holds it",
         )
     [secret], [public] = _SECRET_KEY.findall(pairs[0]), _PUBLIC_KEY.findall(pairs[0])
     _checked(path, secret)
     if zmq.curve_public(secret.encode()).decode() != public:
-        raise ConfigError(f"{path}: its two keys do not belong together")
+        raise ConfigError(f"{path}: its two keys are not a pair")
     return KeyPair(public, secret)
 
 
@@ -105,8 +105,9 @@ def read_public(path: Path, *, ring: bool = False) -> list[PublicKey]:
             if ring:
                 continue
             raise ConfigError(
-                f"{path} holds a secret key, and it is read where public ones are wanted",
-                hint=f"name the file that ends with {PUBLIC}, and keep this one where its owner is",
+                f"{path} holds a secret key, but public keys are expected here",
+                hint=f"name the file that ends with {PUBLIC}, and keep the secret key with its "
+                f"owner",
             )
         told = _ADDRESSES.findall(section)
         addresses = tuple(told[0].replace(",", " ").split()) if told else ()
@@ -123,7 +124,7 @@ def check_addresses(addresses: Iterable[str], source: str) -> None:
     for address in addresses:
         if not _PATTERN.fullmatch(address):
             raise ConfigError(
-                f"{source}: {address!r} names no server", hint="host:port, host, *:port or *"
+                f"{source}: {address!r} does not name a server", hint="host:port, host, *:port or *"
             )
 
 
@@ -139,7 +140,7 @@ def _text(path: Path) -> str:
 
 
 def _no_keys(path: Path) -> ConfigError:
-    return ConfigError(f"{path} holds no CURVE key", hint="`kourou keys make FOLDER` makes them")
+    return ConfigError(f"{path} holds no CURVE key", hint="make them: kourou keys make FOLDER")
 
 
 def _checked(path: Path, key: str) -> str:
@@ -252,7 +253,7 @@ class AllowedKeys:
             if not self._keys:
                 raise ConfigError(
                     f"{place} holds no public key, so no client could connect",
-                    hint=f"put NAME{PUBLIC} files there, or say {ANY!r}",
+                    hint=f"put NAME{PUBLIC} files there, or use {ANY!r}",
                 )
 
     def allows(self, key: str) -> bool:
@@ -262,7 +263,7 @@ class AllowedKeys:
         try:
             self._keys = _all(self._watched)
         except ConfigError as error:
-            _log.error("clients are let in as before: %s", error)
+            _log.error("the accepted clients are unchanged: %s", error)
         return key in self._keys
 
     @classmethod
@@ -288,7 +289,7 @@ def make_pair(
     """
     told = tuple(addresses)
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name for a key", hint="letters, digits, . _ -")
+        raise ConfigError(f"{name!r} is not a valid key name", hint="letters, digits, . _ -")
     check_addresses(told, f"the addresses of {name}")
     public, secret = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
     try:
@@ -301,11 +302,11 @@ def make_pair(
         write_public(public, key, told)
     except FileExistsError as error:
         raise ConfigError(
-            f"{secret} is there already and stays as it is",
-            hint="another folder or name makes another pair",
+            f"{secret} exists already and is not overwritten",
+            hint="choose another folder or name for a new pair",
         ) from error
     except OSError as error:
-        raise ConfigError(f"no keys can be made in {folder}: {error.strerror}") from error
+        raise ConfigError(f"cannot make keys in {folder}: {error.strerror}") from error
     return public, secret
 
 

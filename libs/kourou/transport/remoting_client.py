@@ -108,7 +108,7 @@ class RemotingConnection:
             async with asyncio.timeout(timeout_ms / 1_000):
                 return await future
         except TimeoutError as error:
-            raise TimedOut(f"{self.address} did not answer in time") from error
+            raise TimedOut(f"{self.address} did not respond in time") from error
         finally:
             self._waiting.pop(number, None)
 

@@ -313,7 +313,7 @@ class ZmqConnection:
             self._check_by(give_up_ms)
             self._retry_if_full()
         else:
-            one.end(Unavailable(f"too many requests wait for {self.address}"))
+            one.end(Unavailable(f"too many requests are waiting for {self.address}"))
 
     def send_parts(self, parts: Sequence[Buffer]) -> bool:
         """Send an answer to a request of the server; False if there is no connection for it."""
@@ -479,12 +479,14 @@ class ZmqConnection:
             self._send_waiting()
             self._retry_if_full()
         for one in expired.left:
-            one.end(TimedOut(f"{self.address} did not answer in time"))
+            one.end(TimedOut(f"{self.address} did not respond in time"))
         for one in expired.never_left:
             one.end(never_left())
 
     def _why_it_never_left(self) -> Callable[[], KourouError]:
         if self._connected:
-            return lambda: Unavailable(f"{self.address} takes no more: its queue is full")
+            return lambda: Unavailable(
+                f"{self.address} accepts no more requests: its queue is full"
+            )
         trouble = self._last_trouble
         return lambda: Unavailable(f"cannot reach {self.address}", hint=trouble)

@@ -129,7 +129,7 @@ class NamesrvService:
         try:
             self._kv.write()
         except KourouError as error:  # a projection: it is written anew with the next change
-            _log.error("kvConfig.json is behind: %s", error)
+            _log.error("kvConfig.json could not be written: %s", error)
         self._loop.post_threadsafe(KeyValuesWritten(recorded, None, effect.request))
 
     def _pages(self) -> AdminPages:

@@ -103,7 +103,7 @@ class NamesrvCore:
                     self._answer(item)
                 case Disconnected(peer):
                     for identity in self.routes.disconnected(peer):
-                        _log.info("%s left: its connection closed", _named(identity))
+                        _log.info("%s unregistered: its connection closed", _named(identity))
                 case Tick():
                     self._scan()
                 case KeyValuesWritten():
@@ -127,7 +127,7 @@ class NamesrvCore:
         self._scanned_ms = self._now_ms
         for identity in self.routes.expire(self._now_ms, self._settings.broker_expiry_ms):
             self.expired += 1
-            _log.warning("%s is dropped: it was silent for too long", _named(identity))
+            _log.warning("%s unregistered: no heartbeat for too long", _named(identity))
 
     def _register(self, received: Received, it: ask.RegisterBroker) -> Answer:
         body = _body(received)
@@ -152,7 +152,7 @@ class NamesrvCore:
         )
         news = registrants.news(self.key_values, identity)
         if news is not None:
-            _log.warning("%s leads from now on, in epoch %s", _named(identity), identity.epoch)
+            _log.warning("%s is now the leader, in epoch %s", _named(identity), identity.epoch)
             key, reason = registrants.key_of(identity), "a promoted leader registered"
             self._promotions[key] = identity.promotion or identity.epoch or 0
             self._effects += self._changes.keep(registrants.NAMESPACE, key, news, reason)

@@ -59,7 +59,7 @@ class KeyValueStore:
         foreign = self._read_foreign()
         events = [] if foreign is None else decide_import(self._state, foreign)
         if events:
-            cause = Cause("name server", "imported from kvConfig.json, which somebody else wrote")
+            cause = Cause("name server", "imported from kvConfig.json, which another program wrote")
             self.record(events, self._state.next_offset, cause)
         if self._state.next_offset:
             self.write()
@@ -111,8 +111,8 @@ class KeyValueStore:
             TemporaryDirectory(prefix=".kourou-", dir=place).cleanup()
         except OSError as error:
             _log.warning(
-                "kvConfigPath is %s, and nothing can be written in %s (%s): setting key/values "
-                "will be refused",
+                "kvConfigPath is %s, but %s is not writable (%s): changes of key/value settings "
+                "will be rejected",
                 self._path,
                 place,
                 error.strerror,
@@ -132,7 +132,7 @@ class KeyValueStore:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
         except DecodeError as error:
             raise ConfigError(
-                f"{self._path} is damaged: {error}", hint="restore it from the .bak beside it"
+                f"{self._path} is damaged: {error}", hint="restore it from its .bak file"
             ) from error
 
 

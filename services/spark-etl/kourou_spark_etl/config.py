@@ -77,7 +77,8 @@ class EtlSettings(ProcessKeys):
         if self.curve_key_file is not None and self.curve_server_key is None:
             raise ConfigError(
                 "curveKeyFile is set and curveServerKey is not",
-                hint="name the file or folder with the public keys of name servers and brokers",
+                hint="set it to the file or folder with the public keys of name servers and "
+                "brokers",
             )
         self.session_settings  # noqa: B018 - raises for what is no list of settings
         for key, file, url in (

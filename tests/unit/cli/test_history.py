@@ -87,9 +87,9 @@ def test_a_state_as_a_table(aggregate: str, value: object, lines: list[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["history", "orders"], "'orders' names nothing that has a history (kind/name, like"),
+        (["history", "orders"], "'orders' does not name anything with a history (kind/name, like"),
         (["history", "--max", "0"], "see `kourou history --help`"),
-        (["history", "--type", "a b"], "'a b' is no type of event"),
+        (["history", "--type", "a b"], "'a b' is not an event type"),
         (["history", "--until", "tomorrow"], "'tomorrow' is not a time"),
         (["stateAt", "log/retention"], "log/retention has no state"),
         (["stateAt", "--at", "1", "--offset", "1"], "give a time or an event number, not both"),

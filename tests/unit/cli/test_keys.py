@@ -32,7 +32,7 @@ def test_it_overwrites_nothing_and_keep_keeps(
     assert main(("keys", "make", str(folder))) == 0
     before = (folder / "own.key_secret").read_bytes()
     assert main(("keys", "make", str(folder))) != 0
-    assert "is there already and stays as it is" in capsys.readouterr().err
+    assert "exists already and is not overwritten" in capsys.readouterr().err
     (folder / "own.key").unlink()
     assert main(("keys", "make", "--keep", f"{folder}=own", "--public", str(public))) == 0
     assert capsys.readouterr().out == f"kept {folder}/own.key_secret\n"
@@ -71,9 +71,9 @@ def test_a_ring_has_its_own_pair_and_every_server(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("=broker",), "does not name a folder"),
-        (("{}/a=not an address",), "names no server"),
+        (("{}/a=not an address",), "does not name a server"),
         (("{}/a", "{}/b", "--name", "c"), "--name works with one folder only"),
-        (("{}/a", "--name", "../b"), "is no name for a key"),
+        (("{}/a", "--name", "../b"), "is not a valid key name"),
     ],
 )
 def test_what_it_refuses_makes_nothing(

@@ -51,7 +51,7 @@ def test_a_broker_alone_tells_of_itself(kourou_broker) -> None:
         for which in ({}, {"broker_id": 1, "address": one.address}):
             with pytest.raises(BadRequest, match="no replica is given"):
                 mq.admin.replicas.promote(one.broker_name, **which)
-        with pytest.raises(Rejected, match="this broker leads already, in epoch 0"):
+        with pytest.raises(Rejected, match="this broker is already the leader, in epoch 0"):
             mq.admin.replicas.promote(one.broker_name, address=one.address)
 
 

@@ -209,7 +209,9 @@ def test_an_outdone_leader_that_may_follow_does(pair) -> None:
 
 def test_a_leader_is_promoted_only_after_it_was_outdone_and_by_force(pair) -> None:
     leader = pair.leader
-    assert "this broker leads already, in epoch 64" in leader.ask(promote(force=True)).remark
+    assert (
+        "this broker is already the leader, in epoch 64" in leader.ask(promote(force=True)).remark
+    )
     leader.handle(Fenced(PROMOTED))
     assert f"another broker leads this log, in epoch {PROMOTED}" in leader.ask(promote()).remark
     assert changes(leader) == []

@@ -47,7 +47,7 @@ def test_a_place_where_nothing_can_be_kept_is_told_at_the_start(
 ) -> None:
     store = opened(Path("/proc/namesrv/kvConfig.json"))  # where not even root makes a directory
     assert store.load().table == {}
-    assert "nothing can be written in /proc (" in caplog.text
+    assert "/proc is not writable (" in caplog.text
     with pytest.raises(MetadataUnavailable, match="cannot be made"):
         store.record([KeyValuePut("N", "a", "1")], 0, CAUSE)
     store.close()

@@ -23,7 +23,7 @@ def test_a_list_of_cores(text: str, cores: set[int]) -> None:
     "text", ["", ",", "1,", "-1", "2-1", "1-2-3", "1 2", "x", "0x1", "1.5", f"0-{CORE_MAX + 1}"]
 )
 def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no list of cores"):
+    with pytest.raises(ConfigError, match="is not a list of cores"):
         cores_named("processCores", text, {0, 1})
 
 

@@ -351,5 +351,5 @@ def test_a_group_that_finds_no_leader_is_ended(
 
 @pytest.mark.parametrize("beside", [{"replicas": 1}, {"filter_servers": 1}])
 def test_a_group_has_no_other_copies_and_no_filter_servers(beside: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="one another's copies"):
+    with pytest.raises(ConfigError, match="replicates among its members"):
         ClusterSettings(raft=3, **beside)  # type: ignore[arg-type]  # a shorthand

@@ -193,7 +193,7 @@ async def test_open_to_the_network_it_says_so_again_and_again(
     with caplog.at_level(logging.WARNING, "kourou"):
         service = BrokerService(given)
         await service.recover(lambda _error: None)
-        for sentence in ("in clear text", "anybody may read them"):
+        for sentence in ("in clear text", "any host can read them"):
             await until(lambda said=sentence: caplog.text.count(said) >= 3)
         await service.stop()
 

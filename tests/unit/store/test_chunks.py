@@ -45,6 +45,6 @@ def test_a_filler_of_another_size_or_with_something_behind_it_is_none() -> None:
 def test_a_chunk_lies_in_one_segment() -> None:
     run = run_of(12, SIZE)
     assert run.end > 2 * SIZE
-    with pytest.raises(Corrupt, match="over the end"):
+    with pytest.raises(Corrupt, match="exceed the end"):
         check_chunk(run.data, SIZE, SIZE)
     assert check_chunk(run.data, SIZE, 4 * SIZE).end == run.end

@@ -115,7 +115,7 @@ def test_what_was_confirmed_is_never_cut() -> None:
     member = opened(disk.kill())
     position = len_common(leader, member)
     before = state(member)
-    with pytest.raises(Corrupt, match="confirmed"):
+    with pytest.raises(Corrupt, match="was committed"):
         member.cut(position, position + 1)
     assert state(member) == before
     assert not disk.exists(PATHS.cut)
@@ -245,7 +245,7 @@ def test_without_room_the_tail_is_cut_all_the_same(
     monkeypatch.setattr(cutting, "_write", full)
     cut = store.cut(position, 0)
     assert (cut.saved, cut.saved_bytes) == (None, 0)
-    assert "no space" in caplog.text
+    assert "no disk space" in caplog.text
     assert opened(disk.kill()).end == position
 
 

@@ -69,7 +69,7 @@ def test_a_store_that_is_not_known_is_taken_over_and_said_so(
         paths.format_version.unlink()
         open_store(paths).close()
     assert f"the store {paths.root} has a log but no kourou/format.json" in caplog.text
-    assert "taken over" in caplog.text
+    assert "opened by RocketMQ's rules" in caplog.text
     assert paths.format_version.exists()
     caplog.clear()
     open_store(paths).close()
