@@ -100,9 +100,7 @@ class Routes:
         broker = self._brokers.get(identity.name)
         if broker is None:
             if len(self._brokers) >= BROKERS_MAX:
-                raise Throttled(
-                    f"{BROKERS_MAX} broker names are registered already; no more are accepted"
-                )
+                raise Throttled(f"{BROKERS_MAX} brokers are registered; no more are accepted")
             broker = self._brokers[identity.name] = _Broker(identity.cluster)
         broker.cluster = identity.cluster
         leader = broker.members.get(MASTER_ID)

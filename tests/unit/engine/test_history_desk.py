@@ -144,7 +144,7 @@ def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
         (GetHistory(aggregate="orders", max_count=1), "kind/name"),
         (GetHistory(aggregate="topic/a\0b", max_count=1), "kind/name"),
         (GetHistory(aggregate="topic/" + "x" * 300, max_count=1), "kind/name"),
-        (GetHistory(types=["a b"], max_count=1), "no type of event"),
+        (GetHistory(types=["a b"], max_count=1), "is not an event type"),
         (GetHistory(types=["T"] * 65, max_count=1), "at most 64"),
         (GetStateAt(aggregate="log/retention"), "no state"),
         (GetStateAt(at_ms=1, offset=1), "not both"),

@@ -232,7 +232,7 @@ async def test_a_cut_that_costs_what_was_promised_ends_the_process(tmp_path: Pat
         replica.tenure._ended_by(CutLog(0, end))
         await until(lambda: bool(failures))
         settings = replica.service.settings
-    assert "was confirmed" in str(failures[0])
+    assert "was committed" in str(failures[0])
     async with running(settings, failures) as again:
         assert again.tenure.store.end >= end
     assert len(failures) == 1
