@@ -6,11 +6,11 @@ import itertools
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from kourou.cli.bench.systems import free_port
 from kourou.client.settings import ClientSettings
 from kourou.model.message import SendStatus
 from kourou.service.local_cluster import ZMQ_PORT_SHIFT, ClusterSettings, LocalCluster
@@ -58,18 +58,6 @@ def start(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return child
 
     return begin
-
-
-def free_port() -> int:
-    """One of which the ZeroMQ port above it is free as well."""
-    for _ in range(100):
-        with socket.socket() as tcp, socket.socket() as zmq:
-            tcp.bind(("127.0.0.1", 0))
-            port: int = tcp.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                zmq.bind(("127.0.0.1", port + ZMQ_PORT_SHIFT))
-                return port
-    raise AssertionError("no pair of ports is free")
 
 
 def read_all(mq: Client, topic: str) -> list[bytes]:
@@ -131,7 +119,7 @@ def test_clients_find_it_under_the_name_address_and_port_of_its_file(
     cluster: LocalCluster, start: Start
 ) -> None:
     """127.0.0.7 is this machine, and no address that a broker would find by itself."""
-    port = free_port()
+    port = free_port(ZMQ_PORT_SHIFT)
     start(listenPort=port, brokerIP1="127.0.0.7", brokerName="till-7", brokerClusterName="shop")
     with socket.create_connection(("127.0.0.1", port), timeout=30):
         pass
