@@ -43,10 +43,12 @@ class Layer:
 def command(*arguments: str) -> list[str]:
     """The zygote's command line: isolated, without site packages, with our one folder to look in.
 
+    It writes no bytecode: its limit of file sizes is 0, and to exceed that would end it.
+
     Whoever starts it gives it an empty environment and "/" to live in.
     """
     folder = str(Path(__file__).resolve().parent.parent)
-    return [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, folder, *arguments]
+    return [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, folder, *arguments]
 
 
 def probe() -> tuple[Layer, ...]:

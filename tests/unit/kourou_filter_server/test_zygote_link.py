@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,10 @@ def count(folder: str) -> int:
     return len(list(Path(folder).iterdir()))
 
 
+def below(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
 async def until(true: Callable[[], bool]) -> None:
     """The loop turns until it is."""
     while not true():  # noqa: ASYNC110 - nobody tells, and pytest's own timeout ends it
@@ -94,6 +99,25 @@ def gone(pidfd: int) -> bool:
     ended = select.poll()
     ended.register(pidfd, select.POLLIN)
     return bool(ended.poll(60_000))
+
+
+@shared
+async def test_packages_without_bytecode_are_loaded_and_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As `pip install --no-compile` leaves them: to write bytecode would end the zygote."""
+    without_bytecode = shutil.ignore_patterns("__pycache__")
+    for origin in zygote_link._codec_paths():
+        for name in ("lz4", "zstandard"):
+            if (Path(origin) / name).is_dir():
+                shutil.copytree(Path(origin) / name, tmp_path / name, ignore=without_bytecode)
+    before = below(tmp_path)
+    assert before
+    monkeypatch.setattr(zygote_link, "_codec_paths", lambda: [str(tmp_path)])
+    made = Zygote()
+    await made.start()
+    await made.close()
+    assert below(tmp_path) == before
 
 
 @pytest.mark.feature("F243")
