@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kourou.cli.bench.systems import free_port
 from kourou.client.settings import ClientSettings
 from kourou.model.message import SendStatus
+from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ZMQ_PORT_SHIFT, ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.serving.config import BrokerSettings

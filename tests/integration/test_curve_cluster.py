@@ -7,7 +7,6 @@ the log.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from kourou import (
 from kourou.cli.main import main
 from kourou.errors import KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.message import SendStatus
+from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children
 from kourou.serving.log_source import LogSource
@@ -112,7 +112,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         broker = made.begin(
             "broker", "kourou_broker", {**pair, "brokerRole": "SYNC_MASTER", **UPLOADS}
         )
-        at = {name: f"{HOSTS[name]}:{free_port(HOSTS[name])}" for name in MEMBERS[2:]}
+        at = {name: f"{HOSTS[name]}:{free_port()}" for name in MEMBERS[2:]}
         peers = ";".join(f"{name}-{place}" for name, place in at.items())
         group = {**COMMON, "brokerName": "group", "enableDLegerCommitLog": "true"}
         members = [
@@ -141,11 +141,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         for child in (*members, *beside):
             child.wait_for_ready()
         yield made
-
-
-def free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def said(secured: Secured, name: str, words: str) -> bool:

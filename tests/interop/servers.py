@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kourou.cli.bench.jars import fetched, read_list
 from kourou.cli.bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, started
-from kourou.cli.bench.systems import free_port
+from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import (
     HOST,
     ZMQ_PORT_SHIFT,

@@ -1,7 +1,10 @@
 """Free ports of this machine that are chosen before the processes that listen on them start.
 
-A socket that is bound and does not listen keeps the system from giving its port to others. Every
-service sets SO_REUSEADDR, so it can bind the port all the same, and bind it again after a restart.
+None is of the range from which the system serves connections and listeners that name no port: one
+of them could take a port before its service does, or while the service restarts.
+
+A socket that is bound and does not listen keeps a port from all who name none and from all without
+SO_REUSEADDR. Every service sets that, so it can bind the port, and bind it again after a restart.
 
 Lives here: choosing and keeping ports. May not live here: what listens on them.
 
@@ -10,9 +13,33 @@ State: soft; ports are kept while this process lives.
 
 from __future__ import annotations
 
+import random
 import socket
 
 LOOPBACK = "127.0.0.1"
+
+PORTS = range(12_000, 22_000)
+"""Below the system's own range, also where a broker adds 10,011 to its own."""
+
+
+def free_port(*shifts: int) -> int:
+    """A port that nobody has at this moment, whose neighbours at `shifts` are free as well.
+
+    Nothing keeps it: who needs it for longer than a start takes a `KeptPorts`.
+    """
+    while True:
+        port = random.choice(PORTS)
+        if all(_is_free(port + shift) for shift in (0, *shifts)):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))  # on every interface, as RocketMQ's servers do
+        except OSError:
+            return False
+    return True
 
 
 class KeptPorts:
@@ -24,9 +51,7 @@ class KeptPorts:
     def __getitem__(self, name: str) -> int:
         """The port of that name; a free one at first."""
         if name not in self._kept:
-            kept = self._kept[name] = socket.socket()
-            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            kept.bind((LOOPBACK, 0))
+            self._kept[name] = _kept_socket()
         return int(self._kept[name].getsockname()[1])
 
     def release(self) -> None:
@@ -34,3 +59,16 @@ class KeptPorts:
         for kept in self._kept.values():
             kept.close()
         self._kept.clear()
+
+
+def _kept_socket() -> socket.socket:
+    """Bound where nobody else is; only afterwards a service may bind the same port."""
+    while True:
+        kept = socket.socket()
+        try:
+            kept.bind((LOOPBACK, random.choice(PORTS)))
+        except OSError:
+            kept.close()
+            continue
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return kept

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kourou.errors import BadRequest, ConfigError, Unavailable
+from kourou.service.kept_ports import free_port
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
 from kourou.serving.config import BrokerSettings
@@ -66,7 +67,7 @@ class ClusterBroker:
         self._clock = clock
         self._moved = moved
         self._service: MortalBroker | None = None
-        self._port = 0
+        self._port = free_port()
         self._ending: asyncio.Task[None] | None = None
         if disk is not None:
             disk.have(folder)
@@ -85,15 +86,13 @@ class ClusterBroker:
         return self._service
 
     async def start(self, name_server: str) -> None:
-        """Start it on its store, at its former port if it had one."""
+        """Start it on its store, always at the same port."""
         if self._service is not None:
             raise BadRequest(f"{self.name} is up already")
-        settings = self._settings(name_server)
-        if self._port:
-            settings = replace(settings, zmq_port=self._port)
-            await _until_free(self._port)
-            if settings.raft_port is not None:
-                await _until_free(settings.raft_port)
+        settings = replace(self._settings(name_server), zmq_port=self._port)
+        await _until_free(self._port)
+        if settings.raft_port is not None:
+            await _until_free(settings.raft_port)
         # The event store is a file of the machine, whatever disk the messages lie on.
         (self._folder / "kourou").mkdir(parents=True, exist_ok=True)
         self.failure = None
@@ -107,7 +106,6 @@ class ClusterBroker:
             await service.stop()
             raise
         self._service = service
-        self._port = service.server.port
 
     async def stop(self) -> None:
         """Drain and stop it, as its process would at SIGTERM."""

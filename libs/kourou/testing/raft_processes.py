@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import Self, TypeVar
 from kourou.errors import Code, KourouError
 from kourou.protocol.messages.replicas import GetReplicas, TransferLeader
 from kourou.protocol.replicas_body import ReplicasTold, decode_replicas
+from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.serving.standing import JOINING
@@ -104,7 +104,7 @@ class RaftProcesses:
             wire = await TcpProxy(f"127.0.0.{111 + at}", 0, host, 0).open()
             wire.target = (host, wire.port)
             self.clients[name] = wire
-            self._ports[name] = (wire.port, _free_port(host))
+            self._ports[name] = (wire.port, free_port())
         for one in self.names:
             for other in self.names:
                 if one != other:
@@ -352,9 +352,3 @@ class RaftProcesses:
             return False
         finally:
             connection.close()
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
-from kourou.service.kept_ports import LOOPBACK, KeptPorts
+from kourou.service.kept_ports import LOOPBACK, KeptPorts, free_port
 
 
 def listening(port: int, *, reuse: bool) -> socket.socket:
@@ -19,6 +20,32 @@ def listening(port: int, *, reuse: bool) -> socket.socket:
         made.close()
         raise
     return made
+
+
+def test_a_free_port_has_free_neighbours() -> None:
+    port = free_port(-2)
+    with socket.socket() as one, socket.socket() as other:
+        one.bind((LOOPBACK, port))
+        other.bind((LOOPBACK, port - 2))
+
+
+def test_no_port_is_one_that_the_system_gives_to_a_connection() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = KeptPorts()
+    try:
+        assert all(port < first for port in (ports["a"], free_port()))
+    finally:
+        ports.release()
+
+
+def test_no_port_is_chosen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kourou.service.kept_ports.PORTS", range(12_000, 12_004))
+    one, other = KeptPorts(), KeptPorts()
+    try:
+        assert len({one["a"], other["a"], free_port()}) == 3
+    finally:
+        one.release()
+        other.release()
 
 
 def test_a_name_has_one_port_and_names_differ() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kourou.cli.bench.systems import free_port
 from kourou.clock import SystemClock
 from kourou.errors import ConfigError
 from kourou.service.carrier import Ears
+from kourou.service.kept_ports import free_port
 from kourou.serving.config import BrokerSettings
 from kourou.serving.listening import Listening
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import zmq
 
-from kourou.cli.bench.systems import free_port
 from kourou.engine.effects import Forward, Reply
 from kourou.engine.inputs import Received, ReplyTo
 from kourou.engine.peer import MEMBERS, Peer
@@ -33,6 +32,7 @@ from kourou.protocol.messages.topics import DeleteTopicInBroker
 from kourou.protocol.request import Request
 from kourou.replication.raft import inputs as happened
 from kourou.service.carrier import Carriers
+from kourou.service.kept_ports import free_port
 from kourou.serving import peer_links
 from kourou.serving.peer_links import PeerLinks, raft_messages
 from kourou.telemetry.metric_table import METRICS

@@ -26,12 +26,12 @@ from kourou.cli.bench.systems import (
     PACKAGES_LINE,
     Processes,
     Running,
-    free_port,
     python_driver,
     version_of,
     wait_for_port,
 )
 from kourou.errors import Unavailable
+from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST
 from kourou.service.processes import Children
 

@@ -21,7 +21,8 @@ from kourou.cli.bench.driving import DriverOptions, Outcome
 from kourou.cli.bench.families import cpu_ns, resident_bytes
 from kourou.cli.bench.rows import BACKLOG, COLD, RECORD_OVERHEAD_BYTES, Work
 from kourou.cli.bench.session import Driver, ready_driver
-from kourou.cli.bench.systems import System, free_port
+from kourou.cli.bench.systems import System
+from kourou.service.kept_ports import free_port
 from kourou.service.processes import Children
 
 NS_IN_S = 1_000_000_000

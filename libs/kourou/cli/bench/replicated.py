@@ -25,10 +25,11 @@ from kourou.cli.bench.replication import SYNC, Lag, Setup, lag_of
 from kourou.cli.bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, RocketMq, started
 from kourou.cli.bench.rows import Name
 from kourou.cli.bench.session import ready_driver
-from kourou.cli.bench.systems import FLUSH_TYPES, Kourou, complaint, free_port
+from kourou.cli.bench.systems import FLUSH_TYPES, Kourou, complaint
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
 from kourou.protocol.replicas_body import ReplicasTold
+from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, Children
 

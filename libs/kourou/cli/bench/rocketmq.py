@@ -28,12 +28,12 @@ from kourou.cli.bench.systems import (
     FLUSH_TYPES,
     Processes,
     Running,
-    free_port,
     kourou_for_java,
     version_of,
     wait_for_port,
 )
 from kourou.errors import ConfigError, Unavailable
+from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST
 from kourou.service.processes import Child, Children
 

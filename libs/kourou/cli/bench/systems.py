@@ -15,7 +15,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import random
 import re
 import shutil
 import socket
@@ -35,9 +34,6 @@ from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import READY_TIMEOUT_MS, Child, Children
 
 POLL_S = 0.02
-PORTS = range(12_000, 22_000)
-"""Below those that the system gives away, also where a broker adds 10,011 to its own."""
-
 LOG_LINES = 200
 COMPLAINT_LINES = 3
 NATS_VERSION = "v2.15.2"
@@ -89,29 +85,7 @@ class System(Protocol):
         """Its servers, for as long as the block lasts."""
 
 
-# -- ports and processes --------------------------------------------------------------------------
-def free_port(*shifts: int) -> int:
-    """A port that nobody has at this moment, whose neighbours at `shifts` are free as well.
-
-    It is none of those that the system gives to outgoing connections: one of them could take it
-    before the server does.
-    """
-    while True:
-        port = random.choice(PORTS)
-        if all(_is_free(port + shift) for shift in (0, *shifts)):
-            return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))  # on every interface, as RocketMQ's servers do
-        except OSError:
-            return False
-    return True
-
-
+# -- processes -----------------------------------------------------------------------------------
 def complaint(child: Child) -> str:
     """The last lines of a child's output that say something: no stack frames of Java."""
     lines = child.log_tail(LOG_LINES).splitlines()

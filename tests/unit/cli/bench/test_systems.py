@@ -1,8 +1,7 @@
-"""Systems say what they lack; ports are free ones; a server that does not start is an error."""
+"""Systems say what they lack; a server that does not start is an error."""
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 
@@ -14,19 +13,12 @@ from kourou.cli.bench.systems import (
     Nats,
     Redis,
     complaint,
-    free_port,
     version_of,
     wait_for_port,
 )
 from kourou.errors import Unavailable
+from kourou.service.kept_ports import free_port
 from kourou.service.processes import Children
-
-
-def test_a_free_port_has_free_neighbours() -> None:
-    port = free_port(-2)
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", port))
-        other.bind(("127.0.0.1", port - 2))
 
 
 def test_a_server_that_ends_is_quoted(tmp_path: Path) -> None:
