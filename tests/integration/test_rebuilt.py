@@ -143,4 +143,5 @@ async def life_of_a_broker(
                 await work(mq)
             found = await picture(mq)
     # Each time it is somewhere else.
-    return {**found, "settings": {**found["settings"], "listenPort": "", "namesrvAddr": ""}}
+    elsewhere = dict.fromkeys(("listenPort", "zmqPort", "namesrvAddr"), "")
+    return {**found, "settings": {**found["settings"], **elsewhere}}
