@@ -22,9 +22,10 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from kourou.cli.trace_option import trace_from_here
 from kourou.errors import ConfigError, KourouError, Unavailable
@@ -133,22 +134,35 @@ def _require_flights(wanted: bool) -> None:
 class Interruption:
     """A signal handler: SIGINT and SIGTERM raise KeyboardInterrupt.
 
-    Python drops an exception that is raised in a callback after a fork, for example while a service
-    is started; `check` raises it again.
+    Python prints and drops an exception that is raised in a callback of a fork, that is, while a
+    service is started. The handler raises none there; `check` raises it afterwards.
     """
+
+    forking = False
 
     def __init__(self) -> None:
         self.asked = False
 
-    def __call__(self, number: int, frame: FrameType | None) -> NoReturn:
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         """Note the signal and interrupt whatever runs."""
         self.asked = True
-        raise KeyboardInterrupt
+        if not Interruption.forking:
+            raise KeyboardInterrupt
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if a signal came and was not dealt with."""
         if self.asked:
             raise KeyboardInterrupt
+
+
+def _note_fork(*, under_way: bool) -> None:
+    Interruption.forking = under_way
+
+
+# The last one registered: its first call precedes those of other modules, its second follows them.
+os.register_at_fork(
+    before=partial(_note_fork, under_way=True), after_in_parent=partial(_note_fork, under_way=False)
+)
 
 
 def _print(line: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -402,6 +404,24 @@ def test_one_that_dies_again_soon_stays_down(
             "    ./kourou broker -c '/a folder/broker-a.conf'\n"
         )
         assert watch.down == {"broker-a"}
+
+
+def test_a_signal_in_the_middle_of_a_fork_interrupts_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signalled = up.Interruption()
+    before = signal.signal(signal.SIGUSR1, signalled)
+    try:
+        raised = f"kill -USR1 {os.getpid()}"
+        monkeypatch.setattr(up.Interruption, "forking", True)
+        subprocess.run(["sh", "-c", raised], check=True)
+        monkeypatch.setattr(up.Interruption, "forking", False)
+        with pytest.raises(KeyboardInterrupt):
+            signalled.check()
+        with pytest.raises(KeyboardInterrupt):
+            subprocess.run(["sh", "-c", raised], check=True)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_one_that_was_asked_to_stop_stays_down(
