@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kourou.errors import ConfigError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX, SEGMENT_TAIL_BYTES
+from kourou.model.sysflag import SysFlag
 from kourou.protocol import kernel, kernel_python
 from kourou.protocol.batch_body import encode_batch, split_batch
 from kourou.protocol.hashing import index_hash, java_hash
@@ -181,8 +182,8 @@ def test_a_batch_from_drafts_to_queue_units(
     good = same("verify", records, starts, sizes, positions)
     assert BAD not in good
     table, _ = same("scan", records)
-    codes, hashes, rows = same("project", records, table)
-    expect_projection(records, table, codes, hashes, rows)
+    codes, *keys = same("project", records, table)
+    expect_projection(records, table, codes, *keys)
     same("queue_units", table, codes, None)
     topics = numbers(*(data.draw(st.integers(0, 2)) for _ in drafts))
     same("queue_units", table, codes, topics)
@@ -216,7 +217,7 @@ def expect_places(
 
 
 def expect_projection(
-    records: bytes, table: bytes, codes: bytes, hashes: bytes, rows: bytes
+    records: bytes, table: bytes, codes: bytes, hashes: bytes, positions: bytes, store_ms: bytes
 ) -> None:
     columns = np.frombuffer(table, np.int64).reshape(len(FIELDS), -1)
     own = dict(zip(FIELDS, columns, strict=True))
@@ -230,10 +231,17 @@ def expect_projection(
         unique = find_property(properties, b"UNIQ_KEY")
         keys = [] if unique is None else [unique]
         keys += [key for key in (find_property(properties, b"KEYS") or b"").split(b" ") if key]
+        if own["sys_flag"][row] & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK:
+            continue
         texts = [f"{topic}#{key.decode('utf-8', 'replace')}" for key in keys]
-        wanted_keys += [(index_hash(text), row) for text in texts]
+        place = int(own["position"][row]), int(own["store_timestamp"][row])
+        wanted_keys += [(index_hash(text), *place) for text in texts]
     assert np.frombuffer(codes, np.int64).tolist() == wanted_codes
-    found = np.frombuffer(hashes, np.int32).tolist(), np.frombuffer(rows, np.int64).tolist()
+    found = (
+        np.frombuffer(hashes, np.int32).tolist(),
+        np.frombuffer(positions, np.int64).tolist(),
+        np.frombuffer(store_ms, np.int64).tolist(),
+    )
     assert list(zip(*found, strict=True)) == wanted_keys
 
 
@@ -496,11 +504,56 @@ def test_the_body_checksum_is_that_of_zlib(made: ModuleType, size: int) -> None:
     assert made.check_drafts(draft, sizes_of([draft]), BODY_SIZE_BYTES_MAX)[2] == 0
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 60) | st.integers(0, 2**31 - 1), st.integers(-9, 9_999_999))),
+    st.integers(1, 40),
+    st.sampled_from([0, 1, 2, 900]),
+    st.sampled_from([0, 1_700_000_000_000]),
+)
+def test_entries_and_slots_of_the_key_index(
+    keys: list[tuple[int, int]], slot_count: int, before: int, begin_ms: int
+) -> None:
+    hashes = np.array([key_hash for key_hash, _ in keys], np.int32)
+    positions = np.arange(len(keys)) * 100
+    store_ms = np.array([1_700_000_000_000 + ms for _, ms in keys], np.int64)
+    slots = (np.arange(slot_count, dtype=np.int32) * 7) % (before + 1)
+    unchanged = slots.copy()
+    number = before + 1
+    entries, used = same("index_entries", hashes, positions, store_ms, slots, number, begin_ms)
+    assert slots.tolist() == unchanged.tolist()
+    newest = dict(enumerate(slots.tolist()))
+    empty = 0
+    for at, (key_hash, position, seconds, previous) in enumerate(
+        struct.iter_unpack(">iqii", entries)
+    ):
+        assert (key_hash, position) == (hashes[at], positions[at])
+        assert previous == newest[key_hash % slot_count]
+        assert 0 <= seconds <= 9_999
+        empty += previous == 0
+        newest[key_hash % slot_count] = number + at
+    assert used == empty
+    for made in KERNELS:
+        linked, pages = slots.copy(), np.zeros(-(-slot_count // 8), np.bool_)
+        made.link_slots(hashes, number, linked, pages, 8)
+        assert dict(enumerate(linked.tolist())) == newest
+        assert set(np.flatnonzero(pages)) == {key_hash % slot_count // 8 for key_hash, _ in keys}
+
+
+@both
+def test_an_index_file_gets_no_negative_hash(made: ModuleType) -> None:
+    bad, one, slots = np.array([-1], np.int32), numbers(1), np.zeros(4, np.int32)
+    with pytest.raises(ValueError, match="negative"):
+        made.index_entries(bad, one, one, slots, 1, 0)
+    with pytest.raises(ValueError, match="negative"):
+        made.link_slots(bad, 1, slots, np.zeros(1, np.bool_), 1_024)
+    assert not slots.any()
+
+
 @both
 def test_nothing_has_no_columns_and_no_units(made: ModuleType) -> None:
     none = np.empty((len(FIELDS), 0), np.int64)
     assert made.scan(b"") == (bytearray(), 0)
-    assert made.project(b"", none) == (bytearray(), bytearray(), bytearray())
+    assert made.project(b"", none) == (bytearray(),) * 4
     assert made.queue_units(none, numbers()) == (bytearray(), bytearray(), bytearray(), [], 0)
     assert made.verify(b"", numbers(), numbers()) == bytearray()
 

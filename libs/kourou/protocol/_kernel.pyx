@@ -23,7 +23,7 @@ cdef extern from "crc32.h" nogil:
     void crc32_setup()
     uint32_t crc32_of(const uint8_t *p, size_t n)
 
-VERSION = 2
+VERSION = 3
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable
@@ -36,6 +36,9 @@ cdef enum:
     STORE_V6 = 32
     TRANSACTION = 12
     PROPERTIES_MAX = 32767
+    ROLLBACK = 12  # of the bits TRANSACTION
+    SECONDS_MAX = 0x7FFFFFFF
+    ENTRY = 20  # bytes of an entry of the key index
     TAIL = 8  # bytes that a segment keeps free behind its last record
     EDITED_MAX = 64  # properties that are edited here
     CHANGES_MAX = 8
@@ -1048,7 +1051,7 @@ cdef int64_t count_keys(const uint8_t *p, int64_t at, int64_t end) noexcept nogi
 cdef int64_t count_all(
     const uint8_t *p, int64_t length, const int64_t *table, int64_t n
 ) noexcept nogil:
-    """How many keys all records have; -1 if a label or a topic is not ASCII."""
+    """How many keys are indexed; -1 if a label or a topic is not ASCII."""
     cdef int64_t i, end, total = 0
     cdef Labels found
     for i in range(n):
@@ -1064,36 +1067,41 @@ cdef int64_t count_all(
             return -1
         if not is_ascii(p, found.keys_at, found.keys_end):
             return -1
+        if table[7 * n + i] & TRANSACTION == ROLLBACK:
+            continue
         total += found.unique_end > found.unique_at
         total += count_keys(p, found.keys_at, found.keys_end)
     return total
 
 
 cdef void project_all(
-    const uint8_t *p, const int64_t *table, int64_t n, int64_t *codes, int32_t *hashes, int64_t *rows
+    const uint8_t *p, const int64_t *table, int64_t n, int64_t *codes, int32_t *hashes,
+    int64_t *positions, int64_t *store_ms,
 ) noexcept nogil:
-    cdef int64_t i, at, stop
+    cdef int64_t i, at, stop, key = 0
     cdef uint32_t seed
     cdef Labels found
     for i in range(n):
         find_labels(p, table[14 * n + i] + 2, table[i] + table[n + i], &found)
         codes[i] = <int32_t>java(p, found.tag_at, found.tag_end, 0)
+        if table[7 * n + i] & TRANSACTION == ROLLBACK:
+            continue
         seed = java(p, table[13 * n + i] + 1, table[14 * n + i], 0) * 31 + 35
         if found.unique_end > found.unique_at:
-            hashes[0] = index_hash(java(p, found.unique_at, found.unique_end, seed))
-            rows[0] = i
-            hashes += 1
-            rows += 1
+            hashes[key] = index_hash(java(p, found.unique_at, found.unique_end, seed))
+            positions[key] = table[6 * n + i]
+            store_ms[key] = table[9 * n + i]
+            key += 1
         at = found.keys_at
         while at < found.keys_end:
             stop = at
             while stop < found.keys_end and p[stop] != 32:
                 stop += 1
             if stop > at:
-                hashes[0] = index_hash(java(p, at, stop, seed))
-                rows[0] = i
-                hashes += 1
-                rows += 1
+                hashes[key] = index_hash(java(p, at, stop, seed))
+                positions[key] = table[6 * n + i]
+                store_ms[key] = table[9 * n + i]
+                key += 1
             at = stop + 1
 
 
@@ -1109,12 +1117,116 @@ def project(records, table):
         return None
     codes = PyByteArray_FromStringAndSize(NULL, n * 8)
     hashes = PyByteArray_FromStringAndSize(NULL, keys * 4)
-    rows = PyByteArray_FromStringAndSize(NULL, keys * 8)
+    positions = PyByteArray_FromStringAndSize(NULL, keys * 8)
+    store_ms = PyByteArray_FromStringAndSize(NULL, keys * 8)
     project_all(
         data.at, columns.values, n, <int64_t *>PyByteArray_AsString(codes),
-        <int32_t *>PyByteArray_AsString(hashes), <int64_t *>PyByteArray_AsString(rows),
+        <int32_t *>PyByteArray_AsString(hashes), <int64_t *>PyByteArray_AsString(positions),
+        <int64_t *>PyByteArray_AsString(store_ms),
     )
-    return codes, hashes, rows
+    return codes, hashes, positions, store_ms
+
+
+# -- key index ------------------------------------------------------------------------------------
+
+
+cdef struct Head:
+    int32_t place  # -1: none
+    int32_t number
+
+
+cdef Head *head_of(Head *heads, int64_t mask, int32_t place) noexcept nogil:
+    """Where the newest entry of a slot is kept, or is to be; the table is at most half full."""
+    cdef int64_t at = (<uint32_t>place * 2654435761u) & mask
+    while heads[at].place >= 0 and heads[at].place != place:
+        at = (at + 1) & mask
+    return heads + at
+
+
+cdef int64_t put_entries(
+    const int32_t *hashes, const int64_t *positions, const int64_t *store_ms, int64_t n,
+    const int32_t *slots, int64_t slot_count, int32_t number, int64_t begin_ms,
+    Head *heads, int64_t mask, uint8_t *to,
+) noexcept nogil:
+    """Write the entries; returns how many are the first of their slot, -1 for a negative hash."""
+    cdef int64_t i, seconds, used = 0
+    cdef int32_t previous
+    cdef Head *head
+    for i in range(n):
+        if hashes[i] < 0:
+            return -1
+        head = head_of(heads, mask, <int32_t>(hashes[i] % slot_count))
+        previous = head.number if head.place >= 0 else slots[hashes[i] % slot_count]
+        head.place = <int32_t>(hashes[i] % slot_count)
+        head.number = number
+        seconds = 0
+        if begin_ms > 0 and store_ms[i] > begin_ms:
+            seconds = (store_ms[i] - begin_ms) // 1000
+        if seconds > SECONDS_MAX:
+            seconds = SECONDS_MAX
+        put32(to, <uint32_t>hashes[i])
+        put64(to + 4, positions[i])
+        put32(to + 12, <uint32_t>seconds)
+        put32(to + 16, <uint32_t>previous)
+        used += previous == 0
+        if number == 1:
+            begin_ms = store_ms[i]
+        number += 1
+        to += ENTRY
+    return used
+
+
+def index_entries(hashes, positions, store_ms, slots, int64_t number, int64_t begin_ms):
+    """See kernel_python.index_entries."""
+    cdef Column keys = Column(hashes, PyBUF_SIMPLE)
+    cdef int64_t n = keys.size // 4, room = 2, used
+    cdef Column position = Column(positions, PyBUF_SIMPLE, n)
+    cdef Column stored = Column(store_ms, PyBUF_SIMPLE, n)
+    cdef Column slot = Column(slots, PyBUF_SIMPLE)
+    if slot.size < 4 or slot.size // 4 > SECONDS_MAX or number < 1 or number + n > SECONDS_MAX:
+        raise ValueError("no place in an index file")
+    while room < 2 * n:
+        room *= 2
+    heads = PyByteArray_FromStringAndSize(NULL, room * sizeof(Head))
+    memset(PyByteArray_AsString(heads), 255, room * sizeof(Head))
+    entries = PyBytes_FromStringAndSize(NULL, n * ENTRY)
+    used = put_entries(
+        <const int32_t *>keys.at, position.values, stored.values, n, <const int32_t *>slot.at,
+        slot.size // 4, <int32_t>number, begin_ms, <Head *>PyByteArray_AsString(heads), room - 1,
+        <uint8_t *>PyBytes_AsString(entries),
+    )
+    if used < 0:
+        raise ValueError("a hash is negative")
+    return entries, used
+
+
+cdef bint link_all(
+    const int32_t *hashes, int64_t n, int32_t number, int32_t *slots, int64_t slot_count,
+    uint8_t *pages, int64_t page_slots,
+) noexcept nogil:
+    cdef int64_t i, place
+    for i in range(n):
+        if hashes[i] < 0:
+            return False
+        place = hashes[i] % slot_count
+        slots[place] = number + <int32_t>i
+        pages[place // page_slots] = 1
+    return True
+
+
+def link_slots(hashes, int64_t number, slots, pages, int64_t page_slots):
+    """See kernel_python.link_slots."""
+    cdef Column keys = Column(hashes, PyBUF_SIMPLE)
+    cdef Column slot = Column(slots, PyBUF_WRITABLE)
+    cdef Column page = Column(pages, PyBUF_WRITABLE)
+    cdef int64_t n = keys.size // 4
+    if slot.size < 4 or page_slots < 1 or (slot.size // 4 - 1) // page_slots >= page.size:
+        raise ValueError("the pages are not those of these slots")
+    if not link_all(
+        <const int32_t *>keys.at, n, <int32_t>number, <int32_t *>slot.at, slot.size // 4,
+        page.at, page_slots,
+    ):
+        raise ValueError("a hash is negative")
 
 
 # -- queue units ----------------------------------------------------------------------------------

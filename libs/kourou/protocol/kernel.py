@@ -28,6 +28,8 @@ __all__ = [
     "check_lanes",
     "draft",
     "edit",
+    "index_entries",
+    "link_slots",
     "load",
     "project",
     "queue_units",
@@ -78,6 +80,8 @@ if TYPE_CHECKING:
         check_drafts,
         check_lanes,
         draft,
+        index_entries,
+        link_slots,
         queue_units,
         read,
         scan,
@@ -95,12 +99,15 @@ else:
     draft = _module.draft
     topics = _module.topics
     queue_units = _module.queue_units
+    index_entries = _module.index_entries
+    link_slots = _module.link_slots
 
 
-def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray]:
+def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray, bytearray]:
     """See kernel_python.project. The compiled kernel leaves records with labels beyond ASCII, which
     Java hashes by UTF-16 units, to the one in Python."""
-    found: tuple[bytearray, bytearray, bytearray] | None = _module.project(records, table)
+    found: tuple[bytearray, bytearray, bytearray, bytearray] | None
+    found = _module.project(records, table)
     return kernel_python.project(records, table) if found is None else found
 
 

@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 2
+VERSION = 3
 
-Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.int64] | npt.NDArray[np.uint8]"
-"""Bytes, or an array of them or of 64-bit integers, in one piece."""
+Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
+"""Bytes, or an array of them or of native integers, in one piece."""
 
 FIELDS = (
     "start",
@@ -105,6 +105,9 @@ CRC_ROOM_FROM = PROPERTIES_SIZE_BYTES_MAX - CRC_PROPERTY_BYTES
 
 _TRANSACTION = int(SysFlag.TRANSACTION_MASK)
 _COMMIT = int(SysFlag.TRANSACTION_COMMIT)
+_ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
+_ENTRY = struct.Struct(">iqii")
+_SECONDS_MAX = 0x7FFF_FFFF
 _UNIT = struct.Struct(">qiq")
 _DELAY = Property.DELAY.encode() + b"\x01"
 _TRAN_MSG = Property.TRAN_MSG.encode() + b"\x01"
@@ -453,29 +456,76 @@ def _stamp_end(view: memoryview, at: int, parts: Parts, store_ms: int, host: byt
         view[end - CRC_VALUE_BYTES : end] = crc_value(zlib.crc32(view[at:mark]) & CRC_MASK)
 
 
-def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray]:
+def project(records: Column, table: Column) -> tuple[bytearray, bytearray, bytearray, bytearray]:
     """What queues and key index keep of the records of a table.
 
     Returns the hash of each record's tags (0 for none), and for each key of each record the hash of
-    `topic#key` (32 bits, not negative) and the number of its record. A record's unique key comes
-    first, then its business keys in the producer's order, repeated ones too.
+    `topic#key` (32 bits, not negative), the record's position and its store time in ms. A record's
+    unique key comes first, then its business keys in the producer's order, repeated ones too. The
+    key index leaves out transactions that were rolled back.
     """
     view = _view(records)
     column = _numbers(table)
     count = len(column) // len(FIELDS)
-    codes, hashes, rows = array("q"), array("i"), array("q")
-    ends = (column[count * FIELDS.index(name) :] for name in ("start", "size", "body_end"))
-    topic_ends = column[count * FIELDS.index("topic_end") :]
-    starts, sizes, body_ends = ends
+    at = {name: count * number for number, name in enumerate(FIELDS)}
+    codes, hashes, positions, store_ms = array("q"), array("i"), array("q"), array("q")
     for row in range(count):
-        topic = str(view[body_ends[row] + 1 : topic_ends[row]], "utf-8", "replace")
-        properties = bytes(view[topic_ends[row] + 2 : starts[row] + sizes[row]])
-        tag, keys = labels(properties)
+        topic_end = column[at["topic_end"] + row]
+        end = column[at["start"] + row] + column[at["size"] + row]
+        topic = str(view[column[at["body_end"] + row] + 1 : topic_end], "utf-8", "replace")
+        tag, keys = labels(bytes(view[topic_end + 2 : end]))
         codes.append(java_hash(tag.decode("utf-8", "replace")) if tag else 0)
+        if column[at["sys_flag"] + row] & _TRANSACTION == _ROLLBACK:
+            continue
         for key in keys:
             hashes.append(index_hash(f"{topic}#{key.decode('utf-8', 'replace')}"))
-            rows.append(row)
-    return _bytes(codes), _bytes(hashes), _bytes(rows)
+            positions.append(column[at["position"] + row])
+            store_ms.append(column[at["store_timestamp"] + row])
+    return _bytes(codes), _bytes(hashes), _bytes(positions), _bytes(store_ms)
+
+
+def index_entries(
+    hashes: Column, positions: Column, store_ms: Column, slots: Column, number: int, begin_ms: int
+) -> tuple[bytes, int]:
+    """The entries of an index file for some keys, the first of which gets this number.
+
+    `slots` has for each slot the number of its newest entry (native 32-bit numbers), and is not
+    changed. `begin_ms` is the file's begin: of an empty one the end of the file before, 0 without
+    one. Returns the entries (20 bytes each) and how many are the first of their slot. ValueError
+    for a negative hash.
+    """
+    slot_at = _view(slots).cast("i")
+    heads: dict[int, int] = {}
+    entries = bytearray()
+    used = 0
+    columns = (_view(hashes).cast("i"), _numbers(positions), _numbers(store_ms))
+    for key_hash, position, at_ms in zip(*columns, strict=True):
+        if key_hash < 0:
+            raise ValueError("a hash is negative")
+        place = key_hash % len(slot_at)
+        previous = heads.get(place) or slot_at[place]
+        seconds = 0 if begin_ms <= 0 else min(max(at_ms - begin_ms, 0) // 1000, _SECONDS_MAX)
+        entries += _ENTRY.pack(key_hash, position, seconds, previous)
+        if number == 1:
+            begin_ms = at_ms
+        used += previous == 0
+        heads[place] = number
+        number += 1
+    return bytes(entries), used
+
+
+def link_slots(hashes: Column, number: int, slots: Column, pages: Column, page_slots: int) -> None:
+    """Let the slots of these keys name their entries, the first of which has this number.
+
+    `pages` has a byte for each `page_slots` slots, set to 1 where a slot was changed.
+    """
+    slot_at, page_at = _view(slots).cast("i"), _view(pages)
+    for at, key_hash in enumerate(_view(hashes).cast("i")):
+        if key_hash < 0:
+            raise ValueError("a hash is negative")
+        place = key_hash % len(slot_at)
+        slot_at[place] = number + at
+        page_at[place // page_slots] = 1
 
 
 def queue_units(

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from kourou.errors import BadRequest
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.model.sysflag import SysFlag
 from kourou.protocol import kernel
 from kourou.protocol.properties import find_property
 from kourou.protocol.record_columns import RecordColumns, as_longs
@@ -34,15 +33,12 @@ from kourou.store.key_index import KeyIndex
 from kourou.store.queue_files import UNIT, Units
 from kourou.store.queue_table import ConsumeQueues
 
-_TYPE = int(SysFlag.TRANSACTION_MASK)
-_ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _TOPICS_KNOWN_MAX = 65_536
 
 Longs = npt.NDArray[np.int64]
 
-_NO_LONGS: Longs = np.empty(0, np.int64)
-_NO_HASHES: npt.NDArray[np.int32] = np.empty(0, np.int32)
+_NO_KEYS = bytearray(), bytearray(), bytearray()
 
 
 class Growth(NamedTuple):
@@ -104,7 +100,7 @@ class Dispatcher:
         first = int(records.positions[0])
         end = int(records.positions[-1]) + int(records.sizes[-1])
         if self._index is not None:
-            self._put_keys(self._index, records, projected[1:], (min(self.end, first), end))
+            _put_keys(self._index, projected[1:], (min(self.end, first), end))
         self.end = max(self.end, end)
         return grown
 
@@ -112,7 +108,7 @@ class Dispatcher:
         """Between `self.end` and `end` there is nothing to project: a filler, damaged bytes."""
         if end > self.end:
             if self._index is not None:
-                self._index.put_many(_NO_HASHES, _NO_LONGS, _NO_LONGS, start=self.end, end=end)
+                _put_keys(self._index, _NO_KEYS, (self.end, end))
             self.end = end
 
     def catch_up_index(self, records: RecordColumns, end: int) -> None:
@@ -125,9 +121,9 @@ class Dispatcher:
             return
         span = (index.covered, end)
         if len(records):
-            self._put_keys(index, records, kernel.project(records.raw, records.raw_table)[1:], span)
+            _put_keys(index, kernel.project(records.raw, records.raw_table)[1:], span)
         else:
-            index.put_many(_NO_HASHES, _NO_LONGS, _NO_LONGS, start=span[0], end=end)
+            _put_keys(index, _NO_KEYS, span)
 
     def dispatch_gap(self, topic: str, queue_id: int, offset: int) -> int:
         """Keep an offset whose record is damaged; returns how many fillers that took."""
@@ -263,31 +259,19 @@ class Dispatcher:
             if level > 0:
                 codes[row] = records.store_timestamps[row] + self._delay_levels_ms[level - 1]
 
-    # -- the key index ----------------------------------------------------------------------------
 
-    def _put_keys(
-        self,
-        index: KeyIndex,
-        records: RecordColumns,
-        keys: tuple[bytearray, bytearray],
-        span: tuple[int, int],
-    ) -> None:
-        """Index the keys of records that stand for the part `span` of the log.
-
-        `keys`: hashes, and the numbers of their records, as the kernel projects them.
-        """
-        hashes, rows = np.frombuffer(keys[0], np.int32), np.frombuffer(keys[1], np.int64)
-        rolled_back = records.sys_flags & _TYPE == _ROLLBACK
-        if rolled_back.any():
-            kept = ~rolled_back[rows]
-            hashes, rows = hashes[kept], rows[kept]
-        index.put_many(
-            hashes,
-            records.positions[rows],
-            records.store_timestamps[rows],
-            start=span[0],
-            end=span[1],
-        )
+def _put_keys(
+    index: KeyIndex, keys: tuple[bytearray, bytearray, bytearray], span: tuple[int, int]
+) -> None:
+    """Index the keys of the part `span` of the log: hashes, positions and store times."""
+    hashes, positions, store_ms = keys
+    index.put_many(
+        memoryview(hashes).cast("i"),
+        memoryview(positions).cast("q"),
+        memoryview(store_ms).cast("q"),
+        start=span[0],
+        end=span[1],
+    )
 
 
 class _Units:

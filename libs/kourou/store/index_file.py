@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kourou.model.limits import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
+from kourou.protocol import kernel
 from kourou.store.index_layout import (
     ENTRY,
     ENTRY_STRUCT,
@@ -32,14 +34,13 @@ from kourou.store.index_layout import (
 )
 from kourou.store.open_files import OpenFiles, PooledFile
 
-SCALAR_KEYS_MAX = 4
-"""A batch of no more keys is quicker done one by one than with arrays."""
-
 _PAGE_SLOTS = 1_024
 _CHUNK_ENTRIES = 1 << 20
 
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
+Slots: TypeAlias = npt.NDArray[np.int32]
+Int32s: TypeAlias = memoryview | npt.NDArray[np.int32]
+Int64s: TypeAlias = memoryview | npt.NDArray[np.int64]
+"""Native numbers of so many bits."""
 
 
 class IndexFile:
@@ -60,7 +61,7 @@ class IndexFile:
         self._slot_count = slot_count
         self._entry_count = entry_count
         self._entries_at = INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES
-        self._slots: Int32s | None = None
+        self._slots: Slots | None = None
         self._dirty_pages = np.zeros(-(-slot_count // _PAGE_SLOTS), np.bool_)
 
     @property
@@ -117,11 +118,11 @@ class IndexFile:
             self.dirty = True
         return ""
 
-    def _read_slots(self) -> Int32s:
+    def _read_slots(self) -> Slots:
         data = self._pool.read(self.file, self._slot_count * INDEX_SLOT_BYTES, INDEX_HEADER_BYTES)
         return np.frombuffer(data, ">i4").astype(np.int32)
 
-    def _replace_slots(self, old: Int32s, next_number: int) -> int:
+    def _replace_slots(self, old: Slots, next_number: int) -> int:
         """Compute the slots from the entries below `next_number`; returns how many are in use."""
         slots = np.zeros(self._slot_count, np.int32)
         for first in range(1, next_number, _CHUNK_ENTRIES):
@@ -150,12 +151,7 @@ class IndexFile:
 
     # -- adding -----------------------------------------------------------------------------------
 
-    def put(
-        self,
-        hashes: Int32s | list[int],
-        positions: Int64s | list[int],
-        store_ms: Int64s | list[int],
-    ) -> None:
+    def put(self, hashes: Int32s, positions: Int64s, store_ms: Int64s) -> None:
         """Add one entry for each key, in order; there must be room.
 
         OSError as the disk gives it: then nothing was added.
@@ -164,92 +160,26 @@ class IndexFile:
         assert 0 < count <= self.room, (count, self.room)
         if self._slots is None:
             self._slots = self._read_slots() if self.entries else self._no_slots()
-        if count <= SCALAR_KEYS_MAX:
-            self._put_few(_listed(hashes), _listed(positions), _listed(store_ms))
-        else:
-            self._put_many(
-                np.asarray(hashes, np.int32),
-                np.asarray(positions, np.int64),
-                np.asarray(store_ms, np.int64),
-            )
-        self.dirty = True
-
-    def _no_slots(self) -> Int32s:
-        return np.zeros(self._slot_count, np.int32)  # memory only when it is touched
-
-    def _put_few(self, hashes: list[int], positions: list[int], store_ms: list[int]) -> None:
-        slots = self._slots
-        assert slots is not None
-        header = self.header
-        first = number = header.next_number
-        begin_ms = header.begin_ms
-        heads: dict[int, int] = {}
-        used = header.used_slots
-        data = b""
-        for key_hash, position, at_ms in zip(hashes, positions, store_ms, strict=True):
-            place = key_hash % self._slot_count
-            previous = heads.get(place)
-            if previous is None:
-                previous = int(slots[place])
-            seconds = 0 if begin_ms <= 0 else min(max(at_ms - begin_ms, 0) // 1000, SECONDS_MAX)
-            data += ENTRY_STRUCT.pack(key_hash, position, seconds, previous)
-            if number == 1:
-                begin_ms = at_ms
-            used += previous == 0
-            heads[place] = number
-            number += 1
-        self._pool.write(self.file, data, self._entries_at + first * INDEX_ENTRY_BYTES)
-        self._advance(positions[0], store_ms[0], positions[-1], store_ms[-1], used, number)
-        for place, head in heads.items():
-            slots[place] = head
-            self._dirty_pages[place // _PAGE_SLOTS] = True
-
-    def _put_many(self, hashes: Int32s, positions: Int64s, store_ms: Int64s) -> None:
-        slots = self._slots
-        assert slots is not None
-        header = self.header
-        count = len(hashes)
+        slots, header = self._slots, self.header
         first = header.next_number
-        places = hashes % np.int32(self._slot_count)
-        numbers = np.arange(first, first + count, dtype=np.int32)
-        # Within the batch a chain links its own entries: by slot, each leads to the one before.
-        order = places.argsort(kind="stable")
-        by_slot = places[order]
-        same = by_slot[1:] == by_slot[:-1]
-        previous = slots[places]
-        previous[order[1:][same]] = numbers[order[:-1][same]]
-        heads = order[np.append(~same, True)]
-        entries = np.empty(count, ENTRY)
-        entries["key_hash"] = hashes
-        entries["position"] = positions
-        entries["seconds"] = self._seconds(store_ms)
-        entries["previous"] = previous
-        self._pool.write(self.file, entries.tobytes(), self._entries_at + first * INDEX_ENTRY_BYTES)
-        used = header.used_slots + count - int(np.count_nonzero(previous))
+        entries, used = kernel.index_entries(
+            hashes, positions, store_ms, slots, first, header.begin_ms
+        )
+        self._pool.write(self.file, entries, self._entries_at + first * INDEX_ENTRY_BYTES)
         self._advance(
             int(positions[0]),
             int(store_ms[0]),
             int(positions[-1]),
             int(store_ms[-1]),
-            used,
+            header.used_slots + used,
             first + count,
         )
         # Only now: a thread that follows a slot must find the header ahead of it.
-        slots[places[heads]] = numbers[heads]
-        self._dirty_pages[places // _PAGE_SLOTS] = True
+        kernel.link_slots(hashes, first, slots, self._dirty_pages, _PAGE_SLOTS)
+        self.dirty = True
 
-    def _seconds(self, store_ms: Int64s) -> Int64s:
-        """Seconds since the file's begin, as RocketMQ counts them.
-
-        The first entry of a file counts from the end of the file before (0 without one), and only
-        then becomes the begin.
-        """
-        begin_ms = self.header.begin_ms
-        if self.header.next_number > 1:
-            return _seconds_since(store_ms, begin_ms)
-        seconds = _seconds_since(store_ms, int(store_ms[0]))
-        seconds[:1] = _seconds_since(store_ms[:1], begin_ms)
-        return seconds
+    def _no_slots(self) -> Slots:
+        return np.zeros(self._slot_count, np.int32)  # memory only when it is touched
 
     def _advance(
         self,
@@ -365,13 +295,3 @@ class IndexFile:
         """Give the memory of the slots back; they are on disk."""
         assert not self._dirty_pages.any()
         self._slots = None
-
-
-def _seconds_since(store_ms: Int64s, begin_ms: int) -> Int64s:
-    if begin_ms <= 0:
-        return np.zeros(len(store_ms), np.int64)
-    return np.clip((store_ms - begin_ms) // 1000, 0, SECONDS_MAX)
-
-
-def _listed(values: Int32s | Int64s | list[int]) -> list[int]:
-    return values if isinstance(values, list) else values.tolist()

@@ -191,16 +191,16 @@ class KeyIndex:
 
     def put_many(
         self,
-        hashes: Int32s | list[int],
-        positions: Int64s | list[int],
-        store_ms: Int64s | list[int],
+        hashes: Int32s,
+        positions: Int64s,
+        store_ms: Int64s,
         *,
         start: int,
         end: int,
     ) -> None:
         """Index the keys of the records in [start, end) of the log, in the log's order.
 
-        Parallel arrays or lists, one element a key: its hash (not negative), its record's position
+        Parallel columns, one element a key: its hash (not negative), its record's position
         and store time. Records that are indexed already are left out, so the same call may be
         repeated. Never raises because of the disk: see `state`.
         """
@@ -223,9 +223,9 @@ class KeyIndex:
 
     def _put(
         self,
-        hashes: Int32s | list[int],
-        positions: Int64s | list[int],
-        store_ms: Int64s | list[int],
+        hashes: Int32s,
+        positions: Int64s,
+        store_ms: Int64s,
     ) -> None:
         known = 0
         if self._files and int(positions[0]) <= self.end_position:
@@ -239,7 +239,7 @@ class KeyIndex:
             self.keys_put += end - known
             known = end
 
-    def _known(self, positions: Int64s | list[int]) -> int:
+    def _known(self, positions: Int64s) -> int:
         """How many of these keys have entries: all below the end, and some of those at it."""
         end = self.end_position
         below = int(np.searchsorted(positions, end, side="left"))

@@ -97,20 +97,6 @@ def test_any_cut_into_batches_gives_what_rocketmq_gives_key_by_key(drawn, sizes,
     assert stored(file) == java_put(wanted, begin_ms)
 
 
-@given(keys)
-def test_few_and_many_at_a_time_are_the_same(drawn):
-    wanted = spread(drawn)
-    few, many = new_file(), new_file()
-    for key in wanted:
-        put(few, [key])
-    for first in range(0, len(wanted), 11):
-        piece = wanted[first : first + 11]
-        columns = [np.asarray(column) for column in zip(*piece, strict=True)]
-        many._slots = many._slots if many._slots is not None else many._no_slots()
-        many._put_many(columns[0].astype(np.int32), columns[1], columns[2])
-    assert stored(few) == stored(many)
-
-
 @given(keys, st.integers(0, 20))
 def test_find_gives_the_newest_first_and_only_what_may_be_in_time(drawn, key_hash):
     wanted = spread(drawn)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kourou.errors import Corrupt
@@ -245,9 +246,9 @@ def test_what_another_broker_wrote_without_an_index_is_indexed_once() -> None:
     index = KeyIndex(disk, PATHS.index, slot_count=100, entry_count=60)
     index.load(covered=new[30].position, clean=True)
     index.put_many(
-        [index_hash(f"TopicA#k{n}") for n in range(60, 75)],
-        [item.position for item in new[30:]],
-        [1_700_000_000_000] * 15,
+        np.array([index_hash(f"TopicA#k{n}") for n in range(60, 75)], np.int32),
+        np.array([item.position for item in new[30:]]),
+        np.full(15, 1_700_000_000_000),
         start=new[30].position,
         end=new[-1].end,
     )
