@@ -36,8 +36,8 @@ def commands_run(commands: list[str], told: dict[str, Any]) -> list[str]:
     rows = [(f"`{name}`", words[passed.get(name)]) for name in commands]
     done = sum(passed.get(name, False) for name in commands)
     return [
-        *table(("command of mqadmin 4.9.8", "the real tool against Kourou"), rows),
-        f"{done} of {len(commands)} on Kourou {known['version']}, commit {known['commit']}.",
+        *table(("Command of mqadmin 4.9.8", "Result with Kourou"), rows),
+        f"{done} of {len(commands)} passed. Kourou {known['version']}, commit {known['commit']}.",
     ]
 
 

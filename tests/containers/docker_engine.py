@@ -95,7 +95,7 @@ class DockerEngine:
             raise NoEngine(
                 "no Docker Engine answers, and the tests cannot start one without "
                 f"{lacking}: start an engine, or run `.ci/install --docker` as root "
-                "(docs/containers.md#tests)"
+                "(docs/testing.md#container-tests)"
             )
         # Not in pytest's folder: the path of a socket has at most 108 characters.
         self._folder = folder = Path(tempfile.mkdtemp(prefix="kourou-docker-"))
