@@ -5,10 +5,9 @@ properties, the draft's bytes. May not live here: which queue, when it is sent, 
 
 A draft is the whole record with placeholders where the broker writes (queue offset, position, store
 time, store host, record CRC), so the broker copies it once and never builds it again. Properties
-come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC: the broker's vectorised
-path finds the first ones without a search.
+come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC.
 
-State: soft, templates of drafts beside the places they are for.
+State: soft, encoded properties beside the places they are for.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ from kourou.filtering.tags import check_tag
 from kourou.model.message import RESERVED_PROPERTIES, Property
 from kourou.model.sysflag import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.protocol.compression import compress
-from kourou.protocol.draft_template import DraftTemplate
 from kourou.protocol.properties import encode_properties
 from kourou.protocol.record import encode_draft
-from kourou.protocol.record_layout import HOST_V4_BYTES
 
 _KINDS = {
     CompressionKind.ZLIB: Compression.ZLIB,
@@ -37,9 +34,10 @@ _UNIQ_KEY = Property.UNIQ_KEY.value
 _TAGS = Property.TAGS.value
 _KEYS = Property.KEYS.value
 _CLUSTER = Property.CLUSTER.value
-_TEMPLATES_MAX = 64
+_ENDINGS_MAX = 64
 """So many tags of one queue are remembered."""
 
+_UNIQ_KEY_IS = _UNIQ_KEY.encode() + b"\x01"
 _checked_tag = lru_cache(maxsize=1_024)(check_tag)  # few tags, many messages
 
 QUEUE_ID_AT = 12
@@ -50,23 +48,21 @@ QUEUE_ID_AT = 12
 class Place:
     """Where a draft goes: all that its bytes say of the queue and the broker.
 
-    `templates` are kept here by whoever makes drafts; (tag, flag) tells them apart.
+    `endings` are kept by `Drafting`: by tag, the encoded properties behind the unique key of a
+    message that has no others.
     """
 
     topic: bytes
     queue_id: int
     cluster: str
     store_host_v6: bool = False
-    templates: dict[tuple[str | None, int], DraftTemplate] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    endings: dict[str | None, bytes] = field(default_factory=dict, compare=False, repr=False)
 
 
 class Drafting:
     """Builds the drafts of one producer."""
 
     __slots__ = (
-        "_any_v6",
         "_born_host",
         "_compress_over",
         "_kind",
@@ -77,7 +73,6 @@ class Drafting:
 
     def __init__(self, settings: ProducerSettings, born_host: bytes) -> None:
         self._born_host = born_host
-        self._any_v6 = len(born_host) > HOST_V4_BYTES
         self._size_max = settings.message_size_bytes_max
         self._compress_over = settings.compress_over_bytes
         self._kind = _KINDS[settings.compression]
@@ -106,12 +101,34 @@ class Drafting:
         sys_flag = 0
         if len(body) >= self._compress_over or len(body) > self._size_max:
             body, sys_flag = self._squeezed(body)
-        plain = not keys and not properties and not own
-        if plain and not self._any_v6 and not place.store_host_v6:
-            template = place.templates.get((tag, flag))
-            if template is None or template.key_length != len(unique_key):
-                template = self._template(place, tag, flag, len(unique_key))
-            return template.draft(body, unique_key, sys_flag, born_ms)
+        if keys or properties or own:
+            encoded = self._properties(place, unique_key, tag, keys, properties, own)
+        else:
+            ending = place.endings.get(tag)
+            if ending is None:
+                ending = self._ending(place, tag)
+            encoded = _UNIQ_KEY_IS + unique_key.encode() + ending
+        return encode_draft(
+            topic=place.topic,
+            queue_id=place.queue_id,
+            body=body,
+            properties=encoded,
+            flag=flag,
+            sys_flag=sys_flag,
+            born_timestamp=born_ms,
+            born_host=self._born_host,
+            store_host_v6=place.store_host_v6,
+        )
+
+    def _properties(
+        self,
+        place: Place,
+        unique_key: str,
+        tag: str | None,
+        keys: str,
+        properties: Mapping[str, str] | None,
+        own: Mapping[str, str] | None,
+    ) -> bytes:
         named = {_UNIQ_KEY: unique_key}
         if tag:
             _checked_tag(tag)
@@ -125,17 +142,15 @@ class Drafting:
             named.update(own)
         if place.cluster:
             named[_CLUSTER] = place.cluster
-        return encode_draft(
-            topic=place.topic,
-            queue_id=place.queue_id,
-            body=body,
-            properties=encode_properties(named),
-            flag=flag,
-            sys_flag=sys_flag,
-            born_timestamp=born_ms,
-            born_host=self._born_host,
-            store_host_v6=place.store_host_v6,
-        )
+        return encode_properties(named)
+
+    def _ending(self, place: Place, tag: str | None) -> bytes:
+        """What follows the unique key, which is ASCII, in messages with this tag and no more."""
+        whole = self._properties(place, "0", tag, "", None, None)
+        if len(place.endings) >= _ENDINGS_MAX:
+            place.endings.clear()
+        ending = place.endings[tag] = whole[len(_UNIQ_KEY_IS) + 1 :]
+        return ending
 
     def _squeezed(self, body: bytes) -> tuple[bytes, int]:
         """The body as it travels, and the system flag that says how."""
@@ -147,25 +162,6 @@ class Drafting:
             )
         squeezed = compress(self._kind, body, self._level)
         return (squeezed, self._sys_flag) if len(squeezed) < len(body) else (body, 0)
-
-    def _template(self, place: Place, tag: str | None, flag: int, key_length: int) -> DraftTemplate:
-        if tag:
-            check_tag(tag)
-        properties = {_TAGS: tag} if tag else {}
-        if place.cluster:
-            properties[_CLUSTER] = place.cluster
-        template = DraftTemplate(
-            topic=place.topic,
-            queue_id=place.queue_id,
-            properties=properties,
-            flag=flag,
-            born_host=self._born_host,
-            key_length=key_length,
-        )
-        if len(place.templates) >= _TEMPLATES_MAX:
-            place.templates.clear()
-        place.templates[tag, flag] = template
-        return template
 
 
 def _refuse_reserved(properties: Mapping[str, str]) -> None:

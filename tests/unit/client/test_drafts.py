@@ -163,7 +163,7 @@ def test_a_draft_moves_to_another_queue():
 
 
 def test_tags_flags_and_keys_of_any_number_are_kept_apart():
-    """Places remember templates: they must not mix up what they were made for."""
+    """Places remember encoded properties and must not mix up whose they are."""
     place = Place(b"T", 2, "c1")
     made = drafting()
     for turn in range(200):
@@ -174,7 +174,7 @@ def test_tags_flags_and_keys_of_any_number_are_kept_apart():
         assert (message.tag, message.flag) == (tag, flag)
         assert message.properties["UNIQ_KEY"] == f"U{turn:07d}"[: 2 + turn % 7]
         assert message.properties["CLUSTER"] == "c1"
-    assert len(place.templates) <= 64
+    assert len(place.endings) <= 64
 
 
 def test_hosts_of_ipv6_go_the_general_way():
