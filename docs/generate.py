@@ -17,12 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from generators import dashboards, features, mqadmin, readme, reference
-from generators.marks import find_marks
+from generators.marks import Mark, find_marks
 
 ROOT = Path(__file__).resolve().parent.parent
+FEATURES = "docs/FEATURES.md"
 
 PAGES: dict[str, Callable[[Path], str]] = {
-    "docs/FEATURES.md": features.page,
+    FEATURES: lambda root: features.page(root, find_marks(root)),
     **reference.PAGES,
     **dashboards.PAGES,
     **readme.PAGES,
@@ -61,14 +62,16 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _check_proofs(path: Path) -> int:
-    """Did the run prove every row that docs/FEATURES.md calls done?"""
+    """Is docs/FEATURES.md current, and did the run prove every row that it calls done?"""
     run = json.loads(path.read_text(encoding="utf-8"))
-    missing = features.unproved(
-        find_marks(ROOT), run["features"], slow=run["slow"], skipped=run["not_run"]
-    )
+    marks = sorted(Mark(*entry) for entry in run["marks"])
+    missing = features.unproved(marks, run["features"], slow=run["slow"], skipped=run["not_run"])
     for line in missing:
-        print(f"docs/FEATURES.md claims more than this run showed: {line}")
-    return int(bool(missing))
+        print(f"{FEATURES} claims more than this run showed: {line}")
+    stale = _differs(ROOT / FEATURES, features.page(ROOT, marks))
+    if stale:
+        print(f"{FEATURES} is not current: run python docs/generate.py")
+    return int(stale or bool(missing))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -29,6 +30,7 @@ SAVE_INTERVAL_S = 2.0
 
 _FEATURE = re.compile(r"F\d{3}")
 _CURRENT = pytest.StashKey[pytest.Item]()
+_MARKS = pytest.StashKey[list[tuple[str, str, bool]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,8 +80,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 marks.add((number, _test_id(item.nodeid), slow))
         drop = item.nodeid in before or any(item.get_closest_marker(name) for name in unwanted)
         (dropped if drop else kept).append(item)
+    config.stash[_MARKS] = sorted(marks)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["marks"] = config.stash[_MARKS]
     if listing is not None:
-        listing.write_text(json.dumps(sorted(marks)), encoding="utf-8")
+        listing.write_text(json.dumps(config.stash[_MARKS]), encoding="utf-8")
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
@@ -138,6 +143,7 @@ class RunRecord:
         self.failed: set[str] = set()
         self.skipped: dict[str, str] = {}
         self.features: dict[str, set[str]] = {}
+        self.marks: set[tuple[str, str, bool]] = set()
         self.rounds: dict[str, list[int]] = {}
         self.without_engine = 0
         self.saved_at = time.monotonic()
@@ -153,6 +159,14 @@ class RunRecord:
             asked = item.config.getoption("--compose") or "compose" in item.config.option.markexpr
             if item.get_closest_marker("compose") and not asked:
                 self.without_engine += 1
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Of a run in one process; with workers, each tells at its end."""
+        self.marks.update(session.config.stash.get(_MARKS, []))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.marks.update(map(tuple, getattr(node, "workeroutput", {}).get("marks", ())))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -190,6 +204,7 @@ class RunRecord:
             "failed": sorted(self.failed),
             "skipped": dict(sorted(self.skipped.items())),
             "features": {number: tests for number, tests in proved.items() if tests},
+            "marks": sorted(self.marks),
             "rounds": dict(sorted(self.rounds.items())),
             "without_engine": self.without_engine,
         }

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from generators.marks import Mark, find_marks
+from generators.marks import Mark
 
 PROOFS_SHOWN = 2
 
@@ -61,11 +61,11 @@ class State:
     evidence: str = ""
 
 
-def page(root: Path) -> str:
-    """The whole page."""
+def page(root: Path, marks: Iterable[Mark]) -> str:
+    """The whole page; `marks` of all tests that there are."""
     data = _load(root)
     features = [Feature(**item) for item in data["feature"]]
-    proofs = _by_number(find_marks(root))
+    proofs = _by_number(marks)
     unknown = sorted(set(proofs) - {feature.id for feature in features})
     if unknown:
         raise ValueError(f"tests are marked with numbers that do not exist: {unknown}")

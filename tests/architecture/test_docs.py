@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -17,19 +15,6 @@ from kourou.cli.commands import command_names
 @pytest.fixture(scope="module")
 def features(root: Path) -> list[dict[str, str]]:
     return tomllib.loads((root / "docs/features.toml").read_text(encoding="utf-8"))["feature"]
-
-
-@pytest.mark.timeout(600)  # it collects all tests there are: minutes on a machine with much to do
-def test_generated_pages_are_current(root: Path) -> None:
-    """FEATURES.md among them: a row says done exactly when a test with that number exists."""
-    done = subprocess.run(
-        [sys.executable, "docs/generate.py", "--check"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_all_items_of_the_seeds_are_listed(features: list[dict[str, str]]) -> None:

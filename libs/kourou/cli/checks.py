@@ -74,6 +74,9 @@ class Outcome:
     skipped: int = 0
     remarks: list[str] = field(default_factory=list)
     features: dict[str, list[str]] = field(default_factory=dict)
+    marks: list[tuple[str, str, bool]] = field(default_factory=list)
+    """Feature number, test and whether it is slow, of all tests that were found."""
+
     rounds: dict[str, list[int]] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
     """Tests that were skipped for a reason a run may have, and the reason: they prove nothing."""
@@ -88,6 +91,7 @@ class Outcome:
         self.skipped += other.skipped
         for number, tests in other.features.items():
             self.features[number] = sorted({*self.features.get(number, ()), *tests})
+        self.marks += other.marks
         self.rounds.update(other.rounds)
         self.not_run |= other.not_run
         self.without_engine += other.without_engine
@@ -253,6 +257,7 @@ def _read_record(path: Path) -> Outcome:
         failed=len(record["failed"]),
         skipped=len(record["skipped"]),
         features=record["features"],
+        marks=record["marks"],
         rounds=record["rounds"],
         without_engine=record["without_engine"],
     )
@@ -298,7 +303,7 @@ def _print_rounds(total: Outcome) -> None:
 
 
 def _check_proofs(root: Path, folder: Path, total: Outcome, options: Options) -> int:
-    """Did this run prove every row that docs/FEATURES.md calls done?
+    """Did this run prove every row that docs/FEATURES.md calls done, and is that page current?
 
     A skipped test proves nothing: a row needs another proof that passed.
     """
@@ -308,6 +313,7 @@ def _check_proofs(root: Path, folder: Path, total: Outcome, options: Options) ->
             {
                 "slow": options.slow,
                 "features": total.features,
+                "marks": sorted(total.marks),
                 "not_run": dict(sorted(total.not_run.items())),
             },
             indent=1,

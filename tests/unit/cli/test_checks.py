@@ -17,7 +17,7 @@ from kourou.errors import ConfigError
 
 
 def record(path: Path, **fields: Any) -> Path:
-    empty = {"passed": [], "failed": [], "skipped": {}, "features": {}, "rounds": {}}
+    empty = {"passed": [], "failed": [], "skipped": {}, "features": {}, "marks": [], "rounds": {}}
     empty["without_engine"] = 0
     path.write_text(json.dumps({**empty, **fields}))
     return path
