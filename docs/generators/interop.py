@@ -1,4 +1,4 @@
-"""docs/reference/interop.md: clients that nobody here wrote, and what each does with our servers.
+"""docs/reference/interop.md: third-party clients, and what each does with our servers.
 
 Lives here: the page. May not live here: the table of features (tests/interop/features.toml), what
 came of each scenario (tests/interop/results.json), which a slow run writes down.

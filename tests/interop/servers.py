@@ -1,4 +1,4 @@
-"""Servers for clients that nobody here wrote: Kourou, and RocketMQ itself from its jars.
+"""Servers for third-party clients: Kourou, and RocketMQ itself from its jars.
 
 Lives here: how both are started with the same settings. May not live here: any client.
 """

@@ -57,35 +57,35 @@ STAGES: tuple[Stage, ...] = (
             ),
         ),
     ),
-    Stage("unit", "each module by itself", tests="tests/unit", workers=WORKERS),
+    Stage("unit", "each module on its own", tests="tests/unit", workers=WORKERS),
     Stage(
         "integration", "real processes, real sockets", tests="tests/integration", workers=WORKERS
     ),
     Stage("spark", "the Spark pipeline", tests="tests/spark", workers=WORKERS),
     # By itself: Playwright keeps an event loop running, beside which no other test could run one.
     Stage("browser", "every page in Chromium", tests="tests/browser"),
-    Stage("interop", "clients that nobody here wrote", tests="tests/interop"),
-    Stage("contract", "the same tests on the fake and the real thing", tests="tests/contract"),
+    Stage("interop", "RocketMQ's clients in Java, C++, JavaScript", tests="tests/interop"),
+    Stage("contract", "the same tests on the fake and the real broker", tests="tests/contract"),
     Stage("golden", "bytes that a real RocketMQ wrote", tests="tests/golden"),
     Stage("containers", "Dockerfile and compose file", tests="tests/containers"),
     Stage("architecture", "layers, tidiness, pages kept current", tests="tests/architecture"),
-    Stage("simulation", "whole systems by seed", tests="tests/simulation", workers=WORKERS),
+    Stage("simulation", "whole systems from seeds", tests="tests/simulation", workers=WORKERS),
 )
 """In the order in which they start: first what is told within seconds, then what is long and often
 waits, at last what is short or keeps every core busy until the end."""
 
 ALLOWED_SKIPS: dict[str, str] = {
-    "needs root": "a test mounts a small file system; run as root to include it",
-    "needs PostgreSQL": "a real server is started, frozen and stopped; install Debian's postgresql",
-    "needs a package index": "a test installs the wheel, another asks for Docker's profile",
-    "needs a kernel layer": "filters run in a jail; `kourou doctor` says which layer is missing",
+    "needs root": "a test mounts a small file system: run as root",
+    "needs PostgreSQL": "tests start, freeze and stop a real server; install Debian's postgresql",
+    "needs a package index": "tests install packages and read Docker's seccomp profile",
+    "needs a kernel layer": "filters run in a sandbox; `kourou doctor` names the missing layer",
     "needs libseccomp": "a test puts seccomp profiles into force; install Debian's libseccomp2",
     "needs another client": "a test runs RocketMQ's Java client or the like; docs/testing.md",
     "needs Java": "Spark runs on it; install Debian's openjdk-17-jre-headless",
-    "needs Chromium": "pages are walked through in a browser; install Debian's chromium",
-    "needs Prometheus": "rules, pages and dashboards are tried on it; install Debian's prometheus",
+    "needs Chromium": "the console's pages are tested in a browser; install Debian's chromium",
+    "needs Prometheus": "alert rules and dashboards are tested on it; install Debian's prometheus",
     "needs a C compiler": "the record kernel is compiled into a wheel; install Debian's gcc",
-    "needs Node": "the pages' functions are tried by it; install Debian's nodejs",
+    "needs Node": "the console's functions are tested on it; install Debian's nodejs",
     "needs a peer": "a test runs `kourou bench --peers`; benchmarks/README.md says how",
 }
 """The beginnings of the reasons a test may give for a skip; any other skip fails the run."""
