@@ -16,7 +16,6 @@ OWN_AFFAIRS = {
     "libs/kourou/eventstore/event_store.py": "rows of one read of ours",
     "libs/kourou/eventstore/database.py": "the database's journal and password file",
     "libs/kourou/service/lifecycle.py": "how long our own stop may take",
-    "libs/kourou/store/index_file.py": "where numpy begins to pay",
     "libs/kourou/store/index_layout.py": "the largest number the field holds",
     "libs/kourou/store/key_index.py": "files kept open",
     "libs/kourou/store/open_files.py": "files kept open",
