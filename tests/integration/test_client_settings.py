@@ -78,6 +78,16 @@ def test_a_producer_group_is_known_at_every_broker_of_its_topics(cluster, topic,
             )
 
 
+@pytest.mark.feature("F026")
+def test_brokers_know_an_idle_producer_by_its_heartbeats(cluster, topic, group) -> None:
+    """Brokers expire a client that sends none for two minutes."""
+    with cluster.client(group, settings=ClientSettings()) as mq:
+        mq.send(topic, b"x")
+        cluster.clock.advance(minutes=10)
+        for broker in cluster.brokers:
+            assert producers(cluster, broker, group) == [mq.client_id]
+
+
 @pytest.mark.feature("F212", "F284", "F285")
 def test_brokers_know_a_client_by_its_address_and_its_name(cluster, topic, group) -> None:
     settings = ClientSettings.from_rocketmq(clientIP="10.1.2.3", instanceName="IDC1-CID-0")

@@ -272,7 +272,7 @@ async def test_consumers_go_on_from_the_replica_and_back(tmp_path: Path) -> None
             assert set(again.seen) <= {reader.seen[-1], b"150"}
 
 
-@pytest.mark.feature("F273", "F274")
+@pytest.mark.feature("F027", "F273", "F274")
 async def test_an_old_backlog_is_read_from_the_replica(tmp_path: Path) -> None:
     """To a leader that counts nothing as in memory everything is old; it is asked once, then never.
 
