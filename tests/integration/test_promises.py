@@ -179,7 +179,7 @@ def test_a_master_that_refuses_a_send_is_not_asked_again(tmp_path: Path) -> None
             assert senders(mq) == {"broker-b"}
 
 
-@pytest.mark.feature("F140", "F141")
+@pytest.mark.feature("F113", "F140", "F141")
 @pytest.mark.parametrize("role", [COPIED, SYNC_MASTER], ids=["async", "sync"])
 def test_masters_with_slaves(tmp_path: Path, role: dict[str, str]) -> None:
     """Modes 3 and 4: a master dies, its slave serves what it has, sends go on at the other one."""
