@@ -349,7 +349,8 @@ async def test_a_send_waits_for_its_copy(tmp_path: Path) -> None:
             await in_sync(mq, "orders")
             puller = await mq.pull_consumer("looking")
             pair.replica.signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, pair.replica.pid, os.WSTOPPED | os.WNOWAIT)
+            stopped = os.WSTOPPED | os.WNOWAIT
+            await asyncio.to_thread(os.waitid, os.P_PID, pair.replica.pid, stopped)
             try:
                 sending = asyncio.ensure_future(mq.send("orders", b"copied", queue=queue))
                 for _ in range(20):

@@ -48,6 +48,7 @@ class StorePaths:
     abort: Path
     lock: Path
     kourou: Path
+    events: Path
 
     @classmethod
     def under(
@@ -59,6 +60,7 @@ class StorePaths:
         index: Path | None = None,
         checkpoint: Path | None = None,
         abort: Path | None = None,
+        events: Path | None = None,
     ) -> StorePaths:
         """RocketMQ's layout below `root` (storePathRootDir); each path given is used instead."""
         return cls(
@@ -71,6 +73,7 @@ class StorePaths:
             abort=abort or root / "abort",
             lock=root / "lock",
             kourou=root / "kourou",
+            events=events or root / "kourou" / "events.db",
         )
 
     @property
