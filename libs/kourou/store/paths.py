@@ -9,6 +9,7 @@ May not live here: what is in them.
     <root>/index/yyyyMMddHHmmssSSS            the key index
     <root>/config/*.json                      tables that RocketMQ reads and writes
     <root>/checkpoint  abort  lock            RocketMQ's, as it has them
+    <file>.lock                               of a file outside of the root
     <root>/kourou/                            ours; RocketMQ never looks into it
 """
 
