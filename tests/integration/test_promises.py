@@ -199,6 +199,26 @@ def test_masters_with_slaves(tmp_path: Path, role: dict[str, str]) -> None:
             assert senders(mq) == {"broker-b"}
 
 
+@pytest.mark.feature("F027", "F273", "F274")
+def test_an_old_backlog_is_not_pulled_from_the_leader(tmp_path: Path) -> None:
+    """Everything is old to a leader that counts nothing as in memory: one pull, and no more."""
+    settings = {**SYNC_MASTER, "slaveReadEnable": "true", "accessMessageInMemoryMaxRatio": "0"}
+    with Cluster(tmp_path, replicas=1, settings=settings) as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        with cluster.client() as mq:
+            until_in_sync(mq, "broker-a")
+            for number in range(20):
+                mq.send(TOPIC, b"%d" % number, queue=at("broker-a"))
+            cluster.clock.advance(seconds=40)  # the route has the replica by then
+            reader = mq.pull_consumer("late")
+            pulled = reader.pull(at("broker-a"), 0, count_max=2)
+            at_leader = cluster.chaos.drop_requests("pull", times=None, broker="broker-a")
+            while pulled.next_offset < pulled.max_offset:
+                pulled = reader.pull(at("broker-a"), pulled.next_offset, count_max=2)
+            assert pulled.messages[-1].body == b"19"
+            assert at_leader.met == 0
+
+
 # -- how soon clients know ------------------------------------------------------------------------
 
 
