@@ -16,7 +16,6 @@ from typing import Any
 import aiokafka
 import aiokafka.admin
 import aiokafka.errors
-import uvloop
 
 from kourou.cli.bench.driving import (
     BODIES,
@@ -25,10 +24,9 @@ from kourou.cli.bench.driving import (
     Measure,
     Outcome,
     Pings,
-    drive,
     first_send,
     flooding,
-    read_options,
+    run_driver,
 )
 
 PAGE = 1_000
@@ -198,4 +196,4 @@ async def _latency(options: DriverOptions) -> AsyncIterator[Measure]:
 WORKS = {"first-send": _first_send, "send": _send, "consume": _consume, "latency": _latency}
 
 if __name__ == "__main__":
-    uvloop.run(drive(read_options(sys.argv[1:]), WORKS))
+    sys.exit(run_driver(sys.argv[1:], WORKS))

@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager
 import nats
 import nats.errors
 import nats.js.errors
-import uvloop
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -30,10 +29,9 @@ from kourou.cli.bench.driving import (
     Measure,
     Outcome,
     Pings,
-    drive,
     first_send,
     flooding,
-    read_options,
+    run_driver,
 )
 
 FETCH = 1_000
@@ -159,4 +157,4 @@ async def _latency(options: DriverOptions) -> AsyncIterator[Measure]:
 WORKS = {"first-send": _first_send, "send": _send, "consume": _consume, "latency": _latency}
 
 if __name__ == "__main__":
-    uvloop.run(drive(read_options(sys.argv[1:]), WORKS))
+    sys.exit(run_driver(sys.argv[1:], WORKS))

@@ -173,16 +173,32 @@ def test_nothing_is_created_in_a_directory_that_is_missing(disk: Disk, root: Pat
 
 
 @pytest.mark.feature("F082")
-def test_a_lock_is_exclusive_until_released(disk: Disk, root: Path) -> None:
-    lock = disk.lock(root / "lock")
+@pytest.mark.parametrize("name", ["lock", "directory"])
+def test_a_lock_is_exclusive_until_released(disk: Disk, root: Path, name: str) -> None:
+    disk.make_dirs(root / "directory")
+    lock = disk.lock(root / name)
     with pytest.raises(BlockingIOError):
-        disk.lock(root / "lock")
+        disk.lock(root / name)
     # The refused attempt must not have dropped the lock, as POSIX locks would.
     with pytest.raises(BlockingIOError):
-        disk.lock(root / "lock")
+        disk.lock(root / name)
     lock.release()
     lock.release()
-    disk.lock(root / "lock").release()
+    disk.lock(root / name).release()
+
+
+def test_a_cleared_directory_stays_and_so_does_its_lock(disk: Disk, root: Path) -> None:
+    disk.make_dirs(root / "directory" / "below")
+    for file in ("file", "below/file"):
+        disk.open(root / "directory" / file, create_size=1).close()
+    lock = disk.lock(root / "directory")
+    disk.clear_dir(root / "directory")
+    assert disk.list_dir(root / "directory") == []
+    with pytest.raises(BlockingIOError):
+        disk.lock(root / "directory")
+    lock.release()
+    disk.clear_dir(root / "missing")
+    assert not disk.exists(root / "missing")
 
 
 def test_usage_is_told(disk: Disk, root: Path) -> None:

@@ -78,6 +78,16 @@ def test_a_producer_group_is_known_at_every_broker_of_its_topics(cluster, topic,
             )
 
 
+@pytest.mark.feature("F026")
+def test_brokers_know_an_idle_producer_by_its_heartbeats(cluster, topic, group) -> None:
+    """Brokers expire a client that sends none for two minutes."""
+    with cluster.client(group, settings=ClientSettings()) as mq:
+        mq.send(topic, b"x")
+        cluster.clock.advance(minutes=10)
+        for broker in cluster.brokers:
+            assert producers(cluster, broker, group) == [mq.client_id]
+
+
 @pytest.mark.feature("F212", "F284", "F285")
 def test_brokers_know_a_client_by_its_address_and_its_name(cluster, topic, group) -> None:
     settings = ClientSettings.from_rocketmq(clientIP="10.1.2.3", instanceName="IDC1-CID-0")
@@ -108,49 +118,74 @@ def outcome_of(call: Callable[[], Any]) -> tuple[threading.Event, list[object]]:
     return ended, outcome
 
 
-def ends_after(cluster: Cluster, fault: Any, call: Callable[[], Any], after_s: float) -> object:
-    """Let a call whose request was lost wait: it ends after `after_s`, not after half of it."""
+TIMEOUT_MS = 60_000
+"""Longer than PATIENCE_S: a call that ends so much later than it should does not pass."""
+
+
+def ends_in_time(
+    cluster: Cluster, fault: Any, call: Callable[[], Any], halfway: Callable[[], Any] = lambda: None
+) -> object:
+    """Let a call whose request or reply was lost wait: it ends after TIMEOUT_MS, not before."""
     ended, outcome = outcome_of(call)
     until(cluster, lambda: fault.met == 1)
-    cluster.clock.advance(after_s * 0.5)
+    cluster.clock.advance(TIMEOUT_MS / 1_000 * 0.5)
+    halfway()
+    cluster.clock.advance(TIMEOUT_MS / 1_000 * 0.4)
     assert not ended.is_set(), "it ends too early"
-    cluster.clock.advance(after_s * 0.6)
+    cluster.clock.advance(TIMEOUT_MS / 1_000 * 0.1)
     assert ended.wait(PATIENCE_S), "it does not end"
     return outcome[0]
 
 
 @pytest.mark.feature("F293")
-@pytest.mark.parametrize("timeout_ms", [8_000, 40_000])
-def test_a_send_waits_so_long_for_its_answer(cluster, topic, group, timeout_ms) -> None:
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_send_with_all_its_attempts_takes_so_long(cluster, topic, group, attempts) -> None:
+    """The second attempt, after half of the time, has what is left of it."""
     settings = ProducerSettings.from_rocketmq(
-        producerGroup=group, sendMsgTimeout=str(timeout_ms), retryTimesWhenSendFailed="0"
+        producerGroup=group,
+        sendMsgTimeout=str(TIMEOUT_MS),
+        retryTimesWhenSendFailed=str(attempts - 1),
     )
     with cluster.client(group, producer=settings) as mq:
         mq.send(topic, b"connected")
-        fault = cluster.chaos.drop_answers("send")
-        error = ends_after(cluster, fault, lambda: mq.send(topic, b"x"), timeout_ms / 1_000)
+        fault = cluster.chaos.drop_answers("send", times=attempts)
+
+        def halfway() -> None:
+            if attempts > 1:
+                cluster.chaos.cut_connections()
+                until(cluster, lambda: fault.met == attempts)
+
+        error = ends_in_time(cluster, fault, lambda: mq.send(topic, b"x"), halfway)
     assert isinstance(error, TimedOut)
 
 
-@pytest.mark.feature("F318", "F319")
 @pytest.mark.parametrize(
-    ("wait_ms", "timeout_s"), [(0, 3.0), (5_000, 50.0)], ids=["not held", "held"]
+    ("wait_ms", "key"),
+    [
+        pytest.param(
+            0, "consumerPullTimeoutMillis", marks=pytest.mark.feature("F319"), id="not held"
+        ),
+        pytest.param(
+            5_000, "consumerTimeoutMillisWhenSuspend", marks=pytest.mark.feature("F318"), id="held"
+        ),
+    ],
 )
-def test_a_pull_waits_so_long_for_its_answer(cluster, topic, group, wait_ms, timeout_s) -> None:
+def test_a_pull_waits_so_long_for_its_reply(cluster, topic, group, wait_ms, key) -> None:
+    """The other kind of pull has twice as long."""
+    timeouts = dict.fromkeys(
+        ["consumerPullTimeoutMillis", "consumerTimeoutMillisWhenSuspend"], str(2 * TIMEOUT_MS)
+    )
     settings = PullConsumerSettings.from_rocketmq(
         consumerGroup=group,
         brokerSuspendMaxTimeMillis="20000",
-        consumerTimeoutMillisWhenSuspend="50000",
-        consumerPullTimeoutMillis="3000",
+        **timeouts | {key: str(TIMEOUT_MS)},
     )
     queue = MessageQueue(topic, "broker-a", 0)
     with cluster.client(group) as mq:
         consumer = mq.pull_consumer(settings=settings)
         consumer.pull(queue, 0)
         fault = cluster.chaos.drop_requests("pull")
-        error = ends_after(
-            cluster, fault, lambda: consumer.pull(queue, 0, wait_ms=wait_ms), timeout_s
-        )
+        error = ends_in_time(cluster, fault, lambda: consumer.pull(queue, 0, wait_ms=wait_ms))
     assert isinstance(error, TimedOut)
 
 

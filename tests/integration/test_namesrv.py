@@ -173,6 +173,19 @@ async def test_name_servers_share_nothing(start: Start, talk: Talk, tmp_path: Pa
         second.end()
 
 
+@pytest.mark.feature("F022", "F380")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_restart_leaves_no_route(start: Start, talk: Talk, how: int) -> None:
+    """The brokers bring the routes back, which no file has."""
+    namesrv = start()
+    await talk.register(talk.connect(namesrv))
+    await asyncio.to_thread(namesrv.end, how)
+    connection = talk.connect(start())
+    assert await talk.topics(connection) == []
+    await talk.register(connection)
+    assert await talk.topics(connection) == ["T"]
+
+
 @pytest.mark.feature("F023")
 @pytest.mark.fault
 async def test_key_values_survive_a_kill(start: Start, talk: Talk) -> None:

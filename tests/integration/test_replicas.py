@@ -7,6 +7,7 @@ is. Nothing is waited for by the clock: consumers wait for messages, senders for
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 from collections.abc import AsyncIterable, Mapping
@@ -272,12 +273,10 @@ async def test_consumers_go_on_from_the_replica_and_back(tmp_path: Path) -> None
             assert set(again.seen) <= {reader.seen[-1], b"150"}
 
 
-@pytest.mark.feature("F273", "F274")
-async def test_an_old_backlog_is_read_from_the_replica(tmp_path: Path) -> None:
-    """To a leader that counts nothing as in memory everything is old; it is asked once, then never.
-
-    Stopped as it is, it could answer nothing.
-    """
+async def test_a_backlog_is_read_from_the_replica_of_a_leader_that_stands_still(
+    tmp_path: Path,
+) -> None:
+    """The leader answers the first pull; the rest comes from the replica."""
     keys = {
         "mappedFileSizeCommitLog": str(SEGMENT), "adminEnable": "false", "slaveTimeout": "60000",
         "brokerRole": "SYNC_MASTER", "slaveReadEnable": "true",
@@ -337,6 +336,28 @@ async def test_senders_are_told_while_there_is_no_copy(tmp_path: Path) -> None:
         is_beginning(pair.replica_store, pair.leader_store)
         assert b"copied again" in log_of(pair.replica_store)
         assert b"alone-19" in log_of(pair.replica_store)
+
+
+@pytest.mark.feature("F113", "F129", "F141")
+async def test_a_send_waits_for_its_copy(tmp_path: Path) -> None:
+    """While the replica stands still its leader answers other requests, and no send."""
+    queue = MessageQueue("orders", NAME, 0)
+    with Pair(tmp_path, "SYNC_MASTER") as pair:
+        async with pair.client() as mq:
+            await in_sync(mq, "orders")
+            puller = await mq.pull_consumer("looking")
+            pair.replica.signal(signal.SIGSTOP)
+            stopped = os.WSTOPPED | os.WNOWAIT
+            await asyncio.to_thread(os.waitid, os.P_PID, pair.replica.pid, stopped)
+            try:
+                sending = asyncio.ensure_future(mq.send("orders", b"copied", queue=queue))
+                for _ in range(20):
+                    await puller.min_offset(queue)
+                assert not sending.done()
+            finally:
+                pair.replica.signal(signal.SIGCONT)
+            assert (await sending).status is SendStatus.SEND_OK
+            await puller.close()
 
 
 @pytest.mark.feature("F130")

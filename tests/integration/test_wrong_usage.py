@@ -213,6 +213,26 @@ def test_a_second_broker_on_the_same_store(tmp_path: Path) -> None:
         assert cluster.stop() == {"broker-a": 0, "namesrv": 0}
 
 
+def test_a_second_broker_on_a_shared_path(tmp_path: Path, stopped: Path) -> None:
+    """Its root is its own, and stays as it was."""
+    shared = tmp_path / "shared" / "index"
+    settings = ClusterSettings(broker={**SIZES, "storePathIndex": str(shared)})
+    own = Path(shutil.copytree(stopped, tmp_path / "own"))
+    with LocalCluster(tmp_path, settings) as cluster:
+        fill(cluster)
+        first = cluster.brokers[0]
+        first.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            before = contents(shared)
+            sentence = refused_untouched(own, "--set", f"storePathIndex={shared}")
+            assert contents(shared) == before
+        finally:
+            first.signal(signal.SIGCONT)
+        assert f"another broker uses storePathIndex={shared} (stop it, or give" in sentence
+        assert cluster.stop() == {"broker-a": 0, "namesrv": 0}
+
+
 def sent_in_the_end(client: Client) -> str:
     """The name server may have given up who stood still, and hears of it in a moment."""
     waiting = threading.Event()

@@ -52,6 +52,11 @@ def sqlite_url(path: Path) -> str:
     return URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite database; None for any other database. Raises ConfigError."""
+    return _file_of(_supported(url))
+
+
 class Database:
     """The database behind an event store. Safe to use from several threads."""
 

@@ -117,7 +117,7 @@ def _event_store(settings: BrokerSettings, paths: StorePaths) -> EventStore:
 def _event_store_url(settings: BrokerSettings, paths: StorePaths) -> str:
     if settings.event_store_url:
         return with_password(settings.event_store_url, settings.event_store_password_file)
-    return sqlite_url(paths.kourou / "events.db")
+    return sqlite_url(paths.events)
 
 
 def _refused(error: ConfigError | Corrupt) -> ConfigError | Corrupt:

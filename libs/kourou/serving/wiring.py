@@ -16,6 +16,7 @@ from kourou.engine.promoting import leads
 from kourou.engine.replicas import Replicas
 from kourou.engine.settings_registry import SettingsRegistry
 from kourou.engine.topics import TopicRules
+from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.replication.raft.settings import RaftSettings
 from kourou.service.settings import setting_specs
@@ -35,6 +36,7 @@ def store_settings_of(settings: BrokerSettings) -> StoreSettings:
         index=settings.index_path,
         checkpoint=settings.checkpoint_path,
         abort=settings.abort_path,
+        events=sqlite_file(settings.event_store_url) if settings.event_store_url else None,
         segment_size_bytes=settings.segment_size_bytes,
         queue_file_units=settings.queue_file_bytes // 20,
         index_enabled=settings.message_index,

@@ -37,7 +37,7 @@ from kourou.store.cutting import save_aside
 from kourou.store.disk import Disk
 from kourou.store.epoch_file import remove_epochs, save_epochs
 from kourou.store.format_version import check_format, write_format
-from kourou.store.opening import make_directories, make_root, take_lock, unusable
+from kourou.store.opening import StoreLock, make_directories, unusable
 from kourou.store.paths import StorePaths, start_of
 from kourou.store.retention import QueueEnds, save_queue_ends
 from kourou.store.sealed_file import SealedFile
@@ -114,10 +114,10 @@ def begin_anew(
     start = position - position % settings.segment_size_bytes
     try:
         known = check_format(disk, paths)
-        make_root(disk, paths.root)
-        lock = take_lock(disk, paths)
+        lock = StoreLock(disk, paths)
         try:
             make_directories(disk, paths)
+            lock.take_rest()
             _clear(disk, paths)
             if queue_ends:
                 save_queue_ends(disk, paths, queue_ends)
@@ -145,8 +145,10 @@ def _clear(disk: Disk, paths: StorePaths) -> None:
         if start_of(name) is not None:
             disk.unlink(paths.commit_log / name)
             disk.sync_dir(paths.commit_log)
-    for directory in (paths.consume_queue, paths.index, paths.incoming):
-        disk.remove_tree(directory)
+    for directory in (paths.consume_queue, paths.index):
+        disk.clear_dir(directory)
+        disk.sync_dir(directory)
+    disk.remove_tree(paths.incoming)
     remove_epochs(disk, paths)
     for path in (paths.quarantine, paths.queue_ends, paths.ages, paths.checkpoint):
         disk.unlink(path)

@@ -129,6 +129,10 @@ class Disk(Protocol):
         """Remove a directory with all below it; nothing happens if there is none."""
         ...
 
+    def clear_dir(self, path: Path) -> None:
+        """Remove all that a directory has; the directory itself, and a lock of it, stays."""
+        ...
+
     def sync_dir(self, path: Path) -> None:
         """Return when the names in this directory survive a power loss."""
         ...
@@ -138,7 +142,10 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Take the exclusive lock of a file, made if missing; BlockingIOError if another has it."""
+        """Take the exclusive lock of a directory, or of a file, which is made if it is missing.
+
+        Raises BlockingIOError if another has it.
+        """
         ...
 
 

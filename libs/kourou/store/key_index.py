@@ -171,10 +171,8 @@ class KeyIndex:
             self._files = ()
             self._pool.close()
             self._pool = OpenFiles(self._disk, OPEN_INDEX_FILES_MAX)
-            self._disk.remove_tree(self._directory)
-            self._disk.sync_dir(self._directory.parent)
-            self._disk.make_dirs(self._directory)
-            self._disk.sync_dir(self._directory.parent)
+            self._disk.clear_dir(self._directory)
+            self._disk.sync_dir(self._directory)
             self.covered = self.seen = self.flushed = 0
 
     def _file(self, name: str, header: IndexHeader) -> IndexFile:

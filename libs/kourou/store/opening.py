@@ -37,21 +37,87 @@ _NO_PLACE = frozenset({errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP})
 """Errors that no mending of a disk changes: a store cannot lie there."""
 
 
-def take_lock(disk: Disk, paths: StorePaths) -> Lock:
-    """Take the store for this process; ConfigError if another has it, OSError as it comes."""
-    try:
-        lock = disk.lock(paths.lock)
-    except BlockingIOError as error:
-        raise ConfigError(
-            f"another broker uses the store {paths.root}",
-            hint="stop it, or give this one another storePathRootDir",
-        ) from error
-    try:
-        _fill_lock(disk, paths.lock)
-    except BaseException:
-        lock.release()
-        raise
-    return lock
+_NO_DIRECTORY_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP})
+"""Errors of file systems, such as NFS, on which a directory cannot be locked."""
+
+
+class StoreLock:
+    """The locks of one store: of its root, and of each path that is, or may be, elsewhere.
+
+    The root has RocketMQ's lock file. The other directories are locked themselves, because RocketMQ
+    takes each file in them for its own. A file outside of the root has a lock file next to it.
+    """
+
+    __slots__ = ("_disk", "_held", "_paths")
+
+    def __init__(self, disk: Disk, paths: StorePaths) -> None:
+        """Take what exists, then the root, which is made if it is missing.
+
+        A store that is refused is not changed. Raises ConfigError if another process has one of
+        them, OSError as it comes.
+        """
+        self._disk = disk
+        self._paths = paths
+        self._held: dict[str, Lock] = {}
+        try:
+            for key, (path, place) in self._places().items():
+                if disk.exists(place):
+                    self._take(key, path, place)
+            make_root(disk, paths.root)
+            self._take("storePathRootDir", paths.root, paths.lock)
+            _fill_lock(disk, paths.lock)
+        except BaseException:
+            self.release()
+            raise
+
+    def take_rest(self) -> None:
+        """Take what did not exist, now that the directories are made."""
+        for key, (path, place) in self._places().items():
+            if self._disk.exists(place.parent):  # SQLite says what is wrong with its own
+                self._take(key, path, place)
+
+    def release(self) -> None:
+        """Let others have the store."""
+        while self._held:
+            self._held.popitem()[1].release()
+
+    def _places(self) -> dict[str, tuple[Path, Path]]:
+        """What is locked for a setting: setting -> (path, what bears its lock)."""
+        paths = self._paths
+        directories = {
+            "storePathCommitLog": paths.commit_log,
+            "storePathConsumeQueue": paths.consume_queue,
+            "storePathIndex": paths.index,
+        }
+        files = {
+            "storeCheckpoint": paths.checkpoint,
+            "abortFile": paths.abort,
+            "eventStoreUrl": paths.events,
+        }
+        return {
+            "storePathRootDir": (paths.root, paths.lock),
+            **{key: (path, path) for key, path in directories.items()},
+            **{
+                key: (path, path.with_name(f"{path.name}.lock"))
+                for key, path in files.items()
+                if not path.is_relative_to(paths.root)
+            },
+        }
+
+    def _take(self, key: str, path: Path, place: Path) -> None:
+        if key in self._held:
+            return
+        try:
+            self._held[key] = self._disk.lock(place)
+        except BlockingIOError as error:
+            what = f"the store {path}" if place == self._paths.lock else f"{key}={path}"
+            raise ConfigError(
+                f"another broker uses {what}", hint=f"stop it, or give this one another {key}"
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_DIRECTORY_LOCKS:
+                raise
+            _log.warning("%s=%s cannot be locked: %s", key, path, error.strerror or error)
 
 
 def _fill_lock(disk: Disk, path: Path) -> None:

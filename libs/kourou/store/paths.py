@@ -9,6 +9,7 @@ May not live here: what is in them.
     <root>/index/yyyyMMddHHmmssSSS            the key index
     <root>/config/*.json                      tables that RocketMQ reads and writes
     <root>/checkpoint  abort  lock            RocketMQ's, as it has them
+    <file>.lock                               of a file outside of the root
     <root>/kourou/                            ours; RocketMQ never looks into it
 """
 
@@ -48,6 +49,7 @@ class StorePaths:
     abort: Path
     lock: Path
     kourou: Path
+    events: Path
 
     @classmethod
     def under(
@@ -59,6 +61,7 @@ class StorePaths:
         index: Path | None = None,
         checkpoint: Path | None = None,
         abort: Path | None = None,
+        events: Path | None = None,
     ) -> StorePaths:
         """RocketMQ's layout below `root` (storePathRootDir); each path given is used instead."""
         return cls(
@@ -71,6 +74,7 @@ class StorePaths:
             abort=abort or root / "abort",
             lock=root / "lock",
             kourou=root / "kourou",
+            events=events or root / "kourou" / "events.db",
         )
 
     @property

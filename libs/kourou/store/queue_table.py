@@ -119,12 +119,9 @@ class ConsumeQueues:
         self._topics = {}
         self._pool.close()
         self._pool = OpenFiles(self._disk, self._pool.count_max)
-        root = self._paths.consume_queue
-        self._disk.remove_tree(root)
-        # Synced in between, or a power loss could bring old units back among the new ones.
-        self._disk.sync_dir(root.parent)
-        self._disk.make_dirs(root)
-        self._disk.sync_dir(root.parent)
+        self._disk.clear_dir(self._paths.consume_queue)
+        # Synced now, or a power loss could bring old units back among the new ones.
+        self._disk.sync_dir(self._paths.consume_queue)
 
     def offset_total(self) -> int:
         """The sum of all maximum offsets: a store that lost a queue's files has a smaller one."""

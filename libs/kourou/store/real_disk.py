@@ -201,6 +201,14 @@ class RealDisk:
         if path.exists():
             shutil.rmtree(path)
 
+    def clear_dir(self, path: Path) -> None:
+        """Remove all that a directory has."""
+        for child in path.iterdir() if path.exists() else ():
+            if child.is_dir() and not child.is_symlink():
+                shutil.rmtree(child)
+            else:
+                child.unlink()
+
     def sync_dir(self, path: Path) -> None:
         """Return when the names in this directory survive a power loss."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -216,11 +224,20 @@ class RealDisk:
         return stat.f_frsize * (used + stat.f_bavail), stat.f_frsize * stat.f_bavail
 
     def lock(self, path: Path) -> RealLock:
-        """Take the exclusive lock on the first byte, as RocketMQ does; BlockingIOError if taken."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, _LOCK_BYTES, 0)
+        """Take the exclusive lock; BlockingIOError if another has it.
+
+        A file's is on its first byte, as RocketMQ's. A directory cannot be opened for writing,
+        which such a lock requires, so it gets the one of flock(2).
+        """
+        is_directory = path.is_dir()
+        how = os.O_RDONLY | os.O_DIRECTORY if is_directory else os.O_RDWR | os.O_CREAT
+        fd = os.open(path, how | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
+            if is_directory:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else:
+                request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, _LOCK_BYTES, 0)
+                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EAGAIN, errno.EACCES):

@@ -27,7 +27,8 @@ class StoreSettings:
     """Sizes must be those with which the store was written.
 
     `root`: storePathRootDir. `commit_log`, `consume_queue`, `index`, `checkpoint`, `abort`: paths
-    that are not RocketMQ's names below `root` (storePathCommitLog and so on).
+    that are not RocketMQ's names below `root` (storePathCommitLog and so on). `events`: the SQLite
+    file of control events if it is not below `root` (eventStoreUrl).
     `segment_size_bytes`: mappedFileSizeCommitLog. `queue_file_units`: mappedFileSizeConsumeQueue /
     20. `read_mode`: "mmap" serves records from memory mappings, "pread" copies them, so that a
     failing disk gives an error instead of a signal. `accept_loss_at`: the position that an operator
@@ -46,6 +47,7 @@ class StoreSettings:
     index: Path | None = None
     checkpoint: Path | None = None
     abort: Path | None = None
+    events: Path | None = None
     segment_size_bytes: int = SEGMENT_SIZE_BYTES
     queue_file_units: int = QUEUE_FILE_UNITS
     index_enabled: bool = True
@@ -70,6 +72,7 @@ class StoreSettings:
             index=self.index,
             checkpoint=self.checkpoint,
             abort=self.abort,
+            events=self.events,
         )
 
     @property

@@ -29,17 +29,16 @@ from kourou.store.checkpoint import Checkpoint, save_checkpoint
 from kourou.store.checkpoint_plan import CheckpointPlan
 from kourou.store.copies import Copies
 from kourou.store.cutting import Cut, carry_out, forget_cut, prepare_cut
-from kourou.store.disk import FULL, Buffer, Disk, Lock
+from kourou.store.disk import FULL, Buffer, Disk
 from kourou.store.dispatch import Growth
 from kourou.store.epoch_file import trim_epochs
 from kourou.store.fault_note import last_fault_ms
 from kourou.store.format_version import check_format
 from kourou.store.key_index import IndexState
 from kourou.store.opening import (
+    StoreLock,
     find_parts,
     make_directories,
-    make_root,
-    take_lock,
     tell_foreign,
     unusable,
 )
@@ -69,7 +68,7 @@ class Store(Copies):
         settings: StoreSettings,
         disk: Disk,
         paths: StorePaths,
-        lock: Lock,
+        lock: StoreLock,
         parts: Parts,
         recovery: RecoveryFile,
         report: RecoveryReport,
@@ -106,8 +105,7 @@ class Store(Copies):
         paths = settings.paths
         try:
             known = check_format(disk, paths)
-            make_root(disk, paths.root)
-            lock = take_lock(disk, paths)
+            lock = StoreLock(disk, paths)
         except OSError as error:
             raise unusable(disk, paths.root, error) from error
         try:
@@ -123,11 +121,12 @@ class Store(Copies):
 
     @classmethod
     def _open_locked(
-        cls, settings: StoreSettings, disk: Disk, paths: StorePaths, lock: Lock, *, known: bool
+        cls, settings: StoreSettings, disk: Disk, paths: StorePaths, lock: StoreLock, *, known: bool
     ) -> Store:
         parts = find_parts(settings, disk, paths, known=known)
         try:
             make_directories(disk, paths)
+            lock.take_rest()
             carry_out(disk, paths, parts)
             report = recover(parts)
             tell_foreign(report, paths)

@@ -369,14 +369,18 @@ class SimDisk:
     def remove_tree(self, path: Path) -> None:
         """Remove a directory with all below it."""
         name = str(path)
-        for child in sorted(self._children.get(name, ())):
+        self.clear_dir(path)
+        if name in self._children:
+            self._unlink(name)
+            del self._children[name]
+
+    def clear_dir(self, path: Path) -> None:
+        """Remove all that a directory has."""
+        for child in sorted(self._children.get(str(path), ())):
             if child in self._children:
                 self.remove_tree(Path(child))
             else:
                 self.unlink(Path(child))
-        if name in self._children:
-            self._unlink(name)
-            del self._children[name]
 
     def sync_dir(self, path: Path) -> None:
         """Make the names in this directory durable."""
@@ -400,7 +404,8 @@ class SimDisk:
         name = str(path)
         if name in self._locked:
             raise BlockingIOError(errno.EAGAIN, "another process holds it", name)
-        self.open(path, create_size=0)
+        if name not in self._children:
+            self.open(path, create_size=0)
         self._locked.add(name)
         return SimLock(self._locked, name)
 

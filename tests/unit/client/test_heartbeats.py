@@ -187,6 +187,7 @@ async def test_leaving_a_broker_that_is_gone_is_no_error(cluster, broker, hearts
     assert len(wire.kinds) == told, "whoever is not there is not waited for"
 
 
+@pytest.mark.feature("F027")
 async def test_a_new_leader_is_told_although_it_was_told_as_a_follower(cluster, broker, hearts):
     follower = cluster.follower(broker)
     one = hearts()

@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
-from kourou.errors import Code, Unavailable, UnknownOutcome
+from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.sending import SendRecords
 from kourou.sync import Client as BlockingClient
 from kourou.testing.wire_broker import Answer, Cut
+
+PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -217,6 +219,20 @@ async def test_a_later_refusal_does_not_say_that_nothing_was_stored(
     async with producing() as mq:
         with pytest.raises(UnknownOutcome, match=r"full.*may be stored.*lost"):
             await mq.send("T", b"x", order_key="k")
+
+
+@pytest.mark.feature("F293")
+async def test_an_unknown_topic_is_looked_for_no_longer_than_a_send_may_take(
+    cluster, broker, producing
+):
+    """Its broker may be the one that has no leader now."""
+    cluster.nobody_leads(broker)
+    async with producing(send_timeout_ms=300, create_topic_key="UNKNOWN") as mq:
+        sending = asyncio.ensure_future(mq.send("New", b"x"))
+        await asyncio.wait([sending], timeout=PATIENCE_S)
+        assert sending.done()
+        with pytest.raises(TopicNotFound):
+            await sending
 
 
 @pytest.mark.feature("F165")

@@ -44,7 +44,7 @@ async def choose(cluster):
         connections.close()
 
 
-@pytest.mark.feature("F026")
+@pytest.mark.feature("F026", "F027")
 async def test_one_is_chosen_at_random_and_kept(cluster, choose):
     choice = choose()
     for _ in range(3):
@@ -63,13 +63,18 @@ async def test_one_is_chosen_at_random_and_kept(cluster, choose):
     assert firsts == set(THREE)
 
 
+@pytest.mark.feature("F026", "F027")
 async def test_the_next_is_asked_when_one_does_not_answer(cluster, choose):
+    """It is kept, even when the first one answers again."""
     choice = choose()
     first, second, _ = choice.addresses
     cluster.down.add(first)
     await choice.ask(ASK)
     assert choice.addresses[0] == second
     assert choice.addresses[-1] == first
+    cluster.down.clear()
+    await choice.ask(ASK)
+    assert [address for address, _ in cluster.asked] == [second, second]
 
 
 async def test_when_none_answers_the_last_failure_is_raised(cluster, choose):

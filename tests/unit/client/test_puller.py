@@ -104,7 +104,7 @@ async def test_a_queue_of_nobody(pull):
         await pull(queue=MessageQueue("T", "nobody", 0))
 
 
-@pytest.mark.feature("F135")
+@pytest.mark.feature("F027", "F135", "F140")
 async def test_a_member_that_is_gone_is_passed_by(cluster, broker, pull):
     """At once, and from then on, until its connection stands again."""
     follower = cluster.follower(broker)

@@ -47,6 +47,7 @@ def test_leader_and_follower_show_the_same_lag() -> None:
     end = pair.leader.store.end
     pair.leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
     pair.advance(2_000)
+    assert shown(pair.leader)["lag_seconds1"] >= 2
     pair.disconnect()
     found = shown(pair.follower)
     assert found["lag_seconds1"] >= 2

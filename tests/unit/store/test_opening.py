@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.store.opening import LOCK_CONTENT, take_lock
+from kourou.store.opening import LOCK_CONTENT, StoreLock
 from kourou.store.paths import StorePaths
-from kourou.store.real_disk import RealDisk
+from kourou.store.real_disk import RealDisk, RealLock
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou.testing.store import Draft, StoreWriter, small_settings
@@ -29,14 +30,14 @@ def open_store(paths: StorePaths) -> Store:
 def test_the_lock_file_says_what_rocketmqs_does(paths: StorePaths, content: bytes | None) -> None:
     if content is not None:
         paths.lock.write_bytes(content)
-    take_lock(RealDisk(), paths).release()
+    StoreLock(RealDisk(), paths).release()
     assert paths.lock.read_bytes() == LOCK_CONTENT
 
 
 def test_a_lock_file_that_says_so_already_is_not_written(paths: StorePaths) -> None:
     paths.lock.write_bytes(LOCK_CONTENT)
     before = paths.lock.stat().st_mtime_ns
-    take_lock(RealDisk(), paths).release()
+    StoreLock(RealDisk(), paths).release()
     assert paths.lock.stat().st_mtime_ns == before
 
 
@@ -46,7 +47,7 @@ def test_the_first_look_comes_under_the_lock_and_before_any_change(paths: StoreP
     def look(given: StorePaths) -> None:
         assert given == paths
         with pytest.raises(ConfigError, match="another broker"):
-            take_lock(RealDisk(), paths)
+            StoreLock(RealDisk(), paths)
         seen.append([path.name for path in paths.root.iterdir()])
         raise ConfigError("no")
 
@@ -54,7 +55,77 @@ def test_the_first_look_comes_under_the_lock_and_before_any_change(paths: StoreP
         Store.open(small_settings(paths.root), RealDisk(), look)
     assert seen == [["lock"]]
     assert [path.name for path in paths.root.iterdir()] == ["lock"]
-    take_lock(RealDisk(), paths).release()
+    StoreLock(RealDisk(), paths).release()
+
+
+SHARED = {
+    "commit_log": "storePathCommitLog",
+    "consume_queue": "storePathConsumeQueue",
+    "index": "storePathIndex",
+    "checkpoint": "storeCheckpoint",
+    "abort": "abortFile",
+    "events": "eventStoreUrl",
+}
+"""Paths that may be outside of the root: name -> setting."""
+
+
+@pytest.mark.feature("F082")
+@pytest.mark.parametrize("name", SHARED)
+def test_two_stores_cannot_share_a_path(tmp_path: Path, name: str) -> None:
+    """The second one is refused before anything is made for it, until the first one is closed."""
+    path = tmp_path / "disk" / name
+    path.parent.mkdir()
+    first = Store.open(small_settings(tmp_path / "first", **{name: path}), RealDisk())
+    settings = small_settings(tmp_path / "second", **{name: path})
+    with pytest.raises(ConfigError) as caught:
+        Store.open(settings, RealDisk())
+    assert str(caught.value) == (
+        f"another broker uses {SHARED[name]}={path} "
+        f"(stop it, or give this one another {SHARED[name]})"
+    )
+    assert not settings.root.exists()
+    first.close()
+    Store.open(settings, RealDisk()).close()
+
+
+@pytest.mark.parametrize("name", ["commit_log", "consume_queue", "index"])
+def test_a_path_below_the_root_of_another_store_is_refused(tmp_path: Path, name: str) -> None:
+    """As with a copied settings file in which only storePathRootDir was changed."""
+    first = Store.open(small_settings(tmp_path / "first"), RealDisk())
+    settings = small_settings(tmp_path / "second", **{name: getattr(first.paths, name)})
+    with pytest.raises(ConfigError, match=f"another broker uses {SHARED[name]}="):
+        Store.open(settings, RealDisk())
+    first.close()
+
+
+def test_directories_stay_locked_when_their_files_are_built_again(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path / "first")
+    first = Store.open(settings, RealDisk())
+    StoreWriter(first).write([Draft()])
+    first.close()
+    settings.paths.recovery_point.unlink()
+    settings.paths.abort.touch()
+    first = Store.open(settings, RealDisk())
+    assert first.report.rebuilt
+    for name in ("consume_queue", "index"):
+        other = small_settings(tmp_path / "second", **{name: getattr(first.paths, name)})
+        with pytest.raises(ConfigError, match=f"another broker uses {SHARED[name]}="):
+            Store.open(other, RealDisk())
+    first.close()
+
+
+def test_a_file_system_without_locks_of_directories_is_named(
+    paths: StorePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Without(RealDisk):
+        def lock(self, path: Path) -> RealLock:
+            if path.is_dir():
+                raise OSError(errno.ENOLCK, "No locks available", str(path))
+            return super().lock(path)
+
+    Store.open(small_settings(paths.root), Without()).close()
+    warned = f"storePathIndex={paths.index} cannot be locked: No locks available"
+    assert warned in [record.getMessage() for record in caplog.records]
 
 
 def test_a_store_that_is_not_known_is_taken_over_and_said_so(

@@ -92,11 +92,6 @@ def test_the_lock_binds_other_processes_as_rocketmq_takes_it(tmp_path: Path) -> 
     assert other() == "free"
 
 
-def test_a_directory_cannot_be_locked(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError):
-        RealDisk().lock(tmp_path)
-
-
 def test_what_is_kept_for_root_counts_neither_as_used_nor_as_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from kourou.cli.bench.comparison import turns
 from kourou.cli.bench.driving import DriverOptions
-from kourou.cli.bench.families import cpu_ns
+from kourou.cli.bench.families import CpuReading
 from kourou.cli.bench.figures import Figure
 from kourou.cli.bench.replicated import (
     cluster_settings,
@@ -177,17 +177,16 @@ def _measure(setup: Setup, settings: CatchUpBench) -> Caught:
             end = asyncio.run(_end(cluster.address))
             os.sync()  # what is still to be written would be paid by whoever comes next
             servers = [*cluster.brokers, *cluster.replicas, *cluster.members]
-            before = sum(cpu_ns(one.pid) for one in servers if one.running)
+            before = [CpuReading.of(one.pid) for one in servers if one.running]
             began_ns = time.perf_counter_ns()
             again = cluster.start_member(0, away) if setup.raft else _replica(cluster)
-            begun = cpu_ns(again.pid)
+            before.append(CpuReading.of(again.pid))
             follower = str(again.ready["zmq"])
             got, took_ns = asyncio.run(_watched(cluster.address, follower, end))
             if not got:
                 got, took_ns = end - start, time.perf_counter_ns() - began_ns
             asyncio.run(until_level(cluster.address))
-            servers = [one for one in servers if one.running] + [again]
-            spent = sum(cpu_ns(one.pid) for one in servers) - before - begun
+            spent = sum(one.spent_ns() for one in before)
             segments = _segments(leader, start, end, settings.segment_bytes)
             copied, copy_ns = _copied(segments, folder / "copy")
     return Caught(got, took_ns, spent, copied, copy_ns)

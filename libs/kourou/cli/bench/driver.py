@@ -7,7 +7,6 @@ orders, filters, delays, transactions (kourou.cli.bench.features), what all driv
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import sys
@@ -22,10 +21,9 @@ from kourou.cli.bench.driving import (
     Outcome,
     Pings,
     Prepare,
-    drive,
     first_send,
     flooding,
-    read_options,
+    run_driver,
 )
 from kourou.cli.bench.features import FEATURES, from_the_first
 from kourou.cli.bench.loading import load, plain, promised, stored
@@ -36,7 +34,6 @@ from kourou.client.received import ReceivedMessage
 from kourou.client.settings import ConsumerSettings, ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.service.lifecycle import new_event_loop
 
 BATCH_MAX = 1_000
 """Messages that a batch handler takes at once at most."""
@@ -44,9 +41,7 @@ BATCH_MAX = 1_000
 
 def main(arguments: Sequence[str]) -> int:
     """Prepare the work that the arguments name, and do it at each command."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(drive(read_options(arguments), WORKS))
-    return 0
+    return run_driver(arguments, WORKS)
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from kourou.errors import ConfigError, Unavailable
+from kourou.service.lifecycle import new_event_loop
 
 BODIES = 64
 """Different bodies that take turns."""
@@ -123,6 +124,13 @@ Measure = Callable[[float], Awaitable[Outcome]]
 
 Prepare = Callable[[DriverOptions], AbstractAsyncContextManager[Measure]]
 """Connect, make topics, store a backlog; what is held is let go when the block ends."""
+
+
+def run_driver(arguments: Sequence[str], works: Mapping[str, Prepare]) -> int:
+    """The whole program of a driver; its exit code."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(drive(read_options(arguments), works))
+    return 0
 
 
 async def drive(options: DriverOptions, works: Mapping[str, Prepare]) -> None:

@@ -36,21 +36,14 @@ def peak_bytes(pid: int) -> int:
     return int(line.split()[1]) << 10
 
 
-def cpu_ns(pid: int) -> int:
-    """Time that a process and those that it started have computed, in ns; it counts in ticks.
-
-    Of those that have ended what they told whoever waited for them.
-    """
-    return CpuReading.of(pid).total * _TICK_NS
-
-
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """What a process and those that it started have computed until now.
+    """The CPU time of a process and of those that it started, as of the moment of the reading.
 
     By process id: its own ticks, and those of the children that ended and that it waited for.
     """
 
+    pid: int
     own: Mapping[int, int]
     waited: Mapping[int, int]
     parents: Mapping[int, int]
@@ -61,6 +54,7 @@ class CpuReading:
         stats = _stats()
         found = {one: stats[one] for one in _family(pid, stats) if one in stats}
         return cls(
+            pid,
             {one: _ticks(fields, _OWN) for one, fields in found.items()},
             {one: _ticks(fields, _WAITED) for one, fields in found.items()},
             {one: int(fields[_PARENT]) for one, fields in found.items()},
@@ -71,12 +65,13 @@ class CpuReading:
         """All ticks."""
         return sum(self.own.values()) + sum(self.waited.values())
 
-    def spent_ns(self, until: CpuReading) -> int:
-        """CPU time from this reading to a later one, in ns, never negative.
+    def spent_ns(self) -> int:
+        """CPU time from this reading until now, in ns, never negative; it counts in ticks.
 
         A parent that ignores SIGCHLD does not inherit the time of a child that ends, as Spark's
         daemon of Python workers does not: what the child had computed before stays counted.
         """
+        until = CpuReading.of(self.pid)
         ticks = until.total - self.total
         for ended in self.own.keys() - until.own.keys():
             parent, lost = self.parents[ended], self.own[ended] + self.waited[ended]

@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from kourou.cli.bench.driving import Drain
-from kourou.cli.bench.families import cpu_ns
+from kourou.cli.bench.families import CpuReading
 from kourou.cli.bench.features import FILTER, PASSES, from_the_first
 from kourou.cli.bench.filter_costs import Cost
 from kourou.cli.bench.loading import load, promised, stored
@@ -166,7 +166,7 @@ async def read_all(
         consumer = await client.pull_consumer(settings=settings)
         ends = {queue: await consumer.max_offset(queue) for queue in await consumer.queues(TOPIC)}
         await consumer.pull(next(iter(ends)), 0, expression=wanted, count_max=batch)  # all is warm
-        before = {part: cpu_ns(pid) for part, pid in pids.items()}
+        before = {part: CpuReading.of(pid) for part, pid in pids.items()}
         own_ns, began_ns = time.process_time_ns(), time.perf_counter_ns()
         for queue, end in ends.items():
             offset = 0
@@ -180,7 +180,7 @@ async def read_all(
                 offset = found.next_offset
             seen += offset
         wall_ns = time.perf_counter_ns() - began_ns
-        spent = {part: cpu_ns(pid) - before[part] for part, pid in pids.items()}
+        spent = {part: reading.spent_ns() for part, reading in before.items()}
         spent["client"] = time.process_time_ns() - own_ns
     due = seen if way in ALL_HANDED else passing
     if handed != due:

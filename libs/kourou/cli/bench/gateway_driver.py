@@ -28,14 +28,12 @@ from kourou.cli.bench.driving import (
     Measure,
     Outcome,
     Prepare,
-    drive,
     flooding,
-    read_options,
+    run_driver,
 )
 from kourou.cli.bench.loading import load, plain, stored
 from kourou.client.client import Client
 from kourou.errors import Unavailable
-from kourou.service.lifecycle import new_event_loop
 
 CONSUMERS = 4
 LEASED = 256
@@ -83,9 +81,7 @@ class HttpConnection:
 
 def main(arguments: Sequence[str]) -> int:
     """Prepare the work that the arguments name, and do it at each command."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(drive(read_options(arguments), WORKS))
-    return 0
+    return run_driver(arguments, WORKS)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kourou.cli.bench.driving import DriverOptions, Outcome
-from kourou.cli.bench.families import cpu_ns, resident_bytes
+from kourou.cli.bench.families import CpuReading, resident_bytes
 from kourou.cli.bench.rows import BACKLOG, COLD, RECORD_OVERHEAD_BYTES, Work
 from kourou.cli.bench.session import Driver, ready_driver
 from kourou.cli.bench.systems import System
@@ -171,18 +171,12 @@ class _Warm:
     def sample(self) -> Sample:
         """Measure once."""
         os.sync()  # what others left unwritten is not to be paid by this one
-        servers_ns, client_ns = self._spent()
+        servers = [CpuReading.of(pid) for pid in self._servers]
+        client = CpuReading.of(self._driver.pid)
         outcome = self._driver.measure(self._scale.seconds)
-        servers_after_ns, client_after_ns = self._spent()
+        servers_ns, client_ns = sum(one.spent_ns() for one in servers), client.spent_ns()
         messages = max(1, outcome.messages)
-        return Sample(
-            outcome,
-            (servers_after_ns - servers_ns) / NS_IN_US / messages,
-            (client_after_ns - client_ns) / NS_IN_US / messages,
-        )
-
-    def _spent(self) -> tuple[int, int]:
-        return sum(cpu_ns(pid) for pid in self._servers), cpu_ns(self._driver.pid)
+        return Sample(outcome, servers_ns / NS_IN_US / messages, client_ns / NS_IN_US / messages)
 
 
 # -- what is done anew each time ------------------------------------------------------------------

@@ -23,7 +23,7 @@ from pathlib import Path
 from kourou import __version__
 from kourou.cli.bench.comparison import turns
 from kourou.cli.bench.driving import DriverOptions, Outcome
-from kourou.cli.bench.families import cpu_ns
+from kourou.cli.bench.families import CpuReading
 from kourou.cli.bench.peers import CACHE_FOLDER
 from kourou.cli.bench.replicated import Servers, sampled, serving, until_level
 from kourou.cli.bench.replication import Lag, Rounds, Setup, Spent, chosen, lag_values
@@ -93,20 +93,14 @@ def _measure(
     with tempfile.TemporaryDirectory(prefix="kourou-bench-") as name:
         folder = Path(name)
         with serving(setup, folder / "servers", rocketmq) as servers:
-            before = _spent(servers)
+            leader = CpuReading.of(servers.leader)
+            followers = [CpuReading.of(pid) for pid in servers.followers]
             outcome, samples = asyncio.run(_drive(servers, folder, settings))
-            after = _spent(servers)
+            spent = Spent(leader.spent_ns(), sum(one.spent_ns() for one in followers))
             outcome.check()
             if servers.watched:
                 asyncio.run(until_level(servers.address))
-    spent = Spent(
-        after.leader_ns - before.leader_ns, after.followers_ns - before.followers_ns
-    ).values(outcome.sent)
-    return {**outcome.values, **spent, **lag_values(samples)}
-
-
-def _spent(servers: Servers) -> Spent:
-    return Spent(cpu_ns(servers.leader), sum(map(cpu_ns, servers.followers)))
+    return {**outcome.values, **spent.values(outcome.sent), **lag_values(samples)}
 
 
 async def _drive(

@@ -90,7 +90,7 @@ def _timed(way: str, work: Callable[[], int], messages: int) -> Pass:
     began_ns, before = time.perf_counter_ns(), CpuReading.of(os.getpid())
     rows = work()
     took_ns = time.perf_counter_ns() - began_ns
-    used_ns = before.spent_ns(CpuReading.of(os.getpid()))
+    used_ns = before.spent_ns()
     if rows != messages:
         raise Unavailable(f"{way}: {rows:,} rows of {messages:,}: results are invalid")
     return Pass(rows, took_ns, used_ns)

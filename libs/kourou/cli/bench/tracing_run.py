@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kourou.cli.bench.families import cpu_ns
+from kourou.cli.bench.families import CpuReading
 from kourou.client.client import Client
 from kourou.client.settings import ClientSettings
 from kourou.errors import ConfigError
@@ -160,11 +160,12 @@ async def _turn(
     """Send for so long; with the CPU time of this process and of `pid`."""
     body = b"x" * bench.size
     limit_s = bench.seconds if seconds is None else seconds
-    computed_ns = -(cpu_ns(pid) if pid else 0) - time.process_time_ns()
+    before = CpuReading.of(pid) if pid else None
+    computed_ns = -time.process_time_ns()
     began = time.perf_counter()
     sent = 0
     while (took := time.perf_counter() - began) < limit_s:
         await client.send_many([Message(TOPIC, body)] * CHUNK)
         sent += CHUNK
-    computed_ns += (cpu_ns(pid) if pid else 0) + time.process_time_ns()
+    computed_ns += time.process_time_ns() + (before.spent_ns() if before else 0)
     return Turn(sent / took, computed_ns / 1_000 / sent)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.bench import families
-from kourou.cli.bench.families import CpuReading, cpu_ns, family, peak_bytes, resident_bytes
+from kourou.cli.bench.families import CpuReading, family, peak_bytes, resident_bytes
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -47,9 +47,9 @@ def test_time_is_that_of_the_whole_family_and_of_those_that_ended(
     stat(tmp_path, 20, 1, (50, 50, 50, 50))
     monkeypatch.setattr(families, "PROC", tmp_path)
     assert sorted(family(10)) == [10, 11, 12]
-    assert cpu_ns(10) == 1_122 * TICK_NS
-    assert cpu_ns(12) == 7 * TICK_NS
-    assert cpu_ns(99) == 0, "it has ended"
+    assert CpuReading.of(10).total == 1_122
+    assert CpuReading.of(12).total == 7
+    assert CpuReading.of(99).total == 0, "it has ended"
 
 
 def test_time_of_a_child_that_ended_stays_counted_once(
@@ -66,11 +66,11 @@ def test_time_of_a_child_that_ended_stays_counted_once(
         (tmp_path / str(pid)).rmdir()
     stat(tmp_path, 10, 1, (101, 0, 42, 0))
     stat(tmp_path, 12, 10, (8, 0, 0, 0))
-    assert before.spent_ns(CpuReading.of(10)) == (1 + 2 + 3) * TICK_NS
+    assert before.spent_ns() == (1 + 2 + 3) * TICK_NS
 
 
 def test_the_fields_are_those_of_this_kernel() -> None:
-    began_ns, own_ns = cpu_ns(os.getpid()), time.process_time_ns()
+    before, own_ns = CpuReading.of(os.getpid()), time.process_time_ns()
     while time.process_time_ns() - own_ns < 100_000_000:
         sum(range(10_000))
-    assert cpu_ns(os.getpid()) - began_ns > 50_000_000
+    assert before.spent_ns() > 50_000_000
