@@ -193,7 +193,7 @@ async def test_without_an_answer_the_old_log_stays_and_it_asks_again(
             await until(lambda: "does not tell what came before" in caplog.text)
             assert follower.store.log_range() == before
             assert follower.desks.control.topics.get("idle") is not None, "it serves what it has"
-            assert "the beginning of the log is being deleted" in caplog.text
+            assert "the start of the log is being deleted" in caplog.text
             patch.undo()
             await follower.caught_up_with(leader)
             assert_equal(follower, leader)

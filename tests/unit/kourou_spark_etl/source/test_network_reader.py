@@ -186,7 +186,7 @@ def test_a_filter_in_python_that_the_group_has_uploaded(kourou_cluster: MakeClus
     queue = MessageQueue(topic, "broker-a", 0)
     rows = rows_in(cluster, queue, 5, 50, wanted=told.wanted, group=told.group)
     assert [int(row["value"]) for row in rows] == list(range(6, 50, 3))
-    with pytest.raises(FilterFailed, match="the group lake has no filter nope"):
+    with pytest.raises(FilterFailed, match="group lake has no filter nope"):
         rows_in(cluster, queue, 0, 60, wanted=Filter.named("nope"), group="lake")
 
 
