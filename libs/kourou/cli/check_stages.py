@@ -78,7 +78,7 @@ ALLOWED_SKIPS: dict[str, str] = {
     "needs root": "a test mounts a small file system; run as root to include it",
     "needs PostgreSQL": "a real server is started, frozen and stopped; install Debian's postgresql",
     "needs a package index": "a test installs the wheel, another asks for Docker's profile",
-    "needs a kernel layer": "filters run in a jail; `kourou doctor` says which layer is missing",
+    "needs a kernel layer": "filters run in a sandbox; `kourou doctor` says which layer is missing",
     "needs libseccomp": "a test puts seccomp profiles into force; install Debian's libseccomp2",
     "needs another client": "a test runs RocketMQ's Java client or the like; docs/testing.md",
     "needs Java": "Spark runs on it; install Debian's openjdk-17-jre-headless",

@@ -333,7 +333,7 @@ class FilterWorld:
             self._answer(asked, Code.SYSTEM_ERROR, remark="its policy is not skip")
             return
         if request.version in state.quarantined:
-            self._answer(asked, Code.SYSTEM_ERROR, remark="it is in quarantine")
+            self._answer(asked, Code.SYSTEM_ERROR, remark="it is quarantined")
             return
         self.tally.skipped |= {(request.queue_id, offset) for offset in request.offsets}
         self._answer(asked)

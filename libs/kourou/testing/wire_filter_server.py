@@ -59,7 +59,7 @@ class WireFilterServer:
         if key not in self.broker.filters.sources:
             failure = FilterFailure.MISSING, f"there is no filter {name}"
         elif version is None:
-            failure = FilterFailure.DISABLED, f"no version of the filter {name} is enabled"
+            failure = FilterFailure.DISABLED, f"filter {name} has no active version"
         if failure is not None:
             return self._failed(request, version, *failure)
         answer = self.broker.pull(_Judging(self, wire), correlation, request)

@@ -285,7 +285,10 @@ def test_a_reset_after_which_the_group_went_on_needs_force(engine: Engine):
     assert engine.ask(reset).code == Code.SUCCESS
     offset = engine.control.next_offset - 1
     commit(engine, 2)
-    assert "the progress of group till in topic orders has changed since" in undo(engine, offset).remark
+    assert (
+        "the progress of group till in topic orders has changed since"
+        in undo(engine, offset).remark
+    )
     assert undo(engine, offset, force=True).code == Code.SUCCESS
     assert engine.core.desks.commits.offset("till", "orders", 0) == 10
 

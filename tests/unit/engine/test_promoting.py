@@ -19,7 +19,9 @@ def test_whoever_opened_the_newest_epoch_goes_on_leading() -> None:
 
 @pytest.mark.feature("F137")
 def test_a_follower_is_not_promoted_while_its_leader_is_heard() -> None:
-    with pytest.raises(Rejected, match=r"the leader at a:1 is online: its last message arrived 40 ms ago"):
+    with pytest.raises(
+        Rejected, match=r"the leader at a:1 is online: its last message arrived 40 ms ago"
+    ):
         check_promotion(Replicas(), 1, leader="a:1", silent_ms=40)
     check_promotion(Replicas(), 1, leader="a:1", silent_ms=None)
 

@@ -103,7 +103,10 @@ def test_what_hangs_on_a_connection_is_not_passed_on(group, request_) -> None:
     assert type(request_) in KEPT <= set(REFUSED)
     reply = group.follower.ask(request_, b"{}")
     assert reply.code == Code.SERVICE_NOT_AVAILABLE
-    assert "the leader of broker-a is n0 at 10.0.0.1:20911; this replica, n1, is a follower" in reply.remark
+    assert (
+        "the leader of broker-a is n0 at 10.0.0.1:20911; this replica, n1, is a follower"
+        in reply.remark
+    )
     assert forwards(group.follower) == []
 
 

@@ -35,7 +35,9 @@ def keeping(value: str) -> KeyValues:
 @pytest.mark.feature("F137")
 def test_a_leader_of_an_older_promotion_is_refused() -> None:
     kept = keeping(f"{FIRST} b:1")
-    with pytest.raises(Outdone, match=f"epoch {FIRST} of broker broker-a was started by b:1") as refused:
+    with pytest.raises(
+        Outdone, match=f"epoch {FIRST} of broker broker-a was started by b:1"
+    ) as refused:
         check_promoted(kept, leader(128))
     assert refused.value.epoch == FIRST
     check_promoted(kept, leader(FIRST + 64))

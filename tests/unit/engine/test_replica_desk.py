@@ -213,7 +213,10 @@ def test_a_leader_is_promoted_only_after_it_was_outdone_and_by_force(pair) -> No
         "this broker is the leader already, in epoch 64" in leader.ask(promote(force=True)).remark
     )
     leader.handle(Fenced(PROMOTED))
-    assert f"another broker is the leader of this log, in epoch {PROMOTED}" in leader.ask(promote()).remark
+    assert (
+        f"another broker is the leader of this log, in epoch {PROMOTED}"
+        in leader.ask(promote()).remark
+    )
     assert changes(leader) == []
     reply = leader.ask(promote(force=True))
     assert reply.header.epoch == 2 * 2**32 + 64
@@ -317,7 +320,9 @@ def test_one_hand_over_waits_for_the_end_of_another() -> None:
     engine = elected()
     engine.role.quorum.handing_over = True
     for wanted in ("n2", ""):
-        assert "replica n1 is transferring leadership already" in engine.ask(transfer(wanted)).remark
+        assert (
+            "replica n1 is transferring leadership already" in engine.ask(transfer(wanted)).remark
+        )
     assert not handed_over(engine)
 
 
@@ -330,7 +335,10 @@ def test_a_follower_passes_the_wish_on_to_its_leader() -> None:
 def test_nobody_is_promoted_in_a_group_and_nothing_handed_over_without_one(pair) -> None:
     for engine in (elected(), following(leader="n0")):
         reply = engine.ask(promote(force=True))
-        assert "this broker is a Raft group, which elects its leader (to transfer leadership: kourou admin transfer-leader" in reply.remark
+        assert (
+            "this broker is a Raft group, which elects its leader (to transfer leadership: kourou admin transfer-leader"
+            in reply.remark
+        )
         assert changes(engine) == []
     for engine in (pair.leader, pair.follower, Engine()):
         assert "broker broker-a is not a Raft group" in engine.ask(transfer()).remark
