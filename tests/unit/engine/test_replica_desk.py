@@ -336,7 +336,7 @@ def test_nobody_is_promoted_in_a_group_and_nothing_handed_over_without_one(pair)
     for engine in (elected(), following(leader="n0")):
         reply = engine.ask(promote(force=True))
         assert (
-            "this broker is a Raft group, which elects its leader (to transfer leadership: kourou admin transfer-leader"
+            "which elects its leader (to transfer leadership: kourou admin transfer-leader"
             in reply.remark
         )
         assert changes(engine) == []

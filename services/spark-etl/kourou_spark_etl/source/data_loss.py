@@ -24,5 +24,7 @@ class DataLoss(Rejected):
 def lost(message: str, *, fail: bool) -> None:
     """Raise DataLoss, or log it where the query is to go on."""
     if fail:
-        raise DataLoss(message, hint="failOnDataLoss=false reads on with what is left")
-    _log.warning("%s; reading goes on with what is left", message)
+        raise DataLoss(
+            message, hint="to continue with the remaining messages, set failOnDataLoss=false"
+        )
+    _log.warning("%s; reading continues with the remaining messages", message)
