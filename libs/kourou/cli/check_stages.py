@@ -64,7 +64,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("spark", "the Spark pipeline", tests="tests/spark", workers=WORKERS),
     # By itself: Playwright keeps an event loop running, beside which no other test could run one.
     Stage("browser", "every page in Chromium", tests="tests/browser"),
-    Stage("interop", "clients that nobody here wrote", tests="tests/interop"),
+    Stage("interop", "clients that others wrote", tests="tests/interop"),
     Stage("contract", "the same tests on the fake and the real thing", tests="tests/contract"),
     Stage("golden", "bytes that a real RocketMQ wrote", tests="tests/golden"),
     Stage("containers", "Dockerfile and compose file", tests="tests/containers"),

@@ -245,8 +245,7 @@ def check(text: str) -> None:
 def refusal(text: str, at: int, problem: str, expected: str, hint: str = "") -> Rejected:
     """The error for what is wrong at character `at`, counted from 0."""
     return Rejected(
-        f"the filter {shown(text)!r} is refused at character {at + 1}: {problem}; "
-        f"expected {expected}",
+        f"filter {shown(text)!r} is invalid at character {at + 1}: {problem}; expected {expected}",
         hint=hint,
         code=Code.SUBSCRIPTION_PARSE_FAILED,
     )

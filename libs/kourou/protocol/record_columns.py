@@ -268,7 +268,7 @@ def problem_of(blob: Bytes, start: int, size: int) -> str:
         parts = parts_of(blob.data, start, start + size)
     except Corrupt as error:
         return error.message
-    return f"size: {parts.size} is told, {size} bytes are there"
+    return f"size: the record has {parts.size} bytes, but {size} are present"
 
 
 def columns(

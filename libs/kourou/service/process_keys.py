@@ -60,8 +60,9 @@ class ProcessKeys:
     process_cores: str | None = setting(
         None,
         "processCores",
-        "The processor cores it keeps to, as 0,4-7; empty is any. Beside filters that compute "
-        "without end, the core that their workers leave (see filterWorkerCores)",
+        "The processor cores that it uses, as 0,4-7; empty is any. On a machine "
+        "that also runs filters, use the core that filter workers leave free "
+        "(see filterWorkerCores)",
     )
 
     curve_key_file: Path | None = setting(

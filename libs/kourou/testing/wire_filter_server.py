@@ -52,7 +52,7 @@ class WireFilterServer:
         if not isinstance(request, PullMessage):
             return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=type(request).__name__)
         name = request.subscription or ""
-        assert request.sys_flag & PullFlag.CLASS_FILTER, "whoever comes here names a filter"
+        assert request.sys_flag & PullFlag.CLASS_FILTER, "pulls from a filter server name a filter"
         key = request.consumer_group, name
         version = self.broker.filters.active.get(key)
         failure = self.failure

@@ -215,7 +215,7 @@ class Dispatch:
 def _instead(request: web.BaseRequest, error: Exception) -> web.Response:
     """An error instead of an answer. Raises ConnectionError where that has begun."""
     if has_begun(request):
-        raise ConnectionError("an answer has begun: no other one may follow") from error
+        raise ConnectionError("the response has been started already") from error
     return written(error)
 
 

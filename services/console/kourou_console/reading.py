@@ -37,7 +37,7 @@ def decoded(text: str) -> str:
     try:
         found = unquote(text, errors="strict")
     except UnicodeDecodeError as error:
-        raise BadRequest(f"{text[:100]!r} in the path is no UTF-8 when decoded") from error
+        raise BadRequest(f"{text[:100]!r} in the path is not UTF-8 when decoded") from error
     return found
 
 
@@ -50,7 +50,7 @@ def query_pairs(raw: str) -> list[tuple[str, str]]:
             raw, keep_blank_values=True, errors="strict", max_num_fields=GATEWAY_QUERY_FIELDS_MAX
         )
     except UnicodeDecodeError as error:
-        raise BadRequest("the query is no UTF-8 when decoded") from error
+        raise BadRequest("the query is not UTF-8 when decoded") from error
     except ValueError as error:
         raise BadRequest(f"the query cannot be read: {error}") from error
 

@@ -257,11 +257,11 @@ class SparkEtlService:
                     now_ms=self._clock.now_ms(),
                 )
             except (OSError, Corrupt) as error:
-                _log.error("compacting the lake %s failed: %s", folder, error)
+                _log.error("compacting lake %s failed: %s", folder, error)
                 continue
             if done.made or done.deleted:
                 _log.info(
-                    "compacted the lake %s: %s files merged into %s, %s files deleted",
+                    "compacted lake %s: %s files merged into %s, %s files deleted",
                     folder,
                     done.merged,
                     done.made,

@@ -41,7 +41,7 @@ def test_it_goes_on_trying_and_says_so_once() -> None:
     bench.pass_time(0)
     bench.no_answer(bench.asked(RegisterFilterServer))
     assert "rejected the registration" in bench.done(LogWarning).text
-    assert "it is away" in bench.core.registering.trouble
+    assert "it is offline" in bench.core.registering.trouble
     bench.pass_time(1_000)
     bench.no_answer(bench.asked(RegisterFilterServer))
     assert not bench.all(LogWarning)
