@@ -48,9 +48,7 @@ class Code(IntEnum):
     SLAVE_NOT_AVAILABLE = 11  # stored, but no follower is connected to replicate it
     FLUSH_SLAVE_TIMEOUT = 12  # stored, but no follower replicated it within slaveTimeout
     MESSAGE_ILLEGAL = 13  # the message breaks a limit; nothing was stored
-    SERVICE_NOT_AVAILABLE = (
-        14  # the broker is starting, is a follower, or its disk is full; nothing was stored
-    )
+    SERVICE_NOT_AVAILABLE = 14  # starting, a follower, or the disk is full; nothing was stored
     VERSION_NOT_SUPPORTED = 15  # [RMQ] the client is too old or too new
     NO_PERMISSION = 16  # the topic, the group, the broker or the setting does not allow it
     TOPIC_NOT_EXIST = 17  # the topic does not exist, and may not be created on demand

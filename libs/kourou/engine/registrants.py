@@ -58,7 +58,7 @@ class Identity:
 class Outdone(NotLeader):
     """Another broker leads this log; `epoch` is higher than any that this one may have.
 
-    Do: Start this broker as a follower, under a brokerId that nobody else has.
+    Do: Start this broker as a follower, under a brokerId that no other broker uses.
     """
 
     def __init__(self, identity: Identity, known: int, where: str, *, rival: bool = False) -> None:

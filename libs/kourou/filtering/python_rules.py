@@ -170,7 +170,7 @@ class _Check:
             if isinstance(node, ast.ImportFrom):
                 module = "." * node.level + (node.module or "")
                 if module in MODULES and any(alias.name == "*" for alias in node.names):
-                    self._refuse(node, f"from {module} import *", "name what is meant")
+                    self._refuse(node, f"from {module} import *", "name each imported object")
                 # `from collections import abc` means the module, `from urllib import parse` too.
                 inner = {f"{module}.{alias.name}" for alias in node.names}
                 names = inner if module not in MODULES and inner <= set(MODULES) else {module}

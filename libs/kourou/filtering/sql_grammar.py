@@ -280,7 +280,7 @@ def _hint(text: str, at: int) -> str:
     rest = text[at:]
     word = re.match(r"[A-Za-z]+", rest)
     if word and word[0].upper() in _ABSENT:
-        return f"there is no {word[0].upper()}; there are =, <>, <, >, BETWEEN, IN, IS NULL"
+        return f"{word[0].upper()} is not supported; use =, <>, <, >, BETWEEN, IN or IS NULL"
     if rest.startswith('"'):
         return "text stands in single quotes"
     if rest.startswith(("!=", "=")) and (rest[0] == "!" or text[at - 1 : at] == "="):

@@ -49,7 +49,7 @@ def check_expression(expression: str | None) -> None:
             raise _misread(
                 expression,
                 f"contains {found}, which is not an operator",
-                "join tags with ||; for a tag of that very name use * and look at message.tag",
+                "join tags with ||; for a tag with that name use * and check message.tag",
             )
         if _CONTROL.search(tag):
             raise _misread(expression, "contains a control character in a tag", "join tags with ||")

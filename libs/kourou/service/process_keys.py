@@ -73,8 +73,8 @@ class ProcessKeys:
     curve_server_key: Path | None = setting(
         None,
         "curveServerKey",
-        "The public keys of the servers that it dials: a file for all of them, or a folder where "
-        "each is HOST.key, or says its addresses",
+        "The public keys of the servers that it connects to: a file for all of "
+        "them, or a folder where each is HOST.key, or contains its addresses",
     )
 
     def check_process(self) -> None:

@@ -167,7 +167,7 @@ class NetworkKeys(RemotingKeys):
     broker_ip1: str | None = setting(
         None,
         "brokerIP1",
-        "The IP address that clients dial; empty is the one listened on",
+        "The IP address that clients connect to; empty is the address listened on",
         seed="the local address",
         rocketmq="the local address",
     )

@@ -50,7 +50,7 @@ class ConsoleSettings(WatchKeys):
     token_file: Path | None = setting(
         None,
         "tokenFile",
-        "Bearer tokens with their rights, in TOML; empty is no tokens, for "
+        "Bearer tokens with their rights, in TOML; without this file no token is required, on "
         "loopback only. Reloaded when it changes, and at SIGHUP",
     )
     names: str = setting(

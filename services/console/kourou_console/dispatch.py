@@ -97,7 +97,7 @@ class Dispatch:
             return _instead(request, error)
         except ConnectionError:
             status = GONE
-            return _instead(request, Busy("the caller is gone"))
+            return _instead(request, Busy("the client has disconnected"))
         except Exception as error:  # noqa: BLE001 - a bug in one operation must not end the service
             _log.exception("%s %s failed", request.method, request.path)
             return _instead(request, error)

@@ -63,7 +63,7 @@ class Reader:
         self._in_path = path_names(operation.path)
         known = {field.encode_name: field for field in msgspec.structs.fields(operation.parameters)}
         missing = set(self._in_path) - set(known)
-        assert not missing, f"{operation.name}: {missing} of the path are no parameters"
+        assert not missing, f"{operation.name}: {missing} of the path are not parameters"
         self.query_names = tuple(name for name in known if name not in self._in_path)
         self._lists = {name for name, field in known.items() if is_list(field.type)}
         self._decoder: Callable[[bytes], Any] | None = (

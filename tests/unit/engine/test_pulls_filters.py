@@ -190,7 +190,7 @@ def test_what_cannot_be_compared_is_not_given_counted_and_told_once(engine, send
         warnings += [effect.text for effect in effects if isinstance(effect, LogWarning)]
         assert found(effects[0]) == [0, 2]
     assert len(warnings) == 1
-    for word in ("'a > 5'", "group g", "orders", "'seven' is no whole number"):
+    for word in ("'a > 5'", "group g", "orders", "'seven' is not a whole number"):
         assert word in warnings[0]
     assert engine.core.desks.traffic.filter_failures["orders", "g"] == 2
 

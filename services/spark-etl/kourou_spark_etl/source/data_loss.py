@@ -15,9 +15,9 @@ _log = logging.getLogger("kourou.spark")
 
 
 class DataLoss(Rejected):
-    """Messages that the query had before it are gone.
+    """Messages were deleted or damaged before the query read them.
 
-    Do: Look into retention and the broker's disk; failOnDataLoss=false goes on with what is left.
+    Do: Check retention and the broker's disk; failOnDataLoss=false skips the missing messages.
     """
 
 
