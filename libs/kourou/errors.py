@@ -4,25 +4,25 @@ Lives here: the tree below and the response codes that travel on the wire.
 May not live here: messages of a single feature; they are given when the error is raised.
 
     KourouError
-     ├─ Rejected              the caller is wrong: changing nothing and asking again will not help
+     ├─ Rejected              the request is wrong: repeating it unchanged does not help
      │   ├─ BadRequest        a field is missing, malformed or out of range
      │   ├─ MessageIllegal    a message breaks a limit; nothing was stored
-     │   ├─ TopicNotFound     no such topic here (and it may not be created on demand)
+     │   ├─ TopicNotFound     the topic does not exist (and may not be created on demand)
      │   ├─ NoPermission      the topic, group or broker does not allow this
-     │   ├─ GroupNotFound     no such consumer group
+     │   ├─ GroupNotFound     the consumer group does not exist
      │   └─ ConfigError       a setting is unknown, mistyped, out of range or may not be changed
      │       └─ MissingPackages  an optional group of packages is not installed
-     ├─ Unavailable           nobody is wrong: later, or elsewhere, it may work
+     ├─ Unavailable           the request is right: later, or at another broker, it may work
      │   ├─ Throttled         too much at once (queue full, memory budget, flow control)
-     │   ├─ NotLeader         another broker takes writes for this log
-     │   ├─ DiskFull          writes are refused until space is freed; reads go on
+     │   ├─ NotLeader         another broker accepts the writes of this log
+     │   ├─ DiskFull          writes are refused until space is freed; reads continue
      │   ├─ StoreFaulted      an fsync failed; this process stores nothing more
      │   ├─ MetadataUnavailable  the event database cannot be reached
-     │   └─ FilterFailed      a group's filter cannot judge: its author or an operator mends it
+     │   └─ FilterFailed      a group's filter failed: its author or an operator must fix it
      ├─ UnknownOutcome        it may or may not have happened
-     │   └─ TimedOut          no answer within the deadline
-     └─ Corrupt               these bytes fail their check: an operator or a replica must help
-         └─ DecodeError       foreign bytes that are not what they claim to be
+     │   └─ TimedOut          no reply within the deadline
+     └─ Corrupt               bytes fail their check: an operator or a replica must repair them
+         └─ DecodeError       received bytes have an invalid format
 
 A broken invariant of our own is an `assert`: the process stops and recovers from the log.
 """
@@ -36,50 +36,50 @@ from typing import ClassVar
 class Code(IntEnum):
     """Response codes, RocketMQ's numbers first (4.9 `ResponseCode`), ours from 30000 up.
 
-    Each says when it is given; [RMQ] marks those that servers of this version never give.
+    Each says when it is returned; [RMQ] marks those that servers of this version never return.
     """
 
     SUCCESS = 0  # done
-    SYSTEM_ERROR = 1  # the request cannot be done as it is, or something broke; the text says what
+    SYSTEM_ERROR = 1  # the request cannot be processed, or an internal error; the text says which
     SYSTEM_BUSY = 2  # too much at once; the text names the limit; nothing was done
-    REQUEST_CODE_NOT_SUPPORTED = 3  # this server does not answer such requests
+    REQUEST_CODE_NOT_SUPPORTED = 3  # this server does not support such requests
     TRANSACTION_FAILED = 4  # [RMQ] a half message was not prepared
     FLUSH_DISK_TIMEOUT = 10  # stored, but not on disk within syncFlushTimeout
-    SLAVE_NOT_AVAILABLE = 11  # stored, but no follower is there to copy it
-    FLUSH_SLAVE_TIMEOUT = 12  # stored, but no follower copied it within slaveTimeout
+    SLAVE_NOT_AVAILABLE = 11  # stored, but no follower is connected to replicate it
+    FLUSH_SLAVE_TIMEOUT = 12  # stored, but no follower replicated it within slaveTimeout
     MESSAGE_ILLEGAL = 13  # the message breaks a limit; nothing was stored
-    SERVICE_NOT_AVAILABLE = 14  # it starts, follows, or its disk is full; nothing was stored
+    SERVICE_NOT_AVAILABLE = 14  # starting, a follower, or the disk is full; nothing was stored
     VERSION_NOT_SUPPORTED = 15  # [RMQ] the client is too old or too new
     NO_PERMISSION = 16  # the topic, the group, the broker or the setting does not allow it
-    TOPIC_NOT_EXIST = 17  # no such topic here, and it may not be made by asking
-    TOPIC_EXIST_ALREADY = 18  # [RMQ] the topic is there already
-    PULL_NOT_FOUND = 19  # no message yet; a held pull's time is over
-    PULL_RETRY_IMMEDIATELY = 20  # messages are there and none of them is wanted: go on behind them
-    PULL_OFFSET_MOVED = 21  # the offset lies outside the queue; the answer says where to go on
-    QUERY_NOT_FOUND = 22  # nothing is kept under this key, name or offset
-    SUBSCRIPTION_PARSE_FAILED = 23  # the subscription's expression cannot be read
-    SUBSCRIPTION_NOT_EXIST = 24  # the group has not subscribed the topic: a heartbeat comes first
+    TOPIC_NOT_EXIST = 17  # the topic does not exist, and may not be created on demand
+    TOPIC_EXIST_ALREADY = 18  # [RMQ] the topic exists already
+    PULL_NOT_FOUND = 19  # no message yet; the time of long polling is over
+    PULL_RETRY_IMMEDIATELY = 20  # no message matches the subscription: continue after them
+    PULL_OFFSET_MOVED = 21  # the offset is outside the queue; the reply has the next one
+    QUERY_NOT_FOUND = 22  # nothing is stored for this key, name or offset
+    SUBSCRIPTION_PARSE_FAILED = 23  # the subscription's expression cannot be parsed
+    SUBSCRIPTION_NOT_EXIST = 24  # the group has not subscribed to the topic: send a heartbeat first
     SUBSCRIPTION_NOT_LATEST = 25  # the subscription is newer than the last heartbeat
-    SUBSCRIPTION_GROUP_NOT_EXIST = 26  # no such consumer group, and it may not be made by asking
-    FILTER_DATA_NOT_EXIST = 27  # the filter is SQL, and no heartbeat has brought it yet
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26  # the group does not exist, and may not be created on demand
+    FILTER_DATA_NOT_EXIST = 27  # the filter is SQL, and no heartbeat has sent it yet
     FILTER_DATA_NOT_LATEST = 28  # [RMQ] the filter's compiled form is older than the subscription
-    CONSUMER_NOT_ONLINE = 206  # no member of the group is connected
-    CONSUME_MSG_TIMEOUT = 207  # the member that was asked did not answer in time
-    NO_MESSAGE = 208  # [RMQ] there is nothing to hand over
+    CONSUMER_NOT_ONLINE = 206  # no consumer of the group is connected
+    CONSUME_MSG_TIMEOUT = 207  # the consumer did not respond in time
+    NO_MESSAGE = 208  # [RMQ] there is no message to deliver
     FLOW_CONTROL = 215  # [RMQ] the server slows its clients down
-    # Kourou's own; a RocketMQ client sees them only where it can do nothing better anyway.
-    MESSAGE_CORRUPT = 30000  # the messages there fail their check; they are kept aside
+    # Kourou's own; a RocketMQ client gets them only where no code of RocketMQ fits.
+    MESSAGE_CORRUPT = 30000  # the messages there fail their check; they are quarantined
     STORE_FAULTED = 30001  # an fsync failed; nothing was stored
     DISK_FULL = 30002  # the disk is too full; nothing was stored
-    METADATA_UNAVAILABLE = 30003  # the event database cannot be reached now
-    POLLING_FULL = 30004  # no message yet, and too many pulls are held already
+    METADATA_UNAVAILABLE = 30003  # the event database cannot be reached
+    POLLING_FULL = 30004  # no message yet, and too many pulls are waiting already
     DEADLINE_PASSED = 30005  # the request arrived after its deadline; nothing was done
-    OUTCOME_UNKNOWN = 30006  # the store failed before the answer: it may be kept, or not
-    FILTER_FAILED = 30007  # the group's filter cannot judge; the text says why; the offset stays
+    OUTCOME_UNKNOWN = 30006  # the store failed before the reply: it may be stored, or not
+    FILTER_FAILED = 30007  # the group's filter failed; the text says why; the offset stays
 
 
 class KourouError(Exception):
-    """Root of the tree; `code` is what travels, `retryable` says whether trying again can help."""
+    """Root of the tree; `code` is sent on the wire, `retryable` says whether a retry can help."""
 
     code: ClassVar[Code] = Code.SYSTEM_ERROR
     retryable: ClassVar[bool] = False
@@ -118,7 +118,7 @@ class MessageIllegal(Rejected):
 
 
 class TopicNotFound(Rejected):
-    """The topic does not exist here and may not be created on demand.
+    """The topic does not exist and may not be created on demand.
 
     Do: Create the topic (`kourou admin updateTopic`), or correct its name.
     """
@@ -129,8 +129,8 @@ class TopicNotFound(Rejected):
 class NoPermission(Rejected):
     """The permission of the topic, group or broker forbids this.
 
-    Do: Ask whoever runs the broker: `perm` of a topic and brokerPermission allow 4 to read, 2
-    to write.
+    Do: Ask the operator of the broker: 4 in `perm` of a topic and in brokerPermission allows
+    reads, 2 allows writes.
     """
 
     code = Code.NO_PERMISSION
@@ -168,9 +168,9 @@ class MissingPackages(ConfigError):
 
 
 class Unavailable(KourouError):
-    """Nobody is wrong: later, or at another broker, the same request may work.
+    """The request is right: later, or at another broker, it may work.
 
-    Do: Try again later. A producer has tried its other attempts by then.
+    Do: Retry later. A producer has used all its attempts when it raises this.
     """
 
     code = Code.SERVICE_NOT_AVAILABLE
@@ -186,7 +186,7 @@ class Unavailable(KourouError):
 class Throttled(Unavailable):
     """Too much at once; the text names the limit.
 
-    Do: Slow down and try again. If it stays so, find out who sends so much, or raise that
+    Do: Slow down and retry. If it persists, find out which client sends so much, or raise the
     limit.
     """
 
@@ -194,16 +194,16 @@ class Throttled(Unavailable):
 
 
 class NotLeader(Unavailable):
-    """Another broker takes the writes of this log.
+    """Another broker accepts the writes of this log.
 
-    Do: Ask a name server for the route once more, and that broker.
+    Do: Get the route from a name server again, and send the request to that broker.
     """
 
 
 class DiskFull(Unavailable):
     """Writes are refused until space is freed; nothing was stored.
 
-    Do: An operator frees space or shortens fileReservedTime. Reads go on meanwhile.
+    Do: An operator frees space or lowers fileReservedTime. Reads continue in the meantime.
     """
 
     code = Code.DISK_FULL
@@ -212,30 +212,30 @@ class DiskFull(Unavailable):
 class StoreFaulted(Unavailable):
     """An fsync failed; this process acknowledges nothing more and is about to exit.
 
-    Do: Send to another broker. An operator mends the disk and starts this one again.
+    Do: Send to another broker. An operator repairs the disk and restarts this one.
     """
 
     code = Code.STORE_FAULTED
 
 
 class MetadataUnavailable(Unavailable):
-    """The event database cannot be reached; the data path goes on.
+    """The event database cannot be reached; messages are not affected.
 
-    Do: An operator looks after the database of eventStoreUrl. Messages are not concerned.
+    Do: An operator repairs the database of eventStoreUrl. Sending and consuming continue.
     """
 
     code = Code.METADATA_UNAVAILABLE
 
 
 class FilterFailed(Unavailable):
-    """A consumer group's filter cannot judge the messages at an offset; the offset stays.
+    """A consumer group's filter failed for the messages at an offset; the offset stays.
 
     `kind` is one word (missing, disabled, quarantined, raised, timeout, memory, died, lied, setup),
     `filter_version` the version that failed, None where none ran. Nothing was delivered unfiltered,
     and nothing is lost.
 
     Do: The filter's author uploads a fixed version, or an operator enables another one or changes
-    the filter's policy (`kourou admin filter`). Then ask again from the same offset.
+    the filter's policy (`kourou admin filter`). Then pull again from the same offset.
     """
 
     code = Code.FILTER_FAILED
@@ -258,7 +258,7 @@ class FilterFailed(Unavailable):
 class UnknownOutcome(KourouError):
     """The request may or may not have taken effect.
 
-    Do: Find out whether it happened before repeating what must not happen twice.
+    Do: Check whether it took effect before repeating what must not happen twice.
     """
 
     code = Code.OUTCOME_UNKNOWN
@@ -266,25 +266,25 @@ class UnknownOutcome(KourouError):
 
 
 class TimedOut(UnknownOutcome):
-    """No answer came within the deadline.
+    """No reply arrived within the deadline.
 
-    Do: As for UnknownOutcome. A longer deadline helps where a server is only slow.
+    Do: As for UnknownOutcome. If a server is only slow, a longer deadline helps.
     """
 
 
 class Corrupt(KourouError):
-    """Bytes fail their check; an operator or a replica must help.
+    """Bytes fail their check; an operator or a replica must repair them.
 
-    Do: Do not repeat it. The log of whoever read the bytes says where the damage lies.
+    Do: Do not repeat it. The log of the process that read the bytes says where the damage is.
     """
 
     code = Code.MESSAGE_CORRUPT
 
 
 class DecodeError(Corrupt):
-    """Foreign bytes are not what they claim to be; the text says where and what.
+    """Received bytes have an invalid format; the text says where and what.
 
-    Do: Find out who wrote them: another program, another version, or a broken disk.
+    Do: Find out what wrote them: another program, another version, or a broken disk.
     """
 
 

@@ -82,7 +82,7 @@ def test_values_of_name_servers(walking, scene) -> None:
 
 def test_a_filter_s_life(walking, scene) -> None:
     if not scene.filters:
-        pytest.skip("needs a kernel layer: filters run in a jail")
+        pytest.skip("needs a kernel layer: filters run in a sandbox")
     walk = walking(scene.console.address)
     page = walk.to("filters")
     source = "def match(message, context):\n    return message.tag == 'delayed'\n"

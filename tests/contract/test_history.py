@@ -208,7 +208,7 @@ def test_a_history_that_was_lost_says_where_it_begins(store: EventStore):
     assert state(store).lost_before == 4
     with pytest.raises(Rejected, match="from 4 to 9"):
         state(store, offset=2)
-    with pytest.raises(Rejected, match="begins at 1030 ms"):
+    with pytest.raises(Rejected, match="starts at 1030 ms"):
         state(store, at_ms=1_029)
     with pytest.raises(Rejected, match="event 3 is lost: the history begins at 4") as refused:
         answer(store, EventQuestion(3), 0)
@@ -243,7 +243,7 @@ def test_an_event_comes_with_the_progress_that_it_took_away(filled: EventStore):
 def test_what_is_not_there_yet_is_not_told_as_if_it_were_all(filled: EventStore):
     questions: list[Question] = [HistoryQuestion("", 1), StateQuestion(""), EventQuestion(1)]
     for question in questions:
-        with pytest.raises(MetadataUnavailable, match="below 9 and not yet those below 10"):
+        with pytest.raises(MetadataUnavailable, match="below 9, but not yet those below 10"):
             answer(filled, question, 10)
         answer(filled, question, 9)
 

@@ -190,10 +190,10 @@ async def test_without_an_answer_the_old_log_stays_and_it_asks_again(
         patch.setattr(type(desks.retention), "deleting", True)
         async with running(following(old, leader, 2)) as follower:
             before = follower.store.log_range()
-            await until(lambda: "does not tell what came before" in caplog.text)
+            await until(lambda: "did not return the state before" in caplog.text)
             assert follower.store.log_range() == before
             assert follower.desks.control.topics.get("idle") is not None, "it serves what it has"
-            assert "the beginning of the log is being deleted" in caplog.text
+            assert "the start of the log is being deleted" in caplog.text
             patch.undo()
             await follower.caught_up_with(leader)
             assert_equal(follower, leader)

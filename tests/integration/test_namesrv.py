@@ -250,7 +250,7 @@ def test_a_second_one_on_the_same_port_is_refused(start: Start, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("listenPrt=1", "there is no setting 'listenPrt' (did you mean listenPort?)"),
+        ("listenPrt=1", "setting 'listenPrt' not found (did you mean listenPort?)"),
         ("listenPort=x", "listenPort='x' is refused on the command line"),
         ("bindAddress=0.0.0.0", "bindAddress=0.0.0.0 is refused"),
     ],

@@ -113,7 +113,7 @@ def test_a_follower_is_promoted_and_its_old_leader_is_fenced_and_follows(
 
         # The old leader comes back as what it was, and is told.
         old = cluster.start_broker(0)
-        assert "another broker leads this log" in old.log_tail(200)
+        assert "another broker is the leader of this log" in old.log_tail(200)
         assert roles(admin("replicas")) == {1: "SYNC_MASTER"}, "routes have the promoted one"
         assert old.stop() == 0
 

@@ -326,7 +326,7 @@ async def test_senders_are_told_while_there_is_no_copy(tmp_path: Path) -> None:
             alone = [(await mq.send("orders", b"alone-%d" % number)).status for number in range(20)]
             assert SendStatus.SEND_OK not in alone[1:]
             assert alone[-1] is SendStatus.SLAVE_NOT_AVAILABLE
-            assert "senders wait for the copies of nobody" in pair.leader.log_tail(200)
+            assert "acknowledgements wait for the replicas none" in pair.leader.log_tail(200)
             pair.start_replica()
             await in_sync(mq, "orders")
             last = await mq.send("orders", b"copied again")

@@ -272,14 +272,14 @@ def test_an_event_store_that_cannot_be_used(
     sentence = refused_untouched(store)
     assert str(database) in sentence
     assert why in sentence
-    assert "move it away and start again" in sentence
+    assert "move it away and restart" in sentence
     database.rename(tmp_path / "moved-away.db")
     with LocalCluster(tmp_path, SETTINGS) as cluster, Client(cluster.address, group="g") as client:
         assert bodies(client) == [b"before"]
         cluster.stop()
     with closing(sqlite3.connect(database)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM events").fetchone()
-    assert count > 0, "made anew from the log"
+    assert count > 0, "rebuilt from the log"
 
 
 def test_a_store_that_lacks_its_version_is_taken_over_aloud(tmp_path: Path, stopped: Path) -> None:

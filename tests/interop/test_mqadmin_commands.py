@@ -167,7 +167,7 @@ STEPS: tuple[tuple[str, Check], ...] = (
      lambda it: "broker-a" in (it.folder / "metrics.json").read_text(encoding="utf-8")),
     # name servers
     ("getNamesrvConfig", shows("listenPort")),
-    ("updateNamesrvConfig -k listenPort -v 1", shows("listenPort", "is never set from afar")),
+    ("updateNamesrvConfig -k listenPort -v 1", shows("listenPort", "cannot be changed remotely")),
     ("updateKvConfig -s space -k key -v value",
      lambda it: it.admin.name_servers.get("space", "key") == "value"),
     ("deleteKvConfig -s space -k key",

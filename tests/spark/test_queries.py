@@ -85,7 +85,7 @@ def site(spark: Any, kourou_cluster: Callable[..., Cluster], tmp_path: Path) -> 
 
 
 def refused(_message: Any) -> None:
-    raise DeadLetter("no number")
+    raise DeadLetter("not a number")
 
 
 def test_dead_letters_and_backlogs_reach_their_tables(site: Site) -> None:
@@ -100,7 +100,7 @@ def test_dead_letters_and_backlogs_reach_their_tables(site: Site) -> None:
         site.run('job = "dead_letters"')
         (row,) = site.rows("dead_letters")
         told = (row["consumer_group"], row["reason"], row["origin_topic"], row["letters"])
-        assert told == ("billing", "no number", "payments", 3)
+        assert told == ("billing", "not a number", "payments", 3)
         site.run('job = "dead_letters"')  # nothing is new
         assert site.rows("dead_letters") == [row]
         assert len(site.contexts()) == 3

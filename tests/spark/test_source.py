@@ -170,7 +170,7 @@ def test_a_listener_tells_brokers_at_once(spark: Any, cluster: Cluster) -> None:
     [
         ({"subscribe": "orders", "bogus": "1"}, "the option 'bogus' is unknown"),
         ({"subscribe": "orders", "minPartitions": "no"}, "the option 'minPartitions' is 'no'"),
-        ({"subscribe": "nope"}, "the option 'subscribe' names a topic that is not there"),
+        ({"subscribe": "nope"}, "the option 'subscribe' names a topic that does not exist"),
         ({"subscribe": "a", "nameServer": "127.0.0.1:1"}, "no name server responds at 127.0.0.1:1"),
         ({"subscribe": "a", "path": "/nowhere"}, "the option 'path' is"),
     ],
@@ -193,5 +193,5 @@ def test_a_stream_that_cannot_begin(spark: Any, cluster: Cluster) -> None:
         .writeStream.format("noop")
         .start()
     )
-    with pytest.raises(Exception, match="names a topic that is not there"):
+    with pytest.raises(Exception, match="names a topic that does not exist"):
         query.awaitTermination()

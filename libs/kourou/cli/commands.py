@@ -201,7 +201,7 @@ def up(
     filter_servers: Annotated[
         int | None,
         typer.Option(
-            "--filter-servers", min=0, max=16, help="So many a broker; 1 where a jail can be built."
+            "--filter-servers", min=0, max=16, help="Per broker; 1 where the sandbox is supported."
         ),
     ] = None,
     free_ports: Annotated[
@@ -226,7 +226,7 @@ def up(
 ) -> int:
     """Start a name server, brokers, their filter servers and a web console; Ctrl-C stops them.
 
-    Where this machine lacks a layer of the filters' jail, all but the filter servers start. With
+    Where this machine lacks a layer of the filter sandbox, all but the filter servers start. With
     --suite all of Kourou's services run that `docker compose up` starts, as processes; what it has
     of others (PostgreSQL, collector, Prometheus, Grafana, Jaeger) does not.
     """

@@ -135,7 +135,7 @@ class FilterUploads:
     def _say(self, broker_name: str, name: str, answer: FilterResponse) -> None:
         if answer.active == answer.version:
             _log.info(
-                "group %s: %s runs version %d of the filter %s%s",
+                "group %s: %s runs version %d of filter %s%s",
                 self._group,
                 broker_name,
                 answer.version,

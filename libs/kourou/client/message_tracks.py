@@ -93,7 +93,7 @@ def track(
         return MessageTrack(group, TrackKind.UNKNOWN, True, where, reason)
     if wants:
         return MessageTrack(group, TrackKind.CONSUMED, True, where)
-    assert subscription is not None, "somebody does not want it"
+    assert subscription is not None, "a subscription rejects it"
     by = "SQL92" if subscription.expression_type == SQL92 else "its tag"
     reason = f"filtered by {by}: the subscription is {subscription.expression}"
     return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED, True, where, reason)

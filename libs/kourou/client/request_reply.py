@@ -62,14 +62,14 @@ _log = logging.getLogger("kourou.client")
 class ReplyTimedOut(TimedOut):
     """The request was sent, and no reply came in its time (RocketMQ's 10006).
 
-    Do: Look whether anybody consumes the topic and replies. The request may be consumed later.
+    Do: Check whether a consumer of the topic replies. The request may be consumed later.
     """
 
 
 class ReplyNotTaken(Unavailable):
-    """The reply was stored, and whoever asked is not there any more to take it.
+    """The reply was stored, but the requester is not connected any more.
 
-    Do: Nothing, as a rule: it asks again if it still wants to know.
+    Do: Nothing, as a rule: the requester sends its request again if it needs the reply.
     """
 
 

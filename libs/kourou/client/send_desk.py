@@ -94,7 +94,7 @@ class _Way(Enum):
     END = "no more"
     ELSEWHERE = "elsewhere"
     THERE = "again"
-    WAIT = "when somebody leads"
+    WAIT = "when there is a leader"
 
 
 _log = logging.getLogger("kourou.client.send")

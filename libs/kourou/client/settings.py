@@ -222,7 +222,7 @@ class ProducerSettings(Settings):
     )
     message_trace: bool = setting(
         False,
-        "Write what becomes of each message to the trace topic, as RocketMQ's clients do.",
+        "Write a trace of each message to the trace topic, as RocketMQ's clients do.",
         rocketmq="enableMsgTrace",
     )
     message_trace_topic: str = setting(

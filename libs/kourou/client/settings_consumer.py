@@ -62,7 +62,7 @@ class ConsumerSettings(Settings):
     )
     message_trace: bool = setting(
         False,
-        "Write what becomes of each message to the trace topic, as RocketMQ's clients do.",
+        "Write a trace of each message to the trace topic, as RocketMQ's clients do.",
         rocketmq="enableMsgTrace",
     )
     message_trace_topic: str = setting(
@@ -211,7 +211,7 @@ class ConsumerSettings(Settings):
     )
     skip_backlog_over: int = setting(
         -1,
-        "Pass over messages that lie more than so many before their queue's end; -1: none.",
+        "Skip messages that are more than this number before their queue's end; -1: none.",
         minimum=-1,
         maximum=limits.SKIP_BACKLOG_MAX,
     )
@@ -241,7 +241,7 @@ class ConsumerSettings(Settings):
     )
     on_corrupt: CorruptPolicy = setting(
         CorruptPolicy.SKIP,
-        "At an unreadable message: SKIP logs an error and goes on, HOLD waits for repair.",
+        "At an unreadable message: SKIP logs an error and continues, HOLD waits for repair.",
     )
     filter_failover: FilterFailover = setting(
         FilterFailover.ANOTHER,

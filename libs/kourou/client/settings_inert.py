@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from kourou.client.setting import InertKey
 
 CLIENT_KEYS: Mapping[str, InertKey] = {
-    "accessChannel": InertKey("LOCAL", "it tells a vendor's cloud from other places"),
+    "accessChannel": InertKey("LOCAL", "it selects a vendor's cloud"),
     "decodeDecompressBody": InertKey("true", "bodies are decompressed when they are looked at"),
     "decodeReadBody": InertKey("true", "bodies are read when they are looked at"),
     "enableStreamRequestType": InertKey("false", "requests have one type"),
@@ -53,7 +53,7 @@ CONSUMER_KEYS: Mapping[str, InertKey] = {
 """RocketMQ 4.9 `DefaultMQPushConsumer`, with 5's keys for pops."""
 
 PULL_CONSUMER_KEYS: Mapping[str, InertKey] = {
-    "maxReconsumeTimes": InertKey("16", "whoever pulls decides about attempts"),
+    "maxReconsumeTimes": InertKey("16", "pull consumers decide about attempts themselves"),
     "unitMode": InertKey("false", "brokers make no difference between units; unitName counts"),
 }
 """RocketMQ 4.9 `DefaultMQPullConsumer`."""

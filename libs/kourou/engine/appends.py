@@ -182,7 +182,7 @@ class Appends:
 
     def fail(self, reason: str) -> None:
         """The store failed; nothing is written any more."""
-        self._refusal = StoreFaulted(f"this broker stores nothing more: {reason}")
+        self._refusal = StoreFaulted(f"this broker no longer stores messages: {reason}")
 
     def refuse(self, reason: str, hint: str = "") -> None:
         """Another broker writes this log; here nothing is numbered any more."""
@@ -191,7 +191,7 @@ class Appends:
     def pause(self, reason: str) -> None:
         """Nothing is numbered until `go_on`, if anything is now."""
         if self._refusal is None:
-            self._refusal = self._pause = NotLeader(reason, hint="ask again")
+            self._refusal = self._pause = NotLeader(reason, hint="retry")
 
     def go_on(self) -> None:
         """The pause is over; what else refuses does so still."""

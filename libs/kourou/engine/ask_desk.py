@@ -85,11 +85,11 @@ class AskDesk:
         heard last takes it. The group's progress stays as it is.
         """
         if not request.msg_id:
-            raise BadRequest("msgId is missing; it names the message to consume")
+            raise BadRequest("msgId is missing: give the ID of the message to consume")
         peer = self._peer(request.consumer_group, request.client_id or "")
         _, position = decode_offset_id(request.msg_id)
         if not 0 <= position < self._confirmations.confirmed:
-            raise Rejected(f"no message lies at position {position} of this broker's log")
+            raise Rejected(f"this broker's log has no message at position {position}")
         record = self._view.record_at(position)
         question = ConsumeMessageDirectly(
             consumer_group=request.consumer_group,
@@ -127,7 +127,7 @@ class AskDesk:
                 return [_unanswered(received, item.error)]
             if item.code == Code.SUCCESS:
                 return [Reply(received.to, Code.SUCCESS, item.remark, body=item.body)]
-            remark = item.remark or f"the member answered with code {item.code}"
+            remark = item.remark or f"the consumer replied with code {item.code}"
             return [Reply(received.to, Code.SYSTEM_ERROR, remark, body=item.body)]
 
         timeout_ms = _time_left(now_ms, received, PASS_ON_MS)

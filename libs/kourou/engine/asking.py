@@ -70,7 +70,10 @@ class Asking:
         Raises Throttled while too many questions are open; then nobody was asked.
         """
         if len(self._open) >= CLIENT_QUESTIONS_MAX:
-            raise Throttled(f"{CLIENT_QUESTIONS_MAX} questions to clients are open; try again soon")
+            raise Throttled(
+                f"{CLIENT_QUESTIONS_MAX} requests to clients are in progress already, the "
+                "maximum; retry in a moment"
+            )
         token = self._last_token % TOKENS + 1
         while token in self._open:
             token = token % TOKENS + 1
@@ -103,7 +106,7 @@ class Asking:
         """The connection is gone: no answer will come over it."""
         effects: list[Effect] = []
         for token in list(self._by_peer.get(peer.id, ())):
-            gone = UnknownOutcome(f"the connection of {peer} ended before it answered")
+            gone = UnknownOutcome(f"the connection to {peer} closed before it replied")
             effects += self._fail(now_ms, token, self._open[token], gone)
         return effects
 
@@ -125,4 +128,4 @@ class Asking:
         except KourouError as error:
             # Whoever wanted to know is gone or cannot record it now; the broker goes on.
             what = type(question.request).__name__
-            return [LogWarning(f"the answer of {question.peer} to {what} had no effect: {error}")]
+            return [LogWarning(f"the reply of {question.peer} to {what} had no effect: {error}")]

@@ -108,12 +108,14 @@ class BatchDesk:
                 held = halves.held(query, (batch, partition, check_attempt(attempt)))
                 if held != count:
                     raise Rejected(
-                        f"of partition {partition} of batch {batch} this broker holds {held} "
-                        f"messages, and {count} were sent",
-                        hint="write the batch once more",
+                        f"this broker has {held} messages of partition {partition} of batch "
+                        f"{batch}, but {count} were sent",
+                        hint="write the batch again",
                     )
         if not request.coordinator:
-            raise BadRequest("a batch needs the name of the broker that decides about it")
+            raise BadRequest(
+                "the coordinator is missing: name the broker that decides about the batch"
+            )
         events = rules.decide_prepare(batches, query, batch, request.coordinator, messages)
         return self._owing.decided(now_ms, received, events, header=lambda: self._told(query))
 
@@ -183,10 +185,10 @@ class BatchDesk:
             warnings = self._discard_unwanted(now_ms, wall_ms)
             before_ms = wall_ms - self._policy.batch_memory_hours * _HOUR_MS
             forgotten = rules.decide_forget(self._control.batches, before_ms)
-            self._recorder.record(forgotten, Cause("broker", "not used any more"), wall_ms)
+            self._recorder.record(forgotten, Cause("broker", "no longer used"), wall_ms)
         except KourouError as error:
             # Nothing is lost by it: the next look takes it up.
-            told = f"what is left of batches cannot be discarded now: {error}"
+            told = f"the remains of batches cannot be discarded: {error}"
             warnings = [] if self._troubled else [LogWarning(told)]
             self._troubled = True
             return warnings
@@ -208,8 +210,8 @@ class BatchDesk:
                 if silent and not late and unwanted and unwanted[-1] is part:
                     warnings.append(
                         LogWarning(
-                            f"{len(part)} half messages of batch {part.batch} of the query {query} "
-                            f"are discarded: nobody committed them in {age_ms // 1000} s"
+                            f"batch {part.batch} of query {query}: {len(part)} half messages are "
+                            f"discarded, because they were not committed within {age_ms // 1000} s"
                         )
                     )
         self._step(unwanted, lambda _: False, wall_ms)
@@ -253,7 +255,7 @@ class BatchDesk:
 
 def _named(query: str, batch: int) -> tuple[str, int]:
     if batch <= NONE:
-        raise BadRequest(f"there is no batch {batch}")
+        raise BadRequest(f"{batch} is not a batch number")
     return check_query(query), batch
 
 

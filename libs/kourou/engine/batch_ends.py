@@ -86,8 +86,8 @@ class BatchEnds:
                 record = transactions.read(position)
             except Rejected as error:
                 raise Corrupt(
-                    f"the half message at queue offset {offset} of a committed batch is gone: "
-                    f"{error}"
+                    f"the half message at queue offset {offset} of a committed batch is "
+                    f"missing: {error}"
                 ) from error
             proven, part.proven = part.proven, True
             if proven or not self._was_committed(record):

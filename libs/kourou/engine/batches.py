@@ -95,8 +95,8 @@ def decide_prepare(
             return []
         if known.coordinator != coordinator and known.in_doubt:
             raise Rejected(
-                f"here {known.coordinator} decides about the query {query}, not {coordinator}",
-                hint="bring that broker back; its decision may be there already",
+                f"the coordinator of query {query} is {known.coordinator}, not {coordinator}",
+                hint="start that broker again: it may have a decision already",
             )
     forgotten = [] if known is not None else _make_room(batches)
     return [*forgotten, BatchPrepared(query, batch, coordinator, messages)]
@@ -108,7 +108,9 @@ def _make_room(batches: Batches) -> list[Event]:
     for query, known in batches.table.items():
         if not known.in_doubt:
             return [BatchQueryForgotten(query)]
-    raise Rejected(f"{BATCH_QUERIES_MAX} queries have batches here that wait for their end")
+    raise Rejected(
+        f"this broker has unfinished batches of {BATCH_QUERIES_MAX} queries already, the maximum"
+    )
 
 
 def decide_winners(
@@ -126,7 +128,8 @@ def decide_winners(
     known = batches.table.get(query)
     if known is None or known.coordinator != broker:
         raise BadRequest(
-            f"{broker} does not decide about the query {query}", hint="prepare the batch here first"
+            f"broker {broker} is not the coordinator of query {query}",
+            hint="prepare the batch at this broker first",
         )
     if len(winners) > BATCH_PARTITIONS_MAX:
         raise BadRequest(
@@ -136,7 +139,7 @@ def decide_winners(
         return []
     if known.decided > known.resolved:
         raise Rejected(
-            f"batch {known.decided} of the query {query} is decided and not resolved yet",
+            f"batch {known.decided} of query {query} is decided, but not resolved yet",
             hint="resolve it first",
         )
     return [BatchDecided(query, batch, dict(winners), dict(counts))]
@@ -166,7 +169,7 @@ def check_resolve(batches: Batches, broker: str, query: str, batch: int) -> None
     if known is None or known.coordinator != broker:
         return
     if max(known.decided, known.resolved) < batch:
-        raise Rejected(f"batch {batch} of the query {query} is not decided")
+        raise Rejected(f"batch {batch} of query {query} is not decided yet")
 
 
 def decide_forget(batches: Batches, before_ms: int) -> list[Event]:

@@ -54,11 +54,11 @@ class BeginningDesk:
         policy = self._policy
         if request.group != policy.broker_name:
             raise Rejected(
-                f"this is {policy.broker_name}, and not {request.group}", code=Code.NO_PERMISSION
+                f"this is {policy.broker_name}, not {request.group}", code=Code.NO_PERMISSION
             )
         if self._retention.deleting:
             # Queues forget one by one what goes: their ends would not fit to each other.
-            raise Throttled("the beginning of the log is being deleted; ask again")
+            raise Throttled("the start of the log is being deleted; retry")
         first, _ = self._view.log_range()
         ends = queue_ends_of(self._view)
         question = BeginningQuestion(
@@ -77,7 +77,10 @@ def tell_beginning(received: Received, found: BeginningFound) -> list[Effect]:
     request, body = received.request, found.body
     assert isinstance(request, GetLogBeginning), request
     if request.from_byte >= len(body):
-        raise Rejected(f"there are {len(body)} bytes, and none at {request.from_byte}")
+        raise Rejected(
+            f"the start of the log has {len(body)} bytes, so there are none at byte "
+            f"{request.from_byte}"
+        )
     header = GetLogBeginningResponse(position=found.position, size=len(body), crc=zlib.crc32(body))
     piece = memoryview(body)[request.from_byte : request.from_byte + FETCH_BYTES_MAX]
     return [Reply(received.to, header=header, body=(piece,))]

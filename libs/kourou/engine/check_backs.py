@@ -119,7 +119,7 @@ class CheckBacks:
         except KourouError as error:
             # Nothing of this step happened but what was resolved; the next tick takes it up.
             if not self._troubled:
-                warnings = [LogWarning(f"open transactions cannot be checked now: {error}")]
+                warnings = [LogWarning(f"open transactions cannot be checked: {error}")]
             self._troubled = True
             return warnings
         self._troubled = False
@@ -179,9 +179,10 @@ class CheckBacks:
         if step.given_up:
             effects.append(
                 LogWarning(
-                    f"{len(step.given_up)} half messages were given up: nobody told what became of "
-                    f"them; they are kept in {GIVEN_UP_LANE[0]}, the first is "
-                    f"{step.given_up[0][1].unique_key} of {step.given_up[0][1].group}"
+                    f"{len(step.given_up)} half messages reached the maximum of checks and "
+                    f"were moved to {GIVEN_UP_LANE[0]}: their producers did not report an "
+                    f"outcome; the first one is {step.given_up[0][1].unique_key} of group "
+                    f"{step.given_up[0][1].group}"
                 )
             )
         return effects
@@ -197,8 +198,8 @@ class CheckBacks:
             self._lonely.add(record.group)
             return [
                 LogWarning(
-                    f"no member of the producer group {record.group} is connected; its open "
-                    f"transactions wait, the first is {record.unique_key}"
+                    f"producer group {record.group} has no connected producer; its open "
+                    f"transactions wait, the first one is {record.unique_key}"
                 )
             ]
         self.asked += 1

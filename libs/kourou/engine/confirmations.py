@@ -137,7 +137,9 @@ class Confirmations:
 
     def confirmed_to(self, position: int) -> list[Effect]:
         """The Raft group holds everything below `position` for good, where there is one."""
-        raise AssertionError(f"no group confirms what this broker writes, up to {position}")
+        raise AssertionError(
+            f"this broker has no group that commits its log, here up to {position}"
+        )
 
     def fail(self, reason: str) -> list[Effect]:
         """The store has failed: every waiting sender learns that the outcome is unknown."""
@@ -155,7 +157,7 @@ class Confirmations:
             reply = self._owed.popleft().reply
             if reply.code == Code.SUCCESS:
                 reply.code = Code.FLUSH_DISK_TIMEOUT
-                reply.remark = "stored; the flush takes longer than syncFlushTimeout"
+                reply.remark = "stored; the flush took longer than syncFlushTimeout"
             late.append(reply)
         return late
 

@@ -160,14 +160,14 @@ def decide_retry_topic(state: ControlState, group: str) -> list[Event]:
     """Somebody sends to `%RETRY%group`. Raises GroupNotFound (26)."""
     config = state.groups.get(group)
     if config is None:
-        raise GroupNotFound(f"the consumer group {group} does not exist here")
+        raise GroupNotFound(f"consumer group {group} does not exist")
     return topic_rules.decide_retry_topic(state.topics, group, config.retry_queue_nums)
 
 
 def decide_dlq_topic(state: ControlState, group: str) -> list[Event]:
     """A message's attempts are used up and it goes to `%DLQ%group`. Raises GroupNotFound (26)."""
     if group not in state.groups:
-        raise GroupNotFound(f"the consumer group {group} does not exist here")
+        raise GroupNotFound(f"consumer group {group} does not exist")
     return topic_rules.decide_dlq_topic(state.topics, group)
 
 

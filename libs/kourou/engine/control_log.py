@@ -51,8 +51,8 @@ def read_control_events(
     for at in range(offset, read.next_offset):
         recorded = found.get(at)
         if recorded is None:
-            lost(f"control event {at} cannot be read and is skipped")
-            event = EventLost("its record cannot be read")
+            lost(f"control event {at} is unreadable and is skipped")
+            event = EventLost("its record is unreadable")
             recorded = Recorded(at, -1, 0, "broker", "", "", event)
         batch.append(recorded)
     return batch

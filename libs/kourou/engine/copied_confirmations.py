@@ -30,9 +30,9 @@ from kourou.engine.ports import ANYWHERE
 from kourou.errors import Code
 
 _TEXTS = {
-    Code.SLAVE_NOT_AVAILABLE: "stored; no follower is there to copy it",
-    Code.FLUSH_SLAVE_TIMEOUT: "stored; no follower has copied it in time",
-    Code.FLUSH_DISK_TIMEOUT: "stored; the flush takes longer than syncFlushTimeout",
+    Code.SLAVE_NOT_AVAILABLE: "stored; no follower is connected to replicate it",
+    Code.FLUSH_SLAVE_TIMEOUT: "stored; no follower replicated it in time",
+    Code.FLUSH_DISK_TIMEOUT: "stored; the flush took longer than syncFlushTimeout",
 }
 
 

@@ -209,7 +209,11 @@ class BrokerCore:
         if received.deadline_ms and received.deadline_ms <= now_ms:
             # Its sender has given up; doing it now would surprise everybody.
             return [
-                Reply(received.to, Code.DEADLINE_PASSED, "the request's deadline had passed here")
+                Reply(
+                    received.to,
+                    Code.DEADLINE_PASSED,
+                    "the request arrived after its deadline; nothing was done",
+                )
             ]
         handler = self._handlers.get(type(received.request))
         if handler is None:
@@ -239,7 +243,7 @@ class BrokerCore:
         """What the event database knows of a request is here: go on where it was left."""
         received = item.received
         if received.deadline_ms and received.deadline_ms <= now_ms:
-            late = "the event database answered after the request's deadline; nothing was done"
+            late = "the event database replied after the request's deadline; nothing was done"
             return [Reply(received.to, Code.DEADLINE_PASSED, late)]
         try:
             decided = self.desks.history.answered(now_ms, item)
@@ -375,7 +379,7 @@ class BrokerCore:
             if look.segments:
                 decided += self.desks.delays.keep_above(look.segments[-1].end, look.wall_ms)
         except KourouError as error:
-            decided = [LogWarning(f"what may be deleted cannot be told now: {error}")]
+            decided = [LogWarning(f"deletable log segments cannot be determined: {error}")]
         return [*self.desks.appends.take_done(), *decided]
 
     def _record_progress(self, events: Sequence[Event], why: str, wall_ms: int) -> list[Effect]:
@@ -384,7 +388,7 @@ class BrokerCore:
         try:
             self.desks.recorder.record(events, Cause("broker", why), wall_ms)
         except KourouError as error:
-            warnings.append(LogWarning(f"progress is not recorded now: {error}"))
+            warnings.append(LogWarning(f"consumer progress is not recorded: {error}"))
         return [*self.desks.appends.take_done(), *warnings]
 
 

@@ -239,7 +239,7 @@ class Delays:
             pause_ms = error.retry_after_ms if isinstance(error, Throttled) else 0
             self._retry_ms = now_ms + (pause_ms or RETRY_MS)
             if not isinstance(error, Throttled):
-                effects += self._tell_once(f"delayed messages wait longer than asked: {error}")
+                effects += self._tell_once(f"delayed messages are delivered late: {error}")
             return effects
         self._told = ""
         if due.is_full or due.left:
@@ -255,7 +255,7 @@ class Delays:
         try:
             self._announce(wall_ms)
         except KourouError as error:
-            return self._tell_once(f"the progress of the delay levels is not recorded now: {error}")
+            return self._tell_once(f"the progress of the delay levels is not recorded: {error}")
         return []
 
     def _look_at_clock(self, now_ms: int, tick: Tick) -> list[Effect]:
@@ -272,11 +272,12 @@ class Delays:
         try:
             self._announce(tick.wall_ms)
         except KourouError as error:
-            return [LogWarning(f"a step of the clock is not recorded now: {error}")]
+            return [LogWarning(f"a change of the system clock is not recorded: {error}")]
         return [
             LogWarning(
-                f"the clock was set by {step_ms / 1_000:+.3f} s while delayed messages wait: those "
-                "that came before are delivered when their delay has passed by either clock"
+                f"the system clock was changed by {step_ms / 1_000:+.3f} s while delayed "
+                "messages wait; messages from before the change are delivered when their "
+                "delay has passed by either clock"
             )
         ]
 
@@ -393,11 +394,11 @@ class Delays:
         lane = real_lane(bytes(record[parts.props_at :]))
         try:
             if lane is None or lane[0] in (HALF_TOPIC, SCHEDULE_TOPIC):
-                raise MessageIllegal("it does not say where it was sent to")
+                raise MessageIllegal("it has no target queue")
             lane = self._reachable(lane, warnings)
             draft = delivered_draft(record, parts, lane)
             if len(draft) > self._size_max:
-                raise MessageIllegal("it does not fit into a segment of the log")
+                raise MessageIllegal("it is larger than a log segment")
         except MessageIllegal as error:
             self.figures.undeliverable += 1
             warnings.append(
@@ -428,8 +429,8 @@ class Delays:
                 self._strangers.add(lane[0])
                 warnings.append(
                     LogWarning(
-                        f"delayed messages of the topic {lane[0]} are delivered, but it does not "
-                        "exist here any more: create it to read them"
+                        f"delayed messages of topic {lane[0]} are delivered, but the topic no "
+                        "longer exists: create it to consume them"
                     )
                 )
             return lane

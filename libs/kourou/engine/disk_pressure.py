@@ -108,19 +108,21 @@ class DiskPressure:
             ]
         if self.refusing and not self._reaches(force):
             self.refusing = False
-            return [f"the disk is {self.used_percent} % full: messages are taken again"]
+            return [f"the disk is {self.used_percent} % full: messages are accepted again"]
         return []
 
     def _turn_starving(self, refuse: int, starve: int) -> list[str]:
         if not self.starving and self._reaches(starve):
             self.starving = True
             return [
-                f"the disk is {self.used_percent} % full: the key index rests, and what is left is "
-                "kept for offsets and checkpoints"
+                (
+                    f"the disk is {self.used_percent} % full: the key index is paused, and "
+                    "the remaining space is reserved for offsets and checkpoints"
+                )
             ]
         if self.starving and not self._reaches(refuse):
             self.starving = False
-            return [f"the disk is {self.used_percent} % full: the key index goes on"]
+            return [f"the disk is {self.used_percent} % full: the key index continues"]
         return []
 
     def _turn_low(self) -> list[str]:
@@ -130,6 +132,8 @@ class DiskPressure:
         if not told:
             return []
         return [
-            f"only {self.free_bytes / 2**30:.1f} GiB are free on the store's disk; a broker wants "
-            f"{DISK_SIZE_WARN_BYTES >> 30}"
+            (
+                f"the store's disk has only {self.free_bytes / 2**30:.1f} GiB free; a "
+                f"broker needs {DISK_SIZE_WARN_BYTES >> 30}"
+            )
         ]

@@ -270,7 +270,7 @@ class Cause:
                     f"the {what} is {len(text)} characters long; at most {length_max} are allowed"
                 )
             if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
-                raise BadRequest(f"the {what} has a NUL or half a character in it")
+                raise BadRequest(f"the {what} contains a NUL or half of a surrogate pair")
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ class FilterDesk:
         """
         if not self._policy.filter_upload:
             raise NoPermission(
-                f"broker {self._policy.broker_name} takes no filters",
-                hint="filterUploadEnable is false",
+                f"broker {self._policy.broker_name} does not accept filters",
+                hint="set filterUploadEnable=true to allow uploads",
             )
         group, name = check_group(request.consumer_group), check_filter_name(request.name)
         filters = self._control.filters
@@ -146,7 +146,7 @@ class FilterDesk:
                 events = rules.decide_delete(filters, group, name)
             case _:
                 raise BadRequest(
-                    f"{request.action!r} is nothing that can be done to a filter",
+                    f"{request.action!r} is not an operation on filters",
                     hint=f"one of {', '.join(FilterAction)}",
                 )
         number = number or before.active or before.newest or 0
@@ -183,7 +183,7 @@ class FilterDesk:
     def skip(self, now_ms: int, received: Received, request: RecordFilterSkip) -> list[Effect]:
         """Messages are about to be passed over (30025); they may be once this is answered."""
         if self._control.topics.get(request.topic) is None:
-            raise TopicNotFound(f"the topic {request.topic} does not exist here")
+            raise TopicNotFound(f"topic {request.topic} does not exist")
         if request.queue_id < 0:
             raise BadRequest(f"queue id {request.queue_id} is negative")
         skip = FilterMessagesSkipped(
@@ -200,7 +200,7 @@ class FilterDesk:
         asked = (skip.aggregate, skip.version, skip.topic, skip.queue_id, skip.offsets)
         if asked in self._skips:
             events = []
-        effects = self._owing.decided(now_ms, received, events, reason="a filter could not judge")
+        effects = self._owing.decided(now_ms, received, events, reason="a filter failed")
         self._skips.pop(asked, None)
         self._skips[asked] = None
         if len(self._skips) > FILTER_SKIPS_REMEMBERED_MAX:
@@ -219,7 +219,7 @@ class FilterDesk:
         else:
             found = [filters.table[key] for key in sorted(filters.table)]
         if request.version is not None and not request.name:
-            raise BadRequest("a version of which filter? Its name is missing")
+            raise BadRequest("a version was given without the name of its filter")
         told = [_told(one, request) for one in found]
         if request.with_source:
             size_bytes = sum(
@@ -227,7 +227,8 @@ class FilterDesk:
             )
             if len(told) > 1 and 2 * size_bytes > STATE_BYTES_MAX:
                 raise BadRequest(
-                    f"the sources come to {size_bytes} bytes", hint="ask for one filter at a time"
+                    f"the sources have {size_bytes} bytes, more than one reply can carry",
+                    hint="request one filter at a time",
                 )
         body = encode_filters(told, self._servers.addresses_for(received.to.peer))
         header = GetFiltersResponse(filters_version=filters.version)
@@ -255,14 +256,14 @@ def _source(body: bytes, sha256: str) -> tuple[str, str]:
         )
     digest = hashlib.sha256(body).hexdigest()
     if digest != sha256.lower():
-        raise BadRequest("the source does not match its SHA-256", hint="send it again")
+        raise BadRequest("the source does not match its SHA-256", hint="upload it again")
     try:
         source = body.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"the source is not UTF-8: {error}") from error
     for letter in set(source):
         if (letter < " " and letter not in _WHITE) or letter == "\x7f":
-            raise BadRequest(f"the source has the control character {letter!r}")
+            raise BadRequest(f"the source contains the control character {letter!r}")
     return source, digest
 
 
@@ -285,7 +286,7 @@ def _told(one: FilterState, request: GetFilters) -> FilterState:
     wanted = one.version(number)
     if wanted is None:
         raise Rejected(
-            f"version {number} of the filter {one.name} of the group {one.group} is not kept",
+            f"version {number} of filter {one.name} of group {one.group} is not stored",
             code=Code.QUERY_NOT_FOUND,
         )
     versions = [wanted if each.version == number else each for each in bare.versions]

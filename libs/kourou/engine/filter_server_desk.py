@@ -77,17 +77,17 @@ class FilterServerDesk:
 
     def disconnected(self, peer: Peer) -> list[Effect]:
         """A connection is gone."""
-        return self._gone(self._servers.drop_peer(peer), "its connection ended")
+        return self._gone(self._servers.drop_peer(peer), "its connection closed")
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Forget who was silent for too long."""
         gone = self._servers.expire(now_ms, self._policy.filter_server_expiry_ms)
-        return self._gone(gone, "it was silent for too long")
+        return self._gone(gone, "no heartbeat for too long")
 
     def _gone(self, addresses: Sequence[str], why: str) -> list[Effect]:
         if not addresses:
             return []
-        lost = [LogWarning(f"the filter server {address} is gone: {why}") for address in addresses]
+        lost = [LogWarning(f"filter server {address} is offline: {why}") for address in addresses]
         return [*lost, Announce()]  # unnumbered: nobody waits until that is known
 
     def tell(self) -> list[Effect]:

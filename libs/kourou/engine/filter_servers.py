@@ -61,13 +61,18 @@ class FilterServers:
         _check_address(address)
         table = {f"{peer.carrier}:internal": address} if listeners is None else dict(listeners)
         if len(table) > FILTER_SERVER_LISTENERS_MAX:
-            raise BadRequest(f"a filter server has {FILTER_SERVER_LISTENERS_MAX} listeners at most")
+            raise BadRequest(
+                f"a filter server can have at most {FILTER_SERVER_LISTENERS_MAX} listeners"
+            )
         for name, dialled in table.items():
             _check_address(name)
             _check_address(dialled)
         before = self._table.get(address)
         if before is None and len(self._table) >= FILTER_SERVERS_MAX:
-            raise Throttled(f"{FILTER_SERVERS_MAX} filter servers are registered here already")
+            raise Throttled(
+                f"{FILTER_SERVERS_MAX} filter servers are registered at this broker "
+                "already, the maximum"
+            )
         self._table[address] = FilterServer(address, table, peer, now_ms, listeners is not None)
         return before is None or before.listeners != table
 
@@ -117,5 +122,5 @@ class FilterServers:
 def _check_address(text: str) -> None:
     if not 0 < len(text) <= FILTER_SERVER_ADDRESS_LENGTH_MAX or not text.isprintable():
         raise BadRequest(
-            f"an address has 1 to {FILTER_SERVER_ADDRESS_LENGTH_MAX} printable characters"
+            f"an address must have 1 to {FILTER_SERVER_ADDRESS_LENGTH_MAX} printable characters"
         )

@@ -42,8 +42,8 @@ def decide_undo(filters: Filters, event: FilterEvent, *, forced: bool) -> list[E
             return [FilterDeleted(now)]
         case FilterMessagesSkipped():
             raise Rejected(
-                "messages that were passed over are not brought back by undoing it",
-                hint="reset the group's offset to read them again",
+                "undo cannot deliver skipped messages",
+                hint="reset the group's offset to consume them",
             )
         case _:
             return _undo_change(existing(filters, event.group, event.name), event, forced)
@@ -93,7 +93,7 @@ def _undo_upload(now: FilterState, event: FilterUploaded, forced: bool) -> list[
         return []
     if len(now.versions) > 1 or event.version != now.next_version - 1:
         raise Rejected(
-            f"{event.aggregate} has other versions; an upload alone cannot be undone",
+            f"{event.aggregate} has other versions, so its upload alone cannot be undone",
             hint="enable another version, roll it back, or delete the filter",
         )
     _check(event, now.active is None, forced)
@@ -103,14 +103,13 @@ def _undo_upload(now: FilterState, event: FilterUploaded, forced: bool) -> list[
 def _run_again(now: FilterState, version: int, forced: bool) -> list[Event]:
     if now.version(version) is None:
         raise Rejected(
-            f"version {version} of the filter {now.name} of the group {now.group} is not kept "
-            "any more"
+            f"version {version} of filter {now.name} of group {now.group} is no longer stored"
         )
     if version in now.quarantined and not forced:
         raise Rejected(
-            f"version {version} of the filter {now.name} of the group {now.group} is in "
-            f"quarantine: {now.quarantined[version]}",
-            hint="enable it if it may run again",
+            f"version {version} of filter {now.name} of group {now.group} is "
+            f"quarantined: {now.quarantined[version]}",
+            hint="enable it, if it may run again",
         )
     if now.active == version:
         return []
@@ -120,7 +119,7 @@ def _run_again(now: FilterState, version: int, forced: bool) -> list[Event]:
 def _restore(filters: Filters, gone: FilterState) -> list[Event]:
     if filters.get(gone.group, gone.name) is not None:
         raise Rejected(
-            f"the group {gone.group} has a filter {gone.name} again",
+            f"group {gone.group} has another filter {gone.name}",
             hint="delete that one first",
         )
     size_bytes = sum(one.size_bytes for one in gone.versions)
@@ -129,12 +128,13 @@ def _restore(filters: Filters, gone: FilterState) -> list[Event]:
         or len(filters.of(gone.group)) >= FILTERS_GROUP_MAX
         or filters.source_bytes + size_bytes > FILTER_SOURCES_BYTES_MAX
     ):
-        raise Rejected("there are too many filters to bring another one back")
+        raise Rejected("the filter cannot be restored: the limit of stored filters is reached")
     return [FilterRestored(gone)]
 
 
 def _check(event: FilterEvent, unchanged: bool, forced: bool) -> None:
     if not (unchanged or forced):
         raise Rejected(
-            f"{event.aggregate} has changed since", hint="undo the later changes first, or force it"
+            f"{event.aggregate} has changed since",
+            hint="undo the later changes first, or use force",
         )

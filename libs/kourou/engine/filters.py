@@ -257,7 +257,7 @@ def existing(filters: Filters, group: str, name: str) -> FilterState:
     """A filter that is there; raises Rejected (22) if it is not."""
     found = filters.get(group, name)
     if found is None:
-        raise Rejected(f"the group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
+        raise Rejected(f"group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
     return found
 
 
@@ -312,14 +312,14 @@ def decide_upload(
 def _check_room(filters: Filters, before: FilterState | None, group: str, source: str) -> None:
     if before is None:
         if len(filters) >= FILTERS_MAX:
-            raise Rejected(f"this broker has {FILTERS_MAX} filters; no more are taken")
+            raise Rejected(f"this broker stores {FILTERS_MAX} filters already, the maximum")
         if len(filters.of(group)) >= FILTERS_GROUP_MAX:
-            raise Rejected(f"the group {group} has {FILTERS_GROUP_MAX} filters; no more are taken")
+            raise Rejected(f"group {group} has {FILTERS_GROUP_MAX} filters already, the maximum")
     if filters.source_bytes + len(source.encode()) > FILTER_SOURCES_BYTES_MAX:
         raise Rejected(
-            f"the sources of all filters here come to {filters.source_bytes} bytes; "
-            f"{FILTER_SOURCES_BYTES_MAX} are allowed",
-            hint="delete filters that nobody uses",
+            f"the sources of all filters of this broker have {filters.source_bytes} "
+            f"bytes; at most {FILTER_SOURCES_BYTES_MAX} are allowed",
+            hint="delete unused filters",
         )
 
 
@@ -331,7 +331,7 @@ def decide_enable(
     number = one.newest if version is None else version
     if number is None or one.version(number) is None:
         raise Rejected(
-            f"the filter {name} of the group {group} has no version {number}",
+            f"filter {name} of group {group} has no version {number}",
             hint=f"it has {_numbers(one)}",
             code=Code.QUERY_NOT_FOUND,
         )
@@ -349,14 +349,14 @@ def decide_rollback(filters: Filters, group: str, name: str) -> list[Event]:
     number = one.before_active
     if number is None or one.version(number) is None:
         raise Rejected(
-            f"no version of the filter {name} of the group {group} ran before",
-            hint=f"enable one of {_numbers(one)}, or disable it",
+            f"filter {name} of group {group} has no earlier version to roll back to",
+            hint=f"enable one of {_numbers(one)}, or disable the filter",
         )
     if number in one.quarantined:
         raise Rejected(
-            f"version {number} of the filter {name} of the group {group} is in quarantine: "
+            f"version {number} of filter {name} of group {group} is quarantined: "
             f"{one.quarantined[number]}",
-            hint=f"enable version {number} if it may run again, or another one",
+            hint=f"enable version {number}, if it may run again, or another version",
         )
     return [FilterEnabled(group, name, number, one.active)]
 
@@ -372,7 +372,7 @@ def decide_policy(filters: Filters, group: str, name: str, policy: str | None) -
     one = existing(filters, group, name)
     if policy is None or policy not in FilterPolicy._value2member_map_:
         raise BadRequest(
-            f"{policy!r} is no policy of a filter", hint=f"one of {', '.join(FilterPolicy)}"
+            f"{policy!r} is not a filter policy", hint=f"one of {', '.join(FilterPolicy)}"
         )
     wanted = FilterPolicy(policy)
     return [] if wanted == one.policy else [FilterPolicySet(group, name, wanted, one.policy)]
@@ -389,10 +389,10 @@ def decide_quarantine(
     one = existing(filters, group, name)
     number = one.active if version is None else version
     if number is None:
-        raise BadRequest(f"no version of the filter {name} of the group {group} runs: name one")
+        raise BadRequest(f"filter {name} of group {group} has no active version: give a version")
     if one.version(number) is None or number in one.quarantined:
         return []
-    why = check_reason(reason) or "asked for"
+    why = check_reason(reason) or "by request"
     return [FilterQuarantined(group, name, number, why, server)]
 
 
@@ -413,16 +413,18 @@ def decide_skip(filters: Filters, skip: FilterMessagesSkipped) -> list[Event]:
     """
     one = existing(filters, skip.group, skip.name)
     if not 0 < len(skip.offsets) <= FILTER_SKIP_OFFSETS_MAX or min(skip.offsets) < 0:
-        raise BadRequest(f"1 to {FILTER_SKIP_OFFSETS_MAX} offsets are passed over at a time")
+        raise BadRequest(
+            f"the number of skipped offsets must be between 1 and {FILTER_SKIP_OFFSETS_MAX}"
+        )
     if one.policy is not FilterPolicy.SKIP:
         raise Rejected(
-            f"the policy of the filter {skip.name} of the group {skip.group} is {one.policy}: "
-            "nothing is passed over"
+            f"the policy of filter {skip.name} of group {skip.group} is {one.policy}, "
+            "so messages must not be skipped"
         )
     if one.active != skip.version or skip.version in one.quarantined:
         raise Rejected(
-            f"version {skip.version} of the filter {skip.name} of the group {skip.group} does not "
-            "run any more"
+            f"version {skip.version} of filter {skip.name} of group {skip.group} is "
+            "no longer active"
         )
     return [skip]
 

@@ -137,7 +137,10 @@ class Following:
     @property
     def _refusal(self) -> str:
         at = f" at {self._leader_address}" if self._leader_address else ""
-        return f"this broker is a follower of {self._policy.broker_name}{at} and stores nothing"
+        return (
+            f"this broker is a follower of {self._policy.broker_name}{at} and does "
+            "not accept messages"
+        )
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """What a follower answers otherwise than a leader."""
@@ -148,7 +151,7 @@ class Following:
         }
 
     def _refuse(self, _now_ms: int, _received: Received, _request: Request) -> list[Effect]:
-        raise NotLeader(self._refusal, hint="ask the leader")
+        raise NotLeader(self._refusal, hint="send the request to the leader")
 
     # -- the leader -------------------------------------------------------------------------------
 
@@ -245,7 +248,7 @@ class Following:
         if reason == self._not_copied:
             return []
         self._not_copied = reason
-        return [LogWarning(f"bytes of the leader were not stored: {reason}")]
+        return [LogWarning(f"data from the leader was not stored: {reason}")]
 
     def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Queues have grown; if it was that of the control events, they take effect."""

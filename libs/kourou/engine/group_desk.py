@@ -119,7 +119,7 @@ class GroupDesk:
         """Move a group to a store time (222); -1 means the end, without force only backwards."""
         topic = self._topic(request.topic)
         if request.group not in self._control.groups:
-            raise GroupNotFound(f"the consumer group {request.group} does not exist here")
+            raise GroupNotFound(f"consumer group {request.group} does not exist")
         offsets: dict[int, int | None] = {}
         table: dict[MessageQueue, int] = {}
         for queue_id in range(topic.read_queue_nums):
@@ -184,8 +184,10 @@ class GroupDesk:
     def clone(self, now_ms: int, received: Received, request: CloneGroupOffset) -> list[Effect]:
         """One group begins where another stands (314); it is made where groups make themselves."""
         if request.src_group not in self._control.groups:
-            raise GroupNotFound(f"the consumer group {request.src_group} does not exist here")
-        self._ensure_group(request.dest_group, received, f"begins where {request.src_group} is")
+            raise GroupNotFound(f"consumer group {request.src_group} does not exist")
+        self._ensure_group(
+            request.dest_group, received, f"starts at the offset of {request.src_group}"
+        )
         events = decide_clone(
             self._commits, request.src_group, request.dest_group, request.topic or None
         )
@@ -200,5 +202,5 @@ class GroupDesk:
     def _topic(self, name: str) -> TopicConfig:
         topic = self._control.topics.get(name)
         if topic is None:
-            raise TopicNotFound(f"the topic {name} does not exist here")
+            raise TopicNotFound(f"topic {name} does not exist")
         return topic

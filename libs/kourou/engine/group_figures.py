@@ -119,7 +119,7 @@ class GroupFigures:
         if consuming is not None:
             topics |= set(consuming.subscriptions)
         if not topics and group not in self._control.groups:
-            raise GroupNotFound(f"the consumer group {group} does not exist here")
+            raise GroupNotFound(f"consumer group {group} does not exist")
         return sorted(topics - {retry_topic(group)})
 
     def _progress(self, group: str, topic: TopicConfig) -> dict[MessageQueue, OffsetWrapper]:
@@ -202,5 +202,5 @@ class GroupFigures:
     def _topic(self, name: str) -> TopicConfig:
         topic = self._control.topics.get(name)
         if topic is None:
-            raise TopicNotFound(f"the topic {name} does not exist here")
+            raise TopicNotFound(f"topic {name} does not exist")
         return topic

@@ -115,8 +115,8 @@ def decide_auto_create(groups: Groups, name: str, *, enabled: bool) -> list[Even
     names.check_group(name)
     if not enabled and not names.is_system_group(name):
         raise GroupNotFound(
-            f"the consumer group {name} does not exist here",
-            hint="create it; autoCreateSubscriptionGroup is false",
+            f"consumer group {name} does not exist",
+            hint="create it: autoCreateSubscriptionGroup is false",
         )
     _check_case(groups, name)
     return [GroupPut(GroupConfig(name))]
@@ -126,7 +126,7 @@ def decide_delete(groups: Groups, name: str, *, remove_offset: bool) -> list[Eve
     """Delete a group; one that does not exist is no error, as with RocketMQ. Raises Rejected."""
     names.check_group(name)
     if names.is_system_group(name):
-        raise Rejected(f"the group {name} belongs to the broker and cannot be deleted")
+        raise Rejected(f"group {name} is internal and cannot be deleted")
     before = groups.get(name)
     return [] if before is None else [GroupDeleted(before, remove_offset)]
 
@@ -138,13 +138,13 @@ def decide_start(groups: Groups) -> list[Event]:
 
 def _check_range(what: str, value: int, minimum: int, maximum: int) -> None:
     if not minimum <= value <= maximum:
-        raise BadRequest(f"{what} is {value}; {minimum} to {maximum} are allowed")
+        raise BadRequest(f"{what} is {value}; it must be between {minimum} and {maximum}")
 
 
 def _check_case(groups: Groups, name: str) -> None:
     other = groups.folded.clash(name)
     if other is not None:
         raise Rejected(
-            f"the group {name} differs from the existing {other} only in upper and lower case",
+            f"group {name} differs from the existing group {other} only in upper and lower case",
             hint="choose another name",
         )

@@ -119,9 +119,11 @@ class HalfRecord(NamedTuple):
         try:
             check_topic(topic)
         except KourouError as error:
-            raise Corrupt(f"a half message's {Property.REAL_TOPIC}: {error}") from error
+            raise Corrupt(
+                f"the {Property.REAL_TOPIC} of a half message is invalid: {error}"
+            ) from error
         if queue_id < 0:
-            raise Corrupt(f"a half message does not say its {Property.REAL_QID}")
+            raise Corrupt(f"a half message has no valid {Property.REAL_QID}")
         return topic, queue_id
 
 
@@ -150,7 +152,7 @@ def half_of(draft: Buffer) -> bytes:
     if mark is not None:
         BatchMark.of_text(mark.decode("utf-8", "replace"))
         if find_property(raw, _UNIQ_KEY) is None:
-            raise MessageIllegal("a half message of a batch needs a unique key")
+            raise MessageIllegal("a half message of a batch must have a unique key")
     properties = kernel.edit(
         raw,
         (

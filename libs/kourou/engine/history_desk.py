@@ -112,7 +112,7 @@ class HistoryDesk:
         """Events of one aggregate or of all, the newest first (30011)."""
         if not 0 < request.max_count <= HISTORY_EVENTS_MAX:
             raise BadRequest(
-                f"max_count is {request.max_count}; 1 to {HISTORY_EVENTS_MAX} can be asked"
+                f"max_count is {request.max_count}; it must be between 1 and {HISTORY_EVENTS_MAX}"
             )
         question = HistoryQuestion(
             check_aggregate(request.aggregate),
@@ -126,7 +126,7 @@ class HistoryDesk:
     def state_at(self, now_ms: int, received: Received, request: GetStateAt) -> list[Effect]:
         """What held at an instant, after an event, or now (30012)."""
         if request.at_ms is not None and request.offset is not None:
-            raise BadRequest("an instant or an event, not both")
+            raise BadRequest("give a time or an event number, not both")
         if request.offset is not None:
             self._check_there(request.offset)
         question = StateQuestion(check_stateful(request.aggregate), request.at_ms, request.offset)
@@ -179,7 +179,8 @@ class HistoryDesk:
         end = self._control.next_offset
         if not 0 <= offset < end:
             raise Rejected(
-                f"there is no event {offset}; the newest is {end - 1}", code=Code.QUERY_NOT_FOUND
+                f"event {offset} does not exist; the newest event is {end - 1}",
+                code=Code.QUERY_NOT_FOUND,
             )
 
     def _logged(self, offset: int) -> Recorded | None:

@@ -65,7 +65,7 @@ class KeyValueDesk:
     def change(self, received: Received) -> list[Reply | RecordKeyValues]:
         """Somebody sends PUT_KV_CONFIG or DELETE_KV_CONFIG."""
         if len(self._waiting) >= KEY_VALUE_WRITES_WAITING_MAX:
-            return [Reply(received.to, Code.SYSTEM_BUSY, "too many changes wait")]
+            return [Reply(received.to, Code.SYSTEM_BUSY, "too many changes are waiting")]
         self._waiting.append(received)
         return self._next()
 

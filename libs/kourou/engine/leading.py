@@ -136,7 +136,7 @@ class Leading:
         newest = shipping.epochs.newest
         epoch = max(self._role.epoch, next_epoch(newest, self._policy.broker_id))
         opened = EpochOpened(epoch, start, shipping.leader, self.broker_role)
-        self._recorder.record([opened], Cause("broker", "leads from here on"), self._wall_ms)
+        self._recorder.record([opened], Cause("broker", "becomes leader"), self._wall_ms)
         shipping.epochs.extend(start)
         shipping.epochs.open(epoch, start)
         shipping.opened_end = self._appends.end
@@ -166,7 +166,9 @@ class Leading:
             if not answer.refusal:
                 self._in_sync.attached(request.broker_id)
         if answer.refusal:
-            effects += self._tell_once(f"{peer} may not follow: {answer.refusal}")
+            effects += self._tell_once(
+                f"{peer} cannot replicate from this broker: {answer.refusal}"
+            )
         return [*effects, Notify(peer, answer), *self._fence()]
 
     def acked(self, now_ms: int, received: Received, request: ChunkAck) -> list[Effect]:
@@ -196,12 +198,19 @@ class Leading:
         if not fenced or self._told == "fenced":
             return []
         self._told = "fenced"
-        text = f"another broker leads this log: epoch {fenced} was opened, this one's is over"
+        text = (
+            f"another broker is the leader of this log: it started epoch {fenced}, "
+            "which ends the epoch of this broker"
+        )
         self._appends.refuse(text)
         answers = self._confirmations.fail(text)
         if self._role.may_follow:
-            return [LogWarning(f"{text}; so this one follows"), *answers, ChangeRole(False, fenced)]
-        return [LogWarning(f"{text}; stop this broker, and start it as a follower"), *answers]
+            return [
+                LogWarning(f"{text}; this broker becomes a follower"),
+                *answers,
+                ChangeRole(False, fenced),
+            ]
+        return [LogWarning(f"{text}; stop this broker, and restart it as a follower"), *answers]
 
     # -- turns ------------------------------------------------------------------------------------
 
@@ -237,8 +246,10 @@ class Leading:
         try:
             self._recorder.record([event], Cause("broker", self._reason), self._wall_ms)
         except KourouError as error:
-            return self._tell_once(f"the in-sync set is not recorded now: {error}")
-        return [LogWarning(f"senders wait for the copies of {named(members)}: {self._reason}")]
+            return self._tell_once(f"the in-sync set is not recorded: {error}")
+        return [
+            LogWarning(f"acknowledgements wait for the replicas {named(members)}: {self._reason}")
+        ]
 
     def _bounds(self) -> Bounds:
         first, end = self._view.log_range()

@@ -104,7 +104,7 @@ class LockDesk:
             if self._failing:
                 return []
             self._failing = True
-            return [LogWarning(f"queue locks are not recorded now: {error}")]
+            return [LogWarning(f"queue locks are not recorded: {error}")]
         self._failing = False
         return []
 

@@ -117,8 +117,8 @@ def encode_beginning(beginning: LogBeginning) -> bytes:
     )
     if len(body) > LOG_BEGINNING_BYTES_MAX:
         raise Rejected(
-            f"what was decided before position {beginning.position} has {len(body)} bytes; at most "
-            f"{LOG_BEGINNING_BYTES_MAX} are told"
+            f"the state before position {beginning.position} has {len(body)} bytes; "
+            f"at most {LOG_BEGINNING_BYTES_MAX} can be sent"
         )
     return body
 
@@ -129,21 +129,23 @@ def decode_beginning(body: bytes) -> LogBeginning:
         found = msgspec.json.decode(body, type=_Format).format
         if found != FORMAT:
             raise DecodeError(
-                f"the beginning of the log has format {found}; this version reads {FORMAT}"
+                f"the start of the log has format {found}; this version reads {FORMAT}"
             )
         stored = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(f"the beginning of the log cannot be read: {error}") from error
+        raise DecodeError(f"the start of the log cannot be read: {error}") from error
     control = decode_state(bytes(stored.control))
     if control.next_offset != next_control_offset(stored.queue_ends):
         raise DecodeError(
-            f"the beginning of the log has the state after {control.next_offset} control events, "
-            f"and {next_control_offset(stored.queue_ends)} came before it"
+            f"the start of the log has the state after {control.next_offset} control "
+            f"events, but {next_control_offset(stored.queue_ends)} precede it"
         )
     if any(start >= stored.position for _, start in control.replicas.epochs):
-        raise DecodeError(f"an epoch starts behind {stored.position}, where the log begins")
+        raise DecodeError(f"an epoch starts after {stored.position}, where the log starts")
     if stored.position % stored.segment_size:
-        raise DecodeError(f"no segment of {stored.segment_size} bytes begins at {stored.position}")
+        raise DecodeError(
+            f"{stored.position} is not the start of a segment of {stored.segment_size} bytes"
+        )
     return LogBeginning(
         stored.cluster,
         stored.broker_name,

@@ -58,7 +58,7 @@ class LogDesk:
         """
         if request.group not in self._names:
             ours = " and ".join(sorted(self._names))
-            raise Rejected(f"this is {ours}, and not {request.group}", code=Code.NO_PERMISSION)
+            raise Rejected(f"this is {ours}, not {request.group}", code=Code.NO_PERMISSION)
         epochs, confirmed = self._epochs(), self._confirmations.confirmed
         first, _ = self._view.log_range()
         position = end = max(request.position, first)

@@ -133,7 +133,7 @@ class MemberDesk:
             self._found(group, Cause(str(received.to.peer), reason), received.wall_ms)
         except Unavailable as error:
             raise GroupNotFound(
-                f"the consumer group {group} cannot be made now: {error}", hint="try again later"
+                f"consumer group {group} cannot be created: {error}", hint="retry later"
             ) from error
         return self._control.groups.get(group) or GroupConfig(group)
 
@@ -184,7 +184,7 @@ class MemberDesk:
         """The client ids of a consumer group (38)."""
         ids = self._members.consumer_ids(request.consumer_group)
         if not ids:
-            raise Rejected(f"no consumer of the group {request.consumer_group} is connected here")
+            raise Rejected(f"group {request.consumer_group} has no consumer at this broker")
         return [Reply(received.to, body=(encode_consumer_ids(ids),))]
 
     def consumer_connections(
@@ -194,7 +194,7 @@ class MemberDesk:
         group = self._members.consumer_group(request.consumer_group)
         if group is None:
             raise GroupNotFound(
-                f"no consumer of the group {request.consumer_group} is connected here",
+                f"group {request.consumer_group} has no consumer at this broker",
                 code=Code.CONSUMER_NOT_ONLINE,
             )
         body = encode_consumer_connection(
@@ -214,7 +214,7 @@ class MemberDesk:
         """Who produces in a group (204)."""
         members = self._members.producers(request.producer_group)
         if not members:
-            raise Rejected(f"no producer of the group {request.producer_group} is connected here")
+            raise Rejected(f"group {request.producer_group} has no producer at this broker")
         body = encode_producer_connection(ProducerConnection(_connections(members)))
         return [Reply(received.to, body=(body,))]
 

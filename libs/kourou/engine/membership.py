@@ -194,9 +194,9 @@ class Membership:
         other = None if group is None else group.said.differing(member, said)
         if other is not None:
             text = (
-                f"in the consumer group {part.group} the clients {beat.client_id} and {other[0]} "
-                f"differ in topics, filters or message model; some messages may reach no consumer "
-                f"(give each subscription a group of its own)"
+                f"consumer group {part.group}: clients {beat.client_id} and {other[0]} "
+                "differ in topics, filters or message model; some messages may reach no "
+                "consumer (use a separate group for each subscription)"
             )
             if self.policy is SubscriptionPolicy.REFUSE:
                 change.refused.append(text)
@@ -249,28 +249,29 @@ class Membership:
             if other.seen_ms > mine.first_ms:
                 mine.shares_id = other.shares_id = True
                 change.clashes.append(
-                    f"the client id {member[0]} is used in the consumer group {group.name} by "
-                    f"{mine.address} and {other.address} at once; give each its own instance name"
+                    f"client ID {member[0]} is used twice in consumer group {group.name}, by "
+                    f"{mine.address} and {other.address}; give each client its own instance "
+                    "name"
                 )
 
     def check(self, peer: Peer, beat: Heartbeat) -> None:
         """Raises BadRequest or Throttled if `heartbeat` would."""
         names.check_client_id(beat.client_id)
         if len(beat.producer_groups) + len(beat.consumers) > CLIENT_GROUPS_MAX:
-            raise BadRequest(f"a client may be in at most {CLIENT_GROUPS_MAX} groups")
+            raise BadRequest(f"a client may join at most {CLIENT_GROUPS_MAX} groups")
         for group in beat.producer_groups:
             names.check_group(group)
         for part in beat.consumers:
             names.check_group(part.group)
             if len(part.subscriptions) > GROUP_SUBSCRIPTIONS_MAX:
                 raise BadRequest(
-                    f"the client {beat.client_id} subscribes {len(part.subscriptions)} topics in "
-                    f"{part.group}; at most {GROUP_SUBSCRIPTIONS_MAX} are allowed"
+                    f"client {beat.client_id} subscribes to {len(part.subscriptions)} topics "
+                    f"in group {part.group}; at most {GROUP_SUBSCRIPTIONS_MAX} are allowed"
                 )
             for subscription in part.subscriptions:
                 names.check_topic(subscription.topic)
         if peer.id not in self._by_peer and len(self._by_peer) >= CLIENTS_MAX:
-            raise Throttled(f"this broker already has {CLIENTS_MAX} clients")
+            raise Throttled(f"this broker has {CLIENTS_MAX} clients already, the maximum")
 
     # -- going --------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class MovedOffsets:
             self._store(received.wall_ms, request, offset_new)
         except KourouError as error:
             told, self._left_out = self._left_out, True
-            return [] if told else [LogWarning(f"corrected offsets are not noted now: {error}")]
+            return [] if told else [LogWarning(f"corrected offsets are not recorded: {error}")]
         self._left_out = False
         return []
 

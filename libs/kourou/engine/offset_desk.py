@@ -66,7 +66,7 @@ class OffsetDesk:
                     Reply(
                         received.to,
                         Code.QUERY_NOT_FOUND,
-                        f"the group {request.consumer_group} has no offset in queue "
+                        f"group {request.consumer_group} has no offset in queue "
                         f"{request.queue_id} of {request.topic}",
                     )
                 ]
@@ -81,7 +81,7 @@ class OffsetDesk:
         A group that nobody knows yet comes to exist, as far as that is allowed.
         """
         if request.topic not in self._control.topics:
-            raise TopicNotFound(f"the topic {request.topic} does not exist here")
+            raise TopicNotFound(f"topic {request.topic} does not exist")
         if request.consumer_group not in self._control.groups:
             self._ensure_group(request.consumer_group, received, "first commit of a consumer")
         self._commits.commit(
@@ -130,5 +130,5 @@ class OffsetDesk:
 
 def _queue(queue_id: int) -> int:
     if queue_id < 0:
-        raise BadRequest(f"the queue id {queue_id} is negative")
+        raise BadRequest(f"queue ID {queue_id} is negative")
     return queue_id

@@ -150,9 +150,9 @@ class Commits:
         The caller has checked that group and topic exist, or may at least be names.
         """
         if not 0 <= offset <= OFFSET_MAX:
-            raise BadRequest(f"the offset {offset} is negative or too large")
+            raise BadRequest(f"offset {offset} is negative or too large")
         if not 0 <= queue_id < TOPIC_QUEUES_MAX:
-            raise BadRequest(f"the queue id {queue_id} is negative or too large")
+            raise BadRequest(f"queue ID {queue_id} is negative or too large")
         if self._progress.offset(group, topic, queue_id) != offset:
             topics = self._progress.unrecorded.setdefault(group, {})
             topics.setdefault(topic, {})[queue_id] = offset
@@ -242,9 +242,9 @@ def decide_reset(
     moved: dict[int, int | None] = {}
     for queue_id, offset in offsets.items():
         if not 0 <= queue_id < TOPIC_QUEUES_MAX:
-            raise BadRequest(f"the queue id {queue_id} is negative or too large")
+            raise BadRequest(f"queue ID {queue_id} is negative or too large")
         if offset is not None and not 0 <= offset <= OFFSET_MAX:
-            raise BadRequest(f"the offset {offset} of queue {queue_id} is negative or too large")
+            raise BadRequest(f"offset {offset} of queue {queue_id} is negative or too large")
         old = commits.offset(group, topic, queue_id)
         if old != offset:
             before[queue_id], moved[queue_id] = old, offset
@@ -257,7 +257,7 @@ def decide_clone(
     """Give `target` the progress of `source` in one topic or all (code 314). Raises Rejected."""
     names.check_group(source)
     if source == target:
-        raise BadRequest(f"{source} cannot be cloned onto itself")
+        raise BadRequest(f"group {source} cannot be cloned to itself")
     topics = commits.topics(source) if topic is None else [topic]
     return [
         event

@@ -49,12 +49,14 @@ def check_promotion(
     if silent_ms is not None:
         where = f" at {leader}" if leader else ""
         raise Rejected(
-            f"the leader{where} is alive: it was heard {silent_ms} ms ago",
-            hint="stop it first; with force it is outdone, and what it still acknowledges is lost",
+            f"the leader{where} is online: its last message arrived {silent_ms} ms ago",
+            hint="stop it first; force replaces it, and messages that it still "
+            "acknowledges are lost",
         )
     others = tuple(member for member in replicas.in_sync if member != broker_id)
     if others and broker_id not in replicas.in_sync:
         raise Rejected(
-            f"senders waited for the copies of {named(others)}, and not for that of {broker_id}",
-            hint="promote one of those; with force, what this one lacks is lost",
+            f"acknowledged messages are on the in-sync replicas {named(others)}; "
+            f"{broker_id} may lack some of them",
+            hint="promote one of those; with force, the messages missing from this one are lost",
         )

@@ -213,19 +213,19 @@ class Pulls:
         if group is None:
             group = self._ensure_group(request.consumer_group, received, "first pull of a consumer")
         if not group.consume_enable:
-            raise NoPermission(f"the consumer group {request.consumer_group} may not consume")
+            raise NoPermission(f"consumer group {request.consumer_group} may not consume")
         topic = self._control.topics.get(request.topic)
         if topic is None:
-            raise TopicNotFound(f"the topic {request.topic} does not exist here")
+            raise TopicNotFound(f"topic {request.topic} does not exist")
         if not topic.readable:
-            raise NoPermission(f"the topic {request.topic} is not readable (perm {topic.perm})")
+            raise NoPermission(f"topic {request.topic} is not readable (perm {topic.perm})")
         if not 0 <= request.queue_id < topic.read_queue_nums:
             raise BadRequest(
-                f"the queue id {request.queue_id} is not one of the {topic.read_queue_nums} "
-                f"read queues of {request.topic}"
+                f"queue ID {request.queue_id} is out of range: topic {request.topic} has "
+                f"{topic.read_queue_nums} read queues"
             )
         if request.max_msg_nums <= 0:
-            raise BadRequest(f"maxMsgNums is {request.max_msg_nums}; at least 1 is needed")
+            raise BadRequest(f"maxMsgNums is {request.max_msg_nums}; it must be at least 1")
         if request.sys_flag & PullFlag.CLASS_FILTER:
             raise self._judged_elsewhere(received, request)
         if request.sys_flag & PullFlag.SUBSCRIPTION:
@@ -238,7 +238,8 @@ class Pulls:
         consuming = self._members.consumer_group(request.consumer_group)
         if consuming is None:
             raise Rejected(
-                f"the consumer group {request.consumer_group} is not known from any heartbeat",
+                f"consumer group {request.consumer_group} is unknown: this broker has "
+                "received no heartbeat of it",
                 code=Code.SUBSCRIPTION_NOT_EXIST,
             )
         wanted = consuming.subscription(request.topic, received.to.peer)
@@ -257,12 +258,15 @@ class Pulls:
         """A filter in Python is named, and none runs in a broker: it is never gone around."""
         addresses = self._filter_servers.addresses_for(received.to.peer)
         if addresses:
-            where = f"pull from one of {', '.join(addresses)}"
+            where = f"pull from one of these: {', '.join(addresses)}"
         else:
-            where = "none is registered here: start one with `kourou filter-server`"
+            where = (
+                "no filter server is registered at this broker: start one with `kourou "
+                "filter-server`"
+            )
         return Rejected(
-            f"the group {request.consumer_group} names a filter for {request.topic}, and only "
-            "filter servers run filters",
+            f"group {request.consumer_group} uses a filter for {request.topic}, which "
+            "only filter servers can run",
             hint=where,
         )
 
@@ -302,9 +306,9 @@ class Pulls:
         self._told.add(key)
         return [
             LogWarning(
-                f"the filter {subscription.expression[:200]!r} of the group {group} cannot be "
-                f"compared with some messages of {topic}, which it therefore does not get: "
-                f"{sieve.reason}"
+                f"filter {subscription.expression[:200]!r} of group {group} cannot be "
+                f"evaluated for some messages of {topic}, so the group does not receive "
+                f"them: {sieve.reason}"
             )
         ]
 

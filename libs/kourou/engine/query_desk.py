@@ -60,7 +60,7 @@ class QueryDesk:
     def view(self, _now_ms: int, received: Received, request: ViewMessageById) -> list[Effect]:
         """The record at a log position (33)."""
         if not 0 <= request.offset < self._confirmations.confirmed:
-            raise Rejected(f"no message lies at position {request.offset} of this broker's log")
+            raise Rejected(f"this broker's log has no message at position {request.offset}")
         return [Reply(received.to, body=(self._view.record_at(request.offset),))]
 
     def by_key(self, _now_ms: int, received: Received, request: QueryMessage) -> list[Effect]:
@@ -71,7 +71,7 @@ class QueryDesk:
         """
         wanted = self._policy.query_max if request.unique_key_query else request.max_num
         if wanted <= 0:
-            raise BadRequest(f"maxNum is {wanted}; at least 1 is needed")
+            raise BadRequest(f"maxNum is {wanted}; it must be at least 1")
         records = self._view.find_by_key(
             request.topic,
             request.key,
@@ -85,7 +85,7 @@ class QueryDesk:
                 Reply(
                     received.to,
                     Code.QUERY_NOT_FOUND,
-                    f"no message with key {request.key} in {request.topic} at this broker",
+                    f"this broker has no message with key {request.key} in topic {request.topic}",
                     QueryMessageResponse(
                         index_last_update_timestamp=0, index_last_update_phyoffset=0
                     ),

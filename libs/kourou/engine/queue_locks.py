@@ -111,7 +111,9 @@ class QueueLocks:
                 continue
             if lock is None:
                 if len(self._locks) >= QUEUE_LOCKS_MAX:
-                    raise Throttled(f"this broker already has {QUEUE_LOCKS_MAX} queue locks")
+                    raise Throttled(
+                        f"this broker has {QUEUE_LOCKS_MAX} queue locks already, the maximum"
+                    )
                 lock = Lock(client_id, now_ms)
                 self._note(group, place, client_id)
             else:

@@ -27,7 +27,7 @@ from kourou.engine.effects import Effect, Reply
 from kourou.engine.ports import Quorum
 from kourou.errors import Code
 
-_LATE = "stored here; no majority has it in time"
+_LATE = "stored here; no majority replicated it in time"
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ class QuorumFollowing:
         self._log = log
         self._lag = Lag()
         appends.refuse(
-            f"this member of {policy.broker_name} does not lead it and stores nothing",
+            f"this replica of {policy.broker_name} is not the leader and does not accept messages",
             hint="send to the leader",
         )
 
@@ -76,7 +76,9 @@ class QuorumFollowing:
         leader = self._quorum.leader
         own = type(request) in KEPT or received.to.peer.listener == MEMBERS
         if not leader or leader == self._quorum.member or own:
-            raise NotLeader(self._refusal(leader), hint="ask the leader" if leader else "ask again")
+            raise NotLeader(
+                self._refusal(leader), hint="send the request to the leader" if leader else "retry"
+            )
         if isinstance(request, SendRecords) and request.attempt == 1:
             # This member may have slept while its sender went elsewhere, and whoever led then may
             # be gone with the memory of it: the leader is to look for a copy.
@@ -86,9 +88,9 @@ class QuorumFollowing:
     def _refusal(self, leader: str) -> str:
         quorum, name = self._quorum, self._policy.broker_name
         if not leader or leader == quorum.member:
-            return f"nobody leads {name} now: an election is under way"
+            return f"broker {name} has no leader; an election is in progress"
         at = f" at {quorum.leader_address}" if quorum.leader_address else ""
-        return f"{leader}{at} leads {name}, and this member, {quorum.member}, does not"
+        return f"the leader of {name} is {leader}{at}; this replica, {quorum.member}, is a follower"
 
     # -- the copy ---------------------------------------------------------------------------------
 

@@ -95,13 +95,13 @@ class QuorumLeading:
             return
         self._paused = paused
         if paused:
-            self._appends.pause(f"{self.quorum.member} lets another member lead")
+            self._appends.pause(f"{self.quorum.member} is transferring leadership")
         else:
             self._appends.go_on()
 
     def lost(self, reason: str) -> list[Effect]:
         """This member leads no more: write nothing, and tell all who wait that nobody knows."""
-        self._appends.refuse(reason, hint="ask the leader")
+        self._appends.refuse(reason, hint="send the request to the leader")
         return self._confirmations.fail(reason)
 
     def outdone(self, _epoch: int) -> list[Effect]:

@@ -92,7 +92,7 @@ class Redirects:
         again = parts.reconsume_times > 0 and level > 0
         if not again and is_transactional(raw):
             if self.halves is None:
-                raise MessageIllegal("this broker stores no transactional messages")
+                raise MessageIllegal("this broker does not accept transactional messages")
             return self.halves.half(draft, wall_ms), HALF_LANE
         if level <= 0:
             return draft, lane
@@ -143,7 +143,8 @@ def delay_level(properties: bytes) -> int:
     if _LEVEL.fullmatch(raw) is None:
         text = raw[:40].decode("utf-8", "replace")
         raise MessageIllegal(
-            f"the property DELAY is {text!r}, and not the number of a level; nothing was stored"
+            f"the property DELAY is {text!r}; it must be the number of a delay level; "
+            "nothing was stored"
         )
     return int(raw)
 

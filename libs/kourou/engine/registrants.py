@@ -58,15 +58,15 @@ class Identity:
 class Outdone(NotLeader):
     """Another broker leads this log; `epoch` is higher than any that this one may have.
 
-    Do: Start this broker as a follower, under a brokerId that nobody else has.
+    Do: Start this broker as a follower, under a brokerId that no other broker uses.
     """
 
     def __init__(self, identity: Identity, known: int, where: str, *, rival: bool = False) -> None:
-        also = ", which was promoted without hearing of that" if rival else ""
+        also = ", which was promoted at the same time" if rival else ""
         super().__init__(
-            f"epoch {known} of {identity.name} was opened {where}, and this leader's is "
-            f"{identity.epoch}{also}",
-            hint="start it as a follower, or promote it with force",
+            f"epoch {known} of broker {identity.name} was started {where}, but the "
+            f"epoch of this leader is {identity.epoch}{also}",
+            hint="restart it as a follower, or promote it with force",
         )
         self.epoch = last_of_promotion(known) if rival else known
 

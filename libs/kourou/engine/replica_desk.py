@@ -135,13 +135,14 @@ class ReplicaDesk:
         """An operator says that this broker is to lead (30051); answered before it does."""
         policy = self._policy
         if request.broker_name != policy.broker_name:
-            raise BadRequest(f"this is {policy.broker_name}, and not {request.broker_name}")
+            raise BadRequest(f"this is {policy.broker_name}, not {request.broker_name}")
         if self._promoting:
-            raise Rejected("it is being promoted already")
+            raise Rejected("this broker is being promoted already")
         following = self._following
         if isinstance(self._leading, QuorumLeading) or isinstance(following, QuorumFollowing):
             raise Rejected(
-                "a Raft group elects its leader", hint="kourou admin transfer-leader asks it to"
+                "this broker is a Raft group, which elects its leader",
+                hint="to transfer leadership: kourou admin transfer-leader",
             )
         heard = (
             self._heard_by_leader(request)
@@ -156,8 +157,9 @@ class ReplicaDesk:
         self._promoting = True
         answer = PromoteReplicaResponse(epoch=epoch, position=end, behind=behind)
         text = (
-            f"{received.to.peer} promotes this broker: it will lead from {end} on, in epoch "
-            f"{epoch}; the leader was known to have {behind} bytes more"
+            f"{received.to.peer} promotes this broker: it becomes the leader at "
+            f"position {end}, in epoch {epoch}; the previous leader had {behind} "
+            "bytes more"
         )
         outdone = [] if following is None else following.outdo(epoch)
         told = Reply(received.to, header=answer)
@@ -177,15 +179,18 @@ class ReplicaDesk:
         """A leader that another one outdid may be made to lead again; what it has is the log."""
         leading = self._leading
         if not isinstance(leading, Leading):
-            raise Rejected("nobody may follow this broker", hint="see replicationEnable")
+            raise Rejected(
+                "this broker cannot be promoted: it has no replicas",
+                hint="set replicationEnable=true to allow followers",
+            )
         if not leading.fenced:
             raise Rejected(
-                f"this broker is already the leader, in epoch {self._control.replicas.epoch}"
+                f"this broker is the leader already, in epoch {self._control.replicas.epoch}"
             )
         if not request.force:
             raise Rejected(
-                f"another broker leads this log, in epoch {leading.fenced}",
-                hint="with force this one outdoes it, and what that one stored meanwhile is lost",
+                f"another broker is the leader of this log, in epoch {leading.fenced}",
+                hint="force replaces it, and messages that it stored since are lost",
             )
         return leading.fenced
 
@@ -195,17 +200,19 @@ class ReplicaDesk:
         """An operator wants another member to lead (30052); answered when that begins."""
         policy, leading = self._policy, self._leading
         if request.broker_name != policy.broker_name:
-            raise BadRequest(f"this is {policy.broker_name}, and not {request.broker_name}")
+            raise BadRequest(f"this is {policy.broker_name}, not {request.broker_name}")
         if not isinstance(leading, QuorumLeading):
             raise Rejected(
-                f"{policy.broker_name} is no Raft group",
-                hint="stop the leader, then promote a follower",
+                f"broker {policy.broker_name} is not a Raft group",
+                hint="stop its leader, then promote a follower",
             )
         quorum = leading.quorum
         target = _heir(quorum, request.target)
         answer = TransferLeaderResponse(leader=quorum.member, epoch=quorum.epoch, target=target)
-        whom = target or "whoever has most of the log"
-        text = f"{received.to.peer} wants {whom} to lead in place of {quorum.member}"
+        whom = target or "the most up-to-date replica"
+        text = (
+            f"{received.to.peer} requests a transfer of leadership from {quorum.member} to {whom}"
+        )
         return [Reply(received.to, header=answer), LogWarning(text), HandOver(target)]
 
 
@@ -251,15 +258,17 @@ def _heir(quorum: Quorum, wanted: str) -> str:
     voters = [one.member for one in others if one.state != JOINING.upper()]
     if heir and heir not in voters:
         raise Rejected(
-            f"{heir} has no vote yet: it catches up first",
-            hint="look at `kourou admin replicas`, and ask again when it is JOINING no more",
+            f"replica {heir} has no vote yet: it is catching up",
+            hint="retry when it is no longer JOINING: kourou admin replicas",
         )
     if not voters:
-        raise Rejected("no other member has a vote", hint="look at `kourou admin replicas`")
+        raise Rejected(
+            "no other replica has a vote", hint="check the replicas: kourou admin replicas"
+        )
     if not quorum.may_append():
         raise Rejected(
-            f"{quorum.member} lets another member lead already",
-            hint="look at `kourou admin replicas`, and ask the one that leads then",
+            f"replica {quorum.member} is transferring leadership already",
+            hint="check which replica is the leader, and retry there: kourou admin replicas",
         )
     return heir
 
@@ -269,5 +278,7 @@ def _member_named(others: Sequence[QuorumMember], target: str) -> str:
     for one in others:
         if target in {one.member, str(one.broker_id)}:
             return one.member
-    known = ", ".join(f"{one.member} (brokerId {one.broker_id})" for one in others) or "nobody"
-    raise BadRequest(f"{target} is no other member of this group", hint=f"others: {known}")
+    known = ", ".join(f"{one.member} (brokerId {one.broker_id})" for one in others) or "none"
+    raise BadRequest(
+        f"{target} is not another replica of this group", hint=f"other replicas: {known}"
+    )

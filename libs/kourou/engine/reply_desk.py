@@ -113,13 +113,13 @@ class ReplyDesk:
         queues = topic.write_queue_nums
         if request.queue_id >= max(queues, topic.read_queue_nums):
             raise BadRequest(
-                f"the queue id {request.queue_id} is not one of the {queues} write queues of "
-                f"{topic.name}"
+                f"queue ID {request.queue_id} is out of range: topic {topic.name} has "
+                f"{queues} write queues"
             )
         if request.queue_id >= 0:
             return request.queue_id
         if queues <= 0:
-            raise NoPermission(f"the topic {topic.name} has no write queues")
+            raise NoPermission(f"topic {topic.name} has no write queues")
         self._turn += 1
         return self._turn % queues
 

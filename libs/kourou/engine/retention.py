@@ -41,7 +41,9 @@ _HOURS = re.compile(HOURS_PATTERN)
 def parse_hours(text: str) -> tuple[int, ...]:
     """The hours of deleteWhen, 0 to 23. Raises ConfigError."""
     if not _HOURS.fullmatch(text):
-        raise ConfigError(f"deleteWhen={text!r} is refused", hint="hours 0 to 23: 04 or 02;14")
+        raise ConfigError(
+            f"deleteWhen={text!r} is invalid", hint="use hours from 0 to 23, as 04 or 02;14"
+        )
     return tuple(int(hour) for hour in text.split(";"))
 
 

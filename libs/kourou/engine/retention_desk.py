@@ -199,15 +199,15 @@ class RetentionDesk:
         policy, percent = self._policy, self._pressure.used_percent
         if not policy.clean_forcibly:
             return self._tell_once(
-                f"the disk is {percent} % full, nothing is expired, and cleanFileForciblyEnable is "
-                "false: nothing is deleted"
+                f"the disk is {percent} % full, but no segment has expired and "
+                "cleanFileForciblyEnable is false: nothing is deleted"
             )
         over = self._pressure.bytes_over()
         count = retention.relief(segments, over) if over > 0 else int(look.full)
         if count is None:
             return self._tell_once(
-                f"the disk is {percent} % full, and deleting the whole log would not be enough: "
-                "something else fills it; nothing is deleted"
+                f"the disk is {percent} % full, but deleting the whole log would not free "
+                "enough: other data fills the disk; nothing is deleted"
             )
         chosen = segments[: min(count, retention.FORCED_SEGMENTS_MAX)]
         if chosen and not policy.lose_unconsumed:
@@ -216,8 +216,9 @@ class RetentionDesk:
                 chosen = retention.up_to(chosen, retention.first_unread(self._view, unread))
             if not chosen:
                 return self._tell_once(
-                    f"the disk is {percent} % full, and the oldest messages are not read by "
-                    f"{_named(unread)}; allowLoseUnconsumed is false: nothing is deleted"
+                    f"the disk is {percent} % full, but the oldest messages were not consumed "
+                    f"by {_named(unread)}, and allowLoseUnconsumed is false: nothing is "
+                    "deleted"
                 )
         return self._go(look, chosen, FORCED)
 
@@ -231,8 +232,8 @@ class RetentionDesk:
         if unread:
             effects.append(
                 LogWarning(
-                    f"deleting the log from {start} to {end} ({reason}), which is not read by "
-                    f"{_named(unread)}"
+                    f"deleting the log from {start} to {end} ({reason}), which was not "
+                    f"consumed by {_named(unread)}"
                 )
             )
         self._record(
@@ -267,8 +268,8 @@ class RetentionDesk:
         )
         return [
             LogWarning(
-                f"the log up to {end} expires within {within_ms / retention.HOUR_MS:.1f} h and is "
-                f"not read by {_named(unread)}"
+                f"the log up to {end} expires within {within_ms / retention.HOUR_MS:.1f} "
+                f"h, and was not consumed by {_named(unread)}"
             )
         ]
 

@@ -100,8 +100,8 @@ class SendBack:
         group = self._group(request.group)
         if not self._policy.permission & WRITE:
             raise NoPermission(
-                f"broker {self._policy.broker_name} takes no writes now",
-                hint="its write permission was taken away; send the message to another broker",
+                f"broker {self._policy.broker_name} does not accept messages",
+                hint="it has no write permission; send the message to another broker",
             )
         if group.retry_queue_nums <= 0:
             return [Reply(received.to)]  # the group wants no retries, as RocketMQ has it
@@ -163,13 +163,13 @@ class SendBack:
     def _group(self, name: str) -> GroupConfig:
         group = self._control.groups.get(name)
         if group is None:
-            raise GroupNotFound(f"the consumer group {name} does not exist here")
+            raise GroupNotFound(f"consumer group {name} does not exist")
         return group
 
     def _failed_copy(self, request: ConsumerSendMsgBack) -> memoryview:
         if not 0 <= request.offset < self._confirmations.confirmed:
             raise Rejected(
-                f"no message lies at position {request.offset} of this broker's log",
+                f"this broker's log has no message at position {request.offset}",
                 hint="send the message itself to the retry topic",
             )
         return self._view.record_at(request.offset)
@@ -180,14 +180,14 @@ class SendBack:
         """Is it what the consumer means? After a loss of power another message may lie there."""
         if topic in NOT_FOR_CLIENTS:
             raise NoPermission(
-                f"the message at position {request.offset} is one of {topic}, which is the "
-                "broker's own; it is not sent back"
+                f"the message at position {request.offset} belongs to {topic}, which is "
+                "internal; it cannot be sent back"
             )
         named = request.origin_topic
         known = (topic, properties.get(Property.RETRY_TOPIC), properties.get(Property.REAL_TOPIC))
         if named and not any(one and (one == named or one.endswith(f"%{named}")) for one in known):
             raise Rejected(
-                f"the message at position {request.offset} is of the topic {topic}, not {named}"
+                f"the message at position {request.offset} belongs to topic {topic}, not {named}"
             )
         message_id = request.origin_msg_id
         ids = (
@@ -197,7 +197,7 @@ class SendBack:
         )
         if message_id and ids[0] and message_id not in ids:
             raise Rejected(
-                f"the message at position {request.offset} has the id {ids[0]}, not {message_id}"
+                f"the message at position {request.offset} has ID {ids[0]}, not {message_id}"
             )
 
     # -- where it goes ------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class SendBack:
             self._record(events, received, "a message of the group failed")
         topic = self._control.topics.table[name]
         if not topic.writable:
-            raise NoPermission(f"the topic {name} is not writable (perm {topic.perm})")
+            raise NoPermission(f"topic {name} is not writable (perm {topic.perm})")
         self._turn += 1
         return name, self._turn % group.retry_queue_nums
 
@@ -222,7 +222,7 @@ class SendBack:
         name = dlq_topic(group)
         if name not in self._control.topics:
             events = decide_dlq_topic(self._control, group)
-            self._record(events, received, "the attempts of a message are used up")
+            self._record(events, received, "a message reached the maximum of attempts")
         return name, 0
 
     def _record(self, events: list[Event], received: Received, reason: str) -> None:

@@ -36,23 +36,27 @@ def open_send(received: Received, request: SendRecords) -> Frame:
     """The records of a send. Raises BadRequest for a header that contradicts itself; the records
     are not looked at."""
     if len(received.body) != 1:
-        raise BadRequest(f"a send has one body part, this one has {len(received.body)}")
+        raise BadRequest(f"a send must have one body part, this one has {len(received.body)}")
     if not request.lanes:
-        raise BadRequest("a send names at least one lane")
+        raise BadRequest("a send must name at least one queue")
     sizes = _numbers(request.sizes, "I", 4, "sizes")
     count, lanes = len(sizes), len(request.lanes)
     if not 0 < count <= BATCH_MESSAGES_MAX:
-        raise BadRequest(f"a send has 1 to {BATCH_MESSAGES_MAX} records, this one has {count}")
+        raise BadRequest(
+            f"a send must have 1 to {BATCH_MESSAGES_MAX} records, this one has {count}"
+        )
     if lanes > count or (lanes > 1 and len(set(request.lanes)) < lanes):
         # Each lane is numbered by itself: one named twice would give offsets twice.
-        raise BadRequest("a send names each of its lanes once, and none without records")
+        raise BadRequest("a send must name each of its queues once, and only queues with records")
     if request.lane_of:
         lane_of = _numbers(request.lane_of, "H", 2, "lane_of")
         if len(lane_of) != count or max(lane_of) >= lanes:
-            raise BadRequest("lane_of does not name one of the lanes for every record")
+            raise BadRequest("lane_of must assign each record to one of the queues")
         return Frame(received.body[0], sizes, lane_of)
     if lanes != 1:
-        raise BadRequest("a send of several lanes says which record is of which lane")
+        raise BadRequest(
+            "a send to several queues must have lane_of, which assigns each record to a queue"
+        )
     return Frame(received.body[0], sizes, None)
 
 
@@ -63,7 +67,9 @@ def check_lane_bytes(drafts: RecordColumns, lanes: Sequence[Lane], lane_of: Numb
     problem = kernel.check_lanes(drafts.raw, drafts.raw_table, topics, queue_ids, lane_of)
     if problem:
         what = "queue id" if problem == OTHER_QUEUE else "topic"
-        raise MessageIllegal(f"a record's {what} is not that of its lane; nothing was stored")
+        raise MessageIllegal(
+            f"the {what} of a record differs from that of its queue; nothing was stored"
+        )
 
 
 def _numbers(raw: bytes, kind: str, size: int, name: str) -> Numbers:

@@ -75,8 +75,8 @@ class Sending:
         """
         if not self._policy.permission & WRITE:
             raise NoPermission(
-                f"broker {self._policy.broker_name} takes no writes now",
-                hint="its write permission was taken away; send to another broker",
+                f"broker {self._policy.broker_name} does not accept messages",
+                hint="it has no write permission; send to another broker",
             )
         if self._pressure.refusing:
             self._pressure.check_writable()
@@ -84,10 +84,10 @@ class Sending:
         if topic is None or name in NOT_FOR_CLIENTS:
             check_topic(name)
             if name in NOT_FOR_CLIENTS:
-                raise NoPermission(f"the topic {name} is the broker's own; nobody may send to it")
+                raise NoPermission(f"topic {name} is internal: clients cannot send to it")
             topic = self._ensure_topic(name, default_topic, default_nums, received)
         if not topic.writable:
-            raise NoPermission(f"the topic {name} is not writable (perm {topic.perm})")
+            raise NoPermission(f"topic {name} is not writable (perm {topic.perm})")
         return topic
 
     # -- coalesced sends of our own client ----------------------------------------------------
@@ -356,7 +356,7 @@ def _check_queue(topic: TopicConfig, queue_id: int) -> None:
     queues = topic.write_queue_nums
     if not 0 <= queue_id < queues:
         raise BadRequest(
-            f"the queue id {queue_id} is not one of the {queues} write queues of {topic.name}"
+            f"queue ID {queue_id} is out of range: topic {topic.name} has {queues} write queues"
         )
 
 

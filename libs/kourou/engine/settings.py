@@ -64,7 +64,7 @@ def decide_change(
     Raises ConfigError or NoPermission.
     """
     if not changes:
-        raise BadRequest("no setting is named", hint="give lines of the form key=value")
+        raise BadRequest("no setting is given", hint="give lines of the form key=value")
     events: list[Event] = []
     for name, text in changes.items():
         if promises_nothing(name, text):

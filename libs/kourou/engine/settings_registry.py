@@ -25,14 +25,14 @@ from kourou.protocol.settings_body import SettingTold
 
 _NEVER_REMOTE_WORDS: dict[str, str] = {
     **dict.fromkeys(
-        ("path", "paths", "dir", "directory", "home", "root", "folder"), "where files lie"
+        ("path", "paths", "dir", "directory", "home", "root", "folder"), "file locations"
     ),
     **dict.fromkeys(
         ("addr", "addrs", "address", "addresses", "host", "ip", "url", "endpoint", "namesrv"),
-        "whom to connect to",
+        "which servers it connects to",
     ),
     **dict.fromkeys(
-        ("port", "ports", "listen", "listener", "listeners", "bind"), "who may connect"
+        ("port", "ports", "listen", "listener", "listeners", "bind"), "where it listens"
     ),
     **dict.fromkeys(
         (
@@ -46,21 +46,21 @@ _NEVER_REMOTE_WORDS: dict[str, str] = {
             "plugin",
             "jar",
         ),
-        "what is run",
+        "which code it runs",
     ),
     **dict.fromkeys(
         ("acl", "auth", "tls", "ssl", "curve", "secret", "password", "credential", "token", "key"),
-        "who may do what",
+        "access rights",
     ),
-    **dict.fromkeys(("sandbox", "jail"), "how filters are confined"),
+    **dict.fromkeys(("sandbox", "jail"), "how filters are isolated"),
 }
 _NEVER_REMOTE_NAMES: dict[str, str] = {
-    "flushDiskType": "what an acknowledgement promises",
-    "brokerRole": "who takes writes",
-    "brokerId": "who takes writes",
-    "cleanFileForciblyEnable": "whether unread messages may be deleted",
-    "allowLoseUnconsumed": "whether unread messages may be deleted",
-    "configBlackList": "what may be set",
+    "flushDiskType": "when messages are acknowledged",
+    "brokerRole": "which broker accepts writes",
+    "brokerId": "which broker accepts writes",
+    "cleanFileForciblyEnable": "whether unconsumed messages may be deleted",
+    "allowLoseUnconsumed": "whether unconsumed messages may be deleted",
+    "configBlackList": "which settings may be changed",
 }
 RESTART = "change the configuration file and restart"
 
@@ -108,7 +108,7 @@ class SettingsRegistry:
         for spec in specs:
             assert spec.name not in self._by_name, f"{spec.name} is listed twice"
             assert not spec.dynamic or never_remote(spec.name) is None, (
-                f"{spec.name} decides {never_remote(spec.name)} and cannot be dynamic"
+                f"{spec.name} determines {never_remote(spec.name)} and cannot be dynamic"
             )
             self._by_name[spec.name] = spec
 
@@ -129,12 +129,12 @@ class SettingsRegistry:
         reason = never_remote(shown)
         if reason is not None:
             raise NoPermission(
-                f"{shown!r} decides {reason} and is never set from afar", hint=RESTART
+                f"{shown!r} determines {reason}, so it cannot be changed remotely", hint=RESTART
             )
         spec = self._by_name.get(name)
         if spec is None:
             raise ConfigError(
-                f"there is no setting {shown!r}", hint="check the spelling" + self._nearest(shown)
+                f"setting {shown!r} not found", hint="check the spelling" + self._nearest(shown)
             )
         if not spec.dynamic:
             raise ConfigError(
@@ -169,26 +169,24 @@ class SettingsRegistry:
     def _nearest(self, name: str) -> str:
         by_form = {spec.name.lower(): spec.name for spec in self if spec.dynamic}
         found = difflib.get_close_matches(name.lower(), by_form, n=1, cutoff=0.0)
-        return f"; the nearest dynamic setting is {by_form[found[0]]}" if found else ""
+        return f"; the most similar dynamic setting is {by_form[found[0]]}" if found else ""
 
 
 def parse_value(spec: SettingSpec, text: str) -> Scalar:
     """`text` as a value of this key. Raises ConfigError that says what is allowed."""
     if len(text) > SETTING_LENGTH_MAX:
         raise ConfigError(
-            f"the value of {spec.name} is {len(text)} characters long; "
-            f"at most {SETTING_LENGTH_MAX} are allowed"
+            f"the value of {spec.name} has {len(text)} characters; at most "
+            f"{SETTING_LENGTH_MAX} are allowed"
         )
     if not text.isprintable():
-        raise ConfigError(f"the value of {spec.name} has a line break or control character in it")
+        raise ConfigError(f"the value of {spec.name} contains a line break or control character")
     if isinstance(spec.configured, bool):
         return _parse_bool(spec, text)
     if isinstance(spec.configured, int):
         return _parse_int(spec, text)
     if spec.choices and text not in spec.choices:
-        raise ConfigError(
-            f"{spec.name} is {text!r}", hint=f"write one of {', '.join(spec.choices)}"
-        )
+        raise ConfigError(f"{spec.name} is {text!r}", hint=f"use one of {', '.join(spec.choices)}")
     if spec.pattern and not re.fullmatch(spec.pattern, text):
         raise ConfigError(
             f"{spec.name} is {text!r}", hint=f"write it in the form of {spec.configured}"
@@ -199,17 +197,19 @@ def parse_value(spec: SettingSpec, text: str) -> Scalar:
 def _parse_bool(spec: SettingSpec, text: str) -> bool:
     form = text.strip().lower()
     if form not in ("true", "false"):
-        raise ConfigError(f"{spec.name} is {text!r}", hint="write true or false")
+        raise ConfigError(f"{spec.name} is {text!r}", hint="use true or false")
     return form == "true"
 
 
 def _parse_int(spec: SettingSpec, text: str) -> int:
     form = text.strip()
     if not _INTEGER.fullmatch(form):
-        raise ConfigError(f"{spec.name} is {text!r}", hint="write a whole number")
+        raise ConfigError(f"{spec.name} is {text!r}", hint="use a whole number")
     value = int(form)
     if not spec.minimum <= value <= spec.maximum:
-        raise ConfigError(f"{spec.name} is {value}", hint=f"write {spec.minimum} to {spec.maximum}")
+        raise ConfigError(
+            f"{spec.name} is {value}", hint=f"use a number from {spec.minimum} to {spec.maximum}"
+        )
     if spec.choices and form not in spec.choices:
-        raise ConfigError(f"{spec.name} is {value}", hint=f"write one of {', '.join(spec.choices)}")
+        raise ConfigError(f"{spec.name} is {value}", hint=f"use one of {', '.join(spec.choices)}")
     return value

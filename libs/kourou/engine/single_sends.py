@@ -204,12 +204,12 @@ class SingleSends:
         queues = topic.write_queue_nums
         if request.queue_id >= max(queues, topic.read_queue_nums):
             raise BadRequest(
-                f"the queue id {request.queue_id} is not one of the {queues} write queues of "
-                f"{topic.name}"
+                f"queue ID {request.queue_id} is out of range: topic {topic.name} has "
+                f"{queues} write queues"
             )
         queue_id = request.queue_id
         if queue_id < 0 and queues <= 0:  # another broker's table may say so
-            raise NoPermission(f"the topic {topic.name} has no write queues")
+            raise NoPermission(f"topic {topic.name} has no write queues")
         if queue_id < 0:
             self._turn += 1
             queue_id = self._turn % queues
@@ -319,22 +319,22 @@ def refuse_batch(body: bytes, shared: bytes, problem: int, number: int) -> None:
         joined = own + (b"\x02" if own and not own.endswith(b"\x02") else b"") + shared
         if may_go_elsewhere(joined) and _goes_elsewhere(joined):
             raise MessageIllegal(
-                "the messages of a batch cannot be delayed or part of a transaction; nothing was "
-                "stored",
-                hint="send such messages one by one",
+                "messages of a batch cannot be delayed or part of a transaction; nothing "
+                "was stored",
+                hint="send such messages separately",
             )
         if index < number or not problem:
             continue
         if problem == TOO_MANY:
             raise MessageIllegal(
-                f"a batch has at most {BATCH_MESSAGES_MAX} messages; nothing was stored"
+                f"a batch can have at most {BATCH_MESSAGES_MAX} messages; nothing was stored"
             )
         if problem == LONG_PROPERTIES:
             _check_length(joined)
         raise MessageIllegal(
-            f"the messages of the batch come to more than {BATCH_RECORD_BYTES_MAX} bytes with the "
-            "properties that they share; nothing was stored",
-            hint="send smaller batches, or less in common",
+            "the messages of the batch, with their shared properties, have more than "
+            f"{BATCH_RECORD_BYTES_MAX} bytes; nothing was stored",
+            hint="send smaller batches, or share fewer properties",
         )
 
 

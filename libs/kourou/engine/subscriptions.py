@@ -166,17 +166,17 @@ def check_pull(
     mind and its heartbeat is still on the way.
     """
     if model == MessageModel.BROADCASTING and not broadcast_enabled:
-        raise NoPermission(f"the group {group} may not broadcast")
+        raise NoPermission(f"group {group} may not use broadcasting")
     if known is None:
         raise Rejected(
-            f"the group {group} has not subscribed {topic}",
-            hint="a heartbeat with the subscription comes first",
+            f"group {group} has not subscribed to {topic}",
+            hint="send a heartbeat with the subscription first",
             code=Code.SUBSCRIPTION_NOT_EXIST,
         )
     if known.version < wanted_version:
         raise Rejected(
-            f"the subscription of {group} to {topic} is older here than at the consumer",
-            hint="a heartbeat is on its way",
+            f"this broker has an older subscription of group {group} to {topic} than the consumer",
+            hint="send a heartbeat with the newer subscription first",
             code=Code.SUBSCRIPTION_NOT_LATEST,
         )
     return known

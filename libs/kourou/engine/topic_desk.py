@@ -199,7 +199,7 @@ class TopicDesk:
     def _topic(self, name: str) -> TopicConfig:
         topic = self._control.topics.get(name)
         if topic is None:
-            raise TopicNotFound(f"the topic {name} does not exist here")
+            raise TopicNotFound(f"topic {name} does not exist")
         return topic
 
     def unread(self, name: str) -> list[Unread]:

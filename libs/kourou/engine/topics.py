@@ -149,13 +149,13 @@ def decide_put(
     """
     name = names.check_topic(wanted.name)
     if rules.owns(name):
-        raise Rejected(f"the topic {name} belongs to the broker and cannot be changed")
+        raise Rejected(f"topic {name} is internal and cannot be changed")
     _check_perm(wanted.perm)
     _check_queues("readQueueNums", wanted.read_queue_nums)
     _check_queues("writeQueueNums", wanted.write_queue_nums)
     if wanted.topic_filter_type not in FILTER_TYPES:
         raise BadRequest(
-            f"topicFilterType is {wanted.topic_filter_type!r}", hint="SINGLE_TAG or MULTI_TAG"
+            f"topicFilterType is {wanted.topic_filter_type!r}", hint="use SINGLE_TAG or MULTI_TAG"
         )
     before = topics.get(name)
     if before is None:
@@ -179,7 +179,7 @@ def decide_delete(
     """
     names.check_topic(name)
     if rules.owns(name):
-        raise Rejected(f"the topic {name} belongs to the broker and cannot be deleted")
+        raise Rejected(f"topic {name} is internal and cannot be deleted")
     before = topics.get(name)
     return [] if before is None else [TopicDeleted(before, dict(next_offsets or {}))]
 
@@ -197,20 +197,21 @@ def _check_perm(perm: int) -> None:
     if not 0 <= perm <= PERM_MAX:
         raise BadRequest(
             f"perm is {perm}",
-            hint="2 = write, 4 = read, 6 = both, 0 = neither; plus 1 to let others inherit from it",
+            hint="use 2 (write), 4 (read), 6 (both) or 0 (neither); add 1 to let new "
+            "topics inherit from it",
         )
 
 
 def _check_queues(what: str, count: int) -> None:
     if not 1 <= count <= TOPIC_QUEUES_MAX:
-        raise BadRequest(f"{what} is {count}; 1 to {TOPIC_QUEUES_MAX} are allowed")
+        raise BadRequest(f"{what} is {count}; it must be between 1 and {TOPIC_QUEUES_MAX}")
 
 
 def _check_case(topics: Topics, name: str) -> None:
     other = topics.folded.clash(name)
     if other is not None:
         raise Rejected(
-            f"the topic {name} differs from the existing {other} only in upper and lower case",
+            f"topic {name} differs from the existing topic {other} only in upper and lower case",
             hint="choose another name",
         )
 
@@ -225,8 +226,9 @@ def _check_readable(before: TopicConfig | None, wanted: TopicConfig) -> None:
     ):
         return
     raise Rejected(
-        f"the topic {wanted.name} would have {wanted.write_queue_nums} write queues and only "
-        f"{wanted.read_queue_nums} read queues: messages in the others would be lost to consumers",
+        f"topic {wanted.name} would have {wanted.write_queue_nums} write queues "
+        f"but only {wanted.read_queue_nums} read queues: messages in the other "
+        "queues could not be consumed",
         hint="raise readQueueNums first; to shrink, lower writeQueueNums first",
     )
 
@@ -240,9 +242,9 @@ def _check_shrink(
     for left in unread:
         if left.queue_id >= wanted.read_queue_nums and left.count > 0:
             raise Rejected(
-                f"the group {left.group} has {left.count} messages to consume in queue "
+                f"group {left.group} has {left.count} messages to consume in queue "
                 f"{left.queue_id} of {wanted.name}, which would no longer be readable",
-                hint="wait until it is consumed, then lower readQueueNums",
+                hint="wait until they are consumed, then lower readQueueNums",
             )
 
 
@@ -266,16 +268,18 @@ def decide_auto_create(
     if name in topics:
         return []
     names.check_topic(name)
-    missing = f"the topic {name} does not exist here"
+    missing = f"topic {name} does not exist"
     # Clients that trace expect their topic to come to exist, as RocketMQ makes it.
     own = rules.owns(name) and name not in (names.TRACE_TOPIC, rules.trace_topic_name)
     if own or name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX)):
-        raise TopicNotFound(missing, hint="topics of this name are not made by sending")
+        raise TopicNotFound(missing, hint="topics with this name are not created by sending")
     if not rules.auto_create:
-        raise TopicNotFound(missing, hint="create it; autoCreateTopicEnable is false")
+        raise TopicNotFound(missing, hint="create it: autoCreateTopicEnable is false")
     template = topics.get(default_topic)
     if template is None or not template.perm & Permission.INHERIT:
-        raise TopicNotFound(missing, hint=f"and {default_topic} is no topic to inherit from")
+        raise TopicNotFound(
+            missing, hint=f"create it: {default_topic} does not allow new topics to inherit from it"
+        )
     queues = min(default_queue_nums, template.write_queue_nums)
     _check_queues("defaultTopicQueueNums", queues)
     _check_case(topics, name)

@@ -154,7 +154,7 @@ class Transactions:
         topics of transactions have to be made.
         """
         if self._policy.reject_transactions:
-            raise NoPermission("this broker takes no transactional messages")
+            raise NoPermission("this broker does not accept transactional messages")
         half = half_of(draft)
         if HALF_TOPIC not in self._control.topics:
             self._make_topics(wall_ms)
@@ -245,9 +245,9 @@ class Transactions:
             raise Rejected(f"{missing}: {error}") from error
         parts = record.parts
         if not self._is_half(record):
-            raise Rejected(f"{missing}: no half message lies at position {position}")
+            raise Rejected(f"{missing}: no half message at position {position}")
         if Property.BATCH in record.properties:
-            raise Rejected(f"{missing}: it belongs to a batch, which is decided as a whole")
+            raise Rejected(f"{missing}: it belongs to a batch, which is committed as a whole")
         if record.group != request.producer_group:
             raise Rejected(
                 f"The producer group wrong: the half message at position {position} is not of "
@@ -410,7 +410,7 @@ class Transactions:
         config = self._control.topics.get(topic)
         if config is None:
             raise TopicNotFound(
-                f"the topic {topic} was deleted meanwhile; the half message stays",
+                f"topic {topic} was deleted in the meantime; the half message is kept",
                 hint="create the topic again",
             )
         queues = max(config.read_queue_nums, config.write_queue_nums)
@@ -428,11 +428,13 @@ class Transactions:
         record = self.read(position)
         offset = record.parts.queue_offset
         if self._view.offset_position(*GIVEN_UP_LANE, offset) != position:
-            raise Rejected(f"{request.msg_id} is no half message that was given up")
+            raise Rejected(
+                f"{request.msg_id} is not a half message whose checks ended without an outcome"
+            )
         if self.committed_copy(record):
-            raise Rejected(f"the message of {request.msg_id} was committed")
+            raise Rejected(f"the message {request.msg_id} was committed")
         if self.halves.copy_of(record) is not None:
-            raise Rejected(f"{request.msg_id} is open already")
+            raise Rejected(f"the transaction of {request.msg_id} is still open")
         half = checked(record, 0)
         half_offset, half_position = self._appends.write_one(half, HALF_LANE, received.wall_ms)
         self._confirmations.append(self._appends.end)
@@ -460,5 +462,5 @@ def _require_same(outcome: int, wanted: int) -> None:
     if outcome == wanted:
         return
     if outcome == COMMIT:
-        raise Rejected("the transaction was committed before; it cannot be rolled back")
-    raise Rejected("the transaction was rolled back before; it cannot be committed")
+        raise Rejected("the transaction is committed already; it cannot be rolled back")
+    raise Rejected("the transaction is rolled back already; it cannot be committed")

@@ -56,7 +56,7 @@ def decide_undo(state: ControlState, event: Event, context: UndoContext) -> list
     """
     events = _restoring(state, event, context)
     if not events:
-        raise Rejected(f"{event.aggregate} is already as it was before that event")
+        raise Rejected(f"{event.aggregate} already has the state before that event")
     return events
 
 
@@ -81,16 +81,16 @@ def _restoring(state: ControlState, event: Event, context: UndoContext) -> list[
             now = {queue: context.commits.offset(group_name, topic, queue) for queue in moved}
             if now != moved and not context.forced:
                 raise Rejected(
-                    f"the progress of {group_name} in {topic} has changed since",
-                    hint="force it to put the group where it was before that reset",
+                    f"the progress of group {group_name} in topic {topic} has changed since",
+                    hint="use force to restore the offsets from before the reset",
                 )
             return progress.decide_reset(context.commits, group_name, topic, old_offsets)
         case FilterEventBase():
             return filter_undo.decide_undo(state.filters, event, forced=context.forced)
         case _:
             raise Rejected(
-                f"a {event.type} cannot be undone",
-                hint="only what was decided about topics, groups, settings, resets and filters can",
+                f"a {event.type} event cannot be undone",
+                hint="only changes of topics, groups, settings, offsets and filters can be undone",
             )
 
 
@@ -108,8 +108,8 @@ def _undo_topic(
     if event.before is None:
         if not context.forced:
             raise Rejected(
-                f"undoing the creation of the topic {name} would delete its messages",
-                hint="delete the topic if that is what you want",
+                f"undoing the creation of topic {name} would delete its messages",
+                hint="to delete the messages, delete the topic",
             )
         return topics.decide_delete(state.topics, context.rules, name, context.ends)
     return topics.decide_put(
@@ -140,7 +140,8 @@ def _progress_again(state: ControlState, context: UndoContext, *, created: str =
 def _check_unchanged(event: Event, unchanged: bool, context: UndoContext) -> None:
     if not (unchanged or context.forced):
         raise Rejected(
-            f"{event.aggregate} has changed since", hint="undo the later changes first, or force it"
+            f"{event.aggregate} has changed since",
+            hint="undo the later changes first, or use force",
         )
 
 

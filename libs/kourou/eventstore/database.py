@@ -43,7 +43,10 @@ POOL_TIMEOUT_S = 5
 CONNECTIONS_KEPT = 2
 CONNECTIONS_EXTRA = 4
 JOURNAL_SIZE_BYTES_MAX = 64 * 1024 * 1024
-RESTORE = "restore it from a backup; a broker's may be moved away: it is made anew from the log"
+RESTORE = (
+    "restore it from a backup; the event store of a broker may be moved "
+    "away: it is rebuilt from the log"
+)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -156,10 +159,10 @@ def with_password(url: str, file: Path | None) -> str:
         raise ConfigError(f"the password in {file} is not UTF-8 text") from None
     found = found.removesuffix("\r")
     if not found or len(found) > PASSWORD_FILE_BYTES_MAX:
-        raise ConfigError(f"{file} holds no password", hint="the password alone, on one line")
+        raise ConfigError(f"{file} holds no password", hint="write only the password, on one line")
     parsed = _supported(url)
     if parsed.password is not None:
-        raise ConfigError(f"there is a password in the event store's URL and one in {file}")
+        raise ConfigError(f"both the event store's URL and {file} have a password")
     return parsed.set(password=found).render_as_string(hide_password=False)
 
 
@@ -190,20 +193,20 @@ def _supported(url: str, what: str = EVENT_STORE) -> URL:
     except ArgumentError as error:
         # The text may hold a password, so it is not repeated.
         raise ConfigError(
-            f"the {what}'s URL cannot be read", hint="sqlite:///file or postgresql://…"
+            f"the {what}'s URL cannot be read", hint="use sqlite:///file or postgresql://…"
         ) from error
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise ConfigError(
             f"the {what} cannot be a {parsed.get_backend_name()} database",
-            hint="sqlite:///file or postgresql://…",
+            hint="use sqlite:///file or postgresql://…",
         )
     if parsed.get_backend_name() == "postgresql" and parsed.get_driver_name() != "psycopg":
         # Only of this driver is it known that no call waits without end.
         raise ConfigError(
             f"the {what} cannot use the driver {parsed.get_driver_name()}",
-            hint="postgresql://… uses psycopg",
+            hint="use postgresql://…, which uses psycopg",
         )
     return parsed
 

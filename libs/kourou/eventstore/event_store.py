@@ -179,7 +179,7 @@ class EventStore:
             if info.next_offset != expected_offset:
                 upto = min(info.next_offset, expected_offset + READ_EVENTS_MAX)
                 raise WrittenMeanwhile(
-                    f"somebody else has written to the stream {stream}: it is at "
+                    f"stream {stream} was changed in the meantime: it is at "
                     f"{info.next_offset}, not {expected_offset}",
                     read_events(connection, stream, expected_offset, upto),
                 )
@@ -210,8 +210,8 @@ class EventStore:
             info = stream_for_update(connection, taken.stream)
             if not info.lost_before <= taken.offset <= info.next_offset:
                 raise Corrupt(
-                    f"a snapshot at offset {taken.offset} lies outside the stream "
-                    f"{taken.stream}, which reaches from {info.lost_before} to {info.next_offset}",
+                    f"a snapshot at offset {taken.offset} is outside stream {taken.stream}, "
+                    f"which has offsets {info.lost_before} to {info.next_offset}",
                     hint="append the events first",
                 )
             insert_snapshot(connection, taken)
@@ -222,7 +222,7 @@ class EventStore:
         with self._writing() as connection:
             if stream_info(connection, taken.stream) is not None:
                 raise Rejected(
-                    f"the stream {taken.stream} has begun", hint="forget it first to rebuild it"
+                    f"stream {taken.stream} exists already", hint="delete it first to rebuild it"
                 )
             insert_stream(connection, taken.stream, first_offset=taken.offset, at_ms=taken.at_ms)
             insert_snapshot(connection, taken)
@@ -340,8 +340,8 @@ class EventStore:
             if end_offset is not None:
                 if not info.lost_before <= end_offset <= info.next_offset:
                     raise Rejected(
-                        f"there is no state after event {end_offset - 1}: the history of the "
-                        f"stream {stream} reaches from {info.lost_before} to {info.next_offset}"
+                        f"there is no state after event {end_offset - 1}: stream {stream} has "
+                        f"history from {info.lost_before} to {info.next_offset}"
                     )
                 end = end_offset
             state = start_state(connection, stream, kind, info, end, as_of_ms)
@@ -353,7 +353,7 @@ class EventStore:
                     state = kind.evolve(state, recorded)
                 if len(page) != upto - before:
                     raise Corrupt(
-                        f"the event store lacks events of the stream {stream} between "
+                        f"the event store lacks events of stream {stream} between "
                         f"{before} and {upto}",
                         hint="rebuild it from the commit log",
                     )

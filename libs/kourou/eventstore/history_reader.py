@@ -36,8 +36,8 @@ def answer(store: EventStore, question: Question, upto: int) -> Found:
     info = store.info()
     if info.next_offset < upto:
         raise MetadataUnavailable(
-            f"the event store has the events below {info.next_offset} and not yet those below "
-            f"{upto}",
+            f"the event store has the control events below {info.next_offset}, but "
+            f"not yet those below {upto}",
             hint="it is catching up",
         )
     match question:
@@ -69,8 +69,8 @@ def _state(store: EventStore, question: StateQuestion, lost_before: int) -> Stat
     body = tell_state(state, question.aggregate)
     if len(body) > STATE_BYTES_MAX:
         raise Rejected(
-            f"the state has {len(body)} bytes; at most {STATE_BYTES_MAX} are told at once",
-            hint="ask for one aggregate, like topic/orders",
+            f"the state has {len(body)} bytes; one reply can have at most {STATE_BYTES_MAX}",
+            hint="request one aggregate, like topic/orders",
         )
     return StateFound(body, end, state.at_ms, lost_before)
 
@@ -92,10 +92,10 @@ def _beginning(store: EventStore, question: BeginningQuestion, lost_before: int)
     offset = next_control_offset(question.queue_ends)
     if 0 < offset < lost_before:
         raise Rejected(
-            f"the log has its control events from {offset} on, and the event store knows no state "
-            f"before event {lost_before}: nobody can say what was decided before the log's "
-            "beginning",
-            hint=f"ask another member, or again when control event {lost_before} has expired",
+            f"the log has control events from {offset} on, but the event store has no "
+            f"state before event {lost_before}, so the state at the start of the log "
+            "is unknown",
+            hint=f"use another replica, or retry when control event {lost_before} has expired",
             code=Code.QUERY_NOT_FOUND,
         )
     # Before the first event there is nothing to ask the database for.

@@ -104,7 +104,7 @@ def _connection_class(patience: Patience) -> Any:
         @classmethod
         def open(cls, *given: Any, **named: Any) -> Any:
             if patience.over:
-                raise psycopg.OperationalError("no connection is made any more")
+                raise psycopg.OperationalError("no more connections are opened")
             return cls.connect(*given, **named)
 
         def wait(self, gen: Any, *given: Any, **named: Any) -> Any:
@@ -116,10 +116,10 @@ def _connection_class(patience: Patience) -> Any:
             def check() -> None:
                 if patience.over:
                     self.close()
-                    raise psycopg.OperationalError("its answer is not waited for any more")
+                    raise psycopg.OperationalError("its reply is no longer awaited")
                 if clock.monotonic_ms() > deadline:
                     self.close()
-                    raise psycopg.OperationalError(f"no answer within {self.wait_ms} ms")
+                    raise psycopg.OperationalError(f"no reply within {self.wait_ms} ms")
 
             return check
 

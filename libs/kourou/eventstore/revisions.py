@@ -115,9 +115,10 @@ class Revisions:
         scripts = ScriptDirectory.from_config(self.alembic_config())
         if found not in [each.revision for each in scripts.walk_revisions()]:
             raise ConfigError(
-                f"a newer version of Kourou wrote the {self.what} {shown}: it has revision "
-                f"{found}, and this program knows up to {self.head}",
-                hint="use the newer program",
+                f"the {self.what} {shown} was written by a newer version of Kourou: it "
+                f"has revision {found}, but this version supports revisions up to "
+                f"{self.head}",
+                hint="use the newer version",
             )
 
     def current(self, connection: sa.Connection) -> str | None:

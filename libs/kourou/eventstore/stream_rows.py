@@ -204,8 +204,8 @@ def check_same(connection: sa.Connection, stream: str, event: Recorded) -> None:
         event.event,
     ):
         raise Corrupt(
-            f"event {event.offset} of the stream {stream} is another one in the event store",
-            hint="the log was cut back since; truncate the store to where both agree",
+            f"event {event.offset} of stream {stream} differs from the event store",
+            hint="the log was truncated since; truncate the event store to the last common event",
         )
 
 
@@ -345,7 +345,7 @@ def start_state(
     for offset, at_ms in offsets:
         if as_of_ms is not None and at_ms > as_of_ms:
             raise Rejected(
-                f"the history of the stream {stream} begins at {at_ms} ms; what was before is lost"
+                f"the history of stream {stream} starts at {at_ms} ms; earlier events are lost"
             )
         try:
             return kind.decode(_snapshot_body(connection, stream, offset))
@@ -353,8 +353,8 @@ def start_state(
             unreadable = str(error)
     if info.lost_before:
         raise Corrupt(
-            f"the stream {stream} begins at offset {info.lost_before}, whose snapshot cannot be "
-            f"read: {unreadable or 'it is missing'}",
+            f"stream {stream} starts at offset {info.lost_before}, but its snapshot "
+            f"cannot be read: {unreadable or 'it is missing'}",
             hint="rebuild the event store from the commit log",
         )
     return kind.initial()

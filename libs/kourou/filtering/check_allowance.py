@@ -32,8 +32,8 @@ class CheckAllowance:
         self._left, self._at_ms = min(left, FILTER_CHECKED_BYTES_MAX), now_ms
         if size_bytes > self._left:
             raise Throttled(
-                f"more than {FILTER_CHECKED_BYTES_MAX} bytes of new filters came at once; "
-                f"{FILTER_CHECKED_BYTES_S} a second are checked",
-                hint="what is known already is not checked again",
+                f"more than {FILTER_CHECKED_BYTES_MAX} bytes of new filters arrived at "
+                f"once; {FILTER_CHECKED_BYTES_S} bytes are checked per second",
+                hint="filters that were checked before are not checked again",
             )
         self._left -= size_bytes

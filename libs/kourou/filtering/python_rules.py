@@ -106,7 +106,7 @@ class _Check:
         try:
             size = len(source.encode())
         except UnicodeEncodeError as error:
-            raise BadRequest(f"filter {self._name}: the source is not Unicode") from error
+            raise BadRequest(f"filter {self._name}: the source is not valid Unicode") from error
         if size > FILTER_SOURCE_BYTES_MAX:
             self._refuse(
                 None,
@@ -142,11 +142,11 @@ class _Check:
         except SyntaxError as error:
             where = f", {error.lineno}:{error.offset}" if error.lineno and error.offset else ""
             raise BadRequest(
-                f"filter {self._name}{where}: {version} does not understand it: {error.msg}"
+                f"filter {self._name}{where}: {version} cannot parse it: {error.msg}"
             ) from error
         except (RecursionError, MemoryError, ValueError, OverflowError) as error:
             raise BadRequest(
-                f"filter {self._name}: {version} cannot read it: it nests too deep"
+                f"filter {self._name}: {version} cannot parse it: it is nested too deeply"
             ) from error
 
     def _all_nodes(self, tree: ast.Module) -> list[ast.AST]:
@@ -158,7 +158,9 @@ class _Check:
                 return nodes
             nodes += level
             level = [child for node in level for child in ast.iter_child_nodes(node)]
-        self._refuse(level[0], "the source nests too deep", "give the parts names")
+        self._refuse(
+            level[0], "the source is nested too deeply", "move parts of it into named functions"
+        )
 
     # -- words ------------------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class _Check:
             if isinstance(node, ast.ImportFrom):
                 module = "." * node.level + (node.module or "")
                 if module in MODULES and any(alias.name == "*" for alias in node.names):
-                    self._refuse(node, f"from {module} import *", "name what is meant")
+                    self._refuse(node, f"from {module} import *", "name each imported object")
                 # `from collections import abc` means the module, `from urllib import parse` too.
                 inner = {f"{module}.{alias.name}" for alias in node.names}
                 names = inner if module not in MODULES and inner <= set(MODULES) else {module}
@@ -210,8 +212,8 @@ class _Check:
                     if isinstance(node, ast.Global):
                         self._refuse(
                             node,
-                            f"`global` in {function.name}: workers begin anew at any moment, and a "
-                            "queue may be served by another one, so nothing can be counted there",
+                            f"`global` in {function.name}: workers restart at any time, and "
+                            "another worker may serve a queue, so counters are not reliable",
                             "only set_up may fill globals",
                         )
 
@@ -235,13 +237,13 @@ class _Check:
             if with_match:
                 self._refuse(
                     with_match[0],
-                    f"both a function match and the class {with_match[0].name} have it",
-                    "a source is one filter",
+                    f"both a function match and the class {with_match[0].name} are defined",
+                    "a source must have one filter",
                 )
             return None, functions
         if len(with_match) > 1:
             names = " and ".join(node.name for node in with_match)
-            self._refuse(with_match[1], f"{names} have a match", "a source is one filter")
+            self._refuse(with_match[1], f"{names} define match", "a source must have one filter")
         if not with_match:
             self._refuse(
                 None,

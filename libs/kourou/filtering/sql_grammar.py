@@ -245,8 +245,7 @@ def check(text: str) -> None:
 def refusal(text: str, at: int, problem: str, expected: str, hint: str = "") -> Rejected:
     """The error for what is wrong at character `at`, counted from 0."""
     return Rejected(
-        f"the filter {shown(text)!r} is refused at character {at + 1}: {problem}; "
-        f"expected {expected}",
+        f"filter {shown(text)!r} is invalid at character {at + 1}: {problem}; expected {expected}",
         hint=hint,
         code=Code.SUBSCRIPTION_PARSE_FAILED,
     )
@@ -281,7 +280,7 @@ def _hint(text: str, at: int) -> str:
     rest = text[at:]
     word = re.match(r"[A-Za-z]+", rest)
     if word and word[0].upper() in _ABSENT:
-        return f"there is no {word[0].upper()}; there are =, <>, <, >, BETWEEN, IN, IS NULL"
+        return f"{word[0].upper()} is not supported; use =, <>, <, >, BETWEEN, IN or IS NULL"
     if rest.startswith('"'):
         return "text stands in single quotes"
     if rest.startswith(("!=", "=")) and (rest[0] == "!" or text[at - 1 : at] == "="):

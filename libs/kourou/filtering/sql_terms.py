@@ -202,7 +202,7 @@ def truth(term: Term) -> Truth:
         return term
     if isinstance(term, Property):
         return Bare(term, term.at, _deeper(term))
-    raise Misfit(term.at, f"{_named(term)} is no condition", _A_TRUTH)
+    raise Misfit(term.at, f"{_named(term)} is not a condition", _A_TRUTH)
 
 
 def negative(term: Term) -> Term:
@@ -263,7 +263,7 @@ def between(term: Term, low: Term, high: Term) -> Every:
         and low.value > high.value
     ):
         raise Misfit(
-            low.at, f"nothing lies between {low.value} and {high.value}", "the lower first"
+            low.at, f"no value is between {low.value} and {high.value}", "the lower value first"
         )
     return every((compared(">=", term, low), compared("<=", term, high)))
 
@@ -276,7 +276,7 @@ def outside(term: Term, low: Term, high: Term) -> Either:
 def member(term: Term, values: tuple[str, ...]) -> Membership:
     """`term IN (values)`."""
     if not isinstance(term, Property):
-        raise Misfit(term.at, f"{_named(term)} stands before IN", "a property")
+        raise Misfit(term.at, f"{_named(term)} before IN is not a property", "a property")
     return Membership(term, frozenset(values), term.at, _deeper(term))
 
 
@@ -317,7 +317,7 @@ def check_meant(term: Term) -> None:
         case Bare(operand):
             raise Misfit(
                 term.at,
-                f"{_named(operand)} is no truth by itself; NOT binds tighter than =",
+                f"{_named(operand)} alone is not a condition; NOT binds tighter than =",
                 "a comparison, such as a = TRUE or NOT (a = 1)",
             )
         case Negative():

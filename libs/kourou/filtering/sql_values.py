@@ -60,7 +60,7 @@ def _whole(raw: bytes, most: int) -> int:
     text = raw.decode("utf-8", "replace")
     # Java looks at UTF-16 units, so it knows the digits of the first plane only.
     if not _WHOLE(text) or not all(char < "\U00010000" for char in text):
-        raise NoNumber(f"{text[:40]!r} is no whole number")
+        raise NoNumber(f"{text[:40]!r} is not a whole number")
     if len(text) > _DIGITS_MAX:
         digits = text.lstrip("+-").lstrip("0") or "0"
         text = text[0] + digits if text[0] in "+-" else digits
@@ -87,7 +87,7 @@ def _other_double(raw: bytes) -> float:
             return float.fromhex(found[1])
         except OverflowError:
             return -math.inf if text.startswith("-") else math.inf
-    raise NoNumber(f"{text[:40]!r} is no number")
+    raise NoNumber(f"{text[:40]!r} is not a number")
 
 
 def double_order(left: float, right: float) -> int:

@@ -42,17 +42,17 @@ def check_expression(expression: str | None) -> None:
         )
     tags = [part.strip() for part in expression.split(SEPARATOR)]
     if MATCH_ALL in tags and any(tag not in ("", MATCH_ALL) for tag in tags):
-        raise _misread(expression, "has * beside other tags", "use * alone for every message")
+        raise _misread(expression, "combines * with other tags", "use only * for every message")
     for tag in tags:
         found = next((each for each in _NO_OPERATORS if each in tag), None)
         if found is not None:
             raise _misread(
                 expression,
-                f"has {found}, which is no operator",
-                "join tags with ||; for a tag of that very name use * and look at message.tag",
+                f"contains {found}, which is not an operator",
+                "join tags with ||; for a tag with that name use * and check message.tag",
             )
         if _CONTROL.search(tag):
-            raise _misread(expression, "has a control character in a tag", "join tags with ||")
+            raise _misread(expression, "contains a control character in a tag", "join tags with ||")
 
 
 def check_tag(tag: str) -> None:
@@ -61,14 +61,14 @@ def check_tag(tag: str) -> None:
         raise BadRequest(f"the tag is {tag!r}; it must be text, or None")
     if SEPARATOR in tag:
         raise BadRequest(
-            f"the tag {tag[:80]!r} has || in it, which joins tags in a subscription",
-            hint="a message has one tag; put more into properties",
+            f"the tag {tag[:80]!r} contains ||, which joins tags in a subscription",
+            hint="a message has one tag; use properties for more",
         )
     if _CONTROL.search(tag):
-        raise BadRequest(f"the tag {tag[:80]!r} has a control character in it")
+        raise BadRequest(f"the tag {tag[:80]!r} contains a control character")
     if tag != tag.strip():
         raise BadRequest(
-            f"the tag {tag[:80]!r} begins or ends with a blank, which a subscription leaves out"
+            f"the tag {tag[:80]!r} starts or ends with a blank, which subscriptions remove"
         )
 
 
@@ -80,15 +80,15 @@ def parse_tags(topic: str, expression: str | None, *, version: int = 0) -> Subsc
         return Subscription(topic, version=version)
     if len(text) > SUBSCRIPTION_EXPRESSION_LENGTH_MAX:
         raise _unparsable(
-            f"the tag expression is {len(text)} characters long; "
-            f"at most {SUBSCRIPTION_EXPRESSION_LENGTH_MAX} are allowed"
+            f"the tag expression has {len(text)} characters; at most "
+            f"{SUBSCRIPTION_EXPRESSION_LENGTH_MAX} are allowed"
         )
     tags = frozenset(tag for part in text.split(SEPARATOR) if (tag := part.strip()))
     if not tags:
-        raise _unparsable(f"the tag expression {text!r} names no tag")
+        raise _unparsable(f"the tag expression {text!r} has no tag")
     if len(tags) > SUBSCRIPTION_TAGS_MAX:
         raise _unparsable(
-            f"the tag expression names {len(tags)} tags; {SUBSCRIPTION_TAGS_MAX} are allowed"
+            f"the tag expression has {len(tags)} tags; at most {SUBSCRIPTION_TAGS_MAX} are allowed"
         )
     codes = frozenset(java_hash(tag) for tag in tags)
     return Subscription(topic, text, TAG, tags, codes, version)

@@ -38,7 +38,7 @@ _NO_COUNT = "Kourou does not wait for a number of replicas"
 _ACKS = "brokerRole=SYNC_MASTER waits for one follower, a Raft group (dLegerPeers) for a majority"
 _NO_CONTROLLER = "Kourou has no controller, and no other broker would take over"
 _RAFT = "a Raft group (enableDLegerCommitLog, dLegerPeers) elects another leader by itself"
-_BLACK_LIST = "Kourou has a list of its own of keys that are never set from afar"
+_BLACK_LIST = "Kourou has its own list of keys that are cannot be changed remotely"
 
 REFUSED: Mapping[str, RefusedSetting] = {
     "aclEnable": RefusedSetting(("false",), _NO_ACL, _CLOSED),

@@ -359,7 +359,7 @@ def check_lanes(records, table, list topics, queue_ids, lane_of=None):
         data.at, columns.values, n, name_at, length_at, queues.values, m, lane_at
     )
     if problem == -1:
-        raise ValueError("a record has none of the lanes")
+        raise ValueError("a record has none of the queues")
     return problem
 
 
@@ -959,7 +959,7 @@ def append(
         data.at, data.size, size.values, n, lane_at, ends.size // 8, host_bytes == 20, t, &bad
     )
     if problem == -1:
-        raise ValueError("a record has none of the lanes")
+        raise ValueError("a record has none of the queues")
     if not problem:
         problem = place_all(size.values, n, &behind, limit, segment_size, t + 6 * n, &bad)
     if problem:

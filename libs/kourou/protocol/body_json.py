@@ -44,7 +44,7 @@ class Shape(msgspec.Struct, rename="camel", kw_only=True):
 
 def malformed(what: str, error: object) -> DecodeError:
     """The error of a body that is not what it should be."""
-    return DecodeError(f"the body is no {what}: {error}", code=Code.SYSTEM_ERROR)
+    return DecodeError(f"the body is not a valid {what}: {error}", code=Code.SYSTEM_ERROR)
 
 
 def shape_decoder(
@@ -145,7 +145,7 @@ def queue_map(table: Mapping[Any, Any], value: type[T], what: str) -> dict[Messa
     for key, member in table.items():
         if not isinstance(key, tuple):
             # A map with no entry has no keys; one that was quoted as text is nobody's habit.
-            raise malformed(what, f"the key {key!r} is no queue")
+            raise malformed(what, f"the key {key!r} is not a queue")
         queue = convert(dict(key), QueueShape, what).model()
         queues[queue] = convert(member, value, what)
     return queues
@@ -154,7 +154,7 @@ def queue_map(table: Mapping[Any, Any], value: type[T], what: str) -> dict[Messa
 def members(value: Any, what: str) -> dict[Any, Any]:
     """The members of an object read leniently."""
     if not isinstance(value, dict):
-        raise malformed(what, "this is no JSON object")
+        raise malformed(what, "this is not a JSON object")
     return value
 
 
@@ -170,5 +170,5 @@ def items(value: Mapping[Any, Any], name: str, what: str) -> list[Any]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise malformed(what, f"{name} is no array")
+        raise malformed(what, f"{name} is not an array")
     return found

@@ -233,7 +233,7 @@ def decode_consumer_offsets(body: Buffer) -> list[tuple[str, str, dict[int, int]
     for name, offsets in table.items():
         topic, at, group = name.partition("@")
         if not (topic and at and group):
-            raise malformed("table of consumer offsets", f"{name!r} is no topic@group")
+            raise malformed("table of consumer offsets", f"{name!r} is not topic@group")
         progress.append((group, topic, _by_number(offsets)))
     return progress
 

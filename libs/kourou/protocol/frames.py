@@ -136,12 +136,12 @@ def decode_frame(parts: Sequence[Buffer]) -> Frame:
         raise DecodeError(f"a frame's head has over {PREFIX_BYTES} bytes, this one has {size}")
     magic, version, kind, _, code, correlation, deadline_ms, trace = _PREFIX.unpack_from(head)
     if magic != MAGIC:
-        raise DecodeError(f"this is no Kourou frame: it starts with 0x{magic:02X}")
+        raise DecodeError(f"this is not a Kourou frame: it starts with 0x{magic:02X}")
     if version != VERSION:
         raise DecodeError(f"the frame has version {version}; this program speaks {VERSION}")
     known = _KINDS.get(kind)
     if known is None:
-        raise DecodeError(f"the frame's kind is {kind}; there is none of that number")
+        raise DecodeError(f"the frame has the unknown kind {kind}")
     if size - PREFIX_BYTES > HEADER_SIZE_BYTES_MAX:
         _check_long_header(known, code, size - PREFIX_BYTES)
     if deadline_ms > DEADLINE_MS_MAX:

@@ -190,7 +190,7 @@ def check_lanes(
     count = len(column) // len(FIELDS)
     lanes = [0] * count if lane_of is None else _numbers(lane_of).tolist()
     if not all(0 <= lane < len(topics) for lane in lanes):
-        raise ValueError("a record has none of the lanes")
+        raise ValueError("a record has none of the queues")
     at = count * FIELDS.index("queue_id")
     if any(column[at + row] != queues[lane] for row, lane in enumerate(lanes)):
         return OTHER_QUEUE
@@ -397,7 +397,7 @@ def append(
             if len(host) == HOST_V6_BYTES and not parts.sys_flag & STORE_V6:
                 return *refused, NARROW, index
             if lanes is not None and not 0 <= lanes[index] < len(offset_of):
-                raise ValueError("a record has none of the lanes")
+                raise ValueError("a record has none of the queues")
             found.append((at, parts))
             at += size
         if at != len(view):

@@ -111,7 +111,9 @@ def decode_offset_id(text: str) -> tuple[Host, int]:
     except ValueError:
         raw = b""
     if len(text) not in (32, 56) or len(raw) * 2 != len(text):
-        raise BadRequest(f"{text!r} is no offset message id", hint="it has 32 or 56 hex digits")
+        raise BadRequest(
+            f"{text!r} is not an offset message ID", hint="it must have 32 or 56 hex digits"
+        )
     position = int.from_bytes(raw[-8:], "big")
     if position >= 2**63:
         raise BadRequest(f"{text!r} names no position in a log")

@@ -256,7 +256,7 @@ def check_record(buf: Buffer, at: int, end: int, position: int | None) -> Checke
             return Blank(size)
     parts = parts_of(buf, at, end)
     if position is not None and parts.position != position:
-        raise Corrupt(f"position: the record at {position} says that it lies at {parts.position}")
+        raise Corrupt(f"position: the record at {position} has position {parts.position}")
     with memoryview(buf) as view:
         verify_parts(view, at, parts)
     _topic_of(bytes(buf[parts.topic_at : parts.topic_end]))

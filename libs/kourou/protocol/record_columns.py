@@ -62,7 +62,7 @@ class ScanStop(Enum):
     CUT = "the next record is not wholly in the buffer"
     BLANK = "a filler closes the segment"
     ZERO = "nothing is written here yet"
-    BAD = "what lies here is no record"
+    BAD = "there is no record at this position"
 
 
 class RecordColumns:
@@ -263,12 +263,12 @@ def as_array(buf: Buffer | Bytes) -> Bytes:
 def problem_of(blob: Bytes, start: int, size: int) -> str:
     """What is wrong with the bytes at this place, which are no record of this size."""
     if start < 0 or size < 0 or start + size > len(blob):
-        return "it lies outside the bytes given"
+        return "it is outside the given bytes"
     try:
         parts = parts_of(blob.data, start, start + size)
     except Corrupt as error:
         return error.message
-    return f"size: {parts.size} is told, {size} bytes are there"
+    return f"size: the record has {parts.size} bytes, but {size} are present"
 
 
 def columns(
@@ -305,7 +305,7 @@ def scan(
     if starts is not None:
         at = np.asarray(starts, dtype=np.int64)
         if len(at) and (int(at.min()) < 0 or int(at.max()) > len(blob) - 4):
-            raise Corrupt("a record lies outside the bytes given")
+            raise Corrupt("a record is outside the given bytes")
         return columns(blob, at, sliding(blob, ">i4")[at].astype(np.int64), base_position)
     table, next_at = kernel.scan(blob)
     found = RecordColumns(blob, table, base_position)

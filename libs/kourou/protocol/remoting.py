@@ -295,7 +295,7 @@ def _lenient_json_header(header: bytes) -> RemotingCommand:
     """Member by member. DecodeError where nobody could be answered: no object, or no opaque."""
     value = lenient_json.loads(header)
     if not isinstance(value, dict):
-        raise DecodeError("the frame's header is malformed: it is no JSON object")
+        raise DecodeError("the frame's header is malformed: it is not a JSON object")
     try:
         opaque = _integer(value.get("opaque"))
     except ValueError as error:
@@ -335,7 +335,7 @@ def _integer(value: Any) -> int | None:
     elif isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int):
-        raise ValueError("is no whole number")
+        raise ValueError("is not a whole number")
     if not -(2**31) <= value < 2**31:
         raise ValueError("does not fit into 32 bits")
     return int(value)
@@ -345,7 +345,7 @@ def _remark(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, (dict, list)):
-        raise ValueError("is no text")
+        raise ValueError("is not text")
     return _plain_text(value)
 
 
@@ -353,10 +353,10 @@ def _fields(value: Any) -> dict[str, str] | None:
     if value is None or value == "":
         return None
     if not isinstance(value, dict):
-        raise ValueError("is no object")
+        raise ValueError("is not an object")
     for name, member in value.items():
         if not isinstance(name, str):
-            raise ValueError("has a key that is no text")
+            raise ValueError("has a key that is not text")
         if isinstance(member, (dict, list)):
             raise ValueError(f"has a member that is neither text nor a number: {name}")
     return _texts(value)

@@ -117,7 +117,7 @@ def decode_broker_consume_stats(body: Buffer) -> BrokerConsumeStats:
     for entry in items(top, "consumeStatsList", _ALL_STATS):
         for group, stats in members(entry, _ALL_STATS).items():
             if not isinstance(group, str) or not isinstance(stats, list):
-                raise malformed(_ALL_STATS, f"the entry of {group!r} is no array")
+                raise malformed(_ALL_STATS, f"the entry of {group!r} is not an array")
             groups.setdefault(group, []).extend(_consume_stats(each) for each in stats)
     return BrokerConsumeStats(
         convert(top.get("brokerAddr") or "", str, _ALL_STATS),

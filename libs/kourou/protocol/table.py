@@ -441,7 +441,7 @@ def _table(rows: Iterable[RequestSpec]) -> Mapping[int, RequestSpec]:
     table: dict[int, RequestSpec] = {}
     for spec in rows:
         assert spec.code not in table, f"{spec.name} repeats code {spec.code}"
-        assert spec.answered_by, f"{spec.name} is answered by nobody"
+        assert spec.answered_by, f"{spec.name} has no service that handles it"
         assert isinstance(spec.rule.resource, Resource), f"{spec.name} has no allow rule"
         assert isinstance(spec.rule.action, Action), f"{spec.name} has no allow rule"
         assert spec.remoting == (spec.code < 30_000), f"{spec.name} is on the wrong carrier"

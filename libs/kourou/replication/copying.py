@@ -222,8 +222,8 @@ class Copying:
                 return []
             if answer.begin_at:
                 self._refuse(
-                    f"the leader's log begins at {answer.begin_at} now, and this one has the same "
-                    f"bytes up to {answer.common}: it begins anew there"
+                    f"the leader's log now starts at {answer.begin_at}, and this log has the "
+                    f"same bytes up to {answer.common}: it restarts there"
                 )
                 return [BeginAt(answer.begin_at, answer.common)]
             self.step = Step.DETACHED

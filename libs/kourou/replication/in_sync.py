@@ -112,4 +112,4 @@ class InSync:
 
 def named(members: Sequence[int]) -> str:
     """For people."""
-    return ", ".join(map(str, members)) or "nobody"
+    return ", ".join(map(str, members)) or "none"

@@ -140,7 +140,7 @@ class Shipping:
         if theirs != ours:
             return f"this is {ours}, and not {theirs}"
         if attach.broker_id <= 0:
-            return f"brokerId={attach.broker_id} is no follower's"
+            return f"brokerId={attach.broker_id} is not the brokerId of a follower"
         newest = attach.epochs[-1][0] if attach.epochs else 0
         if newest > self.epoch:
             self.fenced = max(self.fenced, newest)
@@ -149,7 +149,7 @@ class Shipping:
             return f"this leader's epoch {self.epoch} has ended"
         others = {each.broker_id for each in self._followers.values()}
         if len(others) >= FOLLOWERS_MAX and attach.broker_id not in others:
-            return f"{FOLLOWERS_MAX} followers are attached; no more are taken"
+            return f"{FOLLOWERS_MAX} followers are connected already, the maximum"
         return ""
 
     def attach(self, now_ms: int, to: Hashable, attach: Attach, bounds: Bounds) -> Attached:

@@ -72,7 +72,7 @@ async def _look(
     clock = SystemClock()
     until_ms = clock.monotonic_ms() + timeout_ms
     connection = ZmqConnection(name_server)
-    told = "nobody"
+    told = "no leader"
     try:
         while True:
             try:

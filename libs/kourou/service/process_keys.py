@@ -60,8 +60,9 @@ class ProcessKeys:
     process_cores: str | None = setting(
         None,
         "processCores",
-        "The processor cores it keeps to, as 0,4-7; empty is any. Beside filters that compute "
-        "without end, the core that their workers leave (see filterWorkerCores)",
+        "The processor cores that it uses, as 0,4-7; empty is any. On a machine "
+        "that also runs filters, use the core that filter workers leave free "
+        "(see filterWorkerCores)",
     )
 
     curve_key_file: Path | None = setting(
@@ -72,8 +73,8 @@ class ProcessKeys:
     curve_server_key: Path | None = setting(
         None,
         "curveServerKey",
-        "The public keys of the servers that it dials: a file for all of them, or a folder where "
-        "each is HOST.key, or says its addresses",
+        "The public keys of the servers that it connects to: a file for all of "
+        "them, or a folder where each is HOST.key, or contains its addresses",
     )
 
     def check_process(self) -> None:

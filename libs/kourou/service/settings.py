@@ -89,7 +89,7 @@ def _misspelt(environment: Mapping[str, str], cls: type[Any]) -> list[str]:
     """
     names = {one.environment_name for one in settings_of(cls)}
     return [
-        f"{name} in the environment is no setting; did you mean {near[0]}?"
+        f"environment variable {name} is not a setting; did you mean {near[0]}?"
         for name in environment
         if name.startswith("KOUROU_")
         and name not in names
@@ -125,7 +125,7 @@ def unknown_key(key: str, known: Collection[str]) -> ConfigError:
     by_form = {name.lower(): name for name in known}
     near = difflib.get_close_matches(key.lower(), by_form, n=1, cutoff=0.5)
     hint = f"did you mean {by_form[near[0]]}?" if near else "print all with -m"
-    return ConfigError(f"there is no setting {key[:128]!r}", hint=hint)
+    return ConfigError(f"setting {key[:128]!r} not found", hint=hint)
 
 
 def _promises_nothing(key: str, text: str, origin: str, file: Path | None) -> bool:

@@ -66,9 +66,13 @@ class AddressServer:
             async with asyncio.timeout(timeout_s):
                 await self._asked.wait()
         except TimeoutError:
-            _log.warning("the name server list %s has not come yet", self._list.url)
+            _log.warning(
+                "the address server %s has not returned the name server list yet", self._list.url
+            )
         if not self._list.addresses:
-            _log.warning("clients find this broker through no name server until it can be read")
+            _log.warning(
+                "clients cannot find this broker through a name server until the list arrives"
+            )
 
     async def stop(self) -> None:
         """Ask no more."""

@@ -44,14 +44,16 @@ def agree(events: EventStore, next_offset: int, high: int, last: Recorded | None
     """
     if next_offset > 0 == high:
         # Nothing to compare with: a power loss cuts a tail off, it does not make a log new.
-        _log.warning("the log is new; the event store had another's history: %s", aside(events))
+        _log.warning(
+            "the log is new, but the event store had the history of another log: %s", aside(events)
+        )
         return 0
     if last is not None:
         events.append([last])  # known already, so this compares and writes nothing
     if next_offset > high:
         # The log was cut back (a power loss under ASYNC_FLUSH): what it lacks did not happen.
         _log.warning(
-            "the event store is %d control events ahead of the log: taking them back",
+            "the event store is %d control events ahead of the log; these events are removed",
             next_offset - high,
         )
         events.truncate(high)
@@ -61,4 +63,4 @@ def agree(events: EventStore, next_offset: int, high: int, last: Recorded | None
 def aside(events: EventStore) -> str:
     """Set the stream aside, and say where it is now."""
     name = events.set_aside()
-    return f"it is kept as {name}" if name else "there was none"
+    return f"the old history is kept as {name}" if name else "there was no old history"

@@ -75,12 +75,14 @@ def boot_control(
     if control is None:
         control = ControlState(next_offset=low)
         if low > 0:
-            _log.warning("the control history below offset %d is lost; starting from files", low)
+            _log.warning(
+                "the control events below offset %d are lost; starting from config/*.json", low
+            )
             tables = files.everything()
             if tables.topics is None:
                 raise Corrupt(
-                    f"the control events below offset {low} are neither in the log nor in an event "
-                    "store, and config/topics.json is missing",
+                    f"the control events below offset {low} are missing in the log and in the "
+                    "event store, and config/topics.json is missing",
                     hint="restore the event store or the config folder from a backup",
                 )
             for event in _differences(control, tables, rules):
@@ -108,7 +110,7 @@ def _filters(tables: Tables, high: int) -> Filters:
     filters = filters_of(tables.filters)
     if filters.next_offset > high:
         # A power loss took events that the file had already; those to come must count.
-        _log.warning("kourou/filters.json has filters of events that the log has lost")
+        _log.warning("kourou/filters.json contains filters of control events that the log lost")
         filters.next_offset = high
     return filters
 
@@ -147,7 +149,7 @@ def _projected(
     except MetadataUnavailable:
         raise
     except KourouError as error:
-        _log.warning("the event store is rebuilt from the log: %s", error)
+        _log.warning("rebuilding the event store from the log: %s", error)
         _set_aside(events)
         return None
     if end < low:
@@ -171,7 +173,7 @@ def _project(events: EventStore, batch: list[Recorded]) -> bool:
     try:
         events.append(batch)
     except Corrupt as error:
-        _log.warning("the event store differs from the log and is rebuilt: %s", error)
+        _log.warning("the event store differs from the log; rebuilding it: %s", error)
         _set_aside(events)
         return False
     except MetadataUnavailable as error:
@@ -182,9 +184,9 @@ def _project(events: EventStore, batch: list[Recorded]) -> bool:
 
 def _set_aside(events: EventStore) -> None:
     try:
-        _log.warning("the event store's history until now: %s", aside(events))
+        _log.warning("the event store starts a new history: %s", aside(events))
     except MetadataUnavailable as error:
-        _log.warning("the event store cannot be reached; it is mended later: %s", error)
+        _log.warning("the event store cannot be reached; it is repaired later: %s", error)
 
 
 def _begin_anew(events: EventStore, control: ControlState) -> None:
@@ -193,4 +195,4 @@ def _begin_anew(events: EventStore, control: ControlState) -> None:
         events.set_aside()
         events.begin(CONTROL.snapshot(control))
     except MetadataUnavailable as error:
-        _log.warning("the event store cannot be reached; it is mended later: %s", error)
+        _log.warning("the event store cannot be reached; it is repaired later: %s", error)

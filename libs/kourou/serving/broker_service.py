@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kourou.broker")
 
 REGISTER_WAIT_S = 3.0
-BUSY = "[REJECTREQUEST] too many requests wait at this broker; nothing was stored"
+BUSY = "[REJECTREQUEST] too many requests are waiting at this broker; nothing was stored"
 STOPPING = "the broker is stopping; nothing was done"
-STARTING = "the broker is starting: it recovers its store; nothing was stored"
-CHANGING = "the broker changes its role; nothing was done"
+STARTING = "the broker is starting and recovers its store; nothing was stored"
+CHANGING = "the broker is changing its role; nothing was done"
 LEADER = 0
 """The brokerId under which whoever leads is registered."""
 
@@ -255,7 +255,7 @@ class BrokerService:
                 await self._another_tenure(why)
                 why, self._due = self._due, None
         except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
-            _log.critical("the broker cannot go on in its new role: %s", error)
+            _log.critical("the broker cannot continue in its new role: %s", error)
             self._fail(error)
         finally:
             self._renewing = None
@@ -290,7 +290,7 @@ class BrokerService:
         assert tenure is not None
         await tenure.begin()
         if tenure.leads != led:
-            _log.warning("this broker %s now", "leads" if tenure.leads else "follows")
+            _log.warning("this broker is now %s", "the leader" if tenure.leads else "a follower")
         self._ready = not self._stopping
         if self._stopping:
             return
@@ -348,7 +348,9 @@ class BrokerService:
     async def _find_name_servers(self) -> None:
         addresses, url = self.settings.name_server_endpoints, self.settings.name_server_list_url
         if not addresses and not url:
-            _log.warning("namesrvAddr is not set: clients find this broker through no name server")
+            _log.warning(
+                "namesrvAddr is not set: clients cannot find this broker through a name server"
+            )
             return
         # Held here, too: a change of role may leave them meanwhile.
         registration = self._registration = self._register_with(addresses)

@@ -170,7 +170,7 @@ class ConfigMirror:
             except (OSError, KourouError) as error:
                 self._dirty[table] = None
                 if not self._troubled:
-                    _log.warning("config/*.json cannot be written now: %s", error)
+                    _log.warning("config/*.json cannot be written: %s", error)
         self._troubled = bool(self._dirty.keys() & {table for table, _ in writes})
         return not self._troubled
 
@@ -209,7 +209,7 @@ def _by_group(offsets: Mapping[str, Mapping[int, int]]) -> Progress:
     for key, queues in offsets.items():
         names = split_progress_key(key)
         if names is None:
-            _log.warning("consumerOffset.json has an entry %r that names no topic and group", key)
+            _log.warning("consumerOffset.json has an invalid entry %r: it must be topic@group", key)
             continue
         topic, group = names
         table.setdefault(group, {})[topic] = dict(queues)

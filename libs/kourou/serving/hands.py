@@ -244,7 +244,7 @@ class Hands:
             await self._checkpoint_now()
         except DiskFull as error:
             self._units_dirty_bytes += dirty_bytes
-            _log.warning("no checkpoint now: %s", error)
+            _log.warning("no checkpoint was written: %s", error)
         except Exception as error:  # noqa: BLE001 - bug or dead disk, it ends the process
             self._fail(error)
         else:

@@ -78,7 +78,10 @@ class HistoryHands:
     def _ask(self, effect: AskHistory) -> None:
         self._asked += 1
         if len(self._asking) >= HISTORY_QUESTIONS_MAX:
-            busy = Throttled(f"{HISTORY_QUESTIONS_MAX} questions wait for the event database")
+            busy = Throttled(
+                f"{HISTORY_QUESTIONS_MAX} requests are waiting for the event database "
+                "already, the maximum"
+            )
             self._post(HistoryAnswered(effect.received, error=busy))
             return
         number = self._asked
@@ -102,14 +105,14 @@ class HistoryHands:
         except KourouError as error:
             return HistoryAnswered(received, error=error)
         except Exception as error:  # noqa: BLE001 - a bug; looking back has changed no state
-            _log.exception("looking back failed")
-            bug = KourouError(f"looking back failed: {error!r}")
+            _log.exception("reading the history failed")
+            bug = KourouError(f"reading the history failed: {error!r}")
             return HistoryAnswered(received, error=bug)
 
     def _silent(self, wait_ms: int) -> str:
         projector = self._projector()
         why = projector.trouble if projector is not None else ""
-        return f"the event database gave no answer within {wait_ms} ms" + (
+        return f"the event database did not respond within {wait_ms} ms" + (
             f": {why}" if why else ""
         )
 
@@ -123,7 +126,9 @@ class HistoryHands:
         """What was decided until now is on disk and in the database."""
         projector = self._projector()
         if projector is None:
-            raise MetadataUnavailable("the event database is not asked before the broker serves")
+            raise MetadataUnavailable(
+                "the broker is starting: the event database is not available yet"
+            )
         while projector.projected < upto:
             self._flush()
             await projector.step()

@@ -122,7 +122,8 @@ class LateBeginning:
                     if str(error) != complaint:
                         complaint = str(error)
                         _log.warning(
-                            "this log must begin anew, and %s does not tell what came before: %s",
+                            "this log must restart at a later position, but %s did not return the "
+                            "state before it: %s",
                             address,
                             error,
                         )
@@ -138,14 +139,14 @@ class LateBeginning:
         wanted = self._wanted
         assert wanted is not None
         if found.position < wanted.position:
-            raise Corrupt(f"its log begins at {found.position} still")
+            raise Corrupt(f"its log still starts at {found.position}")
         if found.position == wanted.position and wanted.epoch not in (None, found.epoch):
             raise Corrupt(
-                f"the byte before {found.position} is of epoch {found.epoch} there, and of "
-                f"{wanted.epoch} at the leader"
+                f"the byte before {found.position} belongs to epoch {found.epoch} there, "
+                f"but to epoch {wanted.epoch} at the leader"
             )
         _log.info(
-            "%s tells what came before position %d of the log: %d control events, %d bytes",
+            "%s returned the state before position %d of the log: %d control events, %d bytes",
             address,
             found.position,
             found.next_offset,
@@ -191,6 +192,8 @@ def record_beginning(beginning: LogBeginning, events: EventStore) -> None:
     if offset and (info.next_offset, info.lost_before) == (offset, offset):
         return  # begun by a start that a crash ended
     if info != StreamInfo():
-        _log.warning("the event store's history until now: kept as %s", events.set_aside())
+        _log.warning(
+            "the event store starts a new history; the old one is kept as %s", events.set_aside()
+        )
     if offset:
         events.begin(CONTROL.snapshot(beginning.control))

@@ -109,11 +109,13 @@ class LeaderLink:
         try:
             request = decode_request(frame)
         except KourouError as error:
-            self._complaints.warning("bad", "dropping a message of the leader: %s", error)
+            self._complaints.warning("bad", "dropped a message from the leader: %s", error)
             return
         if not isinstance(request, LEADERS):
             kind = type(request).__name__
-            self._complaints.warning("kind", "the leader says %s, which it has no say in", kind)
+            self._complaints.warning(
+                "kind", "dropped a message from the leader: unexpected type %s", kind
+            )
             return
         to = TimedReplyTo(self._peer, 0, oneway=True, request_code=request.code)
         self._ears.arrived([Received(to, request, frame.body, self._clock.now_ms())])

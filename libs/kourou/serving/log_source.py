@@ -82,13 +82,15 @@ class LogSource:
             if body is not None:
                 break
         else:
-            raise Corrupt(f"{self.address} begins its log at another place each time it is asked")
+            raise Corrupt(
+                f"the start of the log at {self.address} changed during each attempt to read it"
+            )
         try:
             found = decode_beginning(body)
         except DecodeError as error:
             raise Corrupt(f"{self.address}: {error.message}") from error
         if found.broker_name != self.group:
-            raise Corrupt(f"{self.address} tells of {found.broker_name}, and not of {self.group}")
+            raise Corrupt(f"{self.address} is {found.broker_name}, not {self.group}")
         return found, body
 
     async def _whole(self) -> bytes | None:
@@ -103,11 +105,11 @@ class LogSource:
                 return None
             first = header
             if not 0 < header.size <= LOG_BEGINNING_BYTES_MAX or not any(map(len, reply.body)):
-                raise Corrupt(f"{self.address} tells nothing of how its log begins")
+                raise Corrupt(f"{self.address} did not return the start of its log")
             for part in reply.body:
                 pieces += part
         if len(pieces) != first.size or zlib.crc32(pieces) != first.crc:
-            raise Corrupt(f"what {self.address} tells of how its log begins is damaged")
+            raise Corrupt(f"the start of the log that {self.address} returned is damaged")
         return bytes(pieces)
 
     async def fetch(self, position: int, max_bytes: int = FETCH_BYTES_MAX) -> Piece:

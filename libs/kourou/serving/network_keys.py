@@ -167,7 +167,7 @@ class NetworkKeys(RemotingKeys):
     broker_ip1: str | None = setting(
         None,
         "brokerIP1",
-        "The IP address that clients dial; empty is the one listened on",
+        "The IP address that clients connect to; empty is the address listened on",
         seed="the local address",
         rocketmq="the local address",
     )
@@ -206,21 +206,22 @@ class NetworkKeys(RemotingKeys):
         ):
             if not _NAME.fullmatch(name):
                 raise ConfigError(
-                    f"{key}={name!r} is refused", hint="wanted: 1 to 127 letters, digits, . _ -"
+                    f"{key}={name!r} is invalid", hint="use 1 to 127 letters, digits, . _ -"
                 )
         self.check_role()
         self.leader_endpoint  # noqa: B018 - raises for what is no address
         if self.broker_ip1 is not None and not _is_ip(self.broker_ip1):
             raise ConfigError(
-                f"brokerIP1={self.broker_ip1!r} is no IP address",
-                hint="names go into advertisedListeners",
+                f"brokerIP1={self.broker_ip1!r} is not an IP address",
+                hint="host names belong in advertisedListeners",
             )
         stands_in_records = self.broker_ip1 or self.bind_address
         if _is_ip(stands_in_records) and not _fits_records(stands_in_records):
             raise ConfigError(
-                f"{stands_in_records} cannot be this broker's address: records have room for IPv4",
-                hint="set brokerIP1 to an IPv4 address; clients may dial another one, which goes "
-                "into advertisedListeners",
+                f"{stands_in_records} cannot be the address of this broker: records store "
+                "IPv4 addresses only",
+                hint="set brokerIP1 to an IPv4 address; if clients connect to another "
+                "address, set advertisedListeners",
             )
         self.check_remoting()
         self._check_curve()
@@ -229,30 +230,31 @@ class NetworkKeys(RemotingKeys):
         endpoints = self.name_server_endpoints
         if not self.tcp_enabled and any(each.startswith(REMOTING) for each in endpoints):
             raise ConfigError(
-                "a name server of RocketMQ's own tells RocketMQ's clients of this broker, and "
-                "tcpEnable=false",
-                hint="take tcpEnable=false away, or that name server",
+                "tcpEnable=false, but a RocketMQ name server is set, which only RocketMQ "
+                "clients use",
+                hint="remove tcpEnable=false, or that name server",
             )
         if self.fetch_namesrv_addr and not self.name_server_addresses and not self.address_server:
             raise ConfigError(
-                "fetchNamesrvAddrByAddressServer=true, and nothing says which server that is",
-                hint="set rmqAddressServerDomain; RocketMQ's default, jmenv.tbsite.net, is a host "
-                "of strangers unless your /etc/hosts says otherwise",
+                "fetchNamesrvAddrByAddressServer=true, but no address server is set",
+                hint="set rmqAddressServerDomain; RocketMQ's default, jmenv.tbsite.net, is a "
+                "foreign host unless /etc/hosts says otherwise",
             )
 
     def _check_curve(self) -> None:
         if self.curve_key_file is None:
             if self.curve_members is not None:
                 raise ConfigError(
-                    "curveMembers is set and curveKeyFile is not",
-                    hint="`kourou keys make FOLDER` makes a pair",
+                    "curveMembers is set, but curveKeyFile is not",
+                    hint="create a pair of keys: `kourou keys make FOLDER`",
                 )
             return
         dialled = [one for one in self.name_server_endpoints if not one.startswith(REMOTING)]
         if self.curve_server_key is None and (dialled or self.is_replica):
             raise ConfigError(
-                "curveKeyFile is set and curveServerKey is not",
-                hint="name the file or folder with the public keys of the servers that it dials",
+                "curveKeyFile is set, but curveServerKey is not",
+                hint="set it to the file or folder with the public keys of the servers that "
+                "this broker connects to",
             )
 
     @property
@@ -264,10 +266,10 @@ class NetworkKeys(RemotingKeys):
         """Refuse what is another service's to serve."""
         if self.is_replica or self.broker_id != 0:
             raise ConfigError(
-                f"brokerRole={self.broker_role} with brokerId={self.broker_id} is a follower's, "
-                "and this service leads",
-                hint="use ASYNC_MASTER or SYNC_MASTER, and brokerId=0; a follower is served by "
-                "`kourou ha-replica`",
+                f"brokerRole={self.broker_role} with brokerId={self.broker_id} is a "
+                "follower, but this service runs leaders",
+                hint="set brokerRole=ASYNC_MASTER or SYNC_MASTER, and brokerId=0; to run a "
+                "follower: `kourou ha-replica`",
             )
 
     @property
@@ -317,7 +319,10 @@ class NetworkKeys(RemotingKeys):
         if port is None:
             port = self.listen_port + ZMQ_PORT_SHIFT if self.listen_port else 0
         if port > 65_535:
-            raise ConfigError(f"listenPort={self.listen_port} is too high for zmqPort to follow it")
+            raise ConfigError(
+                f"listenPort={self.listen_port} is too high: set zmqPort, which is 10000 "
+                "above it otherwise"
+            )
         return self.zmq_address(port)
 
     def zmq_address(self, port: int) -> str:

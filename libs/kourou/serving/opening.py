@@ -35,7 +35,7 @@ from kourou.store.store import Store
 
 _log = logging.getLogger("kourou.broker")
 
-MOVE_AWAY = "move it away and start again: it is made anew from the log"
+MOVE_AWAY = "move it away and restart: it is rebuilt from the log"
 
 
 @dataclass(frozen=True, slots=True)

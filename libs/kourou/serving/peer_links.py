@@ -224,7 +224,7 @@ class PeerLinks:
 
     def open(self) -> None:
         """Dial everybody, from now on, again and again."""
-        assert not self._links, "dialled already"
+        assert not self._links, "connected already"
         self._links = {
             name: _Link(self._clock, address, self._curve)
             for name, address in self._addresses.items()
@@ -251,7 +251,9 @@ class PeerLinks:
                 try:
                     link.dial(await loop.run_in_executor(threads, _place_of, address))
                 except (OSError, UnicodeError) as error:
-                    self._complaints.warning(address, "%s cannot be found: %s", address, error)
+                    self._complaints.warning(
+                        address, "the address of %s cannot be resolved: %s", address, error
+                    )
             await asyncio.sleep(LOOK_UP_S)
 
     def close(self) -> None:
@@ -304,7 +306,7 @@ class PeerLinks:
         link = self._links.get(member)
         asking = None if link is None else link.to_ask()
         if asking is None:
-            done(Unavailable(f"nobody knows where {member} is"), b"")
+            done(Unavailable(f"the address of {member} is unknown"), b"")
             return
         correlation = asking.next_correlation()
         head = encode_request(request, correlation=correlation, deadline_ms=timeout_ms)
@@ -322,11 +324,15 @@ class PeerLinks:
         now_ms = self._clock.monotonic_ms()
         left_ms = wanted.deadline_ms - now_ms if wanted.deadline_ms else FORWARD_MS
         if link is None or asking is None or wanted.to.peer.listener == MEMBERS:
-            self._refuse(wanted.to, f"{wanted.member} leads, as far as is known here; ask it")
+            self._refuse(wanted.to, f"the leader is {wanted.member}; send the request there")
         elif link.forwarded_bytes + size > FORWARDED_BYTES_MAX:
-            self._refuse(wanted.to, f"too much waits for {wanted.member} already", busy=True)
+            self._refuse(
+                wanted.to, f"too many requests to {wanted.member} are waiting already", busy=True
+            )
         elif left_ms <= 0:
-            self._answer(wanted.to, Code.DEADLINE_PASSED, "the deadline has passed; nothing done")
+            self._answer(
+                wanted.to, Code.DEADLINE_PASSED, "the deadline has passed; nothing was done"
+            )
         else:
             self._forward(link, asking, wanted, left_ms)
 
@@ -429,7 +435,7 @@ def _fetched(outcome: Outcome) -> tuple[FetchLogResponse | KourouError, Buffer]:
     if code != Code.SUCCESS:
         return error_from_code(code, remark), b""
     if not isinstance(header, FetchLogResponse):
-        return Unavailable(remark or "the member's answer says nothing"), b""
+        return Unavailable(remark or "the replica sent an empty reply"), b""
     return header, _whole(outcome.body)
 
 
@@ -441,9 +447,9 @@ def _forwarded(wanted: Forward, outcome: Outcome) -> Reply:
             raise outcome
         code, remark, header = decode_reply(outcome, REQUESTS[wanted.request.code].response)
     except Unavailable as error:
-        told = f"{member} leads and cannot be reached: {error.message}; nothing was done"
+        told = f"the leader {member} cannot be reached: {error.message}; nothing was done"
         return Reply(to, Code.SERVICE_NOT_AVAILABLE, told)
     except KourouError as error:
-        told = f"{member} leads, and its answer is lost: {error.message}"
+        told = f"the reply of the leader {member} was lost: {error.message}"
         return Reply(to, Code.OUTCOME_UNKNOWN, told)
     return Reply(to, code, remark, header, outcome.body)

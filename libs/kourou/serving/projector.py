@@ -90,7 +90,7 @@ class Projector:
         rest = asyncio.create_task(self._rest())
         # Not cancelled: a thread may be writing, and nobody else must write meanwhile.
         if not (await asyncio.wait({rest}, timeout=self._stop_s))[0]:
-            _log.warning("the event store does not answer; it is not waited for any more")
+            _log.warning("the event store does not respond; stopping without it")
             self._events.abandon()
         await rest
         await self._in_thread(self._events.close)
@@ -114,14 +114,16 @@ class Projector:
             except KourouError as error:
                 if not self.trouble:
                     _log.warning(
-                        "control events are not projected now; the data path goes on: %s", error
+                        "control events are not written to the event store; messages are not "
+                        "affected: %s",
+                        error,
                     )
                 self.trouble = str(error)
                 self._in_touch = False
                 pause_s = self._retry_s
             else:
                 if self.trouble:
-                    _log.info("control events are projected again")
+                    _log.info("control events are written to the event store again")
                 self.trouble = ""
                 pause_s = 0 if more else self._idle_s
             done, self._stepped = self._stepped, asyncio.Event()
@@ -133,12 +135,12 @@ class Projector:
         if self._task is not None:
             (ended,) = await asyncio.gather(self._task, return_exceptions=True)
             if isinstance(ended, Exception):
-                _log.error("projecting ended with an error", exc_info=ended)
+                _log.error("writing to the event store failed unexpectedly", exc_info=ended)
         try:
             while await self._step():
                 pass
         except KourouError as error:
-            _log.warning("stopping with control events not projected: %s", error)
+            _log.warning("stopping with control events that are not in the event store: %s", error)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -188,9 +190,9 @@ class Projector:
         self._in_touch = False  # should this fail, the database is asked where it stands
         if not is_confirmed(self._view, taken.offset, self._confirmed()):
             # A follower's state is ahead of what its group has confirmed, and might be taken back.
-            raise MetadataUnavailable("the newest control events are not confirmed yet")
-        _log.error("the event store does not match the log; it starts anew: %s", error)
-        _log.warning("the event store's history until now: %s", await self._in_thread(begin))
+            raise MetadataUnavailable("the newest control events are not committed yet")
+        _log.error("the event store does not match the log; it is rebuilt: %s", error)
+        _log.warning("the event store starts a new history: %s", await self._in_thread(begin))
         self._offset = taken.offset
         self._in_touch = True
 

@@ -161,7 +161,10 @@ class RaftGroup:
             wanted, end = self._member.log.epochs, upkeep.store.end
             pairs = [pair for pair in wanted.opened() if pair[1] < end]
             if end != wanted.end or found != pairs:
-                raise Corrupt(f"the log was to be cut to {wanted!r}, and is {Epochs(found, end)!r}")
+                raise Corrupt(
+                    f"the log should have been truncated to {wanted!r}, but is "
+                    f"{Epochs(found, end)!r}"
+                )
         self._upkeep = upkeep
         self._tell(done)
 
@@ -236,7 +239,7 @@ class RaftGroup:
         try:
             self._handle(self._member)
         except Exception as error:  # noqa: BLE001 - whatever it is, the state is not to be trusted
-            _log.critical("the member of the Raft group failed", exc_info=error)
+            _log.critical("the Raft replica failed unexpectedly", exc_info=error)
             self._takes_part = False
             self._word.failed(error)
         finally:
@@ -295,7 +298,7 @@ class RaftGroup:
             heard = each.heard_ms_ago is not None and each.heard_ms_ago < fresh_ms
             if each.member == name and heard and each.written >= near:
                 self._prefer_at_ms = now_ms + PREFER_PAUSE_MS
-                _log.info("%s is preferred: it is to lead", name)
+                _log.info("transferring leadership to %s, the preferred leader", name)
                 self.hand_over(name)
 
     # -- what the member wants ---------------------------------------------------------------------
@@ -329,9 +332,13 @@ class RaftGroup:
             case wants.NeedsRepair():
                 self._repairs.look()
             case wants.HandOverFailed(target, reason):
-                _log.warning("%s does not take over: %s", target or "nobody", reason)
+                _log.warning(
+                    "the transfer of leadership to %s failed: %s",
+                    target or "the most up-to-date replica",
+                    reason,
+                )
             case wants.Halt(reason):
-                _log.critical("this member stops: %s", reason)
+                _log.critical("this replica stops: %s", reason)
                 self._word.failed(Corrupt(reason))
 
     def _write(self, effect: wants.WriteChunk) -> None:
@@ -345,7 +352,7 @@ class RaftGroup:
         try:
             end = self._upkeep.store.append_chunk(effect.position, effect.body)
         except (Corrupt, Rejected, DiskFull) as error:
-            _log.warning("bytes of the leader were not stored: %s", error)
+            _log.warning("data from the leader was not stored: %s", error)
             self._inbox.append(happened.WriteFailed(effect.position))
             return
         if copies is not None:
@@ -359,10 +366,10 @@ class RaftGroup:
 
     def _role_changed(self, effect: RoleChanged) -> None:
         _log.info(
-            "epoch %d: this member is %s%s",
+            "epoch %d: this replica is now %s%s",
             effect.epoch,
             effect.role.value,
-            f", {effect.leader} leads" if effect.leader else "",
+            f"; the leader is {effect.leader}" if effect.leader else "",
         )
         if not effect.leader:
             self.leader_address = ""

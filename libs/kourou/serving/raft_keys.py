@@ -22,7 +22,7 @@ from kourou.serving.network_keys import BrokerRole, NetworkKeys
 from kourou.transport.addresses import split_address
 
 _MEMBER = re.compile(rf"[A-Za-z0-9._]{{1,{MEMBER_NAME_LENGTH_MAX}}}")
-_PEERS_HINT = "wanted: n0-host:port;n1-host:port;n2-host:port, the same at every member"
+_PEERS_HINT = "use n0-host:port;n1-host:port;n2-host:port, the same at every replica"
 HEARTBEATS_PER_TIMEOUT = 3
 """One that is lost, and one that is late, make no election."""
 
@@ -53,27 +53,28 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
     raft_peers_text: str | None = setting(
         None,
         "dLegerPeers",
-        "Every member and where members reach it: n0-host:port;n1-host:port;n2-host:port",
+        "All replicas, and where replicas connect to each other: "
+        "n0-host:port;n1-host:port;n2-host:port",
         rocketmq=SAME,
     )
     raft_self: str | None = setting(
         None,
         "dLegerSelfId",
-        "Which of dLegerPeers this one is",
+        "Which of dLegerPeers this replica is",
         rocketmq=SAME,
         pattern=_MEMBER.pattern,
     )
     preferred_leader_id: str | None = setting(
         None,
         "preferredLeaderId",
-        "The member to which whoever leads hands over, once it has the whole log",
+        "The replica to which the leader transfers leadership, once it has the whole log",
         rocketmq=SAME,
         pattern=_MEMBER.pattern,
     )
     raft_heartbeat_ms: int = setting(
         150,
         "raftHeartbeatInterval",
-        "How often a leader is heard at least",
+        "How often a leader sends heartbeats at least",
         unit="ms",
         low=HEARTBEAT_MS_MIN,
         high=10_000,
@@ -81,7 +82,8 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
     raft_election_ms: int = setting(
         750,
         "raftElectionTimeout",
-        "A member that has heard no leader for this long, up to twice as long, stands for election",
+        "A replica that received no heartbeat for this long, up to twice as "
+        "long, starts an election",
         unit="ms",
         low=100,
         high=60_000,
@@ -89,7 +91,8 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
     raft_lease_ms: int = setting(
         675,
         "raftLease",
-        "How long a leader acknowledges upon the word of a majority; below raftElectionTimeout",
+        "How long a leader acknowledges after the last confirmation by a "
+        "majority; below raftElectionTimeout",
         unit="ms",
         low=50,
         high=60_000,
@@ -98,8 +101,9 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
     raft_new_group: bool = setting(
         False,
         "raftNewGroup",
-        "Vote although this store is new or was lost, and not all members say that the group is "
-        "new; only to begin again after most of them have lost their disks",
+        "Vote although this store is new or was lost, and not all replicas "
+        "report a new group; only to restart a group after most replicas lost "
+        "their disks",
     )
 
     # -- what follows from them -------------------------------------------------------------------
@@ -123,15 +127,17 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
                 continue
             member, _, address = entry.partition("-")
             if not _MEMBER.fullmatch(member) or not address:
-                raise _refused(f"dLegerPeers has {entry!r}, which names no member and its address")
+                raise _refused(
+                    f"dLegerPeers has {entry!r}, which is not of the form name-host:port"
+                )
             if member in found:
-                raise _refused(f"dLegerPeers names {member} twice")
+                raise _refused(f"dLegerPeers has {member} twice")
             try:
                 split_address(address)
             except ConfigError as error:
                 raise _refused(f"dLegerPeers, {member}: {error.message}") from error
             if address in found.values():
-                raise _refused(f"dLegerPeers has two members at {address}")
+                raise _refused(f"dLegerPeers has two replicas at {address}")
             found[member] = address
         return dict(sorted(found.items()))
 
@@ -155,22 +161,22 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
             return
         peers = self.raft_peers
         if not peers or len(peers) > MEMBERS_MAX:
-            raise _refused(f"a group has 1 to {MEMBERS_MAX} members; dLegerPeers has {len(peers)}")
+            raise _refused(f"dLegerPeers has {len(peers)} replicas; 1 to {MEMBERS_MAX} are allowed")
         member = self.raft_self
         if member is None or member not in peers:
             raise ConfigError(
-                f"dLegerSelfId={member or ''!r} is none of dLegerPeers",
-                hint=f"it is one of {', '.join(peers)}",
+                f"dLegerSelfId={member or ''!r} is not in dLegerPeers",
+                hint=f"use one of {', '.join(peers)}",
             )
         if self.preferred_leader_id is not None and self.preferred_leader_id not in peers:
             raise ConfigError(
-                f"preferredLeaderId={self.preferred_leader_id!r} is none of dLegerPeers",
-                hint=f"it is one of {', '.join(peers)}, or empty",
+                f"preferredLeaderId={self.preferred_leader_id!r} is not in dLegerPeers",
+                hint=f"use one of {', '.join(peers)}, or leave it empty",
             )
         if not self.replication_enabled:
             raise ConfigError(
-                "replicationEnable=false shuts the listener where members meet",
-                hint="take it away, or enableDLegerCommitLog=true",
+                "replicationEnable=false closes the listener that replicas connect to",
+                hint="remove replicationEnable=false, or set enableDLegerCommitLog=false",
             )
         self._check_address_of_its_own(peers[member])
         self._check_times()
@@ -180,20 +186,20 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
         host, port = split_address(entry)
         if self.replication_port is not None and self.replication_port != port:
             raise ConfigError(
-                f"dLegerPeers has {self.raft_self} at port {port}, and replicationPort="
-                f"{self.replication_port}",
-                hint="both name the listener where members meet: leave replicationPort empty",
+                f"dLegerPeers has {self.raft_self} at port {port}, but "
+                f"replicationPort={self.replication_port}",
+                hint="both set the port that replicas connect to: leave replicationPort empty",
             )
         if _differs(host, self.bind_address):
             raise ConfigError(
-                f"dLegerPeers has {self.raft_self} at {host}, and bindAddress={self.bind_address}",
-                hint="members could not reach it: listen on that address, or on 0.0.0.0",
+                f"dLegerPeers has {self.raft_self} at {host}, but bindAddress={self.bind_address}",
+                hint="other replicas could not connect: listen on that address, or on 0.0.0.0",
             )
         clients = split_address(self.zmq_bind_address)[1]
         if clients == port:
             raise ConfigError(
-                f"dLegerPeers has {self.raft_self} at port {port}, where clients are served "
-                f"(listenPort={self.listen_port}, zmqPort)",
+                f"dLegerPeers has {self.raft_self} at port {port}, which clients connect "
+                f"to (listenPort={self.listen_port}, zmqPort)",
                 hint=_other_port(self.listen_port),
             )
 
@@ -203,23 +209,25 @@ class RaftKeys(ReplicationKeys, NetworkKeys):
         if heartbeat * HEARTBEATS_PER_TIMEOUT > election:
             raise ConfigError(
                 f"raftHeartbeatInterval={heartbeat} is too long for raftElectionTimeout={election}",
-                hint=f"at most {election // HEARTBEATS_PER_TIMEOUT}: a heartbeat may be lost",
+                hint=f"use at most {election // HEARTBEATS_PER_TIMEOUT}, so that one lost "
+                "heartbeat starts no election",
             )
         lease, most = self.raft_lease_ms, election * LEASE_PERCENT // 100
         if not heartbeat < lease <= most:
             raise ConfigError(
                 f"raftLease={lease} does not fit raftHeartbeatInterval={heartbeat} and "
                 f"raftElectionTimeout={election}",
-                hint=f"above {heartbeat} and at most {most}: no two may acknowledge at a time",
+                hint=f"use a value above {heartbeat} and at most {most}, so that two leaders "
+                "never acknowledge at once",
             )
 
     def check_role(self) -> None:
         """Refuse, for the service of those who lead alone, what another service serves."""
         if self.raft_enabled:
             raise ConfigError(
-                "enableDLegerCommitLog=true makes a member of a Raft group, and this service leads "
-                "alone",
-                hint="use `kourou ha-replica` with the same file",
+                "enableDLegerCommitLog=true makes this broker a replica of a Raft group, "
+                "but this service runs single leaders",
+                hint="start it with `kourou ha-replica` and the same file",
             )
         super().check_role()
 
@@ -245,8 +253,8 @@ def _differs(wanted: str, bound: str) -> bool:
 def _other_port(listen_port: int) -> str:
     usual = listen_port + REPLICATION_PORT_SHIFT
     if listen_port and usual <= PORT_MAX:
-        return f"RocketMQ's files have P+10000 there; take {usual} (P+10001) in dLegerPeers"
-    return "take another port in dLegerPeers, or another zmqPort"
+        return f"RocketMQ uses P+10000 for it; use {usual} (P+10001) in dLegerPeers"
+    return "use another port in dLegerPeers, or another zmqPort"
 
 
 def _refused(why: str) -> ConfigError:

@@ -48,7 +48,7 @@ from kourou.store.store import Store
 
 _log = logging.getLogger("kourou.raft")
 
-DEPOSED = "this member leads no more: another one may by now"
+DEPOSED = "this replica is no longer the leader; another replica may be"
 RETRY_S = 0.05
 LEAD_RETRY_MS = 1_000
 """Whoever could not open its epoch follows meanwhile, and lets another member lead if one can."""
@@ -112,16 +112,17 @@ class RaftService(BrokerService):
             return
         if len(self.settings.raft_peers) == 2:
             _log.warning(
-                "a group of two stops whenever one of them is away: both are a majority. Three can "
-                "lose one; of two, a pair of leader and follower (brokerRole) goes on"
+                "a Raft group of two replicas stops when one of them is offline, since "
+                "its majority is two. Use three replicas, which can lose one, or a "
+                "leader with a follower (brokerRole), which continues without one of them"
             )
         booted = upkeep.found.booted
         if booted.imported:
             raise ConfigError(
-                f"another broker has made {len(booted.imported)} changes to this store's "
-                "config/*.json, which only a leader can record",
+                f"another broker made {len(booted.imported)} changes to config/*.json of "
+                "this store, which only a leader can record",
                 hint="start `kourou broker` on this store once, then the group; or delete the "
-                "store's config folder to have the group's state",
+                "config folder of the store to use the state of the group",
             )
         self._vote = VoteHand(
             self._disk or RealDisk(),
@@ -233,7 +234,7 @@ class RaftService(BrokerService):
             while not self._stopping and await self._step():
                 pass
         except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
-            _log.critical("the member cannot go on in its new role", exc_info=error)
+            _log.critical("the replica cannot continue in its new role", exc_info=error)
             self._failed(error)
         finally:
             self._renewing = None
@@ -286,7 +287,7 @@ class RaftService(BrokerService):
         try:
             await self._begin()
         except KourouError as error:
-            _log.warning("this member cannot lead epoch %d now: %s", epoch, error)
+            _log.warning("this replica cannot lead epoch %d: %s", epoch, error)
             self._tenure.cease()
             self._lead_at_ms = self._clock.monotonic_ms() + LEAD_RETRY_MS
             self._group.hand_over("")

@@ -201,7 +201,7 @@ class Registration:
                 await self._judged.wait()
         except TimeoutError:
             _log.warning(
-                "no name server knows this broker yet; it goes on trying %s",
+                "this broker is not registered with a name server yet; retrying %s",
                 ", ".join(self._servers),
             )
 
@@ -269,9 +269,9 @@ class Registration:
 
     def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
         if done and not server.registered:
-            _log.info("registered with the name server %s", server.address)
+            _log.info("registered with name server %s", server.address)
         elif not done and server.registered:
-            _log.warning("the name server %s does not answer: %s", server.address, why)
+            _log.warning("name server %s does not respond: %s", server.address, why)
         server.registered = done
         if done:
             self._judged.set()
@@ -293,7 +293,7 @@ class Registration:
             if server.registered:
                 await server.connection.request(request, timeout_ms=LEAVE_TIMEOUT_MS)
         except KourouError as error:
-            _log.warning("could not leave the name server %s: %s", server.address, error)
+            _log.warning("unregistering from name server %s failed: %s", server.address, error)
         finally:
             server.connection.close()
 

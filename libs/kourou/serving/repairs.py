@@ -127,8 +127,8 @@ class Repairs:
         self._tell_once(
             logging.WARNING,
             (region.start, ""),
-            f"the log is damaged from {region.start} to {region.end} ({region.reason}): "
-            "asking other members",
+            f"the log is damaged from {region.start} to {region.end} "
+            f"({region.reason}): requesting it from other replicas",
         )
         self._at = max(self._at, region.start)
         others = deque(one for one in self._peers if one not in self._silent)
@@ -197,7 +197,7 @@ class Repairs:
             self._tell_once(
                 logging.INFO,
                 (at, member),
-                f"{member} does not help with the log at {at}: {answer}",
+                f"{member} cannot repair the log at {at}: {answer}",
             )
             return False
         log = self._log()
@@ -209,7 +209,7 @@ class Repairs:
             if answer.end > at:
                 question.next_at = min(question.next_at, answer.end)
             self._tell_once(
-                logging.INFO, (at, member), f"{member} has damage at {at}, too: {answer.damage}"
+                logging.INFO, (at, member), f"{member} is damaged at {at} as well: {answer.damage}"
             )
             return False
         try:
@@ -222,10 +222,10 @@ class Repairs:
             self._tell_once(
                 logging.INFO,
                 (at, member),
-                f"{member} has nothing for the log at {at}: {error}",
+                f"{member} cannot repair the log at {at}: {error}",
             )
             return False
-        _log.warning("the log is good again from %d to %d, by %s", at, end, member)
+        _log.warning("the log was repaired from %d to %d with data from %s", at, end, member)
         return True
 
     def _tell_once(self, level: int, key: tuple[int, str], text: str) -> None:

@@ -90,10 +90,13 @@ class RetentionHands:
             )
             total_bytes, free_bytes = store.usage()
         except OSError as error:
-            self._failed(as_store_error(error, "looking at the disk"))
+            self._failed(as_store_error(error, "checking disk usage"))
             return
         if step_ms:
-            _log.warning("the wall clock was set by %+.1f s; no age follows it", step_ms / 1_000)
+            _log.warning(
+                "the system clock was changed by %+.1f s; the ages of log segments are kept",
+                step_ms / 1_000,
+            )
         self._post(
             DiskMeasured(
                 total_bytes,
@@ -133,7 +136,7 @@ class RetentionHands:
         try:
             await self._checkpoint()
         except DiskFull as error:
-            _log.warning("deleting without a checkpoint: %s", error)
+            _log.warning("deleting log segments without a checkpoint: %s", error)
         await self._in_thread(self._store.remove, deletion)
 
     async def _starve(self, *, starving: bool) -> None:
@@ -142,7 +145,7 @@ class RetentionHands:
         try:
             await self._in_thread(reserve.release if starving else reserve.take)
         except OSError as error:
-            self._failed(as_store_error(error, "the reserve of the disk"))
+            self._failed(as_store_error(error, "allocating the disk reserve"))
 
     async def _save_ages(self, data: bytes) -> None:
         try:

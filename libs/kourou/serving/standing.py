@@ -34,7 +34,7 @@ def boot_of(
     first, end = store.log_range()
     vote = found or UNKNOWN
     if born_anyway:
-        _log.warning("raftNewGroup=true: this member votes, whatever it had and has lost")
+        _log.warning("raftNewGroup=true: this replica votes, even if it lost data that it had")
     joining = must_join(
         found=found is not None,
         joining=vote.joining,
@@ -64,7 +64,7 @@ class StandingLines:
     def written(self, *, joining: bool) -> None:
         """A vote was written with this standing."""
         if self._joining and not joining:
-            _log.info("this member has a vote from now on")
+            _log.info("this replica may vote now")
         self._joining = joining
 
     def look(self, member: Member, now_ms: int) -> None:
@@ -73,8 +73,8 @@ class StandingLines:
             return
         self._warn_at_ms = now_ms + WARN_MS
         _log.warning(
-            "this member has no vote: its store is new, or was lost. A leader gives it one when it "
-            "has caught up; a new group begins when all members say that they are new, and "
-            "these did not: %s",
+            "this replica cannot vote: its store is new, or was lost. It may vote "
+            "when it has caught up with a leader; a new group starts when all "
+            "replicas report that they are new, and these did not: %s",
             ", ".join(member.joining.awaited()),
         )

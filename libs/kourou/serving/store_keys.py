@@ -76,21 +76,22 @@ class StoreKeys:
     event_store_url: str | None = setting(
         None,
         "eventStoreUrl",
-        "Database of control events (SQLAlchemy URL); empty is SQLite there",
+        "Database of control events (SQLAlchemy URL); empty is SQLite in the store's directory",
     )
     event_store_password_file: Path | None = setting(
-        None, "eventStorePasswordFile", "A file with that database's password alone"
+        None, "eventStorePasswordFile", "File that contains only the password of that database"
     )
     accept_loss_at: int | None = setting(
         None,
         "acceptDataLoss",
-        "Open a store whose flushed messages from this log position on are gone; as refused",
+        "Open a store although its flushed messages from this log position on "
+        "are lost; the refusal names the position",
         low=0,
     )
     read_mode: str = setting(
         "mmap",
         "readMode",
-        "How records are read; pread survives a disk that fails under a mapping",
+        "How records are read; pread tolerates a disk that fails while the file is mapped",
         choices=("mmap", "pread"),
     )
     segment_size_bytes: int = setting(
@@ -123,7 +124,8 @@ class StoreKeys:
     message_index_safe: bool = setting(
         False,
         "messageIndexSafe",
-        "With either value no key is lost by a crash: missing ones are indexed again from the log",
+        "Accepted, without effect: no key is lost by a crash, because missing "
+        "keys are indexed again from the log",
         seed=SAME,
         rocketmq=SAME,
     )
@@ -155,7 +157,7 @@ class StoreKeys:
     sync_flush_timeout_ms: int = setting(
         5_000,
         "syncFlushTimeout",
-        "How long a send waits for the disk",
+        "How long a send waits for the flush",
         unit="ms",
         low=1,
         high=limits.DEADLINE_MS_MAX,
@@ -165,7 +167,7 @@ class StoreKeys:
     flush_interval_ms: int = setting(
         500,
         "flushIntervalCommitLog",
-        "How often an asynchronous flush is considered",
+        "How often an asynchronous flush of the commit log is due",
         unit="ms",
         low=1,
         high=HOUR_MS,
@@ -175,7 +177,7 @@ class StoreKeys:
     flush_least_pages: int = setting(
         4,
         "flushCommitLogLeastPages",
-        "Fewest dirty pages for which it is done",
+        "Fewest dirty pages that an asynchronous flush writes",
         unit="pages of 4 KiB",
         low=0,
         high=INT_MAX,
@@ -185,7 +187,7 @@ class StoreKeys:
     flush_thorough_interval_ms: int = setting(
         10_000,
         "flushCommitLogThoroughInterval",
-        "After so long it is done for any dirty page",
+        "After this time, a flush writes any number of dirty pages",
         unit="ms",
         low=1,
         high=HOUR_MS,
@@ -202,14 +204,15 @@ class StoreKeys:
     staging: bool = setting(
         False,
         "transientStorePoolEnable",
-        "ASYNC_FLUSH only: messages lie in this process's memory before they are written to the"
-        " log's file; a kill loses those that are not",
+        "ASYNC_FLUSH only: messages stay in process memory before they are "
+        "written to the log's file; a kill loses messages that are not written "
+        "yet",
         rocketmq=SAME,
     )
     staging_pool_size: int = setting(
         5,
         "transientStorePoolSize",
-        "Buffers for that, each as large as a log file",
+        "Number of those buffers, each as large as a log file",
         low=1,
         high=1_024,
         rocketmq=SAME,
@@ -217,7 +220,7 @@ class StoreKeys:
     write_out_interval_ms: int = setting(
         200,
         "commitIntervalCommitLog",
-        "How often it is considered to write them",
+        "How often writing them to the log's file is due",
         unit="ms",
         low=1,
         high=HOUR_MS,
@@ -227,7 +230,7 @@ class StoreKeys:
     write_out_least_pages: int = setting(
         4,
         "commitCommitLogLeastPages",
-        "Fewest pages for which it is done",
+        "Fewest pages that are written at once",
         unit="pages of 4 KiB",
         low=0,
         high=INT_MAX,
@@ -237,7 +240,7 @@ class StoreKeys:
     write_out_thorough_interval_ms: int = setting(
         200,
         "commitCommitLogThoroughInterval",
-        "After so long it is done for any page",
+        "After this time, any number of pages is written",
         unit="ms",
         low=1,
         high=HOUR_MS,
@@ -247,7 +250,7 @@ class StoreKeys:
     queue_flush_interval_ms: int = setting(
         1_000,
         "flushIntervalConsumeQueue",
-        "How often a flush of consume queues is considered",
+        "How often a flush of consume queues is due",
         unit="ms",
         low=1,
         high=HOUR_MS,
@@ -256,7 +259,7 @@ class StoreKeys:
     queue_flush_least_pages: int = setting(
         2,
         "flushConsumeQueueLeastPages",
-        "Fewest dirty pages for which it is done",
+        "Fewest dirty pages that such a flush writes",
         unit="pages of 4 KiB",
         low=0,
         high=INT_MAX,
@@ -265,7 +268,7 @@ class StoreKeys:
     queue_flush_thorough_interval_ms: int = setting(
         60_000,
         "flushConsumeQueueThoroughInterval",
-        "After so long it is done for any dirty page",
+        "After this time, such a flush writes any number of dirty pages",
         unit="ms",
         low=1,
         high=HOUR_MS,
@@ -296,7 +299,7 @@ class StoreKeys:
     disk_used_percent_max: int = setting(
         75,
         "diskMaxUsedSpaceRatio",
-        "From here on expired files are deleted at any hour",
+        "Disk usage above which expired files are deleted at any hour",
         unit="percent",
         low=10,
         high=95,
@@ -307,8 +310,8 @@ class StoreKeys:
     disk_force_percent: int = setting(
         85,
         "diskSpaceCleanForciblyRatio",
-        "From here on the oldest files are deleted before they expire; below it messages are taken"
-        " again",
+        "Disk usage above which the oldest files are deleted before they expire; "
+        "below it messages are accepted again",
         unit="percent",
         low=10,
         high=100,
@@ -317,7 +320,7 @@ class StoreKeys:
     disk_refuse_percent: int = setting(
         90,
         "diskSpaceWarningLevelRatio",
-        "From here on messages are refused; reads go on",
+        "Disk usage above which messages are refused; reads continue",
         unit="percent",
         low=10,
         high=100,
@@ -326,14 +329,15 @@ class StoreKeys:
     clean_file_forcibly: bool = setting(
         True,
         "cleanFileForciblyEnable",
-        "On a full disk delete files that have not expired; false: refuse messages",
+        "On a full disk, delete files that have not expired; false: refuse messages",
         seed=SAME,
         rocketmq=SAME,
     )
     lose_unconsumed: bool = setting(
         True,
         "allowLoseUnconsumed",
-        "Such a deletion may take what a group has not read, and says whose it was",
+        "Such a deletion may remove messages that a group has not consumed; the "
+        "log names the groups",
     )
 
     def check_store(self) -> None:
@@ -344,7 +348,7 @@ class StoreKeys:
         if self.event_store_url:
             check_url(with_password(self.event_store_url, self.event_store_password_file))
         elif self.event_store_password_file:
-            raise ConfigError("eventStorePasswordFile is for a database given by eventStoreUrl")
+            raise ConfigError("eventStorePasswordFile is set, but eventStoreUrl is not")
         self._check_paths()
 
     def _check_paths(self) -> None:
@@ -360,8 +364,8 @@ class StoreKeys:
             for other, directory in places.items():
                 if key != other and place.is_relative_to(directory):
                     raise ConfigError(
-                        f"{key}={place} is, or lies in, {other}={directory}",
-                        hint="give each of them a path of its own",
+                        f"{key}={place} is {other}={directory}, or inside it",
+                        hint="use a separate path for each of them",
                     )
 
     @property

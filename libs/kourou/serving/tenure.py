@@ -279,7 +279,7 @@ class Tenure:
         try:
             self._perform(self.core.stop(self._clock.now_ms()))
         except KourouError as error:
-            _log.warning("the last progress is not in the log: %s", error)
+            _log.warning("the last consumer progress was not recorded: %s", error)
         self._upkeep.hands.dispatch()
 
     # -- figures ----------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ class TrafficKeys:
     client_expiry_ms: int = setting(
         120_000,
         "channelExpiredTimeout",
-        "A client without a heartbeat for so long is forgotten",
+        "A client that sends no heartbeat for this long is removed",
         unit="ms",
         low=1_000,
         high=HOUR_MS,
@@ -112,13 +112,14 @@ class TrafficKeys:
     filter_auto_enable: bool = setting(
         True,
         "filterAutoEnable",
-        "A filter's new version runs when its uploader wants it to, and not when an operator does",
+        "A new version of a filter becomes active at its upload, if the uploader "
+        "requests it; false: when an operator enables it",
         dynamic=True,
     )
     filter_server_expiry_ms: int = setting(
         30_000,
         "filterServerExpiry",
-        "A filter server without a word for so long is forgotten; it speaks every 10 s",
+        "A filter server that sends no heartbeat for this long is removed; it sends one every 10 s",
         unit="ms",
         low=1_000,
         high=HOUR_MS,
@@ -148,14 +149,14 @@ class TrafficKeys:
     store_replies: bool = setting(
         True,
         "storeReplyMessageEnable",
-        "Store replies of request-reply messaging, beside handing them over",
+        "Store the replies of request-reply messaging, in addition to delivering them",
         dynamic=True,
         rocketmq=SAME,
     )
     transaction_timeout_ms: int = setting(
         6_000,
         "transactionTimeOut",
-        "How long a half message stays unresolved before its producers are asked",
+        "How long a half message stays open before its producers are checked",
         unit="ms",
         low=1,
         high=24 * HOUR_MS,
@@ -165,7 +166,8 @@ class TrafficKeys:
     transaction_check_max: int = setting(
         15,
         "transactionCheckMax",
-        "How often they are asked, then the half message is given up",
+        "Maximum number of checks of a half message; then it is moved to "
+        "TRANS_CHECK_MAX_TIME_TOPIC",
         low=1,
         high=1_000_000,
         dynamic=True,
@@ -174,7 +176,7 @@ class TrafficKeys:
     transaction_check_interval_ms: int = setting(
         60_000,
         "transactionCheckInterval",
-        "How often half messages are looked through",
+        "How often open half messages are checked",
         unit="ms",
         low=1,
         high=24 * HOUR_MS,
@@ -184,7 +186,7 @@ class TrafficKeys:
     batch_timeout_ms: int = setting(
         6 * HOUR_MS,
         "batchTransactionTimeOut",
-        "Half messages of a batch that nobody prepared to commit are discarded after so long",
+        "After this time, half messages of a batch that was never prepared are discarded",
         unit="ms",
         low=1_000,
         high=7 * 24 * HOUR_MS,
@@ -193,7 +195,7 @@ class TrafficKeys:
     batch_memory_hours: int = setting(
         720,
         "batchQueryReservedTime",
-        "How long the last batch of a query is remembered that writes nothing any more",
+        "How long the last batch of a query is remembered after the query's last write",
         unit="hours",
         low=1,
         high=24 * 3_650,
@@ -218,7 +220,7 @@ class TrafficKeys:
     inbox_inputs_max: int = setting(
         10_000,
         "sendThreadPoolQueueCapacity",
-        "Requests beyond so many waiting are told that the broker is busy",
+        "When so many requests are waiting, further ones are rejected: the broker is busy",
         low=1,
         high=1_000_000,
         rocketmq=SAME,
@@ -288,21 +290,21 @@ class TrafficKeys:
     slave_read: bool = setting(
         False,
         "slaveReadEnable",
-        "A consumer that is far behind is told to pull from a follower",
+        "A consumer with a large lag is sent to a follower",
         dynamic=True,
         rocketmq=SAME,
     )
     long_polling: bool = setting(
         True,
         "longPollingEnable",
-        "Keep a pull waiting when there is nothing to read",
+        "Keep a pull waiting when there is nothing to read (long polling)",
         dynamic=True,
         rocketmq=SAME,
     )
     hold_ms_max: int = setting(
         30_000,
         "longPollingTimeMillsMax",
-        "Longest such wait, whatever a client asks",
+        "Longest such wait, whatever a client requests",
         unit="ms",
         low=100,
         high=limits.DEADLINE_MS_MAX,

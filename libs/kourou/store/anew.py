@@ -47,8 +47,9 @@ _log = logging.getLogger("kourou.store")
 
 MAGIC = b"KRB1"
 _HINT = (
-    "the log of this member was to begin anew where its leader's begins: remove the whole store of "
-    "this member, which then copies the log from another one"
+    "the log of this replica should restart where the leader's log starts: "
+    "remove the whole store of this replica, which then copies the log from "
+    "another one"
 )
 
 

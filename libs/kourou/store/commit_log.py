@@ -332,7 +332,7 @@ class CommitLog:
             segment.write(data, position)
             segment.fdatasync()
         except OSError as error:
-            raise self._fail(f"mending the log at {position} failed: {error}") from error
+            raise self._fail(f"repairing the log at {position} failed: {error}") from error
 
     def truncate(self, position: int) -> None:
         """Forget everything from `position` on, so that it can never come back.

@@ -67,7 +67,7 @@ class Copies(Reads):
         try:
             intend_to_begin(self._disk, self.paths, self._log, position, common, body)
         except OSError as error:
-            raise self._log.fail(f"preparing to begin the log anew: {error}") from error
+            raise self._log.fail(f"preparing to restart the log: {error}") from error
 
     def _being_written(
         self, start: int, pieces: Sequence[tuple[int, Buffer]], records: RecordColumns | None

@@ -14,7 +14,7 @@ _CONSOLE = (Service.CONSOLE,)
 CONSOLE_METRICS: tuple[MetricSpec, ...] = (
     counter(
         "kourou_gateway_requests_total",
-        "HTTP requests answered; the operation is page for what is no call of the API",
+        "HTTP requests answered; the operation is page for requests outside the API",
         "operation",
         "status",
         services=_CONSOLE,

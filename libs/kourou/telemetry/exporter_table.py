@@ -88,7 +88,11 @@ _ALL = (
     ),
     _gauge("rocketmq_group_diff", "Messages not consumed, at this broker", _LAG),
     _gauge("rocketmq_group_retrydiff", "The same in the retry topic", _LAG),
-    _gauge("rocketmq_group_dlqdiff", "Dead letters of the group that nobody has dealt with", _LAG),
+    _gauge(
+        "rocketmq_group_dlqdiff",
+        "Dead letters of the group that were neither redelivered nor discarded",
+        _LAG,
+    ),
     _gauge(
         "rocketmq_client_consume_fail_msg_count", "Messages that failed in the last hour", _MEMBER
     ),
@@ -131,7 +135,7 @@ LEFT_OUT: Mapping[str, str] = {
     "rocketmq_brokeruntime_remain_transientstore_buffer_numbs, …_dispatch_maxbuffer": (
         "RocketMQ's buffers before its log; this log is written by one system call"
     ),
-    "rocketmq_brokeruntime_pagecache_lock_timemills": "there is no such lock",
+    "rocketmq_brokeruntime_pagecache_lock_timemills": "this broker has no such lock",
     "rocketmq_brokeruntime_…_entiretime_max, …_put_latency_99": (
         "`rocketmq_rpc_latency` of the page without `names` has the whole distribution"
     ),

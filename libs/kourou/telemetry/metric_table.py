@@ -47,7 +47,7 @@ _BY_TOPIC = ("topic", "message_type", "is_system")
 _BY_GROUP = ("topic", "consumer_group", "is_retry", "is_system")
 _BY_CLIENT = ("language", "version", "protocol_type")
 _STORAGE = ("storage_type", "storage_medium")
-_TRACING = "only while the service traces"
+_TRACING = "only while the service exports traces"
 _IN_A_GROUP = "only in a Raft group"
 
 _ALL = (
@@ -59,7 +59,8 @@ _ALL = (
     _histogram("rocketmq_message_size", "Sizes of messages stored", *_BY_TOPIC, unit="bytes"),
     _histogram(
         "rocketmq_rpc_latency",
-        "From a request's arrival to its answer; a held pull is one of long polling",
+        "From a request's arrival to its reply; is_long_polling marks pulls that "
+        "waited for messages",
         "protocol_type",
         "request_code",
         "response_code",
@@ -69,7 +70,7 @@ _ALL = (
     # RocketMQ 5's: what is there
     _gauge("rocketmq_topic_number", "Topics"),
     _gauge("rocketmq_consumer_group_number", "Consumer groups"),
-    _gauge("rocketmq_broker_permission", "What may be done at this broker: 4 read, 2 write"),
+    _gauge("rocketmq_broker_permission", "Permission of this broker: 4 read, 2 write"),
     _gauge("rocketmq_consumer_lag_messages", "Messages a group has not consumed", *_BY_GROUP),
     _gauge("rocketmq_producer_connections", "Connections of producers", *_BY_CLIENT),
     _gauge(
@@ -109,11 +110,11 @@ _ALL = (
     _histogram(
         "kourou_store_checkpoint_latency", "Time of one flush of queues and index", unit="ms"
     ),
-    _gauge("kourou_quarantined_regions", "Damaged regions of the log that are kept aside"),
-    _gauge("kourou_store_faulted", "1 after a failed flush, when nothing is acknowledged any more"),
+    _gauge("kourou_quarantined_regions", "Damaged regions of the log that are quarantined"),
+    _gauge("kourou_store_faulted", "1 after a failed flush, when this broker acknowledges nothing"),
     _gauge(
         "kourou_store_last_fault_timestamp_seconds",
-        "When a former process failed so on this store, last",
+        "Time of the last such failure of an earlier process on this store",
         unit="s",
         when="only after such a failure",
     ),
@@ -132,15 +133,15 @@ _ALL = (
         "Messages deleted that a group had not read; from 0 on for all that groups read",
         *_BY_GROUP,
     ),
-    _counter("kourou_clock_steps_total", "Times that somebody set the wall clock by over a second"),
+    _counter("kourou_clock_steps_total", "Changes of the system clock by over a second"),
     # Filters in Python
     _gauge("kourou_filters", "Filters in Python that consumer groups have"),
     _gauge("kourou_filter_versions", "Their versions that are kept"),
-    _gauge("kourou_filter_quarantined_versions", "Those of them that are in quarantine"),
+    _gauge("kourou_filter_quarantined_versions", "Versions of them that are quarantined"),
     _gauge("kourou_filter_servers", "Filter servers that are registered"),
     _counter(
         "kourou_filter_skips_recorded_total",
-        "Messages that were passed over because a filter could not judge them",
+        "Messages that were skipped because a filter failed",
         "consumer_group",
         "filter",
     ),
@@ -171,7 +172,7 @@ _ALL = (
     _counter("kourou_repeats_removed_total", "Repeated sends answered with their original's place"),
     _counter(
         "kourou_messages_filtered_total",
-        "Messages that pulls passed over, since their group does not want them",
+        "Messages that pulls skipped because they do not match the subscription",
         *_BY_GROUP,
     ),
     _counter(
@@ -188,7 +189,7 @@ _ALL = (
     _counter("kourou_transaction_checks_total", "Producers asked about a half message"),
     _counter(
         "kourou_transaction_checks_unasked_total",
-        "Checks of half messages whose producer group had no member connected",
+        "Checks of half messages whose producer group had no connected producer",
     ),
     # Ours: copies of the log
     _gauge("kourou_replication_leads", "1 while it leads its log, 0 while it follows"),
@@ -209,20 +210,25 @@ _ALL = (
     # Ours: the links of a Raft group's member
     _gauge(
         "kourou_raft_peer_connected",
-        "1 while its link to another member stands",
+        "1 while it is connected to another replica",
         "peer",
         when=_IN_A_GROUP,
     ),
-    _counter("kourou_raft_messages_sent_total", "Said to another member", "peer", when=_IN_A_GROUP),
+    _counter(
+        "kourou_raft_messages_sent_total",
+        "Messages sent to another replica",
+        "peer",
+        when=_IN_A_GROUP,
+    ),
     _counter(
         "kourou_raft_messages_dropped_total",
-        "Not said, since nobody was connected or too much waited already",
+        "Messages not sent to another replica, because it was not connected or its queue was full",
         "peer",
         when=_IN_A_GROUP,
     ),
     _gauge(
         "kourou_raft_forwarding",
-        "Clients' requests that it brought to another member",
+        "Client requests that it forwarded to another replica",
         "peer",
         when=_IN_A_GROUP,
     ),
@@ -237,11 +243,11 @@ _ALL = (
     _counter("kourou_bytes_in_total", "Bytes received", "carrier", unit="bytes", services=_BOTH),
     _counter("kourou_bytes_out_total", "Bytes sent", "carrier", unit="bytes", services=_BOTH),
     _counter(
-        "kourou_frames_undecodable_total", "Frames that were no frames", "carrier", services=_BOTH
+        "kourou_frames_undecodable_total", "Invalid frames received", "carrier", services=_BOTH
     ),
     _counter(
         "kourou_peers_cut_total",
-        "Peers cut off: they did not read, or sent garbage",
+        "Connections closed because the peer did not read, or sent invalid data",
         "carrier",
         services=_BOTH,
     ),
@@ -261,7 +267,7 @@ _ALL = (
     ),
     _counter(
         "kourou_trace_spans_dropped_total",
-        "Spans that were made or wanted, and lost",
+        "Spans that were lost",
         "reason",
         services=_TRACERS,
         when=_TRACING,
@@ -269,7 +275,7 @@ _ALL = (
     # Ours: filter server
     _counter(
         "kourou_python_filter_seen_total",
-        "Messages that a filter judged",
+        "Messages that a filter evaluated",
         *_BY_FILTER,
         services=_FILTER_SERVER,
     ),
@@ -281,20 +287,20 @@ _ALL = (
     ),
     _counter(
         "kourou_python_filter_errors_total",
-        "Messages, or batches of them, over which a filter failed",
+        "Messages, or batches of them, for which a filter failed",
         *_BY_FILTER,
         "kind",
         services=_FILTER_SERVER,
     ),
     _counter(
         "kourou_python_filter_skipped_total",
-        "Messages that were passed over by policy, and recorded",
+        "Messages skipped by policy, and recorded",
         *_BY_FILTER,
         services=_FILTER_SERVER,
     ),
     _counter(
         "kourou_python_filter_unfiltered_total",
-        "Messages that went through unfiltered by policy",
+        "Messages delivered unfiltered by policy",
         *_BY_FILTER,
         services=_FILTER_SERVER,
     ),
@@ -333,7 +339,7 @@ _ALL = (
     ),
     _gauge(
         "kourou_python_filter_quarantined",
-        "1 while this version is in quarantine",
+        "1 while this version is quarantined",
         *_BY_FILTER,
         services=_FILTER_SERVER,
     ),
@@ -347,25 +353,33 @@ _ALL = (
     _gauge("kourou_filter_pulls_held", "Pulls that wait", services=_FILTER_SERVER),
     _gauge(
         "kourou_filter_waiting_bytes",
-        "Bytes of messages that wait for verdicts",
+        "Bytes of messages that wait for a filter",
         unit="bytes",
         services=_FILTER_SERVER,
     ),
     _counter(
         "kourou_filter_pulls_ahead_total",
-        "Pulls answered at once, with messages judged for a pull before",
+        "Pulls answered immediately, with messages filtered for an earlier pull",
         services=_FILTER_SERVER,
     ),
     _gauge(
         "kourou_filter_ahead_bytes",
-        "Bytes of messages that are judged and wait for their consumers' next pulls",
+        "Bytes of filtered messages that wait for the next pulls of their consumers",
         unit="bytes",
         services=_FILTER_SERVER,
     ),
     _gauge("kourou_filter_workers", "Worker processes", services=_FILTER_SERVER),
-    _gauge("kourou_filter_workers_busy", "Those that judge a batch now", services=_FILTER_SERVER),
+    _gauge(
+        "kourou_filter_workers_busy",
+        "Worker processes that filter a batch now",
+        services=_FILTER_SERVER,
+    ),
     _counter("kourou_filter_zygotes_total", "Zygotes started", services=_FILTER_SERVER),
-    _gauge("kourou_filter_registered", "1 while the broker knows it", services=_FILTER_SERVER),
+    _gauge(
+        "kourou_filter_registered",
+        "1 while it is registered with its broker",
+        services=_FILTER_SERVER,
+    ),
     # Ours: the Spark service
     _gauge(
         "kourou_etl_query_running",
@@ -424,7 +438,7 @@ _ALL = (
     _gauge("kourou_namesrv_topics", "Topics with a route", services=_NAMESRV),
     _counter(
         "kourou_namesrv_expired_brokers_total",
-        "Brokers dropped because they were silent",
+        "Brokers removed because they sent no heartbeat",
         services=_NAMESRV,
     ),
 )

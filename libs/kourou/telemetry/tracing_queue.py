@@ -47,7 +47,9 @@ class CountingExporter(SpanExporter):
             if failing != self._failing:
                 self._failing = failing
                 state = (
-                    "spans cannot be exported now and are lost" if failing else "they leave again"
+                    "spans cannot be exported and are lost"
+                    if failing
+                    else "spans are exported again"
                 )
                 _log.warning("traces: %s", state)
         return result

@@ -116,7 +116,7 @@ def tracing_options(
         return None
     if exporter not in ("", "otlp"):
         raise ConfigError(
-            f"OTEL_TRACES_EXPORTER={exporter} is not supported", hint="use otlp, or none"
+            f"OTEL_TRACES_EXPORTER={exporter} is not supported", hint="use otlp or none"
         )
     standard = given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     if not (standard or endpoint or exporter):
@@ -127,7 +127,7 @@ def tracing_options(
     if protocol not in ("", "http/protobuf"):
         raise ConfigError(
             f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} is not supported",
-            hint="use http/protobuf, as a rule at port 4318",
+            hint="use http/protobuf, usually at port 4318",
         )
     return TracingOptions(
         "" if standard or not endpoint else _traces_url(endpoint),
@@ -148,7 +148,9 @@ def _named_in(attributes: str) -> str:
 def _traces_url(endpoint: str) -> str:
     """A base URL as the standard's variable has it, or the whole URL."""
     if not endpoint.startswith(("http://", "https://")):
-        raise ConfigError(f"{endpoint!r} is no OTLP endpoint", hint="http://host:4318")
+        raise ConfigError(
+            f"{endpoint!r} is not an OTLP endpoint", hint="use the form http://host:4318"
+        )
     whole = endpoint.rstrip("/")
     return whole if whole.endswith(_TRACES_PATH) else whole + _TRACES_PATH
 
@@ -160,7 +162,7 @@ def _ratio(sampler: str, argument: str, ratio: float) -> float:
         return _SAMPLERS[sampler]
     if sampler not in _RATIO_SAMPLERS:
         raise ConfigError(
-            f"OTEL_TRACES_SAMPLER={sampler} is not supported", hint="parentbased_traceidratio"
+            f"OTEL_TRACES_SAMPLER={sampler} is not supported", hint="use parentbased_traceidratio"
         )
     try:
         ratio = float(argument or "1")
@@ -168,7 +170,7 @@ def _ratio(sampler: str, argument: str, ratio: float) -> float:
         ratio = -1.0
     if not 0.0 <= ratio <= 1.0:
         raise ConfigError(
-            f"OTEL_TRACES_SAMPLER_ARG={argument} is refused", hint="a number from 0 to 1"
+            f"OTEL_TRACES_SAMPLER_ARG={argument} is invalid", hint="use a number from 0 to 1"
         )
     return ratio
 
@@ -199,7 +201,7 @@ class SpanExport:
         ender.start()
         ender.join(timeout_ms / 1000)
         if ender.is_alive():
-            _log.warning("the last spans are not exported: the collector does not answer")
+            _log.warning("the last spans were not exported: the collector does not respond")
             self._exporter.shutdown()
 
 
@@ -239,8 +241,8 @@ def _otlp_exporter(endpoint: str) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
         raise MissingPackages(
-            "traces are exported only with the exporter of OpenTelemetry, or not at all "
-            "(OTEL_TRACES_EXPORTER=none)",
+            "exporting traces requires the OpenTelemetry exporter package; to turn "
+            "traces off, set OTEL_TRACES_EXPORTER=none",
             "otlp",
         ) from None
     return OTLPSpanExporter(endpoint=endpoint or None)

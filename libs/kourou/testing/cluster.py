@@ -365,7 +365,7 @@ class Cluster:
         for name in self._names:
             leading = self._leading(name)
             if leading is None:
-                raise Unavailable(f"nobody leads {name}", hint="leader() waits until somebody does")
+                raise Unavailable(f"{name} has no leader", hint="leader() waits for one")
             found[name] = leading.service.desks
         return found
 

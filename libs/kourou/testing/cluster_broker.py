@@ -179,7 +179,7 @@ async def _until_free(port: int) -> None:
                 probe.bind((HOST, port))
             except OSError as error:
                 if time.monotonic() > late:
-                    raise ConfigError(f"port {port} is taken by somebody else now") from error
+                    raise ConfigError(f"port {port} is in use by another process now") from error
             else:
                 return
         await asyncio.sleep(0.001)

@@ -239,7 +239,7 @@ class MemoryStore:
         """The record that starts at a position."""
         raw = self.records.get(position)
         if raw is None:
-            raise Rejected(f"no message lies at position {position} of this broker's log")
+            raise Rejected(f"this broker's log has no message at position {position}")
         checked = check_record(raw, 0, len(raw), position)
         if checked.size != len(raw):
             raise Corrupt("its size is wrong")

@@ -46,7 +46,9 @@ def codes_of(what: What) -> frozenset[int] | None:
         return None
     if isinstance(what, str):
         if what not in WORDS:
-            raise BadRequest(f"{what!r} is no kind of request", hint=f"known: {', '.join(WORDS)}")
+            raise BadRequest(
+                f"{what!r} is not a kind of request", hint=f"known: {', '.join(WORDS)}"
+            )
         return frozenset(one.code for one in WORDS[what])
     return frozenset((what.code,))
 

@@ -95,7 +95,7 @@ class Bench:
 
     def no_answer(self, asked: AskBroker) -> list[Effect]:
         """The broker is away."""
-        return self.turn(BrokerAnswered(asked.token, error=Unavailable("it is away")))
+        return self.turn(BrokerAnswered(asked.token, error=Unavailable("it is offline")))
 
     def tell_filters(self, asked: AskBroker) -> list[Effect]:
         """The broker tells its filters."""

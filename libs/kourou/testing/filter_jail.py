@@ -102,7 +102,7 @@ class FilterJail:
         """As SIGKILL by a stranger does."""
         if self.workers.pop(number, None) is not None:
             self._judging.pop(number, None)
-            self._push(WorkerEnded(number, kind, "killed by somebody"))
+            self._push(WorkerEnded(number, kind, "killed by another process"))
 
     def kill_zygote(self) -> None:
         """It takes all workers along."""

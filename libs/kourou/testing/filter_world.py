@@ -65,7 +65,7 @@ GROUP, NAME, TOPIC = "group", "filter", "topic"
 TICK_MS = 100
 WALL_MS = 1_700_000_000_000
 _FLAGS = PullFlag.CLASS_FILTER | PullFlag.SUBSCRIPTION | PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET
-_UNAVAILABLE = "simulated: the broker is away"
+_UNAVAILABLE = "simulated: the broker is offline"
 
 
 class FilterWorld:
@@ -333,7 +333,7 @@ class FilterWorld:
             self._answer(asked, Code.SYSTEM_ERROR, remark="its policy is not skip")
             return
         if request.version in state.quarantined:
-            self._answer(asked, Code.SYSTEM_ERROR, remark="it is in quarantine")
+            self._answer(asked, Code.SYSTEM_ERROR, remark="it is quarantined")
             return
         self.tally.skipped |= {(request.queue_id, offset) for offset in request.offsets}
         self._answer(asked)
@@ -446,7 +446,7 @@ class FilterWorld:
         assert len(records) <= asked.count_max, "more messages than were asked for"
         assert size <= asked.bytes_max or len(records) == 1, "more bytes than were asked for"
         assert not version or version in asked.versions, f"version {version} is in force no more"
-        assert asked.offset in self.committed[queue], "the broker was not told of the progress"
+        assert asked.offset in self.committed[queue], "the progress was not committed at the broker"
         got = {struct.unpack_from(">q", one, QUEUE_OFFSET_AT)[0]: one for one in records}
         offsets = list(got)
         assert offsets == sorted(offsets)

@@ -99,13 +99,13 @@ def _phantoms(history: History, log: Mapping[Place, str]) -> Iterator[str]:
     sent = {row.value: row for row in history.sends}
     for place, value in log.items():
         if value not in sent:
-            yield f"{value} at {_named(place)}, which nobody sent"
+            yield f"{value} at {_named(place)}, which was never sent"
         elif sent[value].outcome is Outcome.FAIL:
             yield f"{value} at {_named(place)}, which was refused"
     for read in history.reads:
         row = sent.get(read.value)
         if row is None:
-            yield f"{read.group} read {read.value}, which nobody sent"
+            yield f"{read.group} read {read.value}, which was never sent"
         elif row.outcome is Outcome.FAIL:
             yield f"{read.group} read {read.value}, which was refused"
         elif read.read_ms < row.invoked_ms:

@@ -98,7 +98,7 @@ class QueuesRead:
         """As Reading."""
         found = [queue for queue in self.messages if queue.topic == topic]
         if not found:
-            raise TopicNotFound(f"the topic {topic!r} does not exist")
+            raise TopicNotFound(f"topic {topic!r} does not exist")
         return sorted(found)
 
     async def bounds(self, queue: MessageQueue) -> tuple[int, int]:

@@ -134,10 +134,10 @@ class Rules:
         """A follower has written bytes of `epoch`; `epochs`, if known, has them already."""
         known = self._epochs.get(epoch)
         if known is None:
-            raise RuleBroken(f"{name} wrote bytes of epoch {epoch}, which nobody led")
+            raise RuleBroken(f"{name} wrote bytes of epoch {epoch}, which had no leader")
         at = position - known.start
         if at < 0 or known.data[at : at + len(data)] != data:
-            raise RuleBroken(f"{name} wrote at {position} what nobody appended in epoch {epoch}")
+            raise RuleBroken(f"{name} wrote at {position} what was never appended in epoch {epoch}")
         if epochs is not None:
             self._same_past(name, epoch, epochs)
 

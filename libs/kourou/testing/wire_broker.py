@@ -189,7 +189,7 @@ class WireBroker:
         if request.lane_of:
             lane_of = list(struct.unpack(f"<{len(sizes)}H", request.lane_of))
         lanes = [(lane.topic, lane.queue_id) for lane in request.lanes]
-        assert len(set(lanes)) == len(lanes), "a queue has one lane in a frame"
+        assert len(set(lanes)) == len(lanes), "a queue is named once in a frame"
         count = request.default_topic_queue_nums
         for topic, _ in lanes:
             self.topics.setdefault(topic, (count, count))
@@ -351,7 +351,7 @@ class WireBroker:
     ) -> Answer:
         ids = list(self.members.get(request.consumer_group, {}))
         if not ids:
-            return Answer(Code.SYSTEM_ERROR, remark="nobody is there")
+            return Answer(Code.SYSTEM_ERROR, remark="no consumer is connected")
         return Answer(body=encode_consumer_ids(ids))
 
     def _lock(self, _wire: Wire, _number: int, _request: LockBatchMq, body: bytes) -> Answer:

@@ -52,14 +52,14 @@ class WireFilterServer:
         if not isinstance(request, PullMessage):
             return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=type(request).__name__)
         name = request.subscription or ""
-        assert request.sys_flag & PullFlag.CLASS_FILTER, "whoever comes here names a filter"
+        assert request.sys_flag & PullFlag.CLASS_FILTER, "pulls from a filter server name a filter"
         key = request.consumer_group, name
         version = self.broker.filters.active.get(key)
         failure = self.failure
         if key not in self.broker.filters.sources:
             failure = FilterFailure.MISSING, f"there is no filter {name}"
         elif version is None:
-            failure = FilterFailure.DISABLED, f"no version of the filter {name} is enabled"
+            failure = FilterFailure.DISABLED, f"filter {name} has no active version"
         if failure is not None:
             return self._failed(request, version, *failure)
         answer = self.broker.pull(_Judging(self, wire), correlation, request)

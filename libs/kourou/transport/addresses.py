@@ -18,7 +18,7 @@ from kourou.errors import ConfigError
 
 CLEAR_TEXT_WARNING_S = 60.0
 """How often a server says that it is open to the network."""
-CLEAR_TEXT = "listening on %s in clear text: anybody who reaches it may read and send"
+CLEAR_TEXT = "listening on %s in clear text: everyone who can reach it may read and send"
 
 
 def listening_address(bind_address: str, *, insecure_network: bool) -> tuple[str, int]:

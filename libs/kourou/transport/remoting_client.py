@@ -172,7 +172,7 @@ class RemotingConnection:
         except OSError as error:
             reason = f"the connection was lost: {error}"
         except KourouError as error:
-            reason = f"it sent what is no frame: {error}"
+            reason = f"it sent an invalid frame: {error}"
         self._lose(reason)
 
     def _take(self, command: RemotingCommand) -> None:

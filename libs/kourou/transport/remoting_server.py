@@ -229,7 +229,7 @@ class RemotingServer:
         if error.errno not in _NO_DESCRIPTOR:
             raise error
         self._refused += 1
-        self._complaints.warning("accept", "nobody can connect now: %s", error.strerror)
+        self._complaints.warning("accept", "connections cannot be accepted: %s", error.strerror)
         assert self._socket is not None
         self._loop.remove_reader(self._socket.fileno())
         self._accept_later = self._loop.call_later(ACCEPT_RETRY_S, self._accept_again)

@@ -81,9 +81,9 @@ class Tokens:
             self._seen = _stamp(self._file)
             self._known = read_tokens(self._file)
         except ConfigError as error:
-            _log.error("the tokens were not changed: %s", error)
+            _log.error("the tokens were not reloaded: %s", error)
         else:
-            _log.info("%d tokens from %s", len(self._known), self._file)
+            _log.info("loaded %d tokens from %s", len(self._known), self._file)
 
     def caller(self, authorization: str | None) -> Caller:
         """Whose token that is. Raises Refused (401)."""
@@ -112,7 +112,7 @@ class Tokens:
         try:
             return _stamp(self._file) != self._seen
         except ConfigError as error:
-            _log.error("the tokens were not changed: %s", error)
+            _log.error("the tokens were not reloaded: %s", error)
             return False
 
 

@@ -151,7 +151,7 @@ class ConsoleService:
                 await start()
         self._serving = True
         if self._watch.trouble:
-            _log.warning("%s; it goes on asking", self._watch.trouble)
+            _log.warning("%s; retrying", self._watch.trouble)
         return self._listening
 
     async def drain(self) -> None:

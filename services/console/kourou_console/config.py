@@ -50,16 +50,16 @@ class ConsoleSettings(WatchKeys):
     token_file: Path | None = setting(
         None,
         "tokenFile",
-        "Bearer tokens with their rights, in TOML; empty is no tokens, which is for loopback. Read "
-        "again when it has changed, and at SIGHUP",
+        "Bearer tokens with their rights, in TOML; without this file no token is required, on "
+        "loopback only. Reloaded when it changes, and at SIGHUP",
     )
     names: str = setting(
         "",
         "consoleNames",
-        "Further names by which browsers may call it, name;name; needed only without tokens",
+        "Additional names of this server for browsers, name;name; required only without tokens",
     )
     producer_group: str = setting(
-        "KOUROU_CONSOLE", "producerGroup", "The producer group of all that is sent by HTTP"
+        "KOUROU_CONSOLE", "producerGroup", "The producer group of all messages sent by HTTP"
     )
     send_timeout_ms: int = setting(
         10_000,
@@ -72,13 +72,13 @@ class ConsoleSettings(WatchKeys):
     request_timeout_ms: int = setting(
         3_000,
         "mqClientApiTimeout",
-        "Deadline of a question to a name server or a broker",
+        "Deadline of a request to a name server or a broker",
         unit="ms",
         low=100,
         high=60_000,
     )
     spark_etl_address: str | None = setting(
-        None, "sparkEtlAddress", "host:port of spark-etl's admin pages; empty: there is none"
+        None, "sparkEtlAddress", "host:port of spark-etl's admin pages; empty: no Spark"
     )
     admin_addresses_text: str = setting(
         "",
@@ -93,7 +93,7 @@ class ConsoleSettings(WatchKeys):
     trace_sample_percent: int = setting(
         100,
         "traceSamplePercent",
-        "Which share of the requests that bring no trace of their own begins one",
+        "Share of the requests without a trace of their own for which a trace is started",
         unit="%",
         low=0,
         high=100,

@@ -169,11 +169,11 @@ class Connection(web_protocol.RequestHandler):
     ) -> web.StreamResponse:
         """The answer to what the parser refuses; whatever else comes here is a bug."""
         if status < 500:
-            _log.debug("no HTTP request from %s: %s", request.remote, message)
+            _log.debug("invalid HTTP request from %s: %s", request.remote, message)
             text, hint = in_words(message or "this is not an HTTP request")
             answer = written(Refused(web_status(status), text, hint=hint))
         elif has_begun(request):
-            raise ConnectionError("an answer has begun: no other one may follow") from exc
+            raise ConnectionError("the response has been started already") from exc
         else:
             _log.error("answering %s failed", request.path, exc_info=exc)
             answer = written(exc or RuntimeError("no answer"))

@@ -97,7 +97,7 @@ class Dispatch:
             return _instead(request, error)
         except ConnectionError:
             status = GONE
-            return _instead(request, Busy("the caller is gone"))
+            return _instead(request, Busy("the client has disconnected"))
         except Exception as error:  # noqa: BLE001 - a bug in one operation must not end the service
             _log.exception("%s %s failed", request.method, request.path)
             return _instead(request, error)
@@ -215,7 +215,7 @@ class Dispatch:
 def _instead(request: web.BaseRequest, error: Exception) -> web.Response:
     """An error instead of an answer. Raises ConnectionError where that has begun."""
     if has_begun(request):
-        raise ConnectionError("an answer has begun: no other one may follow") from error
+        raise ConnectionError("the response has been started already") from error
     return written(error)
 
 

@@ -82,4 +82,8 @@ class LetterLocks:
         try:
             await self._letters.unlock(self._group)
         except KourouError as error:  # then they lapse
-            _log.info("dead letters of %s are not unlocked: %s", self._group, error)
+            _log.info(
+                "the locks of dead letters of group %s could not be released: %s",
+                self._group,
+                error,
+            )

@@ -44,16 +44,17 @@ class OrderPlan:
             return [f"The order setting of {self.topic} {will} removed for all brokers: {names}."]
         text = ";".join(f"{name}:{count}" for name, count in sorted(self.after.items()))
         says = [f"The order setting of {self.topic} {will} {text} at every name server."]
-        says += [f"That is refused while {one.what} does not tell." for one in self.unknown]
+        says += [f"That is refused while {one.what} does not respond." for one in self.unknown]
         return says
 
     def check(self) -> None:
         """Raise Unavailable where a broker would be left out."""
         if self.unknown and self.before != self.after:
             raise Unavailable(
-                f"{self.unknown[0].what} does not tell how many queues it has: "
+                f"{self.unknown[0].what} did not report its number of queues: "
                 f"{self.unknown[0].why}",
-                hint="producers write to no broker that an order setting leaves out: wait for it",
+                hint="producers would not send to a broker that the order setting leaves out: "
+                "retry when it responds",
             )
 
     async def carry_out(self, gateway: Gateway) -> None:

@@ -106,7 +106,7 @@ class Pages:
         path = request.rel_url.raw_path
         found = self._pages.get(path)
         if found is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"there is no page {path[:200]}")
+            raise Refused(HTTPStatus.NOT_FOUND, f"page {path[:200]} not found")
         require_get(request)
         return found.answer(request)
 
@@ -134,7 +134,9 @@ def read_pages(folder: Path) -> dict[str, Page]:
         if not file.resolve().is_relative_to(root):
             continue
         if len(found) >= GATEWAY_PAGES_MAX or file.stat().st_size > GATEWAY_PAGE_BYTES_MAX:
-            raise Corrupt(f"{folder} is not the folder of the web pages: {relative} is too much")
+            raise Corrupt(
+                f"{folder} is not the folder of the web pages: {relative} exceeds a limit"
+            )
         one = page(file.read_bytes(), _type_of(file))
         found["/" + relative.as_posix()] = one
         if relative.as_posix() == INDEX:

@@ -37,7 +37,7 @@ def decoded(text: str) -> str:
     try:
         found = unquote(text, errors="strict")
     except UnicodeDecodeError as error:
-        raise BadRequest(f"{text[:100]!r} in the path is no UTF-8 when decoded") from error
+        raise BadRequest(f"{text[:100]!r} in the path is not UTF-8 when decoded") from error
     return found
 
 
@@ -50,7 +50,7 @@ def query_pairs(raw: str) -> list[tuple[str, str]]:
             raw, keep_blank_values=True, errors="strict", max_num_fields=GATEWAY_QUERY_FIELDS_MAX
         )
     except UnicodeDecodeError as error:
-        raise BadRequest("the query is no UTF-8 when decoded") from error
+        raise BadRequest("the query is not UTF-8 when decoded") from error
     except ValueError as error:
         raise BadRequest(f"the query cannot be read: {error}") from error
 
@@ -63,7 +63,7 @@ class Reader:
         self._in_path = path_names(operation.path)
         known = {field.encode_name: field for field in msgspec.structs.fields(operation.parameters)}
         missing = set(self._in_path) - set(known)
-        assert not missing, f"{operation.name}: {missing} of the path are no parameters"
+        assert not missing, f"{operation.name}: {missing} of the path are not parameters"
         self.query_names = tuple(name for name in known if name not in self._in_path)
         self._lists = {name for name, field in known.items() if is_list(field.type)}
         self._decoder: Callable[[bytes], Any] | None = (

@@ -212,7 +212,7 @@ class Redrives:
             job.state = state
             job.ended_ms = self._gateway.clock.now_ms()
             _log.info(
-                "redrive %s of group %s: %s, %d of %d letters sent",
+                "redelivery %s of group %s: %s, %d of %d dead letters sent",
                 job.id,
                 job.group,
                 state.value,

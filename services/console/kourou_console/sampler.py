@@ -124,7 +124,7 @@ class Sampler:
             try:
                 await self.look()
             except Exception:  # noqa: BLE001 - a round that fails is a gap, and no end of sampling
-                _log.exception("a round of samples failed")
+                _log.exception("collecting samples failed")
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
 
     async def fresh(self) -> None:

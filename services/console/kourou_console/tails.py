@@ -146,7 +146,7 @@ class Tail:
                 await self._items.put(_Item(next(iter(self.offsets)), 0, error))
                 return
             except KourouError as error:
-                _log.info("the queues of %s are not known now: %s", self._topic, error)
+                _log.info("the queues of topic %s cannot be read: %s", self._topic, error)
                 continue
             for queue in queues:
                 if queue not in self.offsets and len(self.offsets) < TAIL_QUEUES_MAX:
@@ -194,7 +194,7 @@ class Tail:
         if result.status is PullStatus.OFFSET_ILLEGAL:
             why = "these messages are no longer in the queue"
             if result.next_offset < offset:
-                why = "the queue ends before: it was made anew"
+                why = "the queue ends earlier: it was created again"
             yield _Item(queue, result.next_offset, Gap(queue, offset, result.next_offset, why))
             return
         for message in result.messages:

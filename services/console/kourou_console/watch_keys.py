@@ -24,7 +24,7 @@ class WatchKeys(ProcessKeys):
     sample_interval_ms: int = setting(
         5_000,
         "sampleInterval",
-        "How often all brokers are asked for figures; an hour of them is kept in memory",
+        "How often all brokers are queried for metrics; one hour of them is kept in memory",
         unit="ms",
         low=1_000,
         high=60_000,
@@ -40,19 +40,19 @@ class WatchKeys(ProcessKeys):
     alarm_lag_messages: int = setting(
         100_000,
         "alarmLagMessages",
-        "An alarm where a group has more messages before it",
+        "Alarm if a group has a larger backlog of messages",
         low=0,
     )
     alarm_dead_letters: int = setting(
         0,
         "alarmDeadLetters",
-        "An alarm where a group gets more new dead letters than that in ten minutes",
+        "Alarm if a group gets more dead letters within ten minutes",
         low=0,
     )
     alarm_replica_lag_bytes: int = setting(
         64 << 20,
         "alarmReplicaLagBytes",
-        "An alarm where a copy lacks more of its leader's log",
+        "Alarm if a replica lags more bytes behind its leader",
         unit="bytes",
         low=0,
     )

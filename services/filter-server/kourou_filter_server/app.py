@@ -149,7 +149,7 @@ class FilterServerService:
         registering = self._core.registering
         await self._until(lambda: registering.registered, REGISTER_WAIT_S)
         if not registering.registered:
-            _log.warning("%s; it goes on trying", registering.trouble)
+            _log.warning("%s; retrying", registering.trouble)
         return self._listening
 
     async def drain(self) -> None:
@@ -187,7 +187,9 @@ class FilterServerService:
             await asyncio.sleep(LOOK_S)
 
     def _warn_unsafe(self) -> None:
-        _log.warning("unsafeNoSandbox=true: filters run here without a jail, as this user")
+        _log.warning(
+            "unsafeNoSandbox=true: filters run without a sandbox, with the rights of this user"
+        )
         self._unsafe_warning = asyncio.get_running_loop().call_later(
             UNSAFE_WARNING_S, self._warn_unsafe
         )

@@ -59,15 +59,15 @@ class Catalogue:
         found = self._filters.get(key)
         group, name = key
         if found is None:
-            text = f"the group {group} has no filter {name}"
+            text = f"group {group} has no filter {name}"
             return Standing(None, FilterPolicy.HOLD, FilterFailure.MISSING, text)
         active = None if found.active is None else found.version(found.active)
         if active is None:
-            text = f"no version of the filter {name} is enabled"
+            text = f"filter {name} has no active version"
             return Standing(None, found.policy, FilterFailure.DISABLED, text)
         reason = self._quarantine_of(found, active.version)
         if reason is not None:
-            text = f"version {active.version} of the filter {name} is in quarantine: {reason}"
+            text = f"version {active.version} of filter {name} is quarantined: {reason}"
             return Standing(active, found.policy, FilterFailure.QUARANTINED, text)
         return Standing(active, found.policy)
 
@@ -145,7 +145,7 @@ class Catalogue:
         waiting, self._waiting = self._waiting, []
         trouble = self._take(answer)
         if trouble:
-            self._turn.warn(f"the broker does not tell its filters: {trouble}")
+            self._turn.warn(f"the broker did not return its filters: {trouble}")
         else:
             self.known = True
             self._changed()

@@ -54,15 +54,16 @@ class FilterServerSettings(RemotingKeys):
     filter_server_index: int = setting(
         0,
         "filterServerIndex",
-        "Which one of its broker's filter servers it is, from 0 on",
+        "The number of this filter server among those of its broker, from 0",
         low=0,
         high=SERVER_PORTS - 1,
     )
     listen_port: int = setting(
         10_911,
         "listenPort",
-        "RocketMQ's TCP port P of its broker: it listens on P + 4 + filterServerIndex for "
-        "RocketMQ's clients, and 10,000 above for Kourou's; 0 takes any",
+        "RocketMQ's TCP port P of its broker: the filter server listens on P + 4 "
+        "+ filterServerIndex for RocketMQ's clients, and 10,000 above for "
+        "Kourou's; 0 takes any",
         low=0,
         high=PORT_MAX,
     )
@@ -82,7 +83,7 @@ class FilterServerSettings(RemotingKeys):
     register_period_ms: int = setting(
         10_000,
         "registerFilterServerPeriod",
-        "How often it registers with its broker, which drops it after 30 s of silence",
+        "How often it registers with its broker, which removes it after 30 s without a heartbeat",
         unit="ms",
         low=100,
         high=25_000,
@@ -90,13 +91,13 @@ class FilterServerSettings(RemotingKeys):
     unsafe_no_sandbox: bool = setting(
         False,
         "unsafeNoSandbox",
-        "Run filters without their jail: for development, on loopback only",
+        "Run filters without a sandbox: for development, on loopback only",
     )
     workers_max: int = setting(
         _workers_max,
         "filterWorkersMax",
-        "Worker processes at a time, one a group and filter; who has had nothing to do for "
-        "longest gives its place to another",
+        "Most worker processes, one for each group and filter; the worker that "
+        "was idle longest is replaced",
         low=1,
         high=WORKERS_MAX,
         default_text="two for each core",
@@ -104,14 +105,15 @@ class FilterServerSettings(RemotingKeys):
     worker_cores_wanted: str | None = setting(
         None,
         "filterWorkerCores",
-        "The processor cores on which workers compute, as 1,4-7, or all: on the others nobody "
-        "waits for a filter's turn to end; those that this process may not use are passed over",
+        "The processor cores that workers use, as 1,4-7, or all; the other cores "
+        "stay free of filter work; cores that this process may not use are "
+        "ignored",
         default_text="all but the first, where there are two or more",
     )
     worker_memory_mib: int = setting(
         256,
         "filterWorkerMemory",
-        "Address space of one worker; beyond it a filter meets MemoryError",
+        "Address space of one worker; a filter that needs more gets MemoryError",
         unit="MiB",
         low=64,
         high=65_536,
@@ -119,8 +121,8 @@ class FilterServerSettings(RemotingKeys):
     batch_ms: int = setting(
         50,
         "filterBatchMillis",
-        "A worker that is not done with a batch after so long, and filterMessageMicros for each "
-        "of its messages, is killed",
+        "A worker that needs longer for a batch than this, plus "
+        "filterMessageMicros for each of its messages, is killed",
         unit="ms",
         low=1,
         high=60_000,
@@ -128,7 +130,7 @@ class FilterServerSettings(RemotingKeys):
     message_us: int = setting(
         1_000,
         "filterMessageMicros",
-        "The part of that time for each message",
+        "Additional time for each message of a batch",
         unit="µs",
         low=1,
         high=10_000_000,
@@ -136,7 +138,7 @@ class FilterServerSettings(RemotingKeys):
     worker_start_ms: int = setting(
         2_000,
         "filterStartMillis",
-        "A worker whose filter is not set up after so long is killed",
+        "A worker that needs longer to set up its filter is killed",
         unit="ms",
         low=10,
         high=60_000,
@@ -144,23 +146,23 @@ class FilterServerSettings(RemotingKeys):
     batch_messages_max: int = setting(
         256,
         "filterBatchMessages",
-        "Messages that go to a worker at a time; other queues of the group wait so long",
+        "Messages of one batch for a worker; other queues of the group wait for it",
         low=1,
         high=16_384,
     )
     strikes_max: int = setting(
         3,
         "filterStrikes",
-        "So many failures (deaths, timeouts, lies, lacks of memory, of a set-up, and where the "
-        "group waits for it what match raises) within filterStrikeWindow put a version into "
-        "quarantine",
+        "So many failures within filterStrikeWindow quarantine a version: "
+        "deaths, timeouts, invalid replies, missing memory, failed set-ups, and "
+        "exceptions of match if the group's policy is hold",
         low=1,
         high=1_000,
     )
     strike_window_ms: int = setting(
         60_000,
         "filterStrikeWindow",
-        "How long a strike counts",
+        "How long a failure counts",
         unit="ms",
         low=1_000,
         high=3_600_000,
@@ -168,14 +170,14 @@ class FilterServerSettings(RemotingKeys):
     pulls_max: int = setting(
         10_000,
         "filterPullsMax",
-        "Pulls that may wait here; further ones are answered POLLING_FULL",
+        "Pulls that may wait; further ones are answered POLLING_FULL",
         low=1,
         high=100_000,
     )
     waiting_mib: int = setting(
         256,
         "filterWaitingMemory",
-        "Messages that may wait for verdicts; beyond, pulls are answered SYSTEM_BUSY",
+        "Bytes of messages that may wait for a filter; beyond, pulls are answered SYSTEM_BUSY",
         unit="MiB",
         low=8,
         high=65_536,
@@ -183,15 +185,16 @@ class FilterServerSettings(RemotingKeys):
     ahead_messages: int = setting(
         1_024,
         "filterAheadMessages",
-        "Messages asked of the broker at a time beyond what a consumer asked for, so that one "
-        "question serves several of its pulls; 1 is never more than it asked for",
+        "Most messages of one pull from the broker, in addition to those that a "
+        "consumer requested, so that one pull serves several of its pulls; 1 "
+        "pulls no more than requested",
         low=1,
         high=PULL_MESSAGES_MAX,
     )
     ahead_kib: int = setting(
         1_024,
         "filterAheadSize",
-        "About so much of them at a time",
+        "Target size of one such pull",
         unit="KiB",
         low=1,
         high=PULL_SIZE_BYTES_MAX >> 10,
@@ -199,7 +202,7 @@ class FilterServerSettings(RemotingKeys):
     ahead_kept_mib: int = setting(
         64,
         "filterAheadMemory",
-        "Messages judged ahead that may wait for their consumers' next pulls",
+        "Filtered messages that may wait for the next pulls of their consumers",
         unit="MiB",
         low=0,
         high=65_536,
@@ -207,7 +210,7 @@ class FilterServerSettings(RemotingKeys):
     trial_ms: int = setting(
         10_000,
         "filterTrialMillis",
-        "A dry run of a filter is over after so long",
+        "Time limit of a dry run of a filter",
         unit="ms",
         low=100,
         high=60_000,
@@ -226,14 +229,16 @@ class FilterServerSettings(RemotingKeys):
         self.listeners({"zmq": "", "tcp": ""})
         self.worker_cores  # noqa: B018 - likewise
         if self._port(ZMQ_PORT_SHIFT) > PORT_MAX:
-            raise ConfigError(f"listenPort={self.listen_port} is too high for the ports above it")
+            raise ConfigError(
+                f"listenPort={self.listen_port} is too high for the ports derived from it"
+            )
         if self.unsafe_no_sandbox:
             hosts = [self.bind_address, self.tcp_bind_address or self.bind_address]
             if not all(is_loopback(bindable(host)) for host in hosts):
                 raise ConfigError(
-                    "unsafeNoSandbox=true is refused: others could reach this filter server, and "
-                    "run whatever they like here",
-                    hint="bind it to 127.0.0.1, or let filters have their jail",
+                    "unsafeNoSandbox=true is rejected: clients from other machines could run "
+                    "any code here",
+                    hint="bind it to 127.0.0.1, or run filters in the sandbox",
                 )
 
     # -- addresses --------------------------------------------------------------------------------
@@ -244,7 +249,9 @@ class FilterServerSettings(RemotingKeys):
         text = self.connect_which_broker
         if text is None:
             if not self.listen_port:
-                raise ConfigError("connectWhichBroker is not set, and nothing else tells")
+                raise ConfigError(
+                    "the address of the broker is unknown: connectWhichBroker is not set"
+                )
             return f"127.0.0.1:{self.listen_port + ZMQ_PORT_SHIFT}"
         host, port = host_of(text)
         if not port:

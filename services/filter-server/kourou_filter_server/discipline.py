@@ -64,11 +64,13 @@ class Discipline:
         self._strikes.clear(who)
         policy = self._policy
         text = (
-            f"{policy.strikes_max} strikes within {policy.strike_window_ms // _MS} s, "
-            f"the last: {kind}: {reason}"
+            f"{policy.strikes_max} failures within {policy.strike_window_ms // _MS} "
+            f"s; last error: {kind}: {reason}"
         )[:FILTER_REASON_LENGTH_MAX]
         group, name = key
-        self._turn.warn(f"version {version} of the filter {name} of {group}: quarantine: {text}")
+        self._turn.warn(
+            f"version {version} of filter {name} of group {group} is quarantined: {text}"
+        )
         self._statistics.of(key, version).quarantines += 1
         self._catalogue.quarantine(key, version, text)
         self._untold[who] = _Untold(text, self._turn.now_ms)

@@ -82,7 +82,7 @@ class JailHands:
             while True:
                 reason = await self._zygote.wait_ended()
                 self._up.clear()
-                _log.warning("%s; it is started again", reason)
+                _log.warning("%s; restarting it", reason)
                 await self._start_again()
                 self.zygotes_started += 1
                 self._up.set()

@@ -26,8 +26,9 @@ _BOOT = (
     "from kourou_filter_server.jail.zygote import main; main(sys.argv[2:])"
 )
 _HINT = (
-    "in a container use deploy/seccomp/filter-server.json; `kourou doctor` tells more;"
-    " --unsafe-no-sandbox runs filters without a jail, for development on loopback only"
+    "in a container use deploy/seccomp/filter-server.json; for details run "
+    "`kourou doctor`; --unsafe-no-sandbox runs filters without a sandbox, "
+    "for development on loopback only"
 )
 
 
@@ -68,9 +69,9 @@ def probe() -> tuple[Layer, ...]:
         )
     except subprocess.CalledProcessError as error:
         text = error.stderr.decode("utf-8", "replace").strip()[-500:]
-        raise Unavailable(f"the layers of the jail could not be tried: {text}") from None
+        raise Unavailable(f"the layers of the sandbox could not be tested: {text}") from None
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"the layers of the jail could not be tried: {error}") from None
+        raise Unavailable(f"the layers of the sandbox could not be tested: {error}") from None
     return layers_of(json.loads(done.stdout))
 
 
@@ -87,4 +88,4 @@ def missing(layers: Iterable[Layer] | None = None) -> tuple[Layer, ...]:
 def refusal(lacking: Iterable[Layer]) -> ConfigError:
     """Why a filter server does not start: one sentence that names every missing layer."""
     named = "; ".join(f"{layer.name} ({layer.detail})" for layer in lacking)
-    return ConfigError(f"the jail of filters lacks: {named}", hint=_HINT)
+    return ConfigError(f"the sandbox of filters lacks: {named}", hint=_HINT)

@@ -108,12 +108,18 @@ class Pulls:
         if to.oneway:
             return  # nobody wants to hear what comes of it
         if not request.sys_flag & _CLASS_FILTER:
-            text = "this is a filter server: pulls without a filter go to its broker"
+            text = "this is a filter server: send pulls without a filter to its broker"
             self._refuse(received, Code.SYSTEM_ERROR, text)
         elif self._count >= policy.pulls_max:
-            self._refuse(received, Code.POLLING_FULL, "too many pulls wait here")
+            self._refuse(
+                received, Code.POLLING_FULL, "too many pulls are waiting at this filter server"
+            )
         elif self.judged_bytes >= policy.judged_bytes_max:
-            self._refuse(received, Code.SYSTEM_BUSY, "too many bytes wait for their filters here")
+            self._refuse(
+                received,
+                Code.SYSTEM_BUSY,
+                "too many bytes are waiting for filters at this filter server",
+            )
         else:
             pull = self._opened(received, request)
             self._begin(pull, first=True)
@@ -155,7 +161,7 @@ class Pulls:
             if first:
                 self._catalogue.ask(lambda: self._begin(pull, first=False))
             else:
-                text = "the broker of this filter server does not answer"
+                text = "the broker of this filter server does not respond"
                 self._answer(pull, Code.SERVICE_NOT_AVAILABLE, text)
             return
         standing = self._catalogue.standing(pull.key)
@@ -213,7 +219,7 @@ class Pulls:
         elif answer.code != Code.SUCCESS:
             self._hand_on(pull, answer, place)
         elif place is None:
-            self._answer(pull, Code.SYSTEM_ERROR, "the broker did not say where to go on")
+            self._answer(pull, Code.SYSTEM_ERROR, "the broker did not return the next offset")
         else:
             self._submit(pull, answer, place)
 
@@ -232,10 +238,10 @@ class Pulls:
         try:
             job = Job(pull, pull.key, pull.request.topic, run)
         except DecodeError as error:
-            self._answer(pull, Code.SYSTEM_ERROR, f"the broker's answer is malformed: {error}")
+            self._answer(pull, Code.SYSTEM_ERROR, f"the broker's reply is malformed: {error}")
             return
         if not job.count:
-            self._answer(pull, Code.SYSTEM_ERROR, "the broker found messages and sent none")
+            self._answer(pull, Code.SYSTEM_ERROR, "the broker found messages but sent none")
             return
         pull.job, pull.place, pull.remark = job, place, answer.remark
         pull.found_ms = self._turn.now_ms
@@ -280,8 +286,8 @@ class Pulls:
                 self._said_ms.clear()
             self._said_ms[pull.key] = self._turn.now_ms
             self._turn.warn(
-                f"messages of {job.topic} go to {pull.key[0]} unfiltered, as the policy of its "
-                f"filter {pull.key[1]} says: {kind}: {reason}"
+                f"messages of {job.topic} are delivered to {pull.key[0]} unfiltered, by "
+                f"the policy of its filter {pull.key[1]}: {kind}: {reason}"
             )
 
     def close(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
@@ -307,7 +313,7 @@ class Pulls:
                 return
             if answer.error is None:
                 self._catalogue.ask()  # its policy may be another one by now
-            because = f"{text}; it cannot be passed over: {trouble}"
+            because = f"{text}; it cannot be skipped: {trouble}"
             self._deliver(pull, job, first, why, because)
 
         pull.token = self._turn.ask(
@@ -391,7 +397,7 @@ class Pulls:
         self._statistics.pulls_failed[kind] += 1
         where = at_offset(pull.place or nowhere(), pull.request.queue_offset)
         where = msgspec.structs.replace(where, filter_failure=kind)
-        text = f"the filter {pull.key[1]} of {pull.key[0]} cannot judge: {kind}: {reason}"
+        text = f"filter {pull.key[1]} of group {pull.key[0]} failed: {kind}: {reason}"
         self._answer(pull, Code.FILTER_FAILED, text, where, version=version)
         if kind == FilterFailure.RAISED and version:
             self._discipline.strike(pull.key, version, kind, reason)
@@ -471,10 +477,12 @@ class Pulls:
         elif not pull.asked:
             self._begin(pull, first=False)
         elif pull.token:
-            self._answer(pull, Code.SERVICE_NOT_AVAILABLE, "the broker does not answer in time")
+            self._answer(pull, Code.SERVICE_NOT_AVAILABLE, "the broker did not respond in time")
         else:
-            text = f"the filter {pull.key[1]} of {pull.key[0]} is not done in time: it waits for "
-            self._answer(pull, Code.SYSTEM_BUSY, text + "a worker, or behind others")
+            text = (
+                f"filter {pull.key[1]} of group {pull.key[0]} did not finish in time: it waits for "
+            )
+            self._answer(pull, Code.SYSTEM_BUSY, text + "a worker, or for other filters")
 
     def leave(self) -> None:
         """Answer all: this filter server ends."""

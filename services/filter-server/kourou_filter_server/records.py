@@ -33,11 +33,11 @@ def bounds_of(run: Buffer) -> list[int]:
     while at <= last:
         size = unpack(run, at)[0]
         if size < RECORD_FIXED_BYTES:
-            raise DecodeError(f"a record of {size} bytes at {at} is none")
+            raise DecodeError(f"the record of {size} bytes at {at} is invalid")
         at += size
         bounds.append(at)
     if at != end:
-        raise DecodeError(f"the last record ends at {at}, the run of records at {end}")
+        raise DecodeError(f"the last record ends at {at}, but the records end at {end}")
     return bounds
 
 

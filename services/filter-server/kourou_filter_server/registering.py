@@ -80,10 +80,12 @@ class Registering:
         header = answer.header
         trouble = trouble_of(answer)
         if not trouble and not isinstance(header, RegisterFilterServerResponse):
-            trouble = "it did not say which broker it is"
+            trouble = "it did not return its broker name"
         if trouble:
             if self.registered or trouble != self._said:
-                self._turn.warn(f"the broker does not register this filter server: {trouble}")
+                self._turn.warn(
+                    f"the broker rejected the registration of this filter server: {trouble}"
+                )
             self._said = trouble
             self.registered = False
             self._catalogue.lost()

@@ -185,7 +185,7 @@ class Runner:
             trouble = self._take_source(answer)
         if trouble:
             self._not_before_ms = self._turn.now_ms + self._policy.start_again_ms
-            self._turn.warn(f"the source of {self._named} cannot be had: {trouble}")
+            self._turn.warn(f"the source of {self._named} is not available: {trouble}")
             return
         self.advance()
 
@@ -200,7 +200,7 @@ class Runner:
             found = one.version(wanted.version)
             if one.key == self.key and found is not None and found.source is not None:
                 if found.sha256 != wanted.sha256:
-                    return "it is another one than was told"
+                    return "its source differs from the announced one"
                 self._source = found.source.encode()
                 return ""
         return "the broker does not have it"
@@ -414,7 +414,7 @@ class Runner:
     @property
     def _named(self) -> str:
         version = "" if self._wanted is None else f"version {self._wanted.version} of "
-        return f"{version}the filter {self.key[1]} of {self.key[0]}"
+        return f"{version}filter {self.key[1]} of {self.key[0]}"
 
 
 class Runners:
@@ -452,8 +452,8 @@ def _wrong(item: Judged, count: int) -> str:
     """What is wrong with a reply that no worker of ours gives; "" for nothing."""
     verdicts = item.verdicts
     if len(verdicts) != count:
-        return f"{len(verdicts)} verdicts on {count} messages"
+        return f"{len(verdicts)} results for {count} messages"
     unjudged = len(verdicts) - len(verdicts.translate(None, _NOT_KNOWN))
     if bool(item.kind) != bool(unjudged) or verdicts.translate(None, b"\0\1\2"):
-        return "verdicts that are none"
+        return "invalid results"
     return ""

@@ -154,7 +154,7 @@ class Slots:
         lasting: bool = True,
     ) -> Worker:
         """Start a worker. `lasting`: it may be taken away from its attendant."""
-        assert len(self._workers) < self._policy.workers_max, "there is no room for a worker"
+        assert len(self._workers) < self._policy.workers_max, "no worker process is free"
         self._numbers += 1
         worker = Worker(self._numbers, attendant, version, sha256, lasting)
         worker.used_ms = self._turn.now_ms

@@ -119,13 +119,13 @@ class Trial:
         wanted = request.version or self._version or (found[0].newest if found else None)
         version = found[0].version(wanted) if found and wanted is not None else None
         if version is None:
-            text = f"the group {key[0]} has no such version of a filter {key[1]}"
+            text = f"group {key[0]} has no such version of filter {key[1]}"
             self._answer(Code.QUERY_NOT_FOUND, text)
         elif version.source is not None:
             self._source, self._version = version.source.encode(), version.version
             self._take_sample()
         elif request.version is not None or self._version is not None:
-            self._answer(Code.SYSTEM_ERROR, "the broker does not tell the source of that version")
+            self._answer(Code.SYSTEM_ERROR, "the broker did not return the source of that version")
         else:  # now it is known which one is the newest
             self._version = version.version
             question = GetFilters(
@@ -192,7 +192,7 @@ class Trial:
         if len(item.verdicts) != 1 or (not item.kind and item.verdicts[0] > YES):
             self._slots.end(worker)
             self._worker = None
-            self._unjudged(FilterFailure.LIED.value, "verdicts that are none")
+            self._unjudged(FilterFailure.LIED.value, "invalid results")
             return
         passed = None if item.kind else item.verdicts[0] == YES
         self._note(passed, f"{item.kind}: {item.reason}" if item.kind else "", item.micros)
@@ -240,7 +240,7 @@ class Trial:
 
     def late(self) -> None:
         """Its time is up: tell what was found."""
-        self._finish(FilterFailure.TIMEOUT.value, "the time for a dry run is up")
+        self._finish(FilterFailure.TIMEOUT.value, "the time limit of the dry run is reached")
 
     def _finish(self, kind: str, reason: str) -> None:
         found = self._found
@@ -292,11 +292,11 @@ class Trials:
     def begin(self, received: Received, request: TryFilter) -> None:
         """Somebody wants to know."""
         if len(self._trials) >= self._policy.trials_max:
-            text = f"{self._policy.trials_max} dry runs are under way here already"
+            text = f"{self._policy.trials_max} dry runs are in progress already, the maximum"
             self._turn.do(Reply(received.to, Code.SYSTEM_BUSY, text))
             return
         if request.count < 1:
-            text = f"count is {request.count}; at least 1 is needed"
+            text = f"count is {request.count}; it must be at least 1"
             self._turn.do(Reply(received.to, Code.SYSTEM_ERROR, text))
             return
         try:
@@ -331,7 +331,9 @@ class Trials:
 def _check(name: str, source: bytes) -> None:
     """Say what an upload of it would say."""
     if len(source) > FILTER_SOURCE_BYTES_MAX:
-        raise BadRequest(f"the source of a filter has at most {FILTER_SOURCE_BYTES_MAX} bytes")
+        raise BadRequest(
+            f"the source of a filter must have at most {FILTER_SOURCE_BYTES_MAX} bytes"
+        )
     try:
         text = source.decode()
     except UnicodeDecodeError as error:

@@ -29,7 +29,7 @@ JAVA_TEXT = re.compile(
 )
 """What only Java has; white space is looked at once, however much of it there is."""
 
-NO_JAVA = "this is Java source, and filters are Python here"
+NO_JAVA = "this is Java source; filters must be Python"
 
 
 class Uploading:
@@ -71,7 +71,7 @@ class Uploading:
                 name=request.class_name,
                 sha256=hashlib.sha256(source).hexdigest(),
                 author=f"{host}:{port}"[:FILTER_AUTHOR_LENGTH_MAX],
-                note=f"brought along by a client, for {request.topic}",
+                note=f"uploaded by a client, for {request.topic}",
             ),
             answered,
             body=(source,),
@@ -83,10 +83,10 @@ def _check(request: RegisterMessageFilterClass, source: bytes) -> None:
     check_filter_name(request.class_name)
     if not 0 < len(source) <= FILTER_SOURCE_BYTES_MAX:
         raise BadRequest(
-            f"the source of a filter has 1 to {FILTER_SOURCE_BYTES_MAX} bytes, "
+            f"the source of a filter must have 1 to {FILTER_SOURCE_BYTES_MAX} bytes, "
             f"this one has {len(source)}"
         )
     if masked_crc(source) != request.class_crc & 0x7FFF_FFFF:
-        raise BadRequest("the source arrived damaged: its CRC-32 is another one")
+        raise BadRequest("the source arrived damaged: its CRC-32 does not match")
     if JAVA_TEXT.search(source):
         raise BadRequest(NO_JAVA, hint="upload a function match(message, context)")

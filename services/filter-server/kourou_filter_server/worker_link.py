@@ -293,7 +293,7 @@ class Worker:
             return
         try:
             if flight is None or flight.unsent:
-                raise Lie("it spoke before it was asked")
+                raise Lie("it sent data without a request")
             self._received += part
             elapsed_us = int((time.monotonic() - flight.began_s) * 1e6)
             verdicts = flight.read(self._received, elapsed_us)
@@ -337,7 +337,7 @@ class Worker:
             return
         limit_ms = flight.deadline_s * 1_000
         longer = f", nor in {_STARVED_FACTOR} times that" if short_s > 0 else ""
-        reason = f"no answer within {limit_ms:.0f} ms{longer} ({worked_s * 1_000:.0f} ms of work)"
+        reason = f"no reply within {limit_ms:.0f} ms{longer} ({worked_s * 1_000:.0f} ms of work)"
         self._fail(Ended("timeout", reason))
 
     # -- the end --------------------------------------------------------------------------------
@@ -346,7 +346,9 @@ class Worker:
         """The socket is closed at the other end: wait a moment for the zygote to say why."""
         self._hung_up = True
         self._unwatch()
-        self._loop.call_later(_ENDED_S_MAX, self._fail, Ended("died", "the worker hung up"))
+        self._loop.call_later(
+            _ENDED_S_MAX, self._fail, Ended("died", "the worker closed the connection")
+        )
         self._signal()  # for one that closed its end and lives on
 
     def _fail(self, how: Ended) -> None:

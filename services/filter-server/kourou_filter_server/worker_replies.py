@@ -61,7 +61,7 @@ def read_setup(received: bytearray, elapsed_us: int) -> Verdicts | None:
     if outcome == wire.READY:
         return Verdicts(b"", None, 0)
     if outcome not in _SETUP_KINDS:
-        raise Lie(f"outcome {outcome} of its set-up")
+        raise Lie(f"result {outcome} of its set-up")
     raise Refused(_SETUP_KINDS[outcome], _text(reason))
 
 
@@ -77,7 +77,7 @@ def read_verdicts(received: bytearray, number: int, count: int, elapsed_us: int)
     if told != number:
         raise Lie(f"batch {told} instead of {number}")
     if told_count != count:
-        raise Lie(f"{told_count} verdicts instead of {count}")
+        raise Lie(f"{told_count} results instead of {count}")
     if failure not in _KINDS:
         raise Lie(f"failure {failure}")
     end = head + count
@@ -88,9 +88,9 @@ def read_verdicts(received: bytearray, number: int, count: int, elapsed_us: int)
         return None
     verdicts = bytes(received[head:end])
     if verdicts.translate(None, b"\0\1\2"):
-        raise Lie("a verdict that is none")
+        raise Lie("an invalid result")
     if (wire.FAILED in verdicts) is not (failure != wire.NO_FAILURE):
-        raise Lie("a failure without its message, or the other way round")
+        raise Lie("a failure without its message, or a message without a failure")
     reason = None if failure == wire.NO_FAILURE else _text(bytes(received[end:]))
     return Verdicts(verdicts, reason, min(micros, elapsed_us), _KINDS[failure])
 

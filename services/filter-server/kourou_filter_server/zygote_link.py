@@ -159,14 +159,14 @@ class Zygote:
             raise Unavailable(f"no worker was forked within {FORK_S_MAX:.0f} s") from None
         except OSError as error:
             self._unwant(number)
-            raise Unavailable(f"the zygote does not listen: {error.strerror}") from None
+            raise Unavailable(f"the zygote does not accept requests: {error.strerror}") from None
         except BaseException:
             self._unwant(number)
             raise
         try:
             await worker.set_up(source)
         except BaseException:
-            worker.kill("its set-up was broken off")
+            worker.kill("its set-up was cancelled")
             raise
         return worker
 
@@ -228,7 +228,7 @@ class Zygote:
 
     def _alive(self) -> _Life:
         if self._life is None:
-            raise Unavailable("the zygote of filter workers does not run")
+            raise Unavailable("the zygote of filter workers is not running")
         return self._life
 
     async def _ended(self, life: _Life) -> str:
@@ -327,7 +327,7 @@ class Zygote:
         if (wanted := self._wanted.pop(number, None)) is not None:
             wanted.channel.close()
         elif (worker := self._workers.get(number)) is not None:
-            worker.kill("whoever wanted it has gone")
+            worker.kill("it is no longer needed")
 
     def _renew(self, life: _Life, number: int, allowance_s: int) -> None:
         if life is self._life:
@@ -340,7 +340,7 @@ class Zygote:
 def how_it_ended(code: int) -> Ended:
     """From an exit code, or minus a signal, to a kind and words."""
     if code == -signal.SIGXCPU:
-        return Ended("timeout", "the worker used more processor time than it was seen to work")
+        return Ended("timeout", "the worker used more processor time than allowed")
     return Ended("died", f"the worker {in_words(code)}")
 
 
@@ -360,9 +360,9 @@ _CAUSES: dict[int, str] = {
     signal.SIGBUS: "it crashed",
     signal.SIGILL: "it crashed",
     signal.SIGFPE: "it crashed",
-    signal.SIGABRT: "it gave up",
+    signal.SIGABRT: "it aborted",
     signal.SIGSYS: "a forbidden system call",
-    signal.SIGKILL: "by an operator, or by the system for want of memory",
+    signal.SIGKILL: "by an operator, or by the system for lack of memory",
 }
 
 

@@ -24,7 +24,7 @@ class ReplicaSettings(BrokerSettings):
     broker_id: int = setting(
         1,
         "brokerId",
-        "Which follower of its leader this is; in a Raft group its place among dLegerPeers",
+        "The number of this follower; in a Raft group its position in dLegerPeers",
         low=0,
         high=STARTS - 1,
         seed=SAME,
@@ -44,20 +44,20 @@ class ReplicaSettings(BrokerSettings):
             return  # the other members say who leads
         if self.raft_peers_text or self.raft_self:
             raise ConfigError(
-                "dLegerPeers and dLegerSelfId are those of a Raft group's member, and "
+                "dLegerPeers and dLegerSelfId are set for a Raft group, but "
                 "enableDLegerCommitLog is false",
-                hint="set enableDLegerCommitLog=true, or leave the other two out",
+                hint="set enableDLegerCommitLog=true, or remove dLegerPeers and dLegerSelfId",
             )
         if not self.is_replica or not self.broker_id:
             raise ConfigError(
-                f"brokerRole={self.broker_role} with brokerId={self.broker_id} is a leader's, and "
-                "this service follows",
-                hint="a leader is served by `kourou broker`; here it is brokerRole=SLAVE, and a "
+                f"brokerRole={self.broker_role} with brokerId={self.broker_id} is a "
+                "leader, but this service runs followers",
+                hint="to run a leader: `kourou broker`; a follower has brokerRole=SLAVE and a "
                 "brokerId above 0",
             )
         finds = self.name_server_endpoints or self.name_server_list_url
         if not finds and not self.leader_endpoint:
             raise ConfigError(
-                "nothing says where the leader is",
-                hint="set namesrvAddr (-n), which knows the leader, or haMasterAddress",
+                "the address of the leader is unknown",
+                hint="set namesrvAddr (-n), or haMasterAddress",
             )

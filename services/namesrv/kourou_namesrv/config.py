@@ -49,7 +49,7 @@ class NamesrvSettings(RemotingKeys):
     kv_config_path: Path = setting(
         lambda: Path.home() / "namesrv" / "kvConfig.json",
         "kvConfigPath",
-        "Where key/value settings are kept; their history lies beside it",
+        "Where key/value settings are kept; their history is in the same folder",
         seed="",
         rocketmq=SAME,
         default_text="$HOME/namesrv/kvConfig.json",

@@ -199,7 +199,7 @@ class NamesrvCore:
 
     def _delete_topic(self, received: Received, it: ask.DeleteTopicInNamesrv) -> Answer:
         self.routes.delete_topic(it.topic, it.cluster_name)
-        _log.warning("%s deleted the route of the topic %s", received.to.peer, it.topic)
+        _log.warning("%s deleted the route of topic %s", received.to.peer, it.topic)
         return _NOTHING
 
     def _get_key_value(self, _received: Received, it: ask.GetKvConfig) -> Answer:

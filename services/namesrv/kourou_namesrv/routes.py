@@ -225,7 +225,7 @@ class Routes:
         reachable = {broker.broker_name for broker in brokers if broker.broker_addrs}
         if not reachable:
             raise TopicNotFound(
-                f"no broker of the topic {topic} has an address for the listener "
+                f"no broker of topic {topic} has an address for the listener "
                 f"{asker.carrier}:{asker.listener}",
                 hint="see advertisedListeners of the brokers",
             )

@@ -102,8 +102,9 @@ class SparkEtlService:
             self._lock = RealDisk().lock(folder / LOCK_FILE)
         except BlockingIOError:
             raise ConfigError(
-                f"another Spark service works in {folder}; nothing was touched",
-                hint="stop it first (kourou spark-etl stop), or --set etlPath=FOLDER",
+                f"another Spark service uses {folder}; nothing was changed",
+                hint="stop it first (kourou spark-etl stop), or set another folder: --set "
+                "etlPath=FOLDER",
             ) from None
 
     def _open_databases(self) -> None:
@@ -118,7 +119,7 @@ class SparkEtlService:
         self._note_unheard()
         missing = self._events.catch_up(self._read_model.batches())
         if missing:
-            _log.info("%s batches are events now that a crash had kept from it", missing)
+            _log.info("%s batches were recorded as events, which a crash had prevented", missing)
 
     def _note_unheard(self) -> None:
         """Batches of lakes that Spark had committed and could not tell us of any more."""
@@ -138,7 +139,9 @@ class SparkEtlService:
                     batch = Batch(spec.name, query_id, number, self._clock.now_ms())
                     self._read_model.note(batch, rows)
             except (OSError, Corrupt) as error:  # the query itself will say it, and others go on
-                _log.warning("committed batches of %s are not looked up: %s", spec.name, error)
+                _log.warning(
+                    "committed batches of query %s cannot be looked up: %s", spec.name, error
+                )
 
     def _open_session(self) -> SparkSession:
         os.environ.update(self._settings.curve_environment)
@@ -254,11 +257,11 @@ class SparkEtlService:
                     now_ms=self._clock.now_ms(),
                 )
             except (OSError, Corrupt) as error:
-                _log.error("the lake %s is not compacted now: %s", folder, error)
+                _log.error("compacting lake %s failed: %s", folder, error)
                 continue
             if done.made or done.deleted:
                 _log.info(
-                    "the lake %s: %s files became %s, %s were deleted",
+                    "compacted lake %s: %s files merged into %s, %s files deleted",
                     folder,
                     done.merged,
                     done.made,
@@ -271,7 +274,9 @@ class SparkEtlService:
         process = getattr(self._spark.sparkContext._gateway, "proc", None)
         while process is not None:
             if process.poll() is not None:
-                self._fail(Unavailable(f"Spark's Java process has ended ({process.returncode})"))
+                self._fail(
+                    Unavailable(f"Spark's Java process ended with exit code {process.returncode}")
+                )
                 return
             await asyncio.sleep(WATCH_S)
 
@@ -296,7 +301,9 @@ class SparkEtlService:
             if self._events.behind:
                 self._events.catch_up(self._read_model.batches())
         except KourouError as error:
-            _log.warning("the batch %s of %s is not noted: %s", done.batch_id, done.query, error)
+            _log.warning(
+                "batch %s of query %s is not recorded: %s", done.batch_id, done.query, error
+            )
             return  # its event is written with the next one's, in their order
         event = BatchWritten(done.query, done.query_id, done.batch_id, rows)
         self._events.note(event, trace_id=trace_id)

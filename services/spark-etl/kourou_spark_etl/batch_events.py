@@ -119,7 +119,7 @@ def _decode(body: bytes) -> EtlState:
     try:
         found = msgspec.json.decode(body, type=_Snapshot)
     except msgspec.DecodeError as error:
-        raise DecodeError(f"a snapshot of the stream {STREAM} is damaged: {error}") from error
+        raise DecodeError(f"a snapshot of stream {STREAM} is damaged: {error}") from error
     return EtlState(found.last, found.next_offset, found.at_ms)
 
 
@@ -167,7 +167,7 @@ class BatchEvents:
                     self._record([event], trace_id)
         except KourouError as error:
             self.behind |= isinstance(event, BatchWritten)
-            _log.warning("an event of the query %s is not written now: %s", event.query, error)
+            _log.warning("an event of query %s is not written: %s", event.query, error)
             return False
         return True
 

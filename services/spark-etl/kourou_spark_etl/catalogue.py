@@ -56,12 +56,14 @@ class Option:
             case Kind.NUMBER if isinstance(value, int) and not isinstance(value, bool):
                 if self.low <= value <= self.high:
                     return value
-                raise ConfigError(f"{where} = {value}: {self.low} to {self.high} is allowed")
+                raise ConfigError(
+                    f"{where} is {value}; it must be between {self.low} and {self.high}"
+                )
             case Kind.TEXT if isinstance(value, str):
                 return value
             case Kind.DURATION if isinstance(value, str) and duration_ms(value) is not None:
                 return value
-        raise ConfigError(f"{where} = {value!r}: {self.kind.value} is wanted")
+        raise ConfigError(f"{where} is {value!r}; it must be {self.kind.value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ JOBS: Mapping[str, JobKind] = MappingProxyType(
                 "compact": Option("10 minutes", Kind.DURATION, "How often small files are merged"),
                 "file_mib": Option(128, Kind.NUMBER, "Files grow to about so many MiB", 1, 4_096),
                 "grace": Option(
-                    "1 hour", Kind.DURATION, "Merged files stay so long, for whoever reads them"
+                    "1 hour",
+                    Kind.DURATION,
+                    "How long merged files are kept for readers that still use them",
                 ),
             },
         ),
@@ -113,7 +117,7 @@ JOBS: Mapping[str, JobKind] = MappingProxyType(
             subscribe_pattern=f"{DLQ_PREFIX}.*",
         ),
         "backlog": JobKind(
-            "how far groups are behind, whether that grows, and when it will be over",
+            "the lag of groups, whether it grows, and when it will be zero",
             {
                 "groups": Option("", Kind.TEXT, "Groups, joined by commas; empty is all"),
                 "keep": Option("30 days", Kind.DURATION, "How long its history is kept"),

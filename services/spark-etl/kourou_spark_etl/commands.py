@@ -78,7 +78,9 @@ def run_command(arguments: Sequence[str]) -> int:
         case "-h" | "--help":
             _say(HELP)
             return 0
-    raise ConfigError(f"{verb!r} is not a command of spark-etl", hint="run, list, status, stop")
+    raise ConfigError(
+        f"{verb!r} is not a command of spark-etl", hint="use run, list, status or stop"
+    )
 
 
 def with_jobs(arguments: Sequence[str]) -> list[str]:
@@ -94,7 +96,7 @@ def with_jobs(arguments: Sequence[str]) -> list[str]:
         if not equals:
             value = next(given, "")
         if not value:
-            raise ConfigError(f"{name} needs a value")
+            raise ConfigError(f"{name} requires a value")
         found += ["--set", f"{shortcuts[name]}={value}"]
     return found
 
@@ -180,7 +182,7 @@ def _ask(admin: str) -> dict[str, Any]:
     finally:
         connection.close()
     if not isinstance(found, dict) or "queries" not in found:
-        raise Unavailable(f"{admin} is the page of another service")
+        raise Unavailable(f"{admin} is another service, not a Spark service")
     return found
 
 

@@ -34,8 +34,8 @@ class EtlSettings(ProcessKeys):
     root: Path = setting(
         lambda: Path.home() / "spark-etl",
         "etlPath",
-        "The folder of checkpoints, lakes, and of databases that are not told otherwise; on a "
-        "cluster every machine must see it",
+        "The folder of checkpoints, lakes, and of databases without a URL; on a "
+        "cluster every machine must have access to it",
         default_text="$HOME/spark-etl",
     )
     master: str = setting(
@@ -76,7 +76,7 @@ class EtlSettings(ProcessKeys):
         self.check_process()
         if self.curve_key_file is not None and self.curve_server_key is None:
             raise ConfigError(
-                "curveKeyFile is set and curveServerKey is not",
+                "curveKeyFile is set, but curveServerKey is not",
                 hint="set it to the file or folder with the public keys of name servers and "
                 "brokers",
             )
@@ -86,7 +86,7 @@ class EtlSettings(ProcessKeys):
             ("eventStore", self.event_store_password_file, self.event_store_url),
         ):
             if file is not None and url is None:
-                raise ConfigError(f"{key}PasswordFile is for a database given by {key}Url")
+                raise ConfigError(f"{key}PasswordFile is set, but {key}Url is not")
 
     @property
     def admin_port(self) -> int:
@@ -97,7 +97,9 @@ class EtlSettings(ProcessKeys):
     def wanted_job_file(self) -> Path:
         """Where the queries stand; ConfigError if nobody said."""
         if self.job_file is None:
-            raise ConfigError("jobFile is not set", hint="--jobs FILE, as deploy/spark-etl.toml")
+            raise ConfigError(
+                "jobFile is not set", hint="use --jobs FILE, for example deploy/spark-etl.toml"
+            )
         return self.job_file
 
     @property
@@ -143,6 +145,8 @@ class EtlSettings(ProcessKeys):
         for entry in filter(None, map(str.strip, self.spark_options.split(";"))):
             name, equals, value = entry.partition("=")
             if not equals or not name.startswith("spark."):
-                raise ConfigError(f"sparkOptions: {entry!r} is refused", hint="spark.name=value")
+                raise ConfigError(
+                    f"sparkOptions: {entry!r} is not allowed", hint="spark.name=value"
+                )
             told[name.strip()] = value.strip()
         return told

@@ -110,10 +110,10 @@ def load_job_file(path: Path) -> tuple[QuerySpec, ...]:
     """The queries of a file; ConfigError names the file, the query and the key."""
     try:
         if path.stat().st_size > JOB_FILE_BYTES_MAX:
-            raise ConfigError(f"{path} is larger than a job file can be")
+            raise ConfigError(f"{path} is too large for a job file")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot read the job file {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read job file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text at byte {error.start}") from None
     try:
@@ -127,25 +127,28 @@ def read_jobs(text: str) -> tuple[QuerySpec, ...]:
     try:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"this is no TOML: {error}") from None
+        raise ConfigError(f"the file is not valid TOML: {error}") from None
     _refuse_unknown("the file", tree, ("queries",))
     queries = tree.get("queries", {})
     if not isinstance(queries, dict) or not queries:
-        raise ConfigError("there is no query", hint="[queries.NAME] with job = …")
+        raise ConfigError("the file has no query", hint="add [queries.NAME] with job = …")
     if len(queries) > JOB_QUERIES_MAX:
-        raise ConfigError(f"{len(queries)} queries are too many for one driver")
+        raise ConfigError(f"the file has {len(queries)} queries, too many for one driver")
     return tuple(_query(name, table) for name, table in queries.items())
 
 
 def _query(name: str, table: object) -> QuerySpec:
     where = f"queries.{name}"
     if _NAME.fullmatch(name) is None:
-        raise ConfigError(f"{where}: a name has small letters, digits, '-' and '_', at most 64")
+        raise ConfigError(
+            f"{where}: a query name must have lowercase letters, digits, '-' and '_', "
+            "at most 64 characters"
+        )
     if not isinstance(table, dict):
-        raise ConfigError(f"{where} is no table", hint=f"[{where}]")
+        raise ConfigError(f"{where} is not a table", hint=f"[{where}]")
     job = table.get("job")
     if not isinstance(job, str) or job not in JOBS:
-        raise ConfigError(f"{where}.job = {job!r}: one of {', '.join(JOBS)} is wanted")
+        raise ConfigError(f"{where}.job is {job!r}; it must be one of {', '.join(JOBS)}")
     kind = JOBS[job]
     _refuse_unknown(where, table, (*_OWN, *(_SOURCE if kind.reads else ())))
     return QuerySpec(
@@ -161,7 +164,7 @@ def _query(name: str, table: object) -> QuerySpec:
 def _flag(where: str, table: Mapping[str, object]) -> bool:
     value = table.get("enabled", True)
     if not isinstance(value, bool):
-        raise ConfigError(f"{where}.enabled = {value!r}: true or false is wanted")
+        raise ConfigError(f"{where}.enabled is {value!r}; it must be true or false")
     return value
 
 
@@ -171,7 +174,7 @@ def _trigger(where: str, value: object) -> int | None:
     found = duration_ms(value) if isinstance(value, str) else None
     if found is None:
         raise ConfigError(
-            f"{where}.trigger = {value!r}: a duration like '5 seconds' is wanted, "
+            f"{where}.trigger is {value!r}; it must be a duration like '5 seconds', "
             f"or '{AVAILABLE_NOW}'"
         )
     return found
@@ -183,7 +186,7 @@ def _source(where: str, kind: JobKind, table: Mapping[str, object]) -> dict[str,
     server = table.get("name_server")
     if server is not None:
         if not isinstance(server, str) or not server:
-            raise ConfigError(f"{where}.name_server = {server!r}: host:port is wanted")
+            raise ConfigError(f"{where}.name_server is {server!r}; it must be host:port")
         told["nameServer"] = server
     if not kind.reads:
         return told
@@ -193,14 +196,14 @@ def _source(where: str, kind: JobKind, table: Mapping[str, object]) -> dict[str,
             told[option] = str(value).lower() if isinstance(value, bool) else str(value)
     given = [key for key in _TOPICS if key in table]
     if len(given) > 1:
-        raise ConfigError(f"{where} has {given[0]} and {given[1]}; one of them is meant")
+        raise ConfigError(f"{where} has both {given[0]} and {given[1]}; give one of them")
     if not given:
         if not kind.subscribe_pattern:
-            raise ConfigError(f"{where} names no topic", hint='subscribe = "orders"')
+            raise ConfigError(f"{where} has no topic", hint='subscribe = "orders"')
         told["subscribePattern"] = kind.subscribe_pattern
     if kind.also:
         if "subscribe" not in told:
-            raise ConfigError(f"{where}: this job takes its topics by subscribe alone")
+            raise ConfigError(f"{where}: this job supports topics by subscribe only")
         told["subscribe"] = ",".join((told["subscribe"], *kind.also))
     if "starting_offsets" not in table and "starting_timestamp" not in table:
         told["startingOffsets"] = kind.starting
@@ -226,7 +229,7 @@ def _check_read(where: str, told: Mapping[str, str]) -> None:
 def _options(where: str, kind: JobKind, given: object) -> dict[str, Value]:
     place = f"{where}.options"
     if not isinstance(given, dict):
-        raise ConfigError(f"{place} is no table", hint=f"[{place}]")
+        raise ConfigError(f"{place} is not a table", hint=f"[{place}]")
     _refuse_unknown(place, given, kind.options)
     return {
         name: option.check(f"{place}.{name}", given[name]) if name in given else option.default
@@ -239,4 +242,4 @@ def _refuse_unknown(where: str, table: Mapping[str, object], known: Collection[s
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
-            raise ConfigError(f"{where} has the key {key!r}, which it cannot have", hint=hint)
+            raise ConfigError(f"{where} has the unknown key {key!r}", hint=hint)

@@ -164,8 +164,8 @@ def read_manifest(folder: Path) -> Manifest:
         except FileNotFoundError:
             continue  # a newer one took its place
         except msgspec.DecodeError as error:
-            raise Corrupt(f"the manifest {newest} is damaged: {error}") from error
-    raise Corrupt(f"the manifests in {folder} change all the time")
+            raise Corrupt(f"manifest {newest} is damaged: {error}") from error
+    raise Corrupt(f"the manifests in {folder} changed during each attempt to read them")
 
 
 # -- the sink's log -------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def _incoming(folder: Path) -> tuple[LakeFile, ...]:
             return _read_log(folder)
         except FileNotFoundError:
             continue  # Spark has put it together and deleted what it was made of
-    raise Corrupt(f"the log in {folder / INCOMING} changes all the time")
+    raise Corrupt(f"the log in {folder / INCOMING} changed during each attempt to read it")
 
 
 def _read_log(folder: Path) -> tuple[LakeFile, ...]:
@@ -205,14 +205,14 @@ def _read_log(folder: Path) -> tuple[LakeFile, ...]:
                 path_in_lake = _relative(entry.path, folder)
                 found[path_in_lake] = LakeFile(path_in_lake, entry.size)
     if start < 0 and numbered and min(numbered) != 0:
-        raise Corrupt(f"the log in {log} lacks its beginning")
+        raise Corrupt(f"the start of the log in {log} is missing")
     return tuple(found.values())
 
 
 def _entries(path: Path) -> list[_Entry]:
     version, *lines = path.read_text(encoding="utf-8").splitlines()
     if version != "v1":
-        raise Corrupt(f"{path} has the version {version!r}; v1 is known")
+        raise Corrupt(f"{path} has version {version!r}; only v1 is supported")
     try:
         return [msgspec.json.decode(line, type=_Entry) for line in lines if line]
     except msgspec.DecodeError as error:
@@ -225,5 +225,5 @@ def _relative(uri: str, folder: Path) -> str:
     mark = f"/{INCOMING}/"
     at = path.find(mark, max(0, path.rfind(f"/{folder.name}/")))
     if at < 0:
-        raise Corrupt(f"the log of {folder} names {uri}, which is not in it")
+        raise Corrupt(f"the log of {folder} names {uri}, which is not inside it")
     return path[at + 1 :]

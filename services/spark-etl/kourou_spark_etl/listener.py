@@ -51,14 +51,14 @@ class BatchListener(StreamingQueryListener):
                 self._working(event.progress.runId)
                 self._heard(done)
         except Exception as error:  # noqa: BLE001 - Spark would drop it silently
-            _log.error("a batch was done, and is not counted", exc_info=error)
+            _log.error("a finished batch could not be counted", exc_info=error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing is new."""
         try:
             self._working(event.runId)
         except Exception as error:  # noqa: BLE001 - Spark would drop it silently
-            _log.error("that a query is idle is not noted", exc_info=error)
+            _log.error("the idle state of a query could not be recorded", exc_info=error)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """The runner knows."""

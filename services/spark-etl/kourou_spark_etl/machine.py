@@ -76,7 +76,7 @@ def check_machine() -> None:
     """
     for lack in lacking_java():
         raise ConfigError(
-            f"Spark needs Java {JAVA_MIN} or later, and this machine has {lack.what}",
+            f"Spark requires Java {JAVA_MIN} or later, but this machine has {lack.what}",
             hint=lack.remedy,
         )
     require_group(GROUP, "Spark")

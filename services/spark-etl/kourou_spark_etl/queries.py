@@ -93,7 +93,7 @@ def _messages(spec: QuerySpec, bench: Bench, columns: Sequence[str] = COLUMNS) -
     options = dict(spec.source)
     if "nameServer" not in options:
         if not bench.name_servers:
-            raise ConfigError(f"the query {spec.name} has no name server", hint="namesrvAddr")
+            raise ConfigError(f"query {spec.name} has no name server", hint="set namesrvAddr")
         options["nameServer"] = bench.name_servers
     traced = bench.traced and spec.job not in _UNTRACED
     wanted = [name for name in COLUMNS if name in columns or (traced and name == TRACE_PARENT)]
@@ -155,7 +155,7 @@ def checkpoint_id(checkpoint: Path) -> str:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Metadata).id
     except (OSError, msgspec.DecodeError) as error:
-        raise Corrupt(f"the checkpoint's {path} cannot be read: {error}") from error
+        raise Corrupt(f"{path} of the checkpoint cannot be read: {error}") from error
 
 
 class _Metadata(msgspec.Struct):
@@ -205,7 +205,7 @@ def _flights(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
 def _backlog(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
     servers = spec.source.get("nameServer", bench.name_servers)
     if not servers:
-        raise ConfigError(f"the query {spec.name} has no name server", hint="namesrvAddr")
+        raise ConfigError(f"query {spec.name} has no name server", hint="set namesrvAddr")
     groups = [name.strip() for name in spec.text("groups").split(",") if name.strip()]
     sampler = LagSampler(servers, groups)
     bench.closing.append(sampler.close)

@@ -85,19 +85,19 @@ class QueryRunner:
         try:
             query = self._begin(self._spec, self._bench)
             state.running()
-            _log.info("the query %s runs", name)
+            _log.info("query %s started", name)
             self._wait(query)
         except Exception as error:  # noqa: BLE001 - Spark raises anything; others go on meanwhile
             sentence = told(error)
             pause_ms = state.failed(sentence, self._clock.monotonic_ms())
-            _log.error("the query %s failed, again in %s ms: %s", name, pause_ms, sentence)
-            _log.debug("where it failed", exc_info=error)
+            _log.error("query %s failed; retry in %s ms: %s", name, pause_ms, sentence)
+            _log.debug("stack trace of the failure", exc_info=error)
             self._tell(QueryFailed(name, short(sentence), pause_ms))
             return pause_ms
         finally:
             self._close()
         state.ended()
-        _log.info("the query %s has ended", name)
+        _log.info("query %s ended", name)
         self._tell(QueryEnded(name))
         return None
 
@@ -119,7 +119,7 @@ class QueryRunner:
             try:
                 close()
             except KourouError as error:
-                _log.warning("a client of the query %s was not closed: %s", self._spec.name, error)
+                _log.warning("closing a client of query %s failed: %s", self._spec.name, error)
         self._bench.closing.clear()
 
     @property

@@ -32,7 +32,7 @@ _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 def missing_java() -> str:
     """Why Spark cannot start on this machine, in one line with what to do; empty if it can."""
     for lack in lacking_java():
-        return f"Spark needs Java {JAVA_MIN} or later and found {lack.what}: {lack.remedy}"
+        return f"Spark requires Java {JAVA_MIN} or later and found {lack.what}: {lack.remedy}"
     return ""
 
 

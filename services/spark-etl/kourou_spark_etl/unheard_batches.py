@@ -49,5 +49,5 @@ def _rows_in(paths: Iterable[Path]) -> int:
             with ParquetFile(path) as file:
                 count += file.metadata.num_rows
         except (OSError, pa.ArrowInvalid) as error:
-            _log.warning("the rows of %s are not counted: %s", path, error)
+            _log.warning("the rows of %s cannot be counted: %s", path, error)
     return count

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-BUSY = "no answer within"
+BUSY = "no reply within"
 FULL = "the filter needed more memory"
 
 HOSTILE: dict[str, tuple[str, str, str]] = {

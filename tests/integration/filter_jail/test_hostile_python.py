@@ -17,7 +17,7 @@ HOSTILE: dict[str, tuple[str, str, str]] = {
     "open by FileIO": ("sys.modules['io'].FileIO('{file}')", "raised", REFUSED),
     "write by io": ("sys.modules['io'].open('{file}', 'w')", "raised", REFUSED),
     "open by number": ("os.open('{file}', 0)", "raised", REFUSED),
-    "descriptor 3 as a file": ("sys.modules['io'].open(3, 'rb').read()", "timeout", "no answer"),
+    "descriptor 3 as a file": ("sys.modules['io'].open(3, 'rb').read()", "timeout", "no reply"),
     "list a directory": ("os.listdir('/')", "raised", REFUSED),
     "scan a directory": ("list(os.scandir('/'))", "raised", REFUSED),
     "its own memory map": ("os.open('/proc/self/maps', 0)", "raised", REFUSED),

@@ -124,7 +124,7 @@ def match(message, context):
 def test_a_slow_reply_is_too_late(jail, what: str, source: str) -> None:
     outcome = jail.reach(SPEAK + source, hurried=True)
     assert outcome.kind == "timeout"
-    assert outcome.reason.startswith("no answer within 53 ms")
+    assert outcome.reason.startswith("no reply within 53 ms")
 
 
 def test_who_reads_no_more_is_too_late(jail) -> None:

@@ -69,7 +69,7 @@ async def test_three_strikes_and_back_with_a_better_version(cluster, kind: str) 
         assert set(kinds) == {kind, "quarantined"}
 
         (states,) = (await mq.admin.filters.list(f"bad-{kind}", "hostile")).values()
-        assert f"the last: {kind}: " in states[0].quarantined[1]
+        assert f"last error: {kind}: " in states[0].quarantined[1]
         assert states[0].active == 1
 
         await mq.admin.filters.put(f"bad-{kind}", "hostile", THIRDS, note="mended")

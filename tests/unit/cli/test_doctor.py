@@ -151,7 +151,7 @@ def test_what_the_jail_of_filters_lacks_is_named_and_nothing_else_fails(
 
 def test_a_jail_that_cannot_even_be_tried_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> tuple[Layer, ...]:
-        raise Unavailable("the layers of the jail could not be tried: no memory")
+        raise Unavailable("the layers of the sandbox could not be tested: no memory")
 
     monkeypatch.setattr(layers, "probe", refuse)
     [finding] = doctor._jail()

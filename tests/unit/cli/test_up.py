@@ -310,7 +310,7 @@ def test_the_first_start_writes_the_usual_queries_and_later_ones_keep_what_is_th
     up.spark_settings(place, None)
     assert (place / "spark-etl.toml").read_text(encoding="utf-8") == own
     other = tmp_path / "other.toml"
-    with pytest.raises(ConfigError, match="cannot read the job file"):
+    with pytest.raises(ConfigError, match="cannot read job file"):
         up.spark_settings(place, other)
     other.write_text(own, encoding="utf-8")
     assert up.spark_settings(place, other) == {"jobFile": str(other)}

@@ -51,7 +51,7 @@ def test_a_broker_alone_tells_of_itself(kourou_broker) -> None:
         for which in ({}, {"broker_id": 1, "address": one.address}):
             with pytest.raises(BadRequest, match="no replica is given"):
                 mq.admin.replicas.promote(one.broker_name, **which)
-        with pytest.raises(Rejected, match="this broker is already the leader, in epoch 0"):
+        with pytest.raises(Rejected, match="this broker is the leader already, in epoch 0"):
             mq.admin.replicas.promote(one.broker_name, address=one.address)
 
 
@@ -176,7 +176,7 @@ def test_a_leader_that_stays_or_a_group_without_one_is_told() -> None:
 def test_only_a_raft_group_hands_over(kourou_broker) -> None:
     with kourou_broker.client() as mq:
         (one,) = mq.admin.replicas.of()
-        with pytest.raises(Rejected, match="is no Raft group"):
+        with pytest.raises(Rejected, match="is not a Raft group"):
             mq.admin.replicas.transfer_leader(one.broker_name)
 
 

@@ -27,9 +27,9 @@ def test_an_sql_is_checked_when_it_is_made():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("NOT a = 1", "at character 5: the property a is no truth by itself; NOT binds tighter"),
-        ("a", "at character 1: the property a is no truth by itself"),
-        ("b = 1 AND a", "at character 11: the property a is no truth by itself"),
+        ("NOT a = 1", "at character 5: the property a alone is not a condition; NOT binds tighter"),
+        ("a", "at character 1: the property a alone is not a condition"),
+        ("b = 1 AND a", "at character 11: the property a alone is not a condition"),
         ("a = 1 = 1", "at character 9: a condition never equals the number 1"),
         ("TRUE = a", "at character 8: TRUE never equals the property a"),
         ("-a = 1", "at character 2: a minus before no number is unknown"),

@@ -42,7 +42,7 @@ async def test_every_status(broker, consumer):
 
 
 async def test_an_expression_that_nobody_means_is_refused(consumer):
-    with pytest.raises(BadRequest, match="&&, which is no operator"):
+    with pytest.raises(BadRequest, match="&&, which is not an operator"):
         await consumer.pull(QUEUE, 0, expression="paid &&")
     with pytest.raises(BadRequest, match="other tags"):
         await consumer.assign([QUEUE], expression="* || paid")

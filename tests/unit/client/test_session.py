@@ -77,7 +77,7 @@ async def test_a_broker_that_does_not_know_us_is_told(cluster, broker, session):
         known = await session.routes.find("T")
         await session.heartbeats.reach(known.addresses())
         broker.members.clear()
-        with pytest.raises(Exception, match="nobody is there"):
+        with pytest.raises(Exception, match="no consumer is connected"):
             await session.members("g", known)
         broker.members["g"] = {"somebody else": None}
         broker.members["g"].clear()

@@ -95,7 +95,7 @@ def test_too_many_questions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("kourou.engine.asking.CLIENT_QUESTIONS_MAX", 2)
     asker = Asker()
     asked = [asker.ask(peer(1)), asker.ask(peer(1))]
-    with pytest.raises(Throttled, match="open"):
+    with pytest.raises(Throttled, match="in progress already"):
         asker.ask(peer(1))
     asker.asking.answered(1, ClientAnswered(asked[0].token, peer(1)))
     asker.ask(peer(1))

@@ -30,4 +30,4 @@ def test_an_event_that_is_no_event_is_told_and_stands_as_lost(engine) -> None:
     assert isinstance(batch[0].event, EventLost)
     assert batch[1].event == GroupPut(GroupConfig("b"))
     assert len(lost) == 2
-    assert lost[1] == f"control event {first} cannot be read and is skipped"
+    assert lost[1] == f"control event {first} is unreadable and is skipped"

@@ -52,7 +52,7 @@ def test_with_nobody_in_the_set_the_leader_confirms_alone_and_says_so() -> None:
     (reply,) = desk.owe(0, 100, Reply(TO))
     assert (reply.code, reply.remark) == (
         Code.SLAVE_NOT_AVAILABLE,
-        "stored; no follower is there to copy it",
+        "stored; no follower is connected to replicate it",
     )
     assert desk.confirmed == 100
     assert codes(desk.owe(0, 100, Reply(TO), decision=True)) == [Code.SUCCESS]

@@ -167,7 +167,7 @@ def test_a_clock_set_forward_delivers_nothing_early(engine, records) -> None:
     engine.advance(100)
     engine.ask(*records([delayed(1, "new")]))
     assert bodies(engine) == []
-    assert "the clock was set by +36000.000 s" in warnings(engine)
+    assert "the system clock was changed by +36000.000 s" in warnings(engine)
     engine.advance(1_000)
     assert bodies(engine) == ["new"]
     again = Engine(left=engine.store, now_ms=7, wall_ms=engine.wall_ms)
@@ -222,9 +222,9 @@ def test_a_deleted_topic_gets_its_messages_when_it_is_back(engine, records) -> N
     engine.ask(*records([delayed(1)]))
     engine.ask(DeleteTopicInBroker(topic="orders"))
     engine.advance(1_000)
-    assert "the topic orders" in warnings(engine)
+    assert "topic orders" in warnings(engine)
     engine.advance(H)
-    assert warnings(engine).count("the topic orders") == 1
+    assert warnings(engine).count("topic orders") == 1
     assert bodies(engine) == ["U"]
 
 
@@ -279,7 +279,7 @@ def test_a_full_disk_is_waited_for(engine, records) -> None:
     engine.advance(1_000)
     engine.advance(1_000)
     assert bodies(engine) == []
-    assert warnings(engine).count("delayed messages wait longer") == 1
+    assert warnings(engine).count("delayed messages are delivered late") == 1
     engine.handle(SpaceChanged(1 << 40, False))
     engine.advance(1_000)
     assert bodies(engine) == ["U"]

@@ -84,7 +84,7 @@ def test_who_leaves_or_falls_silent_or_is_cut_off_is_gone(engine: Engine) -> Non
     engine.handle(Disconnected(engine.peer(7)))
     assert len(servers) == 0
     lost = [effect.text for effect in engine.effects if isinstance(effect, LogWarning)]
-    assert lost == ["the filter server f7:1 is gone: its connection ended"]
+    assert lost == ["filter server f7:1 is offline: its connection closed"]
     assert announced(engine) == 1
 
     register(engine)

@@ -165,7 +165,7 @@ def test_bytes_that_could_not_be_stored_are_asked_for_again(pair, draft, records
     copying._epochs.extend(end + 500)
     follower.handle(NotCopied(end, "the disk is full"))
     assert copying.taken == end
-    assert LogWarning("bytes of the leader were not stored: the disk is full") in follower.effects
+    assert LogWarning("data from the leader was not stored: the disk is full") in follower.effects
     request, body = records([draft()])
     pair.leader.send(request, body)
     pair.take()

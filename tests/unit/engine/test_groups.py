@@ -83,9 +83,9 @@ def test_what_is_out_of_range_is_refused(wanted: GroupConfig):
 
 def test_names_that_differ_only_in_case_are_refused():
     state = with_group(GroupConfig("Billing"))
-    with pytest.raises(Rejected, match="existing Billing"):
+    with pytest.raises(Rejected, match="existing group Billing"):
         groups.decide_put(state, GroupConfig("billing"))
-    with pytest.raises(Rejected, match="existing Billing"):
+    with pytest.raises(Rejected, match="existing group Billing"):
         groups.decide_auto_create(state, "BILLING", enabled=True)
 
 
@@ -98,7 +98,7 @@ def test_deleting_names_what_was_there_and_whether_progress_goes_too():
 
 @pytest.mark.parametrize("name", ["TOOLS_CONSUMER", "CID_RMQ_SYS_ANY"])
 def test_system_groups_are_not_deleted(name: str):
-    with pytest.raises(Rejected, match="belongs to the broker"):
+    with pytest.raises(Rejected, match="is internal and cannot be deleted"):
         groups.decide_delete(Groups(), name, remove_offset=False)
 
 

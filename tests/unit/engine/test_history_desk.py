@@ -139,8 +139,8 @@ def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (GetHistory(max_count=0), "1 to 1000"),
-        (GetHistory(max_count=1_001), "1 to 1000"),
+        (GetHistory(max_count=0), "between 1 and 1000"),
+        (GetHistory(max_count=1_001), "between 1 and 1000"),
         (GetHistory(aggregate="orders", max_count=1), "kind/name"),
         (GetHistory(aggregate="topic/a\0b", max_count=1), "kind/name"),
         (GetHistory(aggregate="topic/" + "x" * 300, max_count=1), "kind/name"),
@@ -148,9 +148,9 @@ def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
         (GetHistory(types=["T"] * 65, max_count=1), "at most 64"),
         (GetStateAt(aggregate="log/retention"), "no state"),
         (GetStateAt(at_ms=1, offset=1), "not both"),
-        (GetStateAt(offset=99_999), "there is no event 99999"),
-        (Undo(offset=99_999), "there is no event 99999"),
-        (Undo(offset=-1), "there is no event -1"),
+        (GetStateAt(offset=99_999), "event 99999 does not exist"),
+        (Undo(offset=99_999), "event 99999 does not exist"),
+        (Undo(offset=-1), "event -1 does not exist"),
         (Undo(offset=0, reason="x" * 1_025), "reason is 1025"),
         (Undo(offset=0, reason="a\0b"), "NUL"),
     ],
@@ -236,7 +236,7 @@ def test_what_changed_since_is_refused_with_a_sentence_unless_forced(engine: Eng
     refused = undo(engine, offset)
     assert refused.code == Code.SYSTEM_ERROR
     assert refused.remark == (
-        "topic/orders has changed since (undo the later changes first, or force it)"
+        "topic/orders has changed since (undo the later changes first, or use force)"
     )
     assert engine.control.topics.table["orders"].write_queue_nums == 16
     assert undo(engine, offset, force=True).code == Code.SUCCESS
@@ -251,7 +251,7 @@ def test_progress_itself_cannot_be_undone(engine: Engine):
     engine.advance(5_000)
     assert newest(engine).event.type == "ProgressRecorded"
     refused = undo(engine, newest(engine).offset)
-    assert "a ProgressRecorded cannot be undone" in refused.remark
+    assert "a ProgressRecorded event cannot be undone" in refused.remark
 
 
 @pytest.mark.feature("F267", "F364")
@@ -285,7 +285,10 @@ def test_a_reset_after_which_the_group_went_on_needs_force(engine: Engine):
     assert engine.ask(reset).code == Code.SUCCESS
     offset = engine.control.next_offset - 1
     commit(engine, 2)
-    assert "the progress of till in orders has changed since" in undo(engine, offset).remark
+    assert (
+        "the progress of group till in topic orders has changed since"
+        in undo(engine, offset).remark
+    )
     assert undo(engine, offset, force=True).code == Code.SUCCESS
     assert engine.core.desks.commits.offset("till", "orders", 0) == 10
 

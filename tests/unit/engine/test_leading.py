@@ -115,7 +115,7 @@ def test_a_leader_that_another_one_outdid_stores_and_promises_nothing_more(
     leader.send(newer)
     request, body = records([draft()])
     reply = leader.ask(request, body)
-    assert "another broker leads this log" in str(reply.header)
+    assert "another broker is the leader of this log" in str(reply.header)
     assert reply.header.lane_offsets == [-1]
     leader.handle(Flushed(leader.store.end))
     said(leader)

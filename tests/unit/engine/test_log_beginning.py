@@ -52,12 +52,12 @@ def test_it_comes_back_whole_and_equal_ones_are_equal_bytes() -> None:
     ("field", "value", "said"),
     [
         ("format", 2, "format 2"),
-        ("position", 450, "no segment of 100 bytes begins at 450"),
+        ("position", 450, "450 is not the start of a segment of 100 bytes"),
         ("position", -100, "cannot be read"),
-        ("queue_ends", {}, "the state after 2 control events, and 0 came before"),
+        ("queue_ends", {}, "the state after 2 control events, but 0 precede"),
         ("queue_ends", {"orders": {"x": 1}}, "cannot be read"),
         ("control", {}, "the snapshot cannot be read"),
-        ("position", 0, "an epoch starts behind 0"),
+        ("position", 0, "an epoch starts after 0"),
     ],
 )
 def test_what_cannot_be_is_refused(field: str, value: object, said: str) -> None:
@@ -70,7 +70,7 @@ def test_what_cannot_be_is_refused(field: str, value: object, said: str) -> None
 
 def test_one_that_fits_into_no_file_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_beginning, "LOG_BEGINNING_BYTES_MAX", 100)
-    with pytest.raises(Rejected, match="at most 100 are told"):
+    with pytest.raises(Rejected, match="at most 100 can be sent"):
         encode_beginning(beginning())
 
 

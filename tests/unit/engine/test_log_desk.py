@@ -108,7 +108,7 @@ def test_a_static_follower_knows_what_it_took_too() -> None:
 def test_another_group_gets_nothing() -> None:
     reply = Engine().ask(fetch(0, group="broker-b"))
     assert (reply.code, reply.remark) == (
-        Code.NO_PERMISSION, "this is broker-a, and not broker-b",
+        Code.NO_PERMISSION, "this is broker-a, not broker-b",
     )  # fmt: skip
 
 

@@ -211,8 +211,8 @@ def test_each_heartbeat_of_differing_members_says_so_until_they_agree(engine) ->
     for _ in range(2):
         late = say(engine, beat("c2", "g", tags="B"), peer=2)
         assert late.code == Code.SUCCESS
-        assert "consumer group g the clients c2 and c1 differ in topics, filters" in late.remark
-    assert "the clients c1 and c2 differ" in say(engine, beat("c1", "g", tags="A"), peer=1).remark
+        assert "consumer group g: clients c2 and c1 differ in topics, filters" in late.remark
+    assert "clients c1 and c2 differ" in say(engine, beat("c1", "g", tags="A"), peer=1).remark
     assert say(engine, beat("c2", "g", tags="A"), peer=2).remark == ""
 
 

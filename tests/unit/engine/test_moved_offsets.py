@@ -127,7 +127,7 @@ def test_a_note_that_cannot_be_stored_spoils_no_answer(filled, way) -> None:
     assert filled.store.end == end
     warnings = [effect.text for effect in filled.effects if isinstance(effect, LogWarning)]
     assert len(warnings) == 1
-    assert warnings[0].startswith("corrected offsets are not noted now: ")
+    assert warnings[0].startswith("corrected offsets are not recorded: ")
     desks.pressure.refusing = False
     filled.handle(SpaceChanged(1 << 40, full=False))
     filled.ask(pull(9, 3))

@@ -73,7 +73,7 @@ def test_after_too_long_a_message_is_stored_here_and_a_decision_is_open(desk) ->
     message, decision = desk.expire(4_000)
     assert (message.code, message.remark) == (
         Code.FLUSH_SLAVE_TIMEOUT,
-        "stored here; no majority has it in time",
+        "stored here; no majority replicated it in time",
     )
     assert decision.code == Code.OUTCOME_UNKNOWN
     assert desk.owed == 1

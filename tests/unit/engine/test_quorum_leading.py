@@ -114,7 +114,7 @@ def test_who_lost_the_lead_says_so_and_writes_nothing(leader, draft, records) ->
     later = leader.ask(*records([draft()]))
     assert (later.code, later.remark) == (
         Code.SERVICE_NOT_AVAILABLE,
-        "n1 leads broker-a now (ask the leader)",
+        "n1 leads broker-a now (send the request to the leader)",
     )
     assert leader.core.desks.confirmations.failed == "n1 leads broker-a now"
     assert leader.store.end == end
@@ -128,7 +128,7 @@ def test_who_hands_over_takes_no_writes_until_that_has_failed(
     end = leader.store.end
     reply = leader.ask(*records([draft()]))
     assert reply.code == Code.SERVICE_NOT_AVAILABLE
-    assert reply.remark == "n2 lets another member lead (ask again)"
+    assert reply.remark == "n2 is transferring leadership (retry)"
     assert leader.store.end == end
     quorum.handing_over = False
     name = leader.send(*records([draft()]))

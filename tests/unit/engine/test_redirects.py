@@ -162,7 +162,7 @@ def test_the_messages_of_a_batch_are_not_delayed(engine) -> None:
             assert engine.ask(message({}, batch=True), body).code == Code.MESSAGE_ILLEGAL
         body = encode_batch([(0, b"x", b"")])
         reply = engine.ask(message({name: value}, batch=True), body)
-        assert "one by one" in reply.remark
+        assert "separately" in reply.remark
     assert not engine.store.queue_ids("orders")
 
 

@@ -103,7 +103,7 @@ def test_a_follower_without_a_leader_is_promoted_and_its_answer_comes_first(pair
     )
     assert changes(follower) == [ChangeRole(True, PROMOTED)]
     again = follower.ask(promote())
-    assert "it is being promoted already" in again.remark
+    assert "this broker is being promoted already" in again.remark
     assert len(changes(follower)) == 1
 
 
@@ -147,7 +147,7 @@ def promoted(pair: Pair) -> Engine:
 def test_while_the_leader_is_heard_only_force_promotes(pair) -> None:
     reply = pair.follower.ask(promote())
     assert reply.code == Code.SYSTEM_ERROR
-    assert "the leader at 10.0.0.1:10911 is alive" in reply.remark
+    assert "the leader at 10.0.0.1:10911 is online" in reply.remark
     assert changes(pair.follower) == []
     assert pair.follower.ask(promote(force=True)).code == Code.SUCCESS
     assert changes(pair.follower) == [ChangeRole(True, PROMOTED)]
@@ -171,7 +171,7 @@ def test_a_leader_that_stands_still_is_taken_for_dead(pair) -> None:
 
 def test_the_name_must_be_that_of_the_log(pair) -> None:
     reply = pair.follower.ask(PromoteReplica(broker_name="broker-b", force=True))
-    assert "this is broker-a, and not broker-b" in reply.remark
+    assert "this is broker-a, not broker-b" in reply.remark
     assert changes(pair.follower) == []
 
 
@@ -186,7 +186,7 @@ def test_a_leader_that_is_outdone_stores_nothing_more_and_says_so(pair) -> None:
                                  write_queue_nums=1, perm=6)  # fmt: skip
     reply = leader.ask(topic)
     assert reply.code != Code.SUCCESS
-    assert f"epoch {PROMOTED} was opened" in reply.remark
+    assert f"it started epoch {PROMOTED}" in reply.remark
     assert told(leader).fenced == PROMOTED
     assert changes(leader) == [], "services/broker only leads"
 
@@ -210,10 +210,13 @@ def test_an_outdone_leader_that_may_follow_does(pair) -> None:
 def test_a_leader_is_promoted_only_after_it_was_outdone_and_by_force(pair) -> None:
     leader = pair.leader
     assert (
-        "this broker is already the leader, in epoch 64" in leader.ask(promote(force=True)).remark
+        "this broker is the leader already, in epoch 64" in leader.ask(promote(force=True)).remark
     )
     leader.handle(Fenced(PROMOTED))
-    assert f"another broker leads this log, in epoch {PROMOTED}" in leader.ask(promote()).remark
+    assert (
+        f"another broker is the leader of this log, in epoch {PROMOTED}"
+        in leader.ask(promote()).remark
+    )
     assert changes(leader) == []
     reply = leader.ask(promote(force=True))
     assert reply.header.epoch == 2 * 2**32 + 64
@@ -221,7 +224,7 @@ def test_a_leader_is_promoted_only_after_it_was_outdone_and_by_force(pair) -> No
 
 
 def test_where_nobody_may_follow_nobody_is_promoted() -> None:
-    assert "nobody may follow this broker" in Engine().ask(promote()).remark
+    assert "this broker cannot be promoted: it has no replicas" in Engine().ask(promote()).remark
 
 
 # -- a Raft group ----------------------------------------------------------------------------------
@@ -294,9 +297,9 @@ def test_only_another_member_of_that_name_can_take_over() -> None:
     engine = elected()
     for wanted in ("n1", "2", "n9"):
         reply = engine.ask(transfer(wanted))
-        assert f"{wanted} is no other member of this group" in reply.remark
+        assert f"{wanted} is not another replica of this group" in reply.remark
         assert "n0 (brokerId 1)" in reply.remark
-    assert "this is broker-a, and not b" in engine.ask(transfer(name="b")).remark
+    assert "this is broker-a, not b" in engine.ask(transfer(name="b")).remark
     assert not handed_over(engine)
 
 
@@ -304,12 +307,12 @@ def test_who_has_no_vote_yet_cannot_take_over() -> None:
     engine = elected()
     joining, voter = engine.role.quorum.others
     engine.role.quorum.others = [replace(joining, state="JOINING"), voter]
-    assert "n2 has no vote yet: it catches up first" in engine.ask(transfer("n2")).remark
+    assert "n2 has no vote yet: it is catching up" in engine.ask(transfer("n2")).remark
     assert not handed_over(engine)
     assert engine.ask(transfer("n0")).code == engine.ask(transfer()).code == Code.SUCCESS
     engine.role.quorum.others = [replace(one, state="JOINING") for one in (joining, voter)]
     engine.effects = []
-    assert "no other member has a vote" in engine.ask(transfer()).remark
+    assert "no other replica has a vote" in engine.ask(transfer()).remark
     assert not handed_over(engine)
 
 
@@ -317,7 +320,9 @@ def test_one_hand_over_waits_for_the_end_of_another() -> None:
     engine = elected()
     engine.role.quorum.handing_over = True
     for wanted in ("n2", ""):
-        assert "n1 lets another member lead already" in engine.ask(transfer(wanted)).remark
+        assert (
+            "replica n1 is transferring leadership already" in engine.ask(transfer(wanted)).remark
+        )
     assert not handed_over(engine)
 
 
@@ -330,7 +335,10 @@ def test_a_follower_passes_the_wish_on_to_its_leader() -> None:
 def test_nobody_is_promoted_in_a_group_and_nothing_handed_over_without_one(pair) -> None:
     for engine in (elected(), following(leader="n0")):
         reply = engine.ask(promote(force=True))
-        assert "a Raft group elects its leader (kourou admin transfer-leader" in reply.remark
+        assert (
+            "which elects its leader (to transfer leadership: kourou admin transfer-leader"
+            in reply.remark
+        )
         assert changes(engine) == []
     for engine in (pair.leader, pair.follower, Engine()):
-        assert "broker-a is no Raft group" in engine.ask(transfer()).remark
+        assert "broker broker-a is not a Raft group" in engine.ask(transfer()).remark

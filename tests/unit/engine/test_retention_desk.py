@@ -281,7 +281,7 @@ def test_what_would_not_help_is_not_deleted(site: Site) -> None:
     site.ages = [HOUR] * 5
     site.used = 95
     assert site.look() == []
-    assert "something else fills it" in site.warnings()[-1]
+    assert "other data fills the disk" in site.warnings()[-1]
 
 
 def test_a_disk_that_refuses_space_gives_up_one_segment(site: Site) -> None:

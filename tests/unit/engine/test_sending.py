@@ -66,7 +66,7 @@ def test_refused_lanes_do_not_hold_back_the_others(engine, draft, records) -> No
     drafts = [draft(*lanes[lane], body=bytes([lane])) for lane in (0, 1, 2, 0)]
     header = header_of(engine.ask(*records(drafts, lanes, [0, 1, 2, 0])))
     assert header.lane_codes == [0, Code.NO_PERMISSION, Code.SYSTEM_ERROR]
-    assert "the queue id 9" in header.lane_remarks[2]
+    assert "queue ID 9" in header.lane_remarks[2]
     assert bodies(engine, "orders", 0) == [b"\0", b"\0"]
     assert ("orders", 9) not in engine.store.queues
 
@@ -90,7 +90,7 @@ def test_a_broker_that_takes_no_writes_stores_nothing(engine, draft, records, pe
     for count in (1, 3):
         header = header_of(engine.ask(*records([draft() for _ in range(count)])))
         assert header.lane_codes == [Code.NO_PERMISSION]
-        assert "broker-a takes no writes now" in header.lane_remarks[0]
+        assert "broker-a does not accept messages" in header.lane_remarks[0]
     turn = [engine.received(*records([draft() for _ in range(20)])) for _ in range(2)]
     engine.handle(*[*(received for _, received in turn), Announced(9)])
     for name, _ in turn:

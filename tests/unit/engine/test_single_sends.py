@@ -68,7 +68,7 @@ def test_every_answer_says_whether_to_trace(engine, on) -> None:
 def test_a_broker_that_takes_no_writes_refuses(engine) -> None:
     engine.core.desks.apply("brokerPermission", 4)
     reply = engine.ask(message(), b"x")
-    assert (reply.code, "takes no writes now" in reply.remark) == (Code.NO_PERMISSION, True)
+    assert (reply.code, "does not accept messages" in reply.remark) == (Code.NO_PERMISSION, True)
     assert ("orders", 0) not in engine.store.queues
 
 

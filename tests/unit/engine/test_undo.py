@@ -164,7 +164,7 @@ def test_what_is_already_undone_is_refused_even_by_force():
     desk = Desk()
     event = desk.apply(topics.decide_put(desk.state.topics, RULES, TopicConfig("TopicA", 8, 8)))
     desk.apply(desk.undo(event))
-    with pytest.raises(Rejected, match="already as it was before"):
+    with pytest.raises(Rejected, match="already has the state before"):
         desk.undo(event, forced=True)
 
 
@@ -173,7 +173,7 @@ def test_a_reset_is_not_undone_under_a_group_that_went_on():
     desk.commits.commit("g", "TopicA", 0, 50)
     event = desk.apply(progress.decide_reset(desk.commits, "g", "TopicA", {0: 5}))
     desk.commits.commit("g", "TopicA", 0, 8)
-    with pytest.raises(Rejected, match="progress of g in TopicA has changed since"):
+    with pytest.raises(Rejected, match="progress of group g in topic TopicA has changed since"):
         desk.undo(event)
     desk.apply(desk.undo(event, forced=True))
     assert desk.commits.offset("g", "TopicA", 0) == 50

@@ -56,7 +56,8 @@ def test_a_newer_one_is_refused_untouched(path: Path, change) -> None:
     change(path, "9999")
     before = snapshot(path.parent)
     with pytest.raises(
-        ConfigError, match=rf"events\.db: it has revision 9999.*up to {schema.HEAD}"
+        ConfigError,
+        match=rf"events\.db was written by a newer .*revision 9999.*up to {schema.HEAD}",
     ):
         check_usable(sqlite_url(path))
     assert snapshot(path.parent) == before

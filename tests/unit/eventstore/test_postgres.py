@@ -65,7 +65,7 @@ def test_a_server_that_hangs_within_a_transaction_is_given_up(
         with quick.writing() as connection, postgres.frozen():
             connection.exec_driver_sql("SELECT 1")
 
-    with pytest.raises(MetadataUnavailable, match="no answer within 1000 ms"):
+    with pytest.raises(MetadataUnavailable, match="no reply within 1000 ms"):
         hang()
     with quick.reading() as connection:
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
@@ -104,8 +104,8 @@ def test_who_abandons_a_server_is_not_held_up(postgres: PostgresServer, url: str
         store.abandon()
         asking.join(TIMEOUT_S)
         assert not asking.is_alive()
-        assert "any more" in str(errors[0])
-        assert "any more" in refused(store)
+        assert any(one in str(errors[0]) for one in ("no longer awaited", "no more connections"))
+        assert "no more connections are opened" in refused(store)
         store.close()
 
 

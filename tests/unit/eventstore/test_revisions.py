@@ -33,7 +33,9 @@ def test_what_is_newer_is_named() -> None:
     mine = Revisions("thing", schema.HEAD, metadata, schema.VERSION_TABLE, schema.MIGRATIONS, 1)
     mine.check(None, "x.db")
     mine.check("0001", "x.db")
-    with pytest.raises(ConfigError, match=rf"wrote the thing x\.db: .* 9999, .* {schema.HEAD}"):
+    with pytest.raises(
+        ConfigError, match=rf"the thing x\.db was written by .* 9999, .* {schema.HEAD}"
+    ):
         mine.check("9999", "x.db")
 
 

@@ -179,7 +179,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(database: Database
         ConfigError, match=rf"newer version.*revision 9999.*up to {schema.HEAD}"
     ) as refused:
         bring_up_to_date(database)
-    assert "newer program" in refused.value.hint
+    assert "newer version" in refused.value.hint
     assert revision(database) == "9999"
     assert tables(database) == before
 

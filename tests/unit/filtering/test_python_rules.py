@@ -131,7 +131,7 @@ def test_what_people_may_write(source: str) -> None:
         (
             "class A:\n def match(s, m, c): return 1\nclass B:\n def match(s, m, c): return 1",
             "3:1",
-            "A and B have a match",
+            "A and B define match",
         ),
         ("from re import match", "1:1", "match is imported"),
         ("match = 3", "1:1", "match is not a function"),
@@ -153,7 +153,7 @@ def test_what_people_may_write(source: str) -> None:
             "2:2",
             "A is made w",
         ),
-        ("X = '\ud800'\n" + GOOD, "", "not Unicode"),
+        ("X = '\ud800'\n" + GOOD, "", "not valid Unicode"),
         ("X = " + "(" * 65 + "1" + ")" * 65 + "\n" + GOOD, "", "brackets nest 65 deep"),
         ("#" * FILTER_SOURCE_BYTES_MAX + "\n" + GOOD, "", "65536 are allowed"),
         ("#" + "ü" * (FILTER_SOURCE_BYTES_MAX // 2) + "\n" + GOOD, "", "65536 are allowed"),

@@ -27,6 +27,6 @@ def test_all_brokers_are_named() -> None:
 
 def test_a_setting_that_would_leave_one_out_is_refused() -> None:
     plan = OrderPlan("orders", {}, {"broker-a": 4}, AWAY)
-    assert plan.said(preview=True)[-1] == "That is refused while broker-b does not tell."
+    assert plan.said(preview=True)[-1] == "That is refused while broker-b does not respond."
     with pytest.raises(Unavailable, match="it swaps"):
         plan.check()

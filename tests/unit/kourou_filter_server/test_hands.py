@@ -120,7 +120,7 @@ async def test_a_worker_that_ends_over_a_batch_says_whose_fault_it_was_first() -
 async def test_one_that_ends_while_it_rests_is_nobodys_fault() -> None:
     site = Site()
     worker = await site.ready()
-    worker.die(Unavailable("killed by somebody"))
+    worker.die(Unavailable("killed by another process"))
     await settle()
     assert [(each.kind, each.worker) for each in site.told] == [(LOST, 1)]  # type: ignore[union-attr]  # ends
     await site.hands.stop()

@@ -33,7 +33,7 @@ def test_the_missing_ones_are_named_with_their_reasons() -> None:
     refused = layers.refusal(lacking)
     assert isinstance(refused, ConfigError)
     assert refused.message == (
-        "the jail of filters lacks: "
+        "the sandbox of filters lacks: "
         "user namespaces (unshare: Operation not permitted); seccomp (no)"
     )
     assert "--unsafe-no-sandbox" in refused.hint
@@ -65,10 +65,10 @@ def test_the_command_gives_away_nothing_of_this_process() -> None:
 def test_a_trial_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [sys.executable, "-c", "raise SystemExit('no such luck')"]
     monkeypatch.setattr(layers, "command", lambda *_: broken)
-    with pytest.raises(Unavailable, match="could not be tried: no such luck"):
+    with pytest.raises(Unavailable, match="could not be tested: no such luck"):
         layers.probe()
     monkeypatch.setattr(layers, "command", lambda *_: ["/nowhere/python"])
-    with pytest.raises(Unavailable, match=r"could not be tried: .*No such file"):
+    with pytest.raises(Unavailable, match=r"could not be tested: .*No such file"):
         layers.probe()
 
 

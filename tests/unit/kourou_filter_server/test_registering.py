@@ -40,8 +40,8 @@ def test_it_goes_on_trying_and_says_so_once() -> None:
     bench = Bench()
     bench.pass_time(0)
     bench.no_answer(bench.asked(RegisterFilterServer))
-    assert "does not register" in bench.done(LogWarning).text
-    assert "it is away" in bench.core.registering.trouble
+    assert "rejected the registration" in bench.done(LogWarning).text
+    assert "it is offline" in bench.core.registering.trouble
     bench.pass_time(1_000)
     bench.no_answer(bench.asked(RegisterFilterServer))
     assert not bench.all(LogWarning)

@@ -57,9 +57,9 @@ def test_the_brokers_refusal_comes_back(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("source", "crc", "told"),
     [
-        (JAVA, None, "filters are Python here"),
-        (b"public final class A {}", None, "filters are Python here"),
-        (b"\n\n\timport java.util.List;", None, "filters are Python here"),
+        (JAVA, None, "filters must be Python"),
+        (b"public final class A {}", None, "filters must be Python"),
+        (b"\n\n\timport java.util.List;", None, "filters must be Python"),
         (SOURCE, 1, "CRC"),
         (b"", 0, "bytes"),
         (b"#" * 65_537, None, "bytes"),

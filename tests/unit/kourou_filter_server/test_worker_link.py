@@ -187,8 +187,8 @@ async def expect_lie(played: Played, asked: asyncio.Task[Verdicts]) -> str:
     ("lie", "said"),
     [
         (reply(2, b"\1"), "batch 2 instead of 1"),
-        (reply(1, b"\1\1"), "2 verdicts instead of 1"),
-        (reply(1, b"\7"), "a verdict that is none"),
+        (reply(1, b"\1\1"), "2 results instead of 1"),
+        (reply(1, b"\7"), "an invalid result"),
         (reply(1, b"\1") + b"x", "more bytes"),
         (reply(1, b"\1") + reply(2, b"\1"), "more bytes"),
         (b"\0" * 100_000, "batch 0"),
@@ -206,7 +206,7 @@ async def test_a_reply_before_the_whole_request_was_read_is_a_lie(play) -> None:
     asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [bytes(8 << 20)]))
     await asyncio.sleep(0)
     played.says(reply(1, b"\1"))
-    assert "before it was asked" in await expect_lie(played, asked)
+    assert "without a request" in await expect_lie(played, asked)
 
 
 async def test_a_reply_for_the_next_batch_beforehand_is_a_lie(play) -> None:
@@ -217,7 +217,7 @@ async def test_a_reply_for_the_next_batch_beforehand_is_a_lie(play) -> None:
     played.says(reply(2, b"\1"))
     # Asked in the same turn, before the loop has looked at the socket.
     asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"b"]))
-    assert "before it was asked" in await expect_lie(played, asked)
+    assert "without a request" in await expect_lie(played, asked)
 
 
 async def test_who_speaks_while_nobody_asks_is_killed_at_once(play) -> None:
@@ -225,13 +225,13 @@ async def test_who_speaks_while_nobody_asks_is_killed_at_once(play) -> None:
     played.says(b"hello")
     assert await asyncio.to_thread(played.dead)
     assert played.killed()
-    assert "before it was asked" in await played.worker.wait_ended()
+    assert "without a request" in await played.worker.wait_ended()
 
 
 @pytest.mark.feature("F243")
 async def test_a_slow_reply_ends_at_the_deadline(play) -> None:
     played = play(HASTY)
-    with pytest.raises(FilterFailed, match="no answer within 1 ms") as failed:
+    with pytest.raises(FilterFailed, match="no reply within 1 ms") as failed:
         await played.worker.judge(b"orders", 77, [b"a"])
     assert failed.value.kind == "timeout"
     assert played.killed()
@@ -275,7 +275,7 @@ async def test_a_worker_that_got_no_processor_is_given_more_wall_time(play) -> N
     assert played.worker.alive
     flight.cpu_began_s -= 61.0  # now it has
     played.worker._late(flight)
-    with pytest.raises(FilterFailed, match=r"no answer within 60000 ms \("):
+    with pytest.raises(FilterFailed, match=r"no reply within 60000 ms \("):
         await asked
 
 

@@ -51,11 +51,11 @@ def test_time_that_did_not_pass_was_not_worked() -> None:
     [
         (reply(b"\1\1\1", number=8), "batch 8 instead of 7"),
         (reply(b"\1\1\1", number=6), "batch 6 instead of 7"),
-        (reply(b"\1\1"), "2 verdicts instead of 3"),
-        (reply(b"\1\1\1", count=4), "4 verdicts instead of 3"),
-        (reply(b"\1\1\1", count=0xFFFF_FFFF), "4294967295 verdicts"),
-        (reply(b"\1\3\1"), "a verdict that is none"),
-        (reply(b"\1\xff\1"), "a verdict that is none"),
+        (reply(b"\1\1"), "2 results instead of 3"),
+        (reply(b"\1\1\1", count=4), "4 results instead of 3"),
+        (reply(b"\1\1\1", count=0xFFFF_FFFF), "4294967295 results"),
+        (reply(b"\1\3\1"), "an invalid result"),
+        (reply(b"\1\xff\1"), "an invalid result"),
         (reply(b"\1\1\1", failure=3), "failure 3"),
         (reply(b"\1\1\1\1", count=3), "more bytes"),
         (reply(b"\1\2\1", failure=1, reason=b"why") + b"\0", "more bytes"),
@@ -97,7 +97,7 @@ def test_a_setup_is_ready_or_refused() -> None:
             setup(outcome, b"why not")
         assert refused.value.kind == kind
     assert read_setup(bytearray(515), 0) is None
-    with pytest.raises(Lie, match="outcome 4"):
+    with pytest.raises(Lie, match="result 4"):
         setup(4)
     with pytest.raises(Lie, match="more bytes"):
         read_setup(bytearray(517), 0)

@@ -37,7 +37,7 @@ def test_where_the_leader_meets_followers(written: str, dialled: str) -> None:
 
 
 def test_a_follower_that_could_never_find_its_leader_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nothing says where the leader is"):
+    with pytest.raises(ConfigError, match="the address of the leader is unknown"):
         replica(namesrv_addr=None)
 
 

@@ -163,7 +163,7 @@ def test_what_somebody_else_wrote_is_caught_up_with(path: Path) -> None:
     one, other = opened(path), opened(path)
     assert one.load() == other.load()
     put(one, 0, KeyValuePut("N", "a", "1"))
-    with pytest.raises(WrittenMeanwhile, match="somebody else has written") as clash:
+    with pytest.raises(WrittenMeanwhile, match="was changed in the meantime") as clash:
         put(other, 0, KeyValuePut("N", "b", "2"))
     assert [each.event for each in clash.value.missed] == [KeyValuePut("N", "a", "1")]
     put(other, 1, KeyValuePut("N", "b", "2"))

@@ -189,7 +189,7 @@ async def test_a_service_without_java_ends(service: Any) -> None:
     await service._watch_java()
     (failure,) = failures
     assert isinstance(failure, Unavailable)
-    assert "Java process has ended (137)" in str(failure)
+    assert "Java process ended with exit code 137" in str(failure)
 
 
 def test_it_is_ready_when_all_queries_work(service: Any) -> None:
@@ -214,7 +214,7 @@ async def test_a_second_service_in_the_same_folder_is_refused(
     service._claim(folder)
     second: Any = SparkEtlService(service._settings)
     monkeypatch.setattr("kourou_spark_etl.app.check_machine", lambda: None)
-    with pytest.raises(ConfigError, match="another Spark service works in"):
+    with pytest.raises(ConfigError, match="another Spark service uses"):
         await second.recover(lambda error: None)
     service._lock.release()
     second._claim(folder)

@@ -42,7 +42,7 @@ def test_help_and_what_is_no_command(capsys: pytest.CaptureFixture[str]) -> None
         run_command(["start"])
     with pytest.raises(ConfigError, match="--jobs"):
         run_command(["list"])
-    with pytest.raises(ConfigError, match="needs a value"):
+    with pytest.raises(ConfigError, match="requires a value"):
         run_command(["run", "--jobs"])
 
 
@@ -106,7 +106,7 @@ def test_status_of_a_service(
             assert run_command([*status, "--json"]) == 0
             assert json.loads(capsys.readouterr().out) == Pages.told
             monkeypatch.setattr(Pages, "told", {"brokers": 1})
-            with pytest.raises(Unavailable, match="the page of another service"):
+            with pytest.raises(Unavailable, match="another service, not a Spark service"):
                 run_command(status)
         finally:
             server.shutdown()

@@ -148,7 +148,7 @@ def test_a_crash_before_the_switch_changes_nothing(
 def test_a_damaged_log_is_no_empty_lake(lake: Lake) -> None:
     lake.batch(1)
     (lake.log / "0").write_text("v2\n")
-    with pytest.raises(Corrupt, match="v1 is known"):
+    with pytest.raises(Corrupt, match="only v1 is supported"):
         lake_state(lake.folder)
     (lake.log / "0").write_text("v1\n{nonsense")
     with pytest.raises(Corrupt, match="is damaged"):

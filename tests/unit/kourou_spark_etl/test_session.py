@@ -16,10 +16,10 @@ def test_without_java_one_line_says_what_to_install(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert missing_java() == (
-        "Spark needs Java 17 or later and found no Java: "
+        "Spark requires Java 17 or later and found no Java: "
         "sudo apt install -y openjdk-17-jre-headless"
     )
-    with pytest.raises(ConfigError, match="Spark needs Java 17"):
+    with pytest.raises(ConfigError, match="Spark requires Java 17"):
         open_session()
 
 

@@ -55,7 +55,9 @@ def test_every_spelling_is_one_value(body):
     ],
 )
 def test_errors_name_the_body_and_the_place(body, complaint):
-    with pytest.raises(DecodeError, match=f"the body is no point: .*{complaint}") as caught:
+    with pytest.raises(
+        DecodeError, match=f"the body is not a valid point: .*{complaint}"
+    ) as caught:
         decode(body)
     assert caught.value.wire_code == Code.SYSTEM_ERROR
 
@@ -92,7 +94,7 @@ def test_queues_as_keys():
     assert queue_shape(queue).model() == queue
     assert queue_map({queue_key(queue): "5"}, int, "table") == {queue: 5}
     for key in ("T", (("topic", "T"),), (("topic", None), ("brokerName", "b"), ("queueId", 1))):
-        with pytest.raises(DecodeError, match="the body is no table"):
+        with pytest.raises(DecodeError, match="the body is not a valid table"):
             queue_map({key: 5}, int, "table")
 
 

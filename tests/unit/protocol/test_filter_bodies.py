@@ -119,5 +119,5 @@ def test_foreign_bytes_raise_decode_error_only(decode, whole: bytes) -> None:
     ],
 )
 def test_wrong_filters_are_refused(body: bytes) -> None:
-    with pytest.raises(DecodeError, match="no list of filters"):
+    with pytest.raises(DecodeError, match="not a valid list of filters"):
         decode_filters(body)

@@ -238,7 +238,7 @@ def test_damage_is_named(at: int, field: str) -> None:
 
 def test_a_record_elsewhere_than_it_says() -> None:
     raw = stored()
-    with pytest.raises(Corrupt, match="position: the record at 5 says that it lies at 4096"):
+    with pytest.raises(Corrupt, match="position: the record at 5 has position 4096"):
         check_record(raw, 0, len(raw), 5)
     assert isinstance(check_record(raw, 0, len(raw), None), CheckedRecord)
 

@@ -182,7 +182,7 @@ def test_a_leader_whose_log_begins_later_is_asked_again_and_makes_it_begin_anew(
     assert (ask.end, ask.epochs) == (100, ((64, 0),))
     assert copying.attached(2, attached(common=100, begin_at=500)) == [BeginAt(500, 100)]
     assert copying.step is Step.REFUSED
-    assert "begins at 500 now, and this one has the same bytes up to 100" in copying.reason
+    assert "now starts at 500, and this log has the same bytes up to 100" in copying.reason
     assert len(copying.tick(2 + SILENT_MS)) == 1, "should it come to nothing, it asks again"
 
 

@@ -90,7 +90,7 @@ def test_a_member_that_attaches_anew_must_catch_up_anew() -> None:
 
 def test_members_are_named_for_people() -> None:
     assert named((1, 2)) == "1, 2"
-    assert named(()) == "nobody"
+    assert named(()) == "none"
 
 
 def test_lag_in_time_counts_from_when_it_last_had_all_that_there_was() -> None:

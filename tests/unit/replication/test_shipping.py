@@ -186,11 +186,11 @@ def test_who_may_not_follow_is_told_why() -> None:
     leader = shipping(Log(100))
     assert "this is c/broker-a, and not x/broker-a" in leader.refusal(ask(cluster="x"))
     assert "not c/b" in leader.refusal(ask(broker_name="b"))
-    assert "no follower" in leader.refusal(ask(broker_id=0))
+    assert "not the brokerId of a follower" in leader.refusal(ask(broker_id=0))
     for number in range(1, FOLLOWERS_MAX + 1):
         assert not leader.refusal(ask(broker_id=number))
         leader.attach(0, number, ask(broker_id=number), bounds(Log(100)))
-    assert "no more are taken" in leader.refusal(ask(broker_id=99))
+    assert "already, the maximum" in leader.refusal(ask(broker_id=99))
     assert not leader.refusal(ask(broker_id=3))
     leader.attach(0, "again", ask(broker_id=3), bounds(Log(100)))
     assert leader.follower(3) is None

@@ -98,5 +98,5 @@ def test_it_waits_until_one_that_is_accepted_leads(thread: ClusterThread) -> Non
 def test_it_says_who_is_named_instead(thread: ClusterThread) -> None:
     with pytest.raises(TimedOut, match=r"broker-a has no leader .*names dead:1"):
         run_with(thread, NameServer(group(b0="dead:1")), 0)
-    with pytest.raises(TimedOut, match="names nobody"):
+    with pytest.raises(TimedOut, match="names no leader"):
         run_with(thread, NameServer(group(b1="n1:1")), 0)

@@ -108,12 +108,14 @@ def test_a_misspelt_variable_is_pointed_out_and_others_are_left_alone() -> None:
     environment = {"KOUROU_BROKER_NAM": "x", "KOUROU_VENV": "y", "KOUROU_LOG_LEVEL": "INFO"}
     (warning,) = load({}, environment).warnings
     assert warning == (
-        "KOUROU_BROKER_NAM in the environment is no setting; did you mean KOUROU_BROKER_NAME?"
+        "environment variable KOUROU_BROKER_NAM is not a setting; did you mean KOUROU_BROKER_NAME?"
     )
 
 
 def test_an_unknown_key_names_the_nearest(write: Write) -> None:
-    with pytest.raises(ConfigError, match=r"no setting 'listenport' \(did you mean listenPort"):
+    with pytest.raises(
+        ConfigError, match=r"setting 'listenport' not found \(did you mean listenPort"
+    ):
         load(file=write("listenport=3\n"))
     with pytest.raises(ConfigError, match="print all with -m"):
         load({"zzzzz": "1"})

@@ -92,7 +92,7 @@ async def test_a_disk_that_does_not_take_them_is_asked_again(site, monkeypatch, 
     one.start()
     await until(lambda: has_topic(site, "orders"))
     await one.stop()
-    assert caplog.text.count("cannot be written now") == 1
+    assert caplog.text.count("cannot be written") == 1
 
 
 async def test_our_own_files_are_not_foreign(site) -> None:

@@ -148,7 +148,7 @@ async def test_one_that_hangs_is_not_waited_for_beyond_the_time(desk: Desk, lagg
     desk.database.hangs = True
     error = (await desk.answer(upto=1 + lagging, wait_ms=30)).error
     assert isinstance(error, MetadataUnavailable)
-    assert "no answer within 30 ms" in str(error)
+    assert "did not respond within 30 ms" in str(error)
     desk.database.hangs = False
     desk.database.released.set()
     assert (await desk.answer(upto=1 + lagging)).error is None
@@ -172,7 +172,7 @@ async def test_a_bug_answers_and_is_logged(desk: Desk, caplog: pytest.LogCapture
     error = (await desk.answer(upto=1)).error
     assert type(error) is KourouError
     assert "ZeroDivisionError" in str(error)
-    assert "looking back failed" in caplog.text
+    assert "reading the history failed" in caplog.text
 
 
 async def test_a_stop_leaves_nobody_waiting(desk: Desk) -> None:

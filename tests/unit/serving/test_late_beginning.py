@@ -210,7 +210,7 @@ async def test_one_after_the_other_is_asked_until_one_tells(
     assert found == BeginAnew(POSITION, 64, 77, BODY)
     assert others.asked == ["a", "b", "c"]
     assert "gone" in caplog.text
-    assert f"its log begins at {POSITION - SIZE} still" in caplog.text
+    assert f"its log still starts at {POSITION - SIZE}" in caplog.text
 
 
 async def test_who_has_deleted_more_is_believed_and_another_history_is_not(
@@ -219,7 +219,7 @@ async def test_who_has_deleted_more_is_believed_and_another_history_is_not(
     others = Others(monkeypatch, a=beginning(), b=beginning(POSITION + SIZE))
     found = await told_by(others, Wanted(POSITION, 77, epoch=65))
     assert (found.position, found.epoch) == (POSITION + SIZE, 64)
-    assert "is of epoch 64 there, and of 65 at the leader" in caplog.text
+    assert "belongs to epoch 64 there, but to epoch 65 at the leader" in caplog.text
 
 
 async def test_what_nobody_wants_any_more_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

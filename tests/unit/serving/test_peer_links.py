@@ -364,7 +364,7 @@ async def test_what_never_left_was_not_done(bench: Bench) -> None:
     bench.clock.advance(peer_links.CONNECT_WAIT_MS)
     await until(lambda: bool(bench.replies))
     assert bench.replies[0].code == Code.SERVICE_NOT_AVAILABLE
-    assert "n1 leads and cannot be reached" in bench.replies[0].remark
+    assert "the leader n1 cannot be reached" in bench.replies[0].remark
     assert "nothing was done" in bench.replies[0].remark
 
 

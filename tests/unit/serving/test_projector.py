@@ -34,7 +34,7 @@ class Database:
             if self.hangs:
                 self.entered.set()
                 self.abandoned.wait(30)
-                raise MetadataUnavailable("it is not waited for any more")
+                raise MetadataUnavailable("stopping without it")
             if not self.on:
                 raise MetadataUnavailable("the database is gone")
             return method(*arguments, **named)
@@ -116,7 +116,7 @@ async def test_a_database_gone_and_back_loses_nothing(site, event_store, caplog)
     database.on = True
     await until(lambda: one.behind == 0)
     assert event_store.info().next_offset == 2
-    assert caplog.text.count("not projected now") == 2, "once each time"
+    assert caplog.text.count("not written to the event store") == 2, "once each time"
     await one.stop()
 
 
@@ -138,7 +138,7 @@ async def test_a_database_that_comes_back_as_it_was_earlier_is_brought_along(
     await one.stop()
     assert [each.offset for each in event_store.events()] == [0, 1, 2, 3, 4, 5]
     assert event_store.info().lost_before == 0
-    assert "starts anew" not in caplog.text
+    assert "it is rebuilt" not in caplog.text
 
 
 async def test_a_database_that_hangs_holds_up_neither_loop_nor_stop(
@@ -156,7 +156,7 @@ async def test_a_database_that_hangs_holds_up_neither_loop_nor_stop(
         await one.stop()
     assert database.abandoned.is_set()
     assert database.closed
-    assert "not waited for any more" in caplog.text
+    assert "stopping without it" in caplog.text
     assert event_store.info().next_offset == 0
 
 
@@ -178,7 +178,7 @@ async def test_a_stop_projects_the_rest_or_says_that_it_cannot(site, event_store
     database = Database(event_store)
     database.on = False
     await projector(site, database).stop()
-    assert "not projected" in caplog.text
+    assert "not in the event store" in caplog.text
     assert database.closed
 
 
@@ -227,7 +227,7 @@ async def test_a_history_begins_anew_with_what_is_confirmed_only(site, event_sto
     safe = later
     async with asyncio.timeout(60):
         await one.step()
-    assert one.trouble == "the newest control events are not confirmed yet"
+    assert one.trouble == "the newest control events are not committed yet"
     assert event_store.events() == theirs, "the old one is kept until then"
     safe = site.store.end
     await one.stop()

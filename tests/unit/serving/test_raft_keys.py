@@ -76,24 +76,24 @@ def test_its_place_among_all_is_its_broker_id() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"raft_peers_text": None}, "1 to 7 members; dLegerPeers has 0"),
-        ({"raft_peers_text": "n1"}, "names no member and its address"),
+        ({"raft_peers_text": None}, "dLegerPeers has 0 replicas; 1 to 7"),
+        ({"raft_peers_text": "n1"}, "is not of the form name-host:port"),
         ({"raft_peers_text": "n1-127.0.0.1"}, "n1: '127.0.0.1' is not an address"),
-        ({"raft_peers_text": "n1-h:1;n1-h:2"}, "names n1 twice"),
-        ({"raft_peers_text": "n1-h:1;n2-h:1"}, "two members at h:1"),
+        ({"raft_peers_text": "n1-h:1;n1-h:2"}, "has n1 twice"),
+        ({"raft_peers_text": "n1-h:1;n2-h:1"}, "two replicas at h:1"),
         ({"raft_peers_text": ";".join(f"m{n}-h:{n + 1}" for n in range(8))}, "dLegerPeers has 8"),
-        ({"raft_self": "n7"}, "dLegerSelfId='n7' is none of dLegerPeers"),
-        ({"raft_self": None}, "dLegerSelfId='' is none of dLegerPeers"),
-        ({"preferred_leader_id": "n9"}, "preferredLeaderId='n9' is none"),
-        ({"replication_enabled": False}, "replicationEnable=false shuts the listener"),
-        ({"replication_port": 40_923}, "n1 at port 40922, and replicationPort=40923"),
+        ({"raft_self": "n7"}, "dLegerSelfId='n7' is not in dLegerPeers"),
+        ({"raft_self": None}, "dLegerSelfId='' is not in dLegerPeers"),
+        ({"preferred_leader_id": "n9"}, "preferredLeaderId='n9' is not in"),
+        ({"replication_enabled": False}, "replicationEnable=false closes the listener"),
+        ({"replication_port": 40_923}, "n1 at port 40922, but replicationPort=40923"),
         (
             {"bind_address": "127.0.0.2", "broker_ip1": "127.0.0.1"},
-            "n1 at 127.0.0.1, and bindAddress=127.0.0.2",
+            "n1 at 127.0.0.1, but bindAddress=127.0.0.2",
         ),
         (
             {"raft_peers_text": "n1-127.0.0.1:40921"},
-            r"at port 40921, where clients are served .* take 40922 \(P\+10001\)",
+            r"at port 40921, which clients connect to .* use 40922 \(P\+10001\)",
         ),
         ({"raft_heartbeat_ms": 251}, "raftHeartbeatInterval=251 is too long .*at most 250"),
         ({"raft_lease_ms": 713}, "raftLease=713 does not fit .*at most 712"),
@@ -132,5 +132,5 @@ def test_a_follower_of_one_leader_that_names_a_group_is_refused() -> None:
 
 
 def test_a_broker_that_leads_alone_says_who_serves_members() -> None:
-    with pytest.raises(ConfigError, match=r"leads alone .*use `kourou ha-replica`"):
+    with pytest.raises(ConfigError, match=r"runs single leaders .*with `kourou ha-replica`"):
         BrokerSettings(raft_enabled=True, raft_peers_text=PEERS, raft_self="n0", listen_port=30_911)

@@ -418,7 +418,7 @@ async def test_a_group_of_two_is_told_what_it_lacks(
     group = Group(tmp_path, ports)
     try:
         one = await group.start("n0", **PATIENT)
-        assert "a group of two stops whenever one of them is away" in caplog.text
+        assert "a Raft group of two replicas stops when one of them is offline" in caplog.text
         assert one.group.state == "joining", "nobody has said yet that the group is new"
         await one.end()
     finally:

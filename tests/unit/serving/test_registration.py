@@ -163,7 +163,7 @@ async def test_without_any_name_server_the_broker_serves_all_the_same(make, capl
     one.start()
     NameServer.servers["a"].up = False
     await one.first(0)
-    assert "goes on trying a" in caplog.text
+    assert "retrying a" in caplog.text
     await one.stop()
     assert not any(isinstance(each, UnregisterBroker) for each in NameServer.servers["a"].heard)
 

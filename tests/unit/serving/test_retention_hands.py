@@ -175,7 +175,7 @@ async def test_a_step_of_the_wall_clock_ages_nothing_and_is_told(rig, step, capl
     assert [segment.age_ms for segment in rig.looks()[-1].segments] == [
         age + 1_000 for age in before
     ]
-    assert caplog.text.count("the wall clock was set") == 1
+    assert caplog.text.count("the system clock was changed") == 1
     assert rig.site.store.ages.steps == 1
 
 

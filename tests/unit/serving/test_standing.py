@@ -38,4 +38,4 @@ def test_who_waits_for_a_vote_says_for_whom(caplog: pytest.LogCaptureFixture) ->
     assert caplog.messages[0].endswith("n1, n2")
     lines.written(joining=True)
     lines.written(joining=False)
-    assert caplog.messages[-1] == "this member has a vote from now on"
+    assert caplog.messages[-1] == "this replica may vote now"

@@ -54,5 +54,5 @@ def test_every_path_reaches_the_store(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_path_in_another_ones_directory_is_refused(tmp_path: Path, key: str, path: str) -> None:
-    with pytest.raises(ConfigError, match="give each of them a path of its own"):
+    with pytest.raises(ConfigError, match="use a separate path for each of them"):
         BrokerSettings(**{"store_root": tmp_path / "store", key: tmp_path / path})  # type: ignore[arg-type]  # a test's shorthand

@@ -44,7 +44,7 @@ from kourou_namesrv.config import NamesrvSettings
 PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
 
 
-TRACED = "only while the service traces"
+TRACED = "only while the service exports traces"
 """Of the conditions under which something is shown, the one that is tried here."""
 
 

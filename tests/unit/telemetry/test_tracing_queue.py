@@ -75,8 +75,8 @@ def test_failures_are_counted_and_said_once(caplog: pytest.LogCaptureFixture) ->
     site.waiting.go()
     assert (site.exporter.exported, site.exporter.failed) == (1, 6)
     assert [record.getMessage() for record in caplog.records] == [
-        "traces: spans cannot be exported now and are lost",
-        "traces: they leave again",
+        "traces: spans cannot be exported and are lost",
+        "traces: spans are exported again",
     ]
 
 

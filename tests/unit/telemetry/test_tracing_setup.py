@@ -49,7 +49,7 @@ def test_settings_say_where_to() -> None:
     found = options(endpoint="https://c/v1/traces/")
     assert found is not None
     assert found.endpoint == "https://c/v1/traces"
-    with pytest.raises(ConfigError, match="no OTLP endpoint"):
+    with pytest.raises(ConfigError, match="not an OTLP endpoint"):
         options(endpoint="c:4318")
 
 

@@ -53,7 +53,7 @@ async def test_a_port_that_somebody_took_is_said(monkeypatch):
     monkeypatch.setattr("kourou.testing.cluster_broker.PORT_WAIT_S", 0)
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
-    with pytest.raises(ConfigError, match=f"port {port} is taken"):
+    with pytest.raises(ConfigError, match=f"port {port} is in use"):
         await _until_free(port)
     taken.close()
     await taken.wait_closed()

@@ -182,7 +182,7 @@ async def test_a_lost_connection_ends_what_was_under_way_and_is_dialled_anew(
 @pytest.mark.fault
 async def test_what_is_no_frame_ends_the_connection(server: Server, connect: Connect) -> None:
     server.respond = lambda _: struct.pack(">II", 2**31, 0)
-    with pytest.raises(UnknownOutcome, match="no frame"):
+    with pytest.raises(UnknownOutcome, match="invalid frame"):
         await connect().request(ASK, timeout_ms=PATIENT_MS)
 
 

@@ -411,4 +411,4 @@ async def test_without_descriptors_it_rests_and_tries_again(
     reader, writer = await host.connect()
     writer.write(frame(1))
     assert await reader.readexactly(len(frame(1))) == frame(1)
-    assert "nobody can connect now: Too many open files" in caplog.text
+    assert "connections cannot be accepted: Too many open files" in caplog.text

@@ -121,7 +121,7 @@ def key_values(client: Client, namespace: str, key: str | None) -> Report:
     found: dict[str, str] = client.admin.name_servers.list(namespace)
     if key is not None:
         if key not in found:
-            raise Rejected(f"the namespace {namespace} has no key {key}")
+            raise Rejected(f"namespace {namespace} has no key {key}")
         found = {key: found[key]}
-    remarks = [] if found else [f"the namespace {namespace} has no keys"]
+    remarks = [] if found else [f"namespace {namespace} has no keys"]
     return Report(("key", "value"), sorted(found.items()), remarks)

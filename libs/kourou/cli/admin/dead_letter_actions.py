@@ -87,6 +87,6 @@ def _named(letters: Sequence[DeadLetter], group: str, message_id: str) -> DeadLe
         if message_id in (message.message_id, message.offset_message_id):
             return letter
     raise MessageNotFound(
-        f"the group {group} has no dead letter {message_id} among those listed",
+        f"group {group} has no dead letter {message_id} among those listed",
         hint="list more of them with --max",
     )

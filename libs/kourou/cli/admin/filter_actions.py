@@ -306,7 +306,7 @@ def filter_try(
         group, name, topic, source=source, version=version, count=count, broker=broker
     )
     if not trials:
-        raise Rejected(f"no filter server can try a filter on the topic {topic}")
+        raise Rejected(f"no filter server can try a filter on topic {topic}")
     rows = [
         (
             where,
@@ -399,7 +399,7 @@ def _each(found: Mapping[str, Iterable[FilterState]]) -> Iterable[tuple[str, Fil
 
 def _no_filter(group: str, name: str) -> Rejected:
     return Rejected(
-        f"the group {group} has no filter {name!r}", hint="kourou admin filter list names them"
+        f"group {group} has no filter {name!r}", hint="kourou admin filter list names them"
     )
 
 

@@ -354,4 +354,4 @@ def _queue(client: Client, topic: str, how: Sending) -> MessageQueue | None:
     for queue in queues:
         if queue.broker_name == how.broker:
             return queue
-    raise TopicNotFound(f"the broker {how.broker} has no queue of {topic}")
+    raise TopicNotFound(f"broker {how.broker} has no queue of {topic}")

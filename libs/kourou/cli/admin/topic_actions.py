@@ -73,7 +73,7 @@ def order_conf(client: Client, topic: str, method: str, conf: str | None) -> Rep
         case "get":
             value = name_servers.get(ORDER_NAMESPACE, topic)
             if value is None:
-                raise Rejected(f"the topic {topic} has no order setting")
+                raise Rejected(f"topic {topic} has no order setting")
             return Report(("topic", "order"), [(topic, value)])
         case "delete":
             name_servers.delete(ORDER_NAMESPACE, topic)

@@ -61,7 +61,7 @@ def cluster_times(client: Client, cluster: str | None, amount: int, size: int, r
 def _queues(client: Client, topic: str) -> list[MessageQueue]:
     queues: list[MessageQueue] = client.pull_consumer(READER_GROUP).queues(topic)
     if not queues:
-        raise TopicNotFound(f"the topic {topic} has no queue")
+        raise TopicNotFound(f"topic {topic} has no queue")
     return queues
 
 

@@ -160,16 +160,16 @@ class BackupFolder:
         manifest = self.manifest
         position, size = manifest.end, manifest.segment_size
         if header.position != position:
-            raise Corrupt(f"asked for what lies from {position}, it answers from {header.position}")
+            raise Corrupt(
+                f"requested data from {position}, but the reply starts at {header.position}"
+            )
         known = manifest.history()
         if header.previous_epoch != known.last:
             raise parted(manifest, f"it has epoch {header.previous_epoch} before {position}")
         last = None
         if header.damage:
             if len(data) != header.end - position or header.end > position - position % size + size:
-                raise Corrupt(
-                    f"{len(data)} bytes are not what lies from {position} to {header.end}"
-                )
+                raise Corrupt(f"{len(data)} bytes are not the data from {position} to {header.end}")
         else:
             checked = check_chunk(data, position, size)
             if checked.end != header.end:

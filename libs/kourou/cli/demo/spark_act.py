@@ -96,7 +96,7 @@ async def _count_rows(stage: Stage, service: SparkService, sent: Mapping[str, by
     try:
         count, files, size = await asyncio.to_thread(read)
     except (KourouError, OSError) as error:
-        raise Unavailable(f"the lake {LAKE} cannot be read: {error}") from error
+        raise Unavailable(f"lake {LAKE} cannot be read: {error}") from error
     numbers = stage.numbers.spark
     numbers.rows, numbers.duplicates = count.rows, count.duplicates
     numbers.missing, numbers.strange = count.missing, count.strange

@@ -75,7 +75,7 @@ class Ballot:
 
     def vote_saved(self, out: list[Effect]) -> bool:
         """The oldest write is done; True if it was the last one, and what was held goes."""
-        assert self._unsaved > 0, "a vote was saved that nobody wrote"
+        assert self._unsaved > 0, "a vote was saved that was never written"
         self._unsaved -= 1
         if self._unsaved:
             return False

@@ -187,7 +187,7 @@ class Follower(Part):
         position = chunk.first_position
         if member.log.confirmed > position:
             confirmed = member.log.confirmed
-            member.halt(f"to begin anew at {position}, all is confirmed up to {confirmed}")
+            member.halt(f"the log should restart at {position}, but is committed up to {confirmed}")
             return
         if position != self._beginning:
             self._beginning = position

@@ -40,7 +40,7 @@ class HandingOver:
             default="",
         )
         if target not in leader.peers:
-            self._fail(target, "is no other member of this group")
+            self._fail(target, "is not another replica of this group")
         elif target in leader.admission:
             self._fail(target, "has no vote yet: it catches up first")
         elif self.target:

@@ -275,7 +275,7 @@ async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -
     there = [one for one in found.items if one.broker in chosen]
     if not there:
         raise Rejected(
-            f"the group {parameters.group} has no filter {parameters.name!r} there",
+            f"group {parameters.group} has no filter {parameters.name!r} there",
             code=Code.QUERY_NOT_FOUND,
         )
     return there

@@ -160,7 +160,7 @@ async def one_filter(gateway: Gateway, parameters: FilterPath) -> FilterList:
     )
     if not found.items and not found.missing:
         raise Rejected(
-            f"the group {parameters.group} has no filter {parameters.name!r}",
+            f"group {parameters.group} has no filter {parameters.name!r}",
             code=Code.QUERY_NOT_FOUND,
         )
     return found

@@ -324,9 +324,9 @@ async def _check_filter(gateway: Gateway, event: Decided) -> None:
     there = any(found.values())
     if event.type == "FilterDeleted":
         if there:
-            raise Rejected(f"the group {group} has a filter {name} again (delete that one first)")
+            raise Rejected(f"group {group} has another filter {name} (delete that one first)")
     elif not there:
-        raise Rejected(f"the group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
+        raise Rejected(f"group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
 
 
 async def broker_undo(gateway: Gateway, parameters: BrokerUndoWanted, body: UndoBody) -> Undone:

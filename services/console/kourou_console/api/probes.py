@@ -111,12 +111,13 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
 async def probe(gateway: Gateway, _parameters: NoParameters, body: ProbeBody) -> Probe:
     """Send messages one after the other, with the time of each."""
     if sum(one is not None for one in (body.topic, body.broker, body.cluster)) > 1:
-        raise BadRequest("a topic, a broker or a cluster, not several of them")
+        raise BadRequest("give a topic, a broker or a cluster, but only one of them")
     queues = await _queues(gateway, body)
     times = body.count * (1 if body.topic is not None else len(queues))
     if times > CONSOLE_PROBES_MAX or times * body.size_bytes > CONSOLE_PROBE_BYTES_MAX:
         raise BadRequest(
-            f"that is {times:,} sends; at most {CONSOLE_PROBES_MAX:,}, and 64 MiB in all"
+            f"the request has {times:,} sends; at most {CONSOLE_PROBES_MAX:,}, and 64 "
+            "MiB in total, are allowed"
         )
     rows = [await _sent(gateway, queues[turn % len(queues)], body) for turn in range(times)]
     brokers = sorted({row.broker for row in rows})
@@ -141,7 +142,7 @@ async def _queues(gateway: Gateway, body: ProbeBody) -> list[MessageQueue]:
             for number in range(one.write_queue_nums)
         )
         if not found:
-            raise BadRequest(f"the topic {body.topic} has no queue for sending")
+            raise BadRequest(f"topic {body.topic} has no write queues")
         return found
     names = await brokers_of(gateway, body.broker, body.cluster)
     return [MessageQueue(name, name, 0) for name in names]  # brokerTopicEnable

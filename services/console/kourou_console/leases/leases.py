@@ -129,7 +129,7 @@ class Leases:
         if member.ordered != ordered:
             raise Refused(
                 HTTPStatus.CONFLICT,
-                f"the group {group} consumes {'in' if member.ordered else 'without'} order at "
+                f"group {group} consumes {'in' if member.ordered else 'without'} order at "
                 "this gateway",
                 hint=f"use order={str(member.ordered).lower()}, or use another group",
             )
@@ -157,7 +157,7 @@ class Leases:
             try:
                 if member.left:
                     raise Busy(
-                        (f"this gateway is leaving the group {member.group}"), retry_after_ms=1_000
+                        (f"this gateway is leaving group {member.group}"), retry_after_ms=1_000
                     )
                 await self._check_fit(member.group, topic, wanted)
                 await member.join(topic, wanted)
@@ -188,7 +188,7 @@ class Leases:
             if not any(stored.values()):
                 raise Refused(
                     HTTPStatus.NOT_FOUND,
-                    f"the group {group} has no filter {wanted.name!r}",
+                    f"group {group} has no filter {wanted.name!r}",
                     hint=f"upload it first: PUT /v1/filters/{group}/{wanted.name}",
                 )
         try:

@@ -192,7 +192,7 @@ class GroupMember:
         """
         if self.receiving >= RECEIVES_WAITING_MAX:
             raise Busy(
-                f"{RECEIVES_WAITING_MAX} receives of the group {self.group} are waiting "
+                f"{RECEIVES_WAITING_MAX} receives of group {self.group} are waiting "
                 "already, the maximum"
             )
         use = self.topics[topic]
@@ -334,7 +334,12 @@ class GroupMember:
             )
         except KourouError as error:
             if isinstance(error, UnknownOutcome):
-                _log.warning("group %s: %s may be back twice: %s", self.group, lent.message, error)
+                _log.warning(
+                    "group %s: message %s may be redelivered twice: %s",
+                    self.group,
+                    lent.message,
+                    error,
+                )
             return error
         if self.ordered:
             lent.finish()
@@ -391,7 +396,7 @@ class GroupMember:
     def _expire(self, now_ms: int) -> None:
         for held in self.book.expire(now_ms):
             _log.info(
-                "group %s: a lease of %s expired (attempt %d comes)",
+                "group %s: a lease of %s expired (next attempt: %d)",
                 self.group,
                 held.message.message,
                 held.attempt,
@@ -414,7 +419,7 @@ class GroupMember:
             self.book.returned(held, End.DEAD_LETTERED)
             self._commit_soon()
         else:
-            _log.warning("group %s: no broker takes a dead letter: %s", self.group, failure)
+            _log.warning("group %s: no broker accepted a dead letter: %s", self.group, failure)
             self.book.again(held)
 
 

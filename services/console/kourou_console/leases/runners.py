@@ -73,7 +73,9 @@ class _Runner:
 
     async def call(self, item: object) -> BaseException | None:
         """There is no handler to call."""
-        raise BadRequest("this member lends messages to others; nobody can call it with one")
+        raise BadRequest(
+            "this consumer leases messages to HTTP clients; it cannot consume a message directly"
+        )
 
     async def close(self, timeout_ms: int) -> bool:
         """What is lent is not waited for: it was not consumed, so it comes again elsewhere."""

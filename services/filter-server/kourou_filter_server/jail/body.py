@@ -88,8 +88,8 @@ def _inflater(kind: int) -> _Inflate:
     name, package, inflate = found
     if kind not in _modules:
         raise BadRecord(
-            f"body: it is compressed with {name}, and this filter server has no {package}: "
-            f"install the Python package {package} beside it"
+            f"body: it is compressed with {name}, but this filter server has no "
+            f"{package}: install the Python package {package}"
         )
     return inflate
 

@@ -146,7 +146,7 @@ def _try_seccomp() -> str:
         if int(told) == 0:
             seccomp.this_architecture()  # raises, and says which machine this is
         raise OSError(int(told), f"seccomp: {os.strerror(int(told))}")
-    raise NoEffect("seccomp: the filter forbids nothing")
+    raise NoEffect("seccomp: the filter blocks nothing")
 
 
 def _try_no_new_privs() -> str:
@@ -164,7 +164,7 @@ def _try_limits() -> str:
         bytearray(_TRIAL_MEMORY_BYTES)
     except MemoryError:
         return ""
-    raise NoEffect("rlimits: more memory could be had than the limit says")
+    raise NoEffect("rlimits: more memory could be allocated than the limit allows")
 
 
 def _try_death_signal() -> str:
@@ -178,7 +178,7 @@ def _try_capabilities() -> str:
     namespaces.leave(namespaces.USER)
     capabilities.give_away()
     if capabilities.held():
-        raise NoEffect("capabilities: some are left")
+        raise NoEffect("capabilities: some remain")
     return ""
 
 

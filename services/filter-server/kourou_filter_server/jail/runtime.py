@@ -266,7 +266,7 @@ def _face(scope: dict[str, Any]) -> Callable[[str], Any]:
             "the source has no function `match(message, context)`, and no class with such a method"
         )
     if len(classes) > 1:
-        raise SetUpFailed("several classes have a method `match`; a source is one filter")
+        raise SetUpFailed("several classes have a method `match`; a source must have one filter")
     thing = classes[0]()
     return lambda name: getattr(thing, name, None)
 
@@ -283,9 +283,9 @@ def _place(message: MessageView) -> str:
 
 def _no_answer(verdict: object) -> str:
     if verdict is None:
-        return "`match` returned None: is a `return` missing? Only True and False are answers"
+        return "`match` returned None; it must return True or False: is a `return` missing?"
     kind = type(verdict).__name__
-    return f"`match` returned a {kind}; only True and False are answers: write bool(...)"
+    return f"`match` returned a {kind}; it must return True or False: write bool(...)"
 
 
 def _described(error: BaseException, where: str) -> str:

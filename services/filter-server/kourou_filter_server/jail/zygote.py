@@ -70,7 +70,7 @@ class Zygote:
     def _start(self, frame: bytes, descriptors: Sequence[int]) -> None:
         _, number, memory_bytes, cpu_allowance_s, niceness = wire.START.unpack(frame)
         if not descriptors:  # the kernel drops what there is no room for
-            self._refuse(number, "no file descriptor is left")
+            self._refuse(number, "no file descriptor is available")
             return
         (channel,) = descriptors
         allowed = JailLimits(memory_bytes, cpu_allowance_s, niceness, self._cores)

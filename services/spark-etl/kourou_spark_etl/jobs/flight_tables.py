@@ -50,7 +50,7 @@ def folder() -> Path:
         if (path / "weather.csv").is_file():
             return path
     raise ConfigError(
-        f"the job flights needs the data set {DATA_SET}", hint="pip install 'kourou[demo]'"
+        f"job flights requires the data set {DATA_SET}", hint="pip install 'kourou[demo]'"
     )
 
 

@@ -30,6 +30,9 @@ COLUMNS = ("topic", "timestamp", "born_time", "message_id", "value", "offset")
 
 STAGES = ("send", "store", "wait", "handle")
 
+TRACED = "told"
+"""The column of a trace's own time; checkpoints have state of it by this name."""
+
 
 def latency(messages: DataFrame, *, wait: str) -> DataFrame:
     """Samples: stage, topic, consumer_group, at (when it ended), ms.
@@ -47,8 +50,8 @@ def trace_fields(traces: DataFrame) -> DataFrame:
     records = F.split(F.make_valid_utf8(F.col("value").cast("string")), RECORD)
     return traces.select(
         F.explode(F.filter(records, lambda text: text != "")).alias("record"),
-        F.col("timestamp").alias("told"),
-    ).select(F.split("record", FIELD).alias("f"), "told")
+        F.col("timestamp").alias(TRACED),
+    ).select(F.split("record", FIELD).alias("f"), TRACED)
 
 
 def _field(place: int) -> Column:
@@ -90,15 +93,15 @@ def _consume(stored: DataFrame, traces: DataFrame, wait: str) -> DataFrame:
             F.when(is_end, _field(8)).otherwise(_field(3)).alias("consumer_group"),
             F.when(is_end, _number(7)).otherwise(_number(1)).alias("at_ms"),
             F.when(is_end, _number(3)).alias("cost_ms"),
-            "told",
+            TRACED,
         )
-        .withWatermark("told", wait)
+        .withWatermark(TRACED, wait)
     )
     both = messages.join(
         told,
         F.expr(
-            f"id = traced_id AND told >= stored - INTERVAL {wait} "
-            f"AND told <= stored + INTERVAL {wait}"
+            f"id = traced_id AND {TRACED} >= stored - INTERVAL {wait} "
+            f"AND {TRACED} <= stored + INTERVAL {wait}"
         ),
     )
     ms = F.coalesce("cost_ms", F.col("at_ms") - F.unix_millis("stored"))

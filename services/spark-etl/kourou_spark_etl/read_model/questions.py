@@ -99,7 +99,7 @@ def _percentiles(database: Database, question: Question) -> list[Row]:
             wanted = wanted.where(latency.c[key] == text)
         else:
             raise BadRequest(
-                f"{key!r} is no condition", hint=f"{', '.join(_BY)}, since_ms, until_ms"
+                f"{key!r} is not a condition", hint=f"{', '.join(_BY)}, since_ms, until_ms"
             )
     counts: dict[tuple[str, ...], dict[int, int]] = {}
     sums: dict[tuple[str, ...], tuple[int, int]] = {}
@@ -138,7 +138,7 @@ def _order(table: sa.Table, text: str) -> list[Any]:
 def _column(table: sa.Table, name: str) -> sa.Column[Any]:
     if name not in table.columns:
         known = ", ".join(column.name for column in table.columns)
-        raise BadRequest(f"the table {table.name} has no column {name!r}", hint=f"it has {known}")
+        raise BadRequest(f"table {table.name} has no column {name!r}", hint=f"it has {known}")
     return table.columns[name]
 
 
@@ -146,12 +146,12 @@ def _value(column: sa.Column[Any], text: str) -> str | int | float:
     kind = column.type.python_type
     if kind is str:
         if "\0" in text:
-            raise BadRequest(f"{column.name} has a NUL in it")
+            raise BadRequest(f"{column.name} contains a NUL")
         return text
     try:
         value: int | float = kind(text)
     except ValueError:
-        raise BadRequest(f"{column.name}={text[:64]!r} is no number") from None
+        raise BadRequest(f"{column.name}={text[:64]!r} is not a number") from None
     if kind is int and abs(value) > _BIGINT_MAX:
         raise BadRequest(f"{column.name}={text[:64]!r} is too large")
     return value
@@ -162,5 +162,5 @@ def _whole(question: Question, name: str, default: int, low: int, high: int) -> 
     if text is None:
         return default
     if not (text.isascii() and text.isdigit()) or not low <= int(text[:20]) <= high:
-        raise BadRequest(f"{name}={text[:64]!r}: {low} to {high} is allowed")
+        raise BadRequest(f"{name} is {text[:64]!r}; it must be between {low} and {high}")
     return int(text)

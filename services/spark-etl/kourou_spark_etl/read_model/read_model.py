@@ -162,9 +162,9 @@ class ReadModel:
             count += len(some)
             if count > READ_MODEL_ROWS_MAX:
                 raise Rejected(
-                    f"batch {batch.batch_id} of the query {batch.query} has more than "
-                    f"{READ_MODEL_ROWS_MAX} rows for the table {table.name}",
-                    hint="a lower max_offsets_per_trigger, or a longer window",
+                    f"batch {batch.batch_id} of query {batch.query} has more than "
+                    f"{READ_MODEL_ROWS_MAX} rows for table {table.name}",
+                    hint="lower max_offsets_per_trigger, or use a longer window",
                 )
             connection.execute(statement, some)
         return count
@@ -208,11 +208,11 @@ def _written(row: Any) -> Written:
 def _check_next(last: int, batch: Batch, shown: str) -> None:
     if batch.batch_id == last + 1:
         return
-    known = f"knows its batches up to {last}" if last >= 0 else "knows none of its batches"
+    known = f"has its batches up to {last}" if last >= 0 else "has none of its batches"
     raise Corrupt(
-        f"the query {batch.query} comes with batch {batch.batch_id}, and the read model {shown} "
-        f"{known}: it is not the one that this query has written",
-        hint="bring that one back, or delete the query's checkpoint to begin anew",
+        f"query {batch.query} sent batch {batch.batch_id}, but the read model "
+        f"{shown} {known}: this is not the read model that the query wrote",
+        hint="restore that read model, or delete the checkpoint of the query to start again",
     )
 
 

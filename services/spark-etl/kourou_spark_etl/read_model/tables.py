@@ -116,7 +116,7 @@ ABOUT: Mapping[str, str] = {
     "etl_batch": "the last batches of each query",
     "latency": "how many messages took how long, by stage and bucket",
     "dead_letters": "dead letters by group, reason and origin",
-    "backlog": "how far groups were behind, and how that grew",
+    "backlog": "the lag of groups, and how it grew",
     "flight_delays": "delays by carrier, route and hour in windows of event time",
 }
 """Every table, in a sentence."""

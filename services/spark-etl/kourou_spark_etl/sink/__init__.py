@@ -38,7 +38,7 @@ def stream_writer(
     told = write_options(options)
     if told.app_id:
         raise BadRequest(
-            "the option 'txnAppId' is a batch's: a stream has an id and batch numbers of its own"
+            "the option 'txnAppId' is for batches only: a stream has its own ID and batch numbers"
         )
     return StreamWriter(told, check_columns(schema, told))
 
@@ -46,5 +46,5 @@ def stream_writer(
 def _require_append(overwrite: bool) -> None:
     if overwrite:
         raise BadRequest(
-            "a topic cannot be overwritten", hint='write with mode("append"); streams append too'
+            "a topic cannot be overwritten", hint='write with mode("append"); streams always append'
         )

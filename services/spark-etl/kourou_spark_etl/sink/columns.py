@@ -77,28 +77,30 @@ def check_columns(schema: StructType, options: WriteOptions) -> tuple[str, ...]:
         kinds, meant = COLUMNS.get(field.name, ((), ""))
         if not kinds:
             raise BadRequest(
-                f"the column {field.name!r} is unknown",
-                hint=f"a write knows {', '.join(COLUMNS)}; select and rename before writing",
+                f"column {field.name!r} is unknown",
+                hint=f"writing supports {', '.join(COLUMNS)}; select and rename before writing",
             )
         if not isinstance(field.dataType, kinds) or not _texts_inside(field.dataType):
             hint = (
-                "property_map makes one of the source's text" if field.name == "properties" else ""
+                "property_map converts the text of the source" if field.name == "properties" else ""
             )
             raise BadRequest(
-                f"the column {field.name!r} is {field.dataType.simpleString()}, not {meant}",
+                f"column {field.name!r} has type {field.dataType.simpleString()}, not {meant}",
                 hint=hint,
             )
     if len(set(names)) < len(names):
-        raise BadRequest(f"a column comes twice: {', '.join(names)}")
+        raise BadRequest(f"a column is present twice: {', '.join(names)}")
     if "value" not in names:
-        raise BadRequest("the column 'value' is missing", hint="it is the body of each message")
+        raise BadRequest("column 'value' is missing", hint="it is the body of each message")
     if "topic" not in names and not options.topic:
-        raise BadRequest("no topic is named", hint="give the option 'topic' or a column 'topic'")
+        raise BadRequest(
+            "no topic is given", hint="set the option 'topic', or add a column 'topic'"
+        )
     for one, other in _EXCLUDE:
         if one in names and other in names:
-            raise BadRequest(f"the columns {one!r} and {other!r} exclude each other")
+            raise BadRequest(f"columns {one!r} and {other!r} exclude each other")
     if options.queue_by is QueueBy.KEY and "key" not in names:
-        raise BadRequest("the option 'queueBy' is 'key', and there is no column 'key'")
+        raise BadRequest("the option 'queueBy' is 'key', but there is no column 'key'")
     return names
 
 

@@ -111,9 +111,10 @@ class BatchCommits:
             return
         if relied:
             raise UnknownOutcome(
-                f"batch {batch} of the query {self._query} was decided and is not any more: "
-                f"{known.coordinator} has lost what it knew",
-                hint="the coordinator's log was cut; SYNC_FLUSH keeps it over a loss of power",
+                f"batch {batch} of query {self._query} was committed, but its coordinator "
+                f"{known.coordinator} lost that decision",
+                hint="the log of the coordinator was truncated; SYNC_FLUSH keeps it after a "
+                "power loss",
             )
         counts: dict[str, int] = {}
         for one in written:
@@ -132,7 +133,9 @@ class BatchCommits:
         header = header_of(reply, BatchStateResponse)
         if header.decided == batch > header.resolved:
             if not told.winners:
-                raise Rejected(f"batch {batch} of the query {self._query} was given up meanwhile")
+                raise Rejected(
+                    f"batch {batch} of query {self._query} was rolled back in the meantime"
+                )
             decided = Known(known.brokers, coordinator)
             await self._resolve(decided, batch, told.winners, told.counts, last=last)
 
@@ -160,7 +163,9 @@ class BatchCommits:
                 try:
                     await self._steps(address, AbortBatch(query=self._query, attempts=attempt))
                 except KourouError as error:
-                    _log.info("%s discards a dead attempt later: %s", name, error)
+                    _log.info(
+                        "broker %s discards the messages of a failed attempt later: %s", name, error
+                    )
         return False
 
     async def _prepare(
@@ -200,7 +205,12 @@ class BatchCommits:
             try:
                 await self._steps(known.brokers[name], request, body)
             except KourouError as error:
-                _log.info("%s, which has none of batch %d, is left out: %s", name, batch, error)
+                _log.info(
+                    "broker %s, which has no messages of batch %d, was skipped: %s",
+                    name,
+                    batch,
+                    error,
+                )
         await self._resolve_at(coordinator, request, body)
 
     async def _resolve_at(self, name: str, request: ResolveBatch, body: bytes) -> None:
@@ -232,7 +242,7 @@ class BatchCommits:
     async def _address(self, name: str) -> str:
         address = (await self._brokers()).get(name)
         if address is None:
-            raise Unavailable(f"broker {name}, which has a part of the batch, is away")
+            raise Unavailable(f"broker {name}, which has messages of the batch, is offline")
         return address
 
     def _choice(self, brokers: Mapping[str, str]) -> str:
@@ -240,8 +250,8 @@ class BatchCommits:
         if self._wanted:
             if self._wanted not in brokers:
                 raise BadRequest(
-                    f"the option 'coordinator' is {self._wanted!r}, which is none of the brokers "
-                    f"{', '.join(brokers)}"
+                    f"the option 'coordinator' is {self._wanted!r}, which is not one of the "
+                    f"brokers {', '.join(brokers)}"
                 )
             return self._wanted
         return max(brokers, key=lambda name: zlib.crc32(f"{self._query} {name}".encode()))
@@ -268,7 +278,7 @@ class BatchCommits:
             raise failure  # that broker may know whom to ask
         for name in named - set(told):
             raise Unavailable(
-                f"{name}, which decides about the query {self._query}, does not answer"
+                f"broker {name}, the coordinator of query {self._query}, does not respond"
             )
         if not named:
             return Known(brokers)
@@ -301,7 +311,9 @@ class BatchCommits:
         try:
             await self._ask(address, request, body)
         except (Unavailable, UnknownOutcome) as error:
-            _log.info("%s does not hear of the query %s now: %s", name, self._query, error)
+            _log.info(
+                "broker %s could not be notified about query %s: %s", name, self._query, error
+            )
 
     async def _ask(self, address: str, request: Request, body: bytes = b"") -> Reply:
         left_ms = max(1, self._deadline_ms - self._session.clock.monotonic_ms())
@@ -320,6 +332,6 @@ class BatchCommits:
                 later = later or error.wire_code == Code.FLUSH_DISK_TIMEOUT
                 if not later or self._session.clock.monotonic_ms() + pause_ms > self._deadline_ms:
                     raise
-                _log.info("the commit of %s goes on after: %s", self._query, error)
+                _log.info("the commit of query %s is retried after: %s", self._query, error)
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)

@@ -82,14 +82,14 @@ class Messages:
                     Target(queue.broker_name, lane.address, known.topic, queue.queue_id, lane.place)
                 )
         if not targets:
-            raise Unavailable(f"no broker takes messages of the topic {known.topic} now")
+            raise Unavailable(f"topic {known.topic} has no writable broker")
         self._targets[known.topic] = targets
 
     def topic_of(self, row: OutRow, number: int) -> str:
         """The topic of the row with this number. Raises BadRequest, NoPermission."""
         topic = row.topic or self.options.topic
         if not topic:
-            raise BadRequest(f"row {number} has no topic, and there is no option 'topic'")
+            raise BadRequest(f"row {number} has no topic, and the option 'topic' is not set")
         if topic not in self._targets:
             try:
                 self.check_topic(topic)
@@ -101,13 +101,13 @@ class Messages:
         """Raise BadRequest or NoPermission for a topic that no row may go to."""
         check_topic(topic)
         if topic in NOT_FOR_CLIENTS:
-            raise NoPermission(f"the topic {topic} is the brokers' own; nobody may send to it")
+            raise NoPermission(f"topic {topic} is internal: clients cannot send to it")
 
     def draft(self, row: OutRow, topic: str, number: int) -> tuple[Target, bytes]:
         """The message of the row with this number. Raises Rejected that names it."""
         if row.value is None:
             raise MessageIllegal(
-                f"row {number} has no value", hint="an empty one is a message; null is none"
+                f"row {number} has no value", hint="use an empty value instead of null"
             )
         try:
             target = self._target(row, self._targets[topic])
@@ -136,7 +136,8 @@ class Messages:
         if row.queue is not None:
             if not 0 <= row.queue < len(targets):
                 raise BadRequest(
-                    f"the queue {row.queue} is none of the {len(targets)} of {targets[0].topic}"
+                    f"queue {row.queue} is out of range: topic {targets[0].topic} has "
+                    f"{len(targets)} queues"
                 )
             return targets[row.queue]
         order_key = row.order_key
@@ -172,7 +173,7 @@ class Messages:
         if row.delay_ms:
             if row.delay_ms not in DELAY_LEVELS_MS:
                 told = ", ".join(map(str, DELAY_LEVELS_MS))
-                raise BadRequest(f"the delay {row.delay_ms} ms is that of no level: {told}")
+                raise BadRequest(f"delay {row.delay_ms} ms is not the delay of a level: {told}")
             level = DELAY_LEVELS_MS.index(row.delay_ms) + 1
         return self.own_properties(level)
 

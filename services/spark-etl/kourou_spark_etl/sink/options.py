@@ -103,7 +103,7 @@ def write_options(
         own = known.get(name.lower())
         if own is None and name.lower() not in OF_SPARK:
             raise BadRequest(
-                f"the option {name!r} is unknown", hint=f"a write knows {', '.join(NAMES)}"
+                f"the option {name!r} is unknown", hint=f"writing supports {', '.join(NAMES)}"
             )
         if own is not None:
             texts[own] = text
@@ -127,11 +127,11 @@ def write_options(
 
 def _transaction(texts: Mapping[str, str], semantics: Semantics) -> tuple[str, int]:
     if ("txnAppId" in texts) != ("txnVersion" in texts):
-        raise BadRequest("the options 'txnAppId' and 'txnVersion' go together")
+        raise BadRequest("the options 'txnAppId' and 'txnVersion' require each other")
     if "txnAppId" not in texts:
         return "", 0
     if semantics is not Semantics.EXACTLY_ONCE:
-        raise _wrong("txnAppId", texts["txnAppId"], "it is for semantics=exactly-once")
+        raise _wrong("txnAppId", texts["txnAppId"], "it requires semantics=exactly-once")
     return _checked(texts, "txnAppId", check_query), _number(
         texts, "txnVersion", 0, BATCH_NUMBER_MAX, 0
     )
@@ -143,7 +143,7 @@ def _wrong(name: str, text: str, why: str) -> BadRequest:
 
 def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | None) -> str:
     if "nameServer" in texts and "namesrvAddr" in texts:
-        raise _wrong("namesrvAddr", texts["namesrvAddr"], "it means the same as 'nameServer'")
+        raise _wrong("namesrvAddr", texts["namesrvAddr"], "use this name or 'nameServer', not both")
     name = "namesrvAddr" if "namesrvAddr" in texts else "nameServer"
     try:
         found = discover(
@@ -176,7 +176,7 @@ def _word(texts: Mapping[str, str], name: str, kind: type[W], default: W) -> W:
     try:
         return kind(text.strip().lower())
     except ValueError:
-        raise _wrong(name, text, f"{' or '.join(kind)} is meant") from None
+        raise _wrong(name, text, f"it must be {' or '.join(kind)}") from None
 
 
 def _number(texts: Mapping[str, str], name: str, low: int, high: int, default: int) -> int:
@@ -186,5 +186,5 @@ def _number(texts: Mapping[str, str], name: str, low: int, high: int, default: i
     stripped = text.strip()
     number = int(stripped) if re.fullmatch(r"[0-9]{1,19}", stripped) else -1
     if not low <= number <= high:
-        raise _wrong(name, text, f"a whole number from {low} to {high} is meant")
+        raise _wrong(name, text, f"it must be a whole number from {low} to {high}")
     return number

@@ -164,7 +164,7 @@ async def _attempt(
     """Send it once; what was refused, and why, or None."""
     left_ms = deadline_ms - session.clock.monotonic_ms()
     if left_ms <= 0:
-        raise Unavailable("the time to send was over")
+        raise Unavailable("the time limit for sending is reached")
     settings = _SETTINGS
     request = SendRecords(
         lanes=[Lane(topic, queue_id) for topic, queue_id in frame.lanes],
@@ -185,7 +185,7 @@ async def _attempt(
     codes = header_of(reply, SendRecordsResponse).lane_codes
     remarks = header_of(reply, SendRecordsResponse).lane_remarks
     if len(codes) != len(frame.lanes) or len(remarks) != len(codes):
-        raise DecodeError("a send's answer has another number of lanes than its request")
+        raise DecodeError("the reply to a send has another number of queues than the request")
     if not any(codes):
         return None
     errors = [

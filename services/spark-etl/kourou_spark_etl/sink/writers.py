@@ -100,7 +100,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
         batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
         if context is None or not query or not batch:
-            raise Unavailable("Spark does not tell the task its query and batch")
+            raise Unavailable("Spark did not pass the query and batch to the task")
         name = query, int(batch)
         return write_partition(self._options, self._columns, iterator, name, context.partitionId())
 
@@ -220,7 +220,9 @@ def _abort(
         with OpenClient(options.name_servers) as client:
             commits = _commits(client, options, query)
             if client.run(commits.abort(batch, attempts, for_good=for_good)):
-                _log.warning("batch %d of the query %s is committed all the same", batch, query)
+                _log.warning("batch %d of query %s was committed nevertheless", batch, query)
     except KourouError as error:
         # The job has failed already and says why; brokers discard what is left after a time.
-        _log.warning("what batch %d of %s wrote is discarded later: %s", batch, query, error)
+        _log.warning(
+            "the messages of batch %d of query %s are discarded later: %s", batch, query, error
+        )

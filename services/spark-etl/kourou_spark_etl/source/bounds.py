@@ -82,7 +82,7 @@ def subscribed(options: ReadOptions, facts: Facts, *, all_of: bool) -> dict[Mess
     except TopicNotFound as error:
         named = "assign" if options.assigned else "subscribe"
         raise TopicNotFound(
-            f"the option {named!r} names a topic that is not there: {error.message}",
+            f"the option {named!r} names a topic that does not exist: {error.message}",
             hint=error.hint,
         ) from error
     if not options.assigned:
@@ -90,8 +90,8 @@ def subscribed(options: ReadOptions, facts: Facts, *, all_of: bool) -> dict[Mess
     missing = [queue for queue in options.assigned if queue not in found]
     if missing and all_of:
         raise BadRequest(
-            f"the option 'assign' names {missing[0]!s}, which is no readable queue",
-            hint=f"there are {', '.join(map(str, sorted(found)[:20]))}",
+            f"the option 'assign' has {missing[0]!s}, which is not a readable queue",
+            hint=f"readable queues: {', '.join(map(str, sorted(found)[:20]))}",
         )
     return {queue: found[queue] for queue in sorted(options.assigned) if queue in found}
 
@@ -126,9 +126,9 @@ def _check_named(
     missing = sorted(spans.keys() - named.keys())
     if missing:
         raise BadRequest(
-            f"the option {option!r} says nothing of the queue {missing[0]!s}",
+            f"the option {option!r} has no entry for queue {missing[0]!s}",
             hint="name every queue; -2 means earliest, -1 latest",
         )
     strange = sorted(named.keys() - spans.keys())
     if strange:
-        raise BadRequest(f"the option {option!r} names {strange[0]!s}, which is not read")
+        raise BadRequest(f"the option {option!r} has {strange[0]!s}, which is not read")

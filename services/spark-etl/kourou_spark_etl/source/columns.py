@@ -57,14 +57,14 @@ def wanted_columns(schema: StructType) -> tuple[str, ...]:
         known = _TYPES.get(field.name)
         if known is None:
             raise BadRequest(
-                f"the schema names the column {field.name!r}, which messages do not have",
-                hint=f"there are {', '.join(COLUMNS)}",
+                f"the schema has the column {field.name!r}, which messages do not have",
+                hint=f"messages have {', '.join(COLUMNS)}",
             )
         if field.dataType.simpleString() != known[0]:
             raise BadRequest(
-                f"the schema says that {field.name} is {field.dataType.simpleString()}; "
-                f"it is {known[0]}"
+                f"column {field.name} has type {field.dataType.simpleString()} in the "
+                f"schema; it must be {known[0]}"
             )
     if not schema.fields:
-        raise BadRequest("the schema names no column", hint=f"there are {', '.join(COLUMNS)}")
+        raise BadRequest("the schema has no column", hint=f"messages have {', '.join(COLUMNS)}")
     return tuple(field.name for field in schema.fields)

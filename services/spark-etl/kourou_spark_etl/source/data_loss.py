@@ -15,14 +15,16 @@ _log = logging.getLogger("kourou.spark")
 
 
 class DataLoss(Rejected):
-    """Messages that the query had before it are gone.
+    """Messages were deleted or damaged before the query read them.
 
-    Do: Look into retention and the broker's disk; failOnDataLoss=false goes on with what is left.
+    Do: Check retention and the broker's disk; failOnDataLoss=false skips the missing messages.
     """
 
 
 def lost(message: str, *, fail: bool) -> None:
     """Raise DataLoss, or log it where the query is to go on."""
     if fail:
-        raise DataLoss(message, hint="failOnDataLoss=false reads on with what is left")
-    _log.warning("%s; reading goes on with what is left", message)
+        raise DataLoss(
+            message, hint="to continue with the remaining messages, set failOnDataLoss=false"
+        )
+    _log.warning("%s; reading continues with the remaining messages", message)

@@ -127,13 +127,13 @@ class NetworkFacts:
         except TopicNotFound:
             if all_of:
                 raise
-            _log.warning("no name server knows the topic %s now", topic)
+            _log.warning("topic %s is unknown at the name servers", topic)
             return {}
         except (Unavailable, UnknownOutcome) as error:
             last = session.routes.known(topic)
             if all_of or last is None:
                 raise
-            _log.warning("no name server answers, brokers are asked as known: %s", error)
+            _log.warning("no name server responds; using the known route: %s", error)
             known = last
         found: dict[MessageQueue, Span] = {}
         answered = False
@@ -152,7 +152,9 @@ class NetworkFacts:
             except (Unavailable, UnknownOutcome, TopicNotFound) as error:
                 if all_of:
                     raise
-                _log.warning("broker %s does not tell of %s: %s", broker, topic, error)
+                _log.warning(
+                    "broker %s did not return the offsets of topic %s: %s", broker, topic, error
+                )
                 failure = error
                 continue
             answered = True

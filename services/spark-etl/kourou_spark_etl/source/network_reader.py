@@ -161,9 +161,9 @@ class _RangeRead:
         records = scan(body)
         offsets = records.queue_offsets
         if int(records.sizes.sum()) != len(body):
-            raise Corrupt(f"{self._queue!s}: a pull ends in bytes that are no record")
+            raise Corrupt(f"{self._queue!s}: a pull ends with bytes that are not a record")
         if (records.queue_ids != self._queue.queue_id).any():
-            raise Corrupt(f"a pull of {self._queue!s} brought messages of another queue")
+            raise Corrupt(f"a pull of {self._queue!s} returned messages of another queue")
         if int(offsets[0]) < flight.begin or (np.diff(offsets) <= 0).any():
             raise Corrupt(f"{self._queue!s}: the offsets of a pull do not ascend")
         return records
@@ -193,9 +193,11 @@ class _RangeRead:
                 if pulled.code in (Code.SUCCESS, Code.PULL_RETRY_IMMEDIATELY):
                     if pulled.next_offset > begin:
                         return pulled
-                    failure = Unavailable(f"{self._queue!s}: the broker stays at {begin}")
+                    failure = Unavailable(
+                        f"{self._queue!s}: the broker does not advance beyond offset {begin}"
+                    )
                 elif pulled.code == Code.PULL_NOT_FOUND:
-                    failure = Unavailable(f"the queue ends at {pulled.max_offset} there")
+                    failure = Unavailable(f"the queue ends at {pulled.max_offset} at the broker")
                 else:
                     return await self._other(pulled, begin, until)
             except (Unavailable, UnknownOutcome) as error:
@@ -206,14 +208,14 @@ class _RangeRead:
             except Rejected as error:
                 if not await self._is_gone(error):
                     raise
-                self._lost(f"{self._queue!s} is not there any more: {error}")
+                self._lost(f"{self._queue!s} does not exist any more: {error}")
                 return None
             await asyncio.sleep(min(pause_ms, left_ms) / 1_000)
             pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
         raise TimedOut(
-            f"{self._queue!s}@{begin} was not to be had within {self._options.read_timeout_ms} ms: "
-            f"{failure}",
-            hint="is its broker up? the option 'readTimeoutMs' says how long to wait",
+            f"{self._queue!s}@{begin} could not be read within "
+            f"{self._options.read_timeout_ms} ms: {failure}",
+            hint="check that its broker is online; the option 'readTimeoutMs' sets the time limit",
         )
 
     async def _other(self, pulled: Pulled, begin: int, until: int) -> Pulled | None:
@@ -222,8 +224,8 @@ class _RangeRead:
             span = f"{pulled.min_offset} to {pulled.max_offset}"
             if not (self._part.fresh and begin < pulled.min_offset):
                 self._lost(
-                    f"{self._queue!s} holds {span}; messages from {begin} on, which were to be "
-                    "read, are gone"
+                    f"{self._queue!s} has offsets {span}; the messages from {begin} on were "
+                    "deleted before they were read"
                 )
             if not begin < pulled.next_offset < until:
                 return None

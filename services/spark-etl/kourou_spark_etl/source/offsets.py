@@ -75,9 +75,11 @@ class Offsets(Mapping[MessageQueue, int]):
         found: dict[MessageQueue, int] = {}
         for queue, offset in _leaves(tree, what):
             if not isinstance(offset, int) or isinstance(offset, bool):
-                raise _bad(what, f"the offset of {queue!s} is {offset!r}")
+                raise _bad(what, f"the offset of {queue!s} is {offset!r}, not a number")
             if not lowest <= offset <= OFFSET_MAX:
-                raise _bad(what, f"the offset of {queue!s} is {offset}; at least {lowest} is meant")
+                raise _bad(
+                    what, f"the offset of {queue!s} is {offset}; it must be at least {lowest}"
+                )
             found[queue] = offset
         return cls(found)
 
@@ -104,19 +106,19 @@ def _leaves(tree: object, what: str) -> Iterator[tuple[MessageQueue, object]]:
         for broker, queues in _members(brokers, what, f"a broker of {topic}"):
             for number, value in _members(queues, what, f"a queue of {topic}/{broker}"):
                 if not (number.isascii() and number.isdecimal() and len(number) <= 10):
-                    raise _bad(what, f"{topic}/{broker} has a queue {number!r}")
+                    raise _bad(what, f"{topic}/{broker} has an invalid queue {number!r}")
                 yield MessageQueue(topic, broker, int(number)), value
 
 
 def _members(value: object, what: str, member: str) -> Iterator[tuple[str, object]]:
     if not isinstance(value, dict):
-        raise _bad(what, f"where {member} ought to be named stands {value!r:.60}")
+        raise _bad(what, f"{member} is expected instead of {value!r:.60}")
     yield from value.items()
 
 
 def _bad(what: str, why: str) -> BadRequest:
     return BadRequest(
-        f"{what} cannot be understood: {why}", hint='write {"topic": {"broker": {"0": 57}}}'
+        f"{what} cannot be parsed: {why}", hint='write {"topic": {"broker": {"0": 57}}}'
     )
 
 

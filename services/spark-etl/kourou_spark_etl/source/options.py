@@ -142,16 +142,16 @@ def read_options(
         own = known.get(name.lower())
         if own is None:
             raise BadRequest(
-                f"the option {name!r} is unknown", hint=f"a read knows {', '.join(NAMES)}"
+                f"the option {name!r} is unknown", hint=f"reading supports {', '.join(NAMES)}"
             )
         texts[own] = text
     path = texts.get("path")
     if path is not None:
         for name in _NOT_WITH_PATH:
             if name in texts:
-                raise _wrong(name, texts[name], "a store directory (path) is read without it")
+                raise _wrong(name, texts[name], "it is not supported with a store directory (path)")
     elif "brokerName" in texts:
-        raise _wrong("brokerName", texts["brokerName"], "it says whose a store (path) is")
+        raise _wrong("brokerName", texts["brokerName"], "it requires a store directory (path)")
     topics, pattern, assigned = _topics(texts)
     return ReadOptions(
         name_servers="" if path is not None else _name_servers(texts, environment),
@@ -178,12 +178,12 @@ def for_batch(options: ReadOptions) -> ReadOptions:
     """The same, if a batch can be read so."""
     if options.max_offsets_per_trigger is not None:
         raise _wrong(
-            "maxOffsetsPerTrigger", str(options.max_offsets_per_trigger), "it is a stream's"
+            "maxOffsetsPerTrigger", str(options.max_offsets_per_trigger), "it is for streams only"
         )
     if options.starting is Edge.LATEST or _has(options.starting, LATEST):
-        raise _wrong("startingOffsets", "latest", "a batch would be empty")
+        raise _wrong("startingOffsets", "latest", "the batch would be empty")
     if options.ending is Edge.EARLIEST or _has(options.ending, EARLIEST):
-        raise _wrong("endingOffsets", "earliest", "a batch would be empty")
+        raise _wrong("endingOffsets", "earliest", "the batch would be empty")
     return options
 
 
@@ -191,8 +191,9 @@ def for_stream(options: ReadOptions) -> ReadOptions:
     """The same, if a stream can be read so."""
     if options.ending is not None:
         raise BadRequest(
-            "the option 'endingOffsets', also by timestamp, is a batch's: a stream has no end",
-            hint="trigger(availableNow=True) ends at what there is now",
+            "the options 'endingOffsets' and 'endingTimestamp' are for batches only: "
+            "a stream has no end",
+            hint="to stop at the current end, use trigger(availableNow=True)",
         )
     return options
 
@@ -210,7 +211,7 @@ def _wrong(name: str, text: str, why: str) -> BadRequest:
 
 def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | None) -> str:
     if "nameServer" in texts and "namesrvAddr" in texts:
-        raise _wrong("namesrvAddr", texts["namesrvAddr"], "it means the same as 'nameServer'")
+        raise _wrong("namesrvAddr", texts["namesrvAddr"], "use this name or 'nameServer', not both")
     name = "namesrvAddr" if "namesrvAddr" in texts else "nameServer"
     try:
         found = discover(
@@ -221,7 +222,7 @@ def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | Non
     except NoNameServer:
         raise BadRequest(
             "the option 'nameServer' is missing",
-            hint="host:port;host:port, or 'path' for a store directory",
+            hint="set it to host:port;host:port, or set 'path' to a store directory",
         ) from None
     except ConfigError as error:
         raise _wrong(name, texts.get(name, ""), str(error)) from None
@@ -231,7 +232,7 @@ def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | Non
 def _path(text: str) -> Path:
     path = Path(text.removeprefix("file://"))
     if not (path / "commitlog").is_dir():
-        raise _wrong("path", text, "there is no store: a directory with commitlog in it is meant")
+        raise _wrong("path", text, "it is not a store: the directory must contain commitlog")
     return path.absolute()
 
 
@@ -241,7 +242,7 @@ def _topics(
     named = [name for name in ("subscribe", "subscribePattern", "assign") if name in texts]
     if not named:
         raise BadRequest(
-            "no topic is named", hint="give the option 'subscribe', 'subscribePattern' or 'assign'"
+            "no topic is given", hint="set the option 'subscribe', 'subscribePattern' or 'assign'"
         )
     if len(named) > 1:
         raise BadRequest(f"the options {named[0]!r} and {named[1]!r} exclude each other")
@@ -252,13 +253,13 @@ def _topics(
         try:
             re.compile(text)
         except re.error as error:
-            raise _wrong(name, text, f"it is no regular expression: {error}") from None
+            raise _wrong(name, text, f"it is not a regular expression: {error}") from None
         if not text:
-            raise _wrong(name, text, "it matches no name")
+            raise _wrong(name, text, "it matches no topic")
         return (), text, ()
     topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
     if not topics:
-        raise _wrong(name, text, "it names no topic")
+        raise _wrong(name, text, "it has no topic")
     for topic in topics:
         try:
             check_topic(topic)
@@ -275,7 +276,7 @@ def _assigned(text: str) -> tuple[MessageQueue, ...]:
         for brokers in tree.values()
     )
     if not lists:
-        raise BadRequest(f"{what} cannot be understood", hint='write {"topic": {"broker": [0, 1]}}')
+        raise BadRequest(f"{what} cannot be parsed", hint='write {"topic": {"broker": [0, 1]}}')
     numbers = {
         topic: {
             broker: {str(one): 0 for one in ids if isinstance(one, int)}
@@ -285,7 +286,7 @@ def _assigned(text: str) -> tuple[MessageQueue, ...]:
     }
     queues = tuple(Offsets.of_tree(numbers, what=what))
     if not queues or len(queues) != sum(len(ids) for of in tree.values() for ids in of.values()):
-        raise BadRequest(f"{what} names no queue, or what is none: {text!r:.100}")
+        raise BadRequest(f"{what} has no queue, or an invalid one: {text!r:.100}")
     return queues
 
 
@@ -306,7 +307,7 @@ def _place(texts: Mapping[str, str], side: str) -> Place | None:
     if text.lower() in (Edge.EARLIEST.value, Edge.LATEST.value):
         return Edge(text.lower())
     if not text.startswith("{"):
-        raise _wrong(name, text, "earliest, latest or JSON is meant")
+        raise _wrong(name, text, "it must be earliest, latest or JSON")
     return Offsets.of_text(text, what=f"the option {name!r}", lowest=EARLIEST)
 
 
@@ -317,7 +318,7 @@ def _number(texts: Mapping[str, str], name: str, low: int, high: int) -> int | N
     stripped = text.strip()
     number = int(stripped) if re.fullmatch(r"-?[0-9]{1,19}", stripped) else None
     if number is None or not low <= number <= high:
-        raise _wrong(name, text, f"a whole number from {low} to {high} is meant")
+        raise _wrong(name, text, f"it must be a whole number from {low} to {high}")
     return number
 
 
@@ -326,7 +327,7 @@ def _flag(texts: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text.strip().lower() not in ("true", "false"):
-        raise _wrong(name, text, "true or false is meant")
+        raise _wrong(name, text, "it must be true or false")
     return text.strip().lower() == "true"
 
 
@@ -352,7 +353,7 @@ def _wanted(texts: Mapping[str, str]) -> Wanted:
             return Sql(text)
         if name == "filter":
             if "group" not in texts:
-                raise _wrong(name, text, "it is a group's: give the option 'group', too")
+                raise _wrong(name, text, "it belongs to a group: also set the option 'group'")
             return Filter.named(text)
         check_expression(text)
     except BadRequest as error:

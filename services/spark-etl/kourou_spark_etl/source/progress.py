@@ -76,7 +76,9 @@ class GroupProgress(StreamingQueryListener):
             try:
                 self._facts.commit(done)
             except KourouError as error:
-                _log.warning("the group %s is behind at brokers: %s", self._group, error)
+                _log.warning(
+                    "the offsets of group %s could not be committed: %s", self._group, error
+                )
                 return
         if self._heard is not None:
             self._heard(done)

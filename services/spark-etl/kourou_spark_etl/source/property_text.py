@@ -24,7 +24,7 @@ PROPERTY_END = "\x02"
 def property_value(properties: Column | str, name: str) -> Column:
     """The value of one property; null where there is none. Where it comes twice, the last one."""
     if not name or NAME_END in name or PROPERTY_END in name:
-        raise BadRequest(f"{name!r} is no name of a property")
+        raise BadRequest(f"{name!r} is not a valid property name")
     text = F.col(properties) if isinstance(properties, str) else properties
     pattern = f"(?s).*{PROPERTY_END}{_quoted(name)}{NAME_END}([^{PROPERTY_END}]+)"
     found = F.regexp_extract(F.concat(F.lit(PROPERTY_END), text), pattern, 1)

@@ -95,7 +95,7 @@ class BatchReader(DataSourceReader):
     def _check(self, queue: MessageQueue, span: Span, start: int, end: int) -> None:
         fail = self._options.fail_on_data_loss
         if start < span.low:
-            lost(f"{queue!s} begins at {span.low}, the read at {start}", fail=fail)
+            lost(f"{queue!s} starts at offset {span.low}, the read at {start}", fail=fail)
         if end > span.high:
             lost(f"{queue!s} ends at {span.high}, the read at {end}", fail=fail)
 
@@ -168,14 +168,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             silent_ms = self._clock.monotonic_ms() - self._heard_ms
             if silent_ms > self._options.read_timeout_ms:
                 raise
-            _log.warning("no news for %d ms: %s", silent_ms, error)
+            _log.warning("brokers did not respond for %d ms: %s", silent_ms, error)
             return {}
         self._heard_ms = self._clock.monotonic_ms()
         return spans
 
     def _lost(self, queue: MessageQueue, begin: int, span: Span) -> None:
         lost(
-            f"{queue!s} holds {span.low} to {span.high}; what comes next is {begin}",
+            f"{queue!s} has offsets {span.low} to {span.high}, but the next offset to "
+            f"read is {begin}",
             fail=self._options.fail_on_data_loss,
         )
 
@@ -211,6 +212,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 {queue: offset for queue, offset in done.items() if before.get(queue) != offset}
             )
         except KourouError as error:
-            _log.warning("the group %s is behind at brokers: %s", self._options.group, error)
+            _log.warning(
+                "the offsets of group %s could not be committed: %s", self._options.group, error
+            )
             return
         self._told = done

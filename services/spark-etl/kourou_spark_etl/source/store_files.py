@@ -110,9 +110,9 @@ class StoreFiles:
                 size = os.fstat(fd).st_size
                 if size != self.segment_bytes:
                     raise Corrupt(
-                        f"the log segment at {start} has {size} bytes, the first one "
+                        f"the log segment at {start} has {size} bytes, but the first one has "
                         f"{self.segment_bytes}",
-                        hint="the store was copied incompletely, or was written with two sizes",
+                        hint="the store was copied incompletely, or written with two segment sizes",
                     )
                 view = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
             finally:
@@ -178,10 +178,13 @@ class QueueUnits:
         self._directory = directory
         names = [name for name in disk.list_dir(directory) if start_of(name) is not None]
         if not names:
-            raise BadRequest(f"the queue {directory} has no files")
+            raise BadRequest(f"queue {directory} has no files")
         self._file_bytes = (directory / names[0]).stat().st_size
         if not self._file_bytes or self._file_bytes % QUEUE_UNIT_BYTES:
-            raise Corrupt(f"{directory / names[0]} has {self._file_bytes} bytes: no whole units")
+            raise Corrupt(
+                f"{directory / names[0]} has {self._file_bytes} bytes, not a multiple of "
+                "the entry size"
+            )
         self._file_units = self._file_bytes // QUEUE_UNIT_BYTES
         self._names = sorted(names)
 

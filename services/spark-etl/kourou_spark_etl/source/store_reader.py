@@ -55,7 +55,7 @@ class StoreFacts:
             numbers = files.queue_ids(topic)
             if not numbers and all_of:
                 raise TopicNotFound(
-                    f"the store {self._root} has no topic {topic!r}",
+                    f"store {self._root} has no topic {topic!r}",
                     hint=f"it has {', '.join(files.topics()[:20]) or 'none'}",
                 )
             for number in numbers:
@@ -80,7 +80,7 @@ class StoreFacts:
 
     def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         """A directory keeps no progress for readers."""
-        raise BadRequest("a store directory is read, and never written to")
+        raise BadRequest("a store directory is read-only: offsets cannot be committed")
 
     def close(self) -> None:
         """Nothing is open."""
@@ -91,7 +91,7 @@ def read_store_range(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in order."""
     assert options.path is not None
-    assert isinstance(options.wanted, str), "filters are not taken together with a path"
+    assert isinstance(options.wanted, str), "a path cannot be combined with filters"
     rows = ArrowRows(columns, parse_tags(part.topic, options.wanted).tags)
     read = _RangeRead(StoreFiles(options.path), rows, part, fail=options.fail_on_data_loss)
     return read.batches(options.pull_batch_size)
@@ -127,7 +127,7 @@ class _RangeRead:
         if begin >= low:
             return begin
         if not self._part.fresh:
-            self._lost(f"offsets {begin} to {low} are not there any more")
+            self._lost(f"offsets {begin} to {low} were deleted")
         return low
 
     def _after_deletion(self, offset: int) -> tuple[QueueUnits, int]:
@@ -137,7 +137,7 @@ class _RangeRead:
         low = units.first_at(self._files.log_start)
         if low <= offset or not len(units.read(low, low + 1)):
             low = self._part.end
-        self._lost(f"offsets {offset} to {low} are not there any more")
+        self._lost(f"offsets {offset} to {low} were deleted")
         return units, low
 
     def _together(self, units: Units) -> int:
@@ -169,7 +169,7 @@ class _RangeRead:
                 records = record_columns(view, starts, units["size"][good].astype(np.int64))
         if not good.all():
             first = int(offsets[int(np.argmin(good))])
-            self._lost(f"{int((~good).sum())} messages from {first} on are damaged, or gone")
+            self._lost(f"{int((~good).sum())} messages from {first} on are damaged or missing")
         return self._rows.batch(self._queue, records) if records is not None else None
 
     def _lost(self, what: str) -> None:

@@ -157,4 +157,4 @@ def test_no_producers_are_said_to_be_none() -> None:
 def test_a_namespace_without_keys_is_said_to_have_none() -> None:
     name_servers = SimpleNamespace(list=lambda _namespace: {})
     report = broker_actions.key_values(client_with(name_servers=name_servers), "shops", None)
-    assert report.remarks == ["the namespace shops has no keys"]
+    assert report.remarks == ["namespace shops has no keys"]

@@ -210,7 +210,7 @@ def test_one_filter_is_shown_with_its_quarantine_and_its_history(
         "who decided what: kourou history filter/till/late",
     ]
     filters.found["list"] = {"broker-a": ()}
-    with pytest.raises(Rejected, match="the group till has no filter 'late'"):
+    with pytest.raises(Rejected, match="group till has no filter 'late'"):
         filter_actions.filter_show(client, "till", "late", None)
 
 

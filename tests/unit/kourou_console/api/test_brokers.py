@@ -20,7 +20,7 @@ def test_every_setting_says_what_it_may_be(suite) -> None:
     assert size["minimum"] is not None
     port = found["listenPort"]
     assert port["changeable"] is False
-    assert "never set from afar" in str(port["why_not"])
+    assert "cannot be changed remotely" in str(port["why_not"])
     assert found["traceOn"]["kind"] == "boolean"
 
 

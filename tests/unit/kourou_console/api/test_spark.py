@@ -25,7 +25,7 @@ async def question(path: str, asked: Mapping[str, str]) -> Any:
     if path != "/tables/backlog":
         return None
     if "nothing" in asked:
-        raise BadRequest("the table backlog has no column 'nothing'")
+        raise BadRequest("table backlog has no column 'nothing'")
     wanted = [
         one
         for one in ROWS

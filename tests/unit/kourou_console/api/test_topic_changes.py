@@ -124,7 +124,7 @@ def test_an_order_leaves_out_no_broker_that_does_not_tell(half: Any) -> None:
     """Producers write to no broker that the setting does not name."""
     topic, body = half.topic(), {"order": True, "broker": "broker-a"}
     told = half.console.put(f"/v1/topics/{topic}", query=PREVIEW, json=body).json
-    assert told["says"][-1] == "That is refused while broker-b does not tell."
+    assert told["says"][-1] == "That is refused while broker-b does not respond."
     assert [one["what"] for one in told["missing"]] == ["broker-b"]
     answer = half.console.put(f"/v1/topics/{topic}", json=body)
     assert (answer.status, "broker-b" in answer.json["detail"]) == (503, True)

@@ -123,9 +123,9 @@ def test_a_wall_without_effect_is_no_wall(monkeypatch: pytest.MonkeyPatch) -> No
     lacking = {found.name: found.detail for found in probes.look() if not found.there}
     assert lacking == {
         "Landlock": "a folder could be opened all the same",
-        "seccomp": "seccomp: the filter forbids nothing",
+        "seccomp": "seccomp: the filter blocks nothing",
         "no_new_privs": "no_new_privs: it is not set",
-        "capabilities": "capabilities: some are left",
+        "capabilities": "capabilities: some remain",
         "rlimits": "rlimits: the limit of memory is not set",
         "parent-death signal": "parent-death signal: it is not set",
     }

@@ -30,5 +30,5 @@ def test_the_data_set_has_them_all() -> None:
 
 def test_who_has_no_data_set_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flight_tables, "DATA_SET", "no_such_data_set")
-    with pytest.raises(ConfigError, match=r"needs the data set"):
+    with pytest.raises(ConfigError, match=r"requires the data set"):
         read_table("planes")

@@ -65,7 +65,9 @@ def test_both_stores_may_have_one_database(model: ReadModel, url: str) -> None:
 def test_tables_of_a_newer_program_are_refused(model: ReadModel, url: str) -> None:
     with model.database.writing() as connection:
         connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
-    with pytest.raises(ConfigError, match=r"a newer version of Kourou wrote the read model"):
+    with pytest.raises(
+        ConfigError, match=r"the read model .* was written by a newer version of Kourou"
+    ):
         ReadModel.open(url)
 
 

@@ -251,8 +251,8 @@ def test_columns_become_what_a_producer_says(cluster: Cluster) -> None:
     [
         ({"value": [b"ok", None]}, MessageIllegal, "row 1 has no value"),
         ({"value": [b"x" * (BODY_SIZE_BYTES_MAX + 1)]}, MessageIllegal, "row 0: the body has"),
-        ({"value": [b"x"], "queue": [4]}, BadRequest, "row 0: the queue 4"),
-        ({"value": [b"x"], "delay_ms": [77]}, BadRequest, "row 0: the delay 77 ms"),
+        ({"value": [b"x"], "queue": [4]}, BadRequest, "row 0: queue 4"),
+        ({"value": [b"x"], "delay_ms": [77]}, BadRequest, "row 0: delay 77 ms"),
         ({"value": [b"x"], "tags": ["a||b"]}, KourouError, "row 0: "),
         ({"value": [b"x"], "topic": ["bad topic"]}, BadRequest, "row 0: "),
         ({"value": [b"x"], "topic": ["SCHEDULE_TOPIC_XXXX"]}, NoPermission, "SCHEDULE"),
@@ -273,9 +273,9 @@ def test_a_row_that_cannot_be_a_message_is_named(
         ({"topic": "a b"}, "'topic' is 'a b'"),
         ({"semantics": "twice"}, "exactly-once or at-least-once"),
         ({"delayLevel": "x"}, "'delayLevel' is 'x'"),
-        ({"txnAppId": "a"}, "go together"),
+        ({"txnAppId": "a"}, "require each other"),
         ({"txnAppId": "a", "txnVersion": "1", "semantics": "at-least-once"}, "exactly-once"),
-        ({"nameServer": "", "namesrvAddr": "h:1"}, "the same as"),
+        ({"nameServer": "", "namesrvAddr": "h:1"}, "not both"),
     ],
 )
 def test_options_that_are_wrong_are_named(given: dict[str, str], words: str) -> None:
@@ -292,8 +292,12 @@ def test_a_name_server_is_needed() -> None:
     ("schema", "more", "words"),
     [
         (StructType().add("body", BinaryType()), {}, "'body' is unknown"),
-        (StructType().add("value", IntegerType()), {}, "'value' is int, not BINARY or STRING"),
-        (SCHEMA.jsonValue(), {"topic": None}, "no topic is named"),
+        (
+            StructType().add("value", IntegerType()),
+            {},
+            "'value' has type int, not BINARY or STRING",
+        ),
+        (SCHEMA.jsonValue(), {"topic": None}, "no topic is given"),
         (StructType().add("key", StringType()), {}, "'value' is missing"),
         (SCHEMA.jsonValue(), {"queueBy": "key"}, "no column 'key'"),
     ],

@@ -144,7 +144,7 @@ def test_the_schema_is_what_spark_makes_of_it() -> None:
     ("ddl", "text"),
     [
         ("value BINARY, body STRING", "'body', which messages do not have"),
-        ("value STRING", "the schema says that value is string; it is binary"),
+        ("value STRING", "column value has type string in the schema; it must be binary"),
     ],
 )
 def test_schemas_that_messages_do_not_have(ddl: str, text: str) -> None:

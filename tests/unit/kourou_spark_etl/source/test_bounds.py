@@ -56,7 +56,9 @@ def test_a_pattern_means_whole_names_and_no_system_topics() -> None:
 
 def test_topics_by_name() -> None:
     assert topics(topics=("orders", "%RETRY%g")) == {"orders", "%RETRY%g"}
-    with pytest.raises(TopicNotFound, match="the option 'subscribe' names a topic that is not"):
+    with pytest.raises(
+        TopicNotFound, match="the option 'subscribe' names a topic that does not exist"
+    ):
         topics(topics=("nope",))
 
 
@@ -64,7 +66,7 @@ def test_queues_by_name() -> None:
     options = ReadOptions(assigned=(ONE,))
     assert subscribed(options, Told(), all_of=True) == {ONE: Span(10, 50)}
     strange = MessageQueue("orders", "broker-a", 9)
-    with pytest.raises(BadRequest, match="'assign' names orders/broker-a/9, which is no readable"):
+    with pytest.raises(BadRequest, match="'assign' has orders/broker-a/9, which is not a readable"):
         subscribed(ReadOptions(assigned=(ONE, strange)), Told(), all_of=True)
     assert list(subscribed(ReadOptions(assigned=(ONE, strange)), Told(), all_of=False)) == [ONE]
 
@@ -81,9 +83,9 @@ def test_places() -> None:
     assert at(AtTimes(Offsets({ZERO: 1, ONE: 2}))) == {ZERO: 1, ONE: 2}
     assert at(Offsets({ZERO: -2, ONE: -1})) == {ZERO: 10, ONE: 60}
     assert at(Offsets({ZERO: 11, ONE: 12})) == {ZERO: 11, ONE: 12}
-    with pytest.raises(BadRequest, match="'startingOffsets' says nothing of the queue orders"):
+    with pytest.raises(BadRequest, match="'startingOffsets' has no entry for queue orders"):
         at(Offsets({ZERO: 11}))
-    with pytest.raises(BadRequest, match="'startingOffsetsByTimestamp' says nothing"):
+    with pytest.raises(BadRequest, match="'startingOffsetsByTimestamp' has no entry"):
         at(AtTimes(Offsets({ZERO: 11})))
-    with pytest.raises(BadRequest, match="names orders/broker-a/7, which is not read"):
+    with pytest.raises(BadRequest, match="has orders/broker-a/7, which is not read"):
         at(Offsets({ZERO: 1, ONE: 1, MessageQueue("orders", "broker-a", 7): 1}))

@@ -29,20 +29,20 @@ def test_one_order_whatever_came_first() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "cannot be understood"),
-        ("[]", "a topic ought to be named"),
+        ("", "cannot be parsed"),
+        ("[]", "a topic is expected"),
         ('{"a b":{}}', "character outside"),
-        ('{"a":1}', "a broker of a ought to be named stands 1"),
-        ('{"a":{"b":[0]}}', "a queue of a/b ought to be named"),
-        ('{"a":{"b":{"x":0}}}', "a/b has a queue 'x'"),
+        ('{"a":1}', "a broker of a is expected instead of 1"),
+        ('{"a":{"b":[0]}}', "a queue of a/b is expected"),
+        ('{"a":{"b":{"x":0}}}', "a/b has an invalid queue 'x'"),
         ('{"a":{"b":{"0":"1"}}}', "the offset of a/b/0 is '1'"),
         ('{"a":{"b":{"0":true}}}', "the offset of a/b/0 is True"),
         ('{"a":{"b":{"0":1.5}}}', "the offset of a/b/0 is 1.5"),
-        ('{"a":{"b":{"0":-3}}}', "the offset of a/b/0 is -3; at least -2"),
+        ('{"a":{"b":{"0":-3}}}', "the offset of a/b/0 is -3; it must be at least -2"),
     ],
 )
 def test_texts_that_are_no_offsets(text: str, why: str) -> None:
-    with pytest.raises(BadRequest, match=r"startingOffsets.* cannot be understood") as error:
+    with pytest.raises(BadRequest, match=r"startingOffsets.* cannot be parsed") as error:
         Offsets.of_text(text, what="the option 'startingOffsets'", lowest=-2)
     assert why in str(error.value)
 

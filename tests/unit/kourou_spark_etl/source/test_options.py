@@ -102,17 +102,23 @@ def test_a_store_directory(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ({"bogus": "1"}, "the option 'bogus' is unknown (a read knows nameServer"),
-    ({"namesrvaddr": "a:1"}, "the option 'namesrvAddr' is 'a:1': it means the same"),
+    ({"bogus": "1"}, "the option 'bogus' is unknown (reading supports nameServer"),
+    ({"namesrvaddr": "a:1"}, "the option 'namesrvAddr' is 'a:1': use this name or 'nameServer'"),
     ({"nameserver": "a:b:c"}, "the option 'nameServer' is 'a:b:c'"),
-    ({"subscribe": " ,"}, "the option 'subscribe' is ' ,': it names no topic"),
+    ({"subscribe": " ,"}, "the option 'subscribe' is ' ,': it has no topic"),
     ({"subscribe": "a b"}, "the option 'subscribe' is 'a b': the topic"),
     ({"subscribepattern": "a"}, "the options 'subscribe' and 'subscribePattern' exclude"),
-    ({"startingoffsets": "first"}, "the option 'startingOffsets' is 'first': earliest, latest"),
-    ({"startingoffsets": "{"}, "the option 'startingOffsets' cannot be understood"),
+    (
+        {"startingoffsets": "first"},
+        "the option 'startingOffsets' is 'first': it must be earliest, latest",
+    ),
+    ({"startingoffsets": "{"}, "the option 'startingOffsets' cannot be parsed"),
     ({"startingoffsets": '{"a":{"b":{"0":-3}}}'}, "the option 'startingOffsets' cannot be"),
     ({"startingtimestamp": "yesterday"}, "the option 'startingTimestamp' is 'yesterday'"),
-    ({"startingtimestamp": "-1"}, "the option 'startingTimestamp' is '-1': a whole number"),
+    (
+        {"startingtimestamp": "-1"},
+        "the option 'startingTimestamp' is '-1': it must be a whole number",
+    ),
     (
         {"startingtimestamp": "1", "startingoffsets": "latest"},
         "the options 'startingOffsets' and 'startingTimestamp' exclude each other",
@@ -120,17 +126,17 @@ WRONG = [
     ({"endingoffsetsbytimestamp": "[]"}, "the option 'endingOffsetsByTimestamp' cannot be"),
     ({"maxoffsetspertrigger": "0"}, "the option 'maxOffsetsPerTrigger' is '0'"),
     ({"minpartitions": "1e3"}, "the option 'minPartitions' is '1e3'"),
-    ({"failondataloss": "yes"}, "the option 'failOnDataLoss' is 'yes': true or false"),
+    ({"failondataloss": "yes"}, "the option 'failOnDataLoss' is 'yes': it must be true or false"),
     ({"tags": "a && b"}, "the option 'tags' is 'a && b'"),
     ({"sql": "a >"}, "the option 'sql' is 'a >'"),
     ({"sql": "a > 1", "tags": "b"}, "the options 'tags' and 'sql' exclude each other"),
-    ({"filter": "late"}, "the option 'filter' is 'late': it is a group's"),
+    ({"filter": "late"}, "the option 'filter' is 'late': it belongs to a group"),
     ({"group": "a b"}, "the option 'group' is 'a b'"),
     ({"pullbatchsize": "16385"}, "the option 'pullBatchSize' is '16385'"),
     ({"pullwindow": "0"}, "the option 'pullWindow' is '0'"),
     ({"readtimeoutms": ""}, "the option 'readTimeoutMs' is ''"),
-    ({"brokername": "b"}, "the option 'brokerName' is 'b': it says whose"),
-    ({"path": "/nowhere"}, "a store directory (path) is read without it"),
+    ({"brokername": "b"}, "the option 'brokerName' is 'b': it requires a store directory"),
+    ({"path": "/nowhere"}, "it is not supported with a store directory (path)"),
 ]
 
 
@@ -144,20 +150,20 @@ def test_errors_name_the_option(options: dict[str, str], text: str) -> None:
 def test_errors_of_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="the option 'nameServer' is missing"):
         read_options({"subscribe": "orders"}, {})
-    with pytest.raises(BadRequest, match="no topic is named"):
+    with pytest.raises(BadRequest, match="no topic is given"):
         read_options({"nameServer": "a:9876"}, {})
-    with pytest.raises(BadRequest, match=r"the option 'path' .* there is no store"):
+    with pytest.raises(BadRequest, match=r"the option 'path' .* it is not a store"):
         read_options({"path": str(tmp_path), "subscribe": "a"}, {})
     for text in ("[]", '{"a": {"b": ["x"]}}', '{"a": {"b": []}}', '{"a": {"b": [-1]}}'):
         with pytest.raises(BadRequest, match="'assign'"):
             read_options({"nameServer": "a:9876", "assign": text}, {})
-    with pytest.raises(BadRequest, match=r"'subscribePattern' .* no regular expression"):
+    with pytest.raises(BadRequest, match=r"'subscribePattern' .* not a regular expression"):
         read_options({"nameServer": "a:9876", "subscribePattern": "("}, {})
 
 
 def test_batches_and_streams_refuse_what_is_the_other_s() -> None:
     for wrong in ({"startingoffsets": "latest"}, {"endingoffsets": "earliest"}):
-        with pytest.raises(BadRequest, match="a batch would be empty"):
+        with pytest.raises(BadRequest, match="the batch would be empty"):
             for_batch(told(**wrong))
     with pytest.raises(BadRequest, match="'maxOffsetsPerTrigger'"):
         for_batch(told(maxoffsetspertrigger="5"))

@@ -144,12 +144,12 @@ def test_progress_goes_to_the_group(topic: Topic) -> None:
 
 def test_offsets_beyond_the_queue(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
     topic.send(5)
-    with pytest.raises(DataLoss, match="/0 holds 0 to 5; what comes next is 9"):
+    with pytest.raises(DataLoss, match="/0 has offsets 0 to 5, but the next offset to read is 9"):
         topic.stream().latestOffset(topic.tree(9, 0), ReadAllAvailable())
     lenient = topic.stream(fail_on_data_loss=False)
     with caplog.at_level(logging.WARNING, "kourou.spark"):
         assert lenient.latestOffset(topic.tree(9, 0), ReadAllAvailable()) == topic.tree(5, 0)
-    assert "reading goes on with what is left" in caplog.text
+    assert "reading continues with the remaining messages" in caplog.text
     assert lenient.partitions(topic.tree(9, 0), topic.tree(5, 0)) == []
 
 
@@ -229,7 +229,7 @@ def test_a_batch_of_what_retention_has_taken(topic: Topic, monkeypatch: pytest.M
     queue = MessageQueue(topic.name, "broker-a", 0)
     monkeypatch.setattr(NetworkFacts, "spans", lambda *_, **__: {queue: Span(4, 6)})
     starting = Offsets({queue: 1})
-    with pytest.raises(DataLoss, match="/0 begins at 4, the read at 1"):
+    with pytest.raises(DataLoss, match="/0 starts at offset 4, the read at 1"):
         BatchReader(topic.options(starting=starting), COLUMNS).partitions()
     (part,) = BatchReader(topic.options(), COLUMNS).partitions()
     assert part == QueueRange(topic.name, "broker-a", 0, 4, 6)
@@ -238,7 +238,7 @@ def test_a_batch_of_what_retention_has_taken(topic: Topic, monkeypatch: pytest.M
 def test_a_stream_told_to_begin_where_nothing_is(topic: Topic) -> None:
     topic.send(2)
     beyond = Offsets.of_tree(topic.tree(7, 0))
-    with pytest.raises(DataLoss, match="/0 holds 0 to 2; what comes next is 7"):
+    with pytest.raises(DataLoss, match="/0 has offsets 0 to 2, but the next offset to read is 7"):
         topic.stream(starting=beyond).initialOffset()
 
 
