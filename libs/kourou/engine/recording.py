@@ -54,7 +54,7 @@ _TABLES: dict[type, tuple[str, ...]] = {
 
 _LANE = (CONTROL_TOPIC, 0)
 
-BATCH_BYTES_MAX = 1 << 20
+BATCH_BYTES = 1 << 20
 """Of one append of control events; a single event may be larger."""
 
 
@@ -106,7 +106,7 @@ class Recorder:
                 born_timestamp=at_ms,
                 born_host=self._host,
             )
-            if batch and size_bytes + len(draft) > BATCH_BYTES_MAX:
+            if batch and size_bytes + len(draft) > BATCH_BYTES:
                 yield batch, drafts
                 batch, drafts, size_bytes = [], [], 0
             batch.append(event)

@@ -16,7 +16,7 @@ from kourou.engine.events import (
     decode_record_body,
 )
 from kourou.engine.inputs import SpaceChanged
-from kourou.engine.recording import BATCH_BYTES_MAX
+from kourou.engine.recording import BATCH_BYTES
 from kourou.errors import DiskFull
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
@@ -84,8 +84,8 @@ def test_many_events_are_few_appends(engine) -> None:
     done = record(engine, *(ProgressRecorded(group, {"orders": {0: 7}}) for group in groups))
     appends = [effect for effect in done if isinstance(effect, Append)]
     sizes = [sum(len(data) for _, data in one.pieces) for one in appends]
-    assert len(appends) == -(-sum(sizes) // BATCH_BYTES_MAX)
-    assert max(sizes) <= BATCH_BYTES_MAX
+    assert len(appends) == -(-sum(sizes) // BATCH_BYTES)
+    assert max(sizes) <= BATCH_BYTES
     assert done.count(ConfigChanged("offsets")) == len(appends)
     engine._perform(done)
     stored = engine.events()[before:]
@@ -99,12 +99,12 @@ def test_many_events_are_few_appends(engine) -> None:
 
 
 def test_an_event_that_is_larger_than_a_batch_is_an_append_of_its_own() -> None:
-    engine = Engine(segment_size=4 * BATCH_BYTES_MAX)
+    engine = Engine(segment_size=4 * BATCH_BYTES)
     large = ProgressRecorded("large", {"orders" * 20: dict.fromkeys(range(200_000), 1)})
     small = ProgressRecorded("small", {"orders": {0: 1}})
     done = [effect for effect in record(engine, small, large, small) if isinstance(effect, Append)]
     sizes = [sum(len(data) for _, data in one.pieces) for one in done]
-    assert [size > BATCH_BYTES_MAX for size in sizes] == [False, True, False]
+    assert [size > BATCH_BYTES for size in sizes] == [False, True, False]
 
 
 def test_what_was_recorded_before_the_disk_was_full_has_happened(engine) -> None:
