@@ -191,7 +191,10 @@ async def test_a_stop_that_waits_no_longer_leaves_the_rest_in_the_log(site, even
     """One more batch at most, not all that there are: 400 batches took minutes."""
     record_groups(site, 3 * BATCH_EVENTS)
     database = Slow(event_store)
-    await projector(site, database, stop_s=0.01).stop()
+    one = projector(site, database, stop_s=0.01)
+    one.start()
+    await until(database.entered.is_set)
+    await one.stop()
     assert database.appends == 1
     assert database.closed
     assert event_store.info().next_offset == BATCH_EVENTS
