@@ -26,3 +26,5 @@ def test_every_row_by_the_gateway_and_by_our_client(
     for row in rows:
         assert row["gateway"] > 0
         assert math.isclose(row["ratio"], row["gateway"] / row["zeromq"])
+        lag = row["loop_lag_ms"]
+        assert lag["p50"] <= lag["p99"] <= lag["max"]

@@ -24,11 +24,14 @@ case $1 in
 -c)
     case $2 in
     *version_info*) exit "${OLD:-0}" ;;
+    *"import pip"*) exit "${OLD_PIP:-0}" ;;
     *ensurepip*) exit "${NO_ENSUREPIP:-0}" ;;
     esac ;;
 -m)
     case $2 in
-    venv) rm -rf "$4"; mkdir -p "$4/bin"; cp "$PRETENDER" "$4/bin/python"; : > "$4/pyvenv.cfg" ;;
+    venv)
+        rm -rf "$4"; mkdir -p "$4/bin"; cp "$PRETENDER" "$4/bin/python"; : > "$4/pyvenv.cfg"
+        [ -n "${5:-}" ] || mkdir -p "$4/lib/python3.11/site-packages/pip" ;;
     pip)
         echo "a line of pip"
         if [ -n "${PIP_WAITS:-}" ]; then : > "$PIP_WAITS.begun"; read -r _ < "$PIP_WAITS"; fi
@@ -137,10 +140,39 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_the_first_run_installs_and_the_second_does_not(checkout: Checkout) -> None:
     first = checkout.run("demo", "--plain", "two words")
     assert (first.returncode, first.stdout) == (0, "ran: demo --plain two words\n")
-    assert (checkout.asked("-m venv"), checkout.asked("-m pip install")) == (1, 1)
+    assert (checkout.asked("-m venv"), checkout.asked("-m pip")) == (1, 1)
     second = checkout.run("test")
     assert (second.returncode, second.stdout, second.stderr) == (0, "ran: test\n", "")
-    assert (checkout.asked("-m venv"), checkout.asked("-m pip install")) == (0, 0)
+    assert (checkout.asked("-m venv"), checkout.asked("-m pip")) == (0, 0)
+
+
+@pytest.mark.parametrize("no_ensurepip", ["0", "1"])
+def test_a_pip_of_the_machine_installs_into_an_environment_without_one(
+    checkout: Checkout, no_ensurepip: str
+) -> None:
+    python = f"{checkout.root}/.venv/bin/python"
+    assert checkout.run("version", NO_ENSUREPIP=no_ensurepip).returncode == 0
+    assert checkout.asked(f"-m venv --clear {checkout.root}/.venv --without-pip") == 1
+    assert checkout.asked(f"-m pip --python {python} install ") == 1
+    assert checkout.run("demo", KOUROU_GROUPS="demo").returncode == 0
+    assert checkout.asked(f"-m pip --python {python} install ") == 1
+    assert checkout.installed() == "[demo]"
+
+
+def test_where_the_machine_has_none_the_environment_has_its_own(checkout: Checkout) -> None:
+    assert checkout.run("version", OLD_PIP="1").returncode == 0
+    assert checkout.asked(f"-m venv --clear {checkout.root}/.venv") == 1
+    assert checkout.asked("-m pip install ") == 1
+    assert checkout.run("demo", KOUROU_GROUPS="demo").returncode == 0
+    assert checkout.asked("-m pip install ") == 1, "the one that is there is used"
+
+
+def test_a_pip_that_the_machine_no_longer_has_is_put_into_the_environment(
+    checkout: Checkout,
+) -> None:
+    assert checkout.run("version").returncode == 0
+    assert checkout.run("demo", KOUROU_GROUPS="demo", OLD_PIP="1").returncode == 0
+    assert (checkout.asked("-m ensurepip"), checkout.asked("-m pip install ")) == (1, 1)
 
 
 def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
@@ -148,14 +180,14 @@ def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
     with (checkout.root / "pyproject.toml").open("a") as project:
         project.write("# one more line\n")
     assert checkout.run("test").returncode == 0
-    assert (checkout.asked("-m venv"), checkout.asked("-m pip install")) == (0, 1)
+    assert (checkout.asked("-m venv"), checkout.asked("-m pip")) == (0, 1)
 
 
 def test_a_moved_folder_gets_a_new_environment(checkout: Checkout) -> None:
     checkout.run("test")
     checkout.root = checkout.root.rename(checkout.root.with_name("elsewhere"))
     assert checkout.run("test").stdout == "ran: test\n"
-    assert (checkout.asked("-m venv"), checkout.asked("-m pip install")) == (1, 1)
+    assert (checkout.asked("-m venv"), checkout.asked("-m pip")) == (1, 1)
 
 
 def test_a_failed_installation_shows_why_and_is_done_again(checkout: Checkout) -> None:
@@ -163,11 +195,11 @@ def test_a_failed_installation_shows_why_and_is_done_again(checkout: Checkout) -
     assert failed.returncode == 2
     assert "a line of pip" in failed.stderr
     assert checkout.run("test").stdout == "ran: test\n"
-    assert checkout.asked("-m pip install") == 1
+    assert checkout.asked("-m pip") == 1
 
 
 def test_missing_ensurepip_names_the_line_to_type(checkout: Checkout) -> None:
-    done = checkout.run("demo", NO_ENSUREPIP="1")
+    done = checkout.run("demo", NO_ENSUREPIP="1", OLD_PIP="1")
     assert done.returncode == 2
     assert done.stderr.endswith("sudo apt install -y python3-venv\n")
     assert not (checkout.root / ".venv").exists()
@@ -178,7 +210,7 @@ def test_the_first_run_fetches_no_group_and_says_what_it_fetches(checkout: Check
     assert checkout.installed() == ""
     assert first.stderr == (
         f"kourou: making {checkout.root}/.venv\n"
-        "kourou: fetching the packages of Kourou: 45 MB, about 15 s "
+        "kourou: fetching the packages of Kourou: 46 MB, about 15 s "
         f"(once, into {checkout.root}/.venv)\n"
     )
 
@@ -235,7 +267,7 @@ def test_an_installation_that_was_killed_is_completed_by_the_next_start(
     assert process.returncode == 130
     assert said.endswith(b"kourou: interrupted; the next start completes the installation\n")
     done = checkout.run("version")
-    assert (done.stdout, checkout.asked("-m pip install")) == ("ran: version\n", 1)
+    assert (done.stdout, checkout.asked("-m pip")) == ("ran: version\n", 1)
 
 
 def test_a_terminal_shows_what_pip_does_while_it_works(checkout: Checkout, tmp_path: Path) -> None:
@@ -283,7 +315,7 @@ def test_a_wheelhouse_that_is_missing_is_told_and_the_environment_stays(
     assert refused.stderr.startswith(f"kourou: KOUROU_WHEELHOUSE={tmp_path / 'none'} is not a ")
     assert refused.stderr.count("\n") == 1
     again = checkout.run("test")
-    assert (again.returncode, again.stderr, checkout.asked("-m pip install")) == (0, "", 0)
+    assert (again.returncode, again.stderr, checkout.asked("-m pip")) == (0, "", 0)
 
 
 @pytest.mark.parametrize("absolute", [True, False])
@@ -407,7 +439,7 @@ def test_a_copy_in_an_empty_folder_installs_itself_and_works(tmp_path: Path) -> 
     first = type_in("--help")
     assert first.returncode == 0, first.stderr
     assert "demo" in first.stdout
-    assert "fetching the packages of Kourou: 45 MB" in first.stderr
+    assert "fetching the packages of Kourou: 46 MB" in first.stderr
     assert "Downloading pandas" not in (root / ".venv" / "kourou-install.log").read_text()
     doctor = type_in("doctor")
     assert (doctor.returncode, doctor.stderr) == (0, ""), doctor.stdout

@@ -14,9 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from kourou.client.settings import ConsumerSettings
+from kourou.cli.demo.terms import TOPIC as FLIGHTS
+from kourou.cli.up import FLIGHTS_LINE
+from kourou.client.settings import ClientSettings, ConsumerSettings
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.service.local_cluster import SMALL_SEGMENT_BYTES, ClusterSettings, LocalCluster
+from kourou.service.local_cluster import (
+    SMALL_SEGMENT_BYTES,
+    ClusterSettings,
+    LocalCluster,
+    plain_address,
+)
 from kourou.sync import Client
 
 READY = "Ctrl-C stops it."
@@ -100,6 +107,22 @@ def bodies(address: str, count: int) -> set[str]:
         return {next(iter(messages)).body.decode() for _ in range(count)}
 
 
+def receive_one(address: str, topic: str) -> None:
+    """Wait for a message that is sent from now on, to a topic that may have to be created yet."""
+    settings = ClientSettings(poll_name_server_interval_ms=500, rebalance_interval_ms=500)
+    with (
+        Client(address, group="looks", settings=settings) as client,
+        client.subscribe(topic) as messages,
+    ):
+        next(iter(messages))
+
+
+def status_of(page: str) -> int:
+    with urllib.request.urlopen(page) as answer:
+        status: int = answer.status
+        return status
+
+
 def test_a_killed_broker_is_reported_and_restarted_once_and_the_console_stays(
     tmp_path: Path,
 ) -> None:
@@ -133,12 +156,11 @@ def test_a_killed_broker_is_reported_and_restarted_once_and_the_console_stays(
             f"broker-a (pid {second}) was killed by SIGKILL, again within 60 s of its restart; "
             f"its log is {folder}/broker-a.log"
         )
-        assert said[-2:] == [
-            "The others go on. To start it again, in another terminal:",
-            f"    kourou broker -c {folder}/broker-a.conf -n tcp://{address}",
-        ]
-        with urllib.request.urlopen(console) as page:
-            assert page.status == 200
+        assert said[-2] == "The others go on. To start it again, in another terminal:"
+        command, _, name_server = said[-1].rpartition(" -n ")
+        assert command == f"    kourou broker -c {folder}/broker-a.conf"
+        assert plain_address(name_server) == address
+        assert status_of(console) == 200
         code, out, err = running.interrupt()
         assert (code, err) == (0, "")
         assert out.splitlines() == [
@@ -149,6 +171,35 @@ def test_a_killed_broker_is_reported_and_restarted_once_and_the_console_stays(
         address = address_in(running.until(READY))
         assert bodies(address, 2) == {"before", "after"}, "a second start keeps the messages"
         assert running.interrupt()[0] == 0
+
+
+def test_with_flights_a_killed_broker_is_reported_at_once_and_the_flights_go_on(
+    tmp_path: Path,
+) -> None:
+    """The report comes before anything else is printed, while flights are sent and consumed."""
+    folder = tmp_path / "up"
+    with started(folder, "--flights") as running:
+        lines = running.until(READY)
+        there = services(lines)
+        address, console = address_in(lines), there["console"][0]
+        assert f"flights    {FLIGHTS_LINE}" in lines
+        receive_one(address, FLIGHTS)
+        broker, pid = there["broker-a"]
+        os.kill(pid, signal.SIGKILL)
+        said = running.until("ready in")
+        assert len(said) == 2
+        assert said[0] == f"broker-a (pid {pid}) was killed by SIGKILL; starting it again"
+        again, second = services(said)["broker-a"]
+        assert again == broker
+        assert status_of(console) == 200
+        receive_one(address, FLIGHTS)
+
+        os.kill(second, signal.SIGKILL)
+        said = running.until("    kourou broker -c")
+        assert said[0].startswith(
+            f"broker-a (pid {second}) was killed by SIGKILL, again within 60 s of its restart; "
+        )
+        assert status_of(console) == 200
 
 
 def test_ctrl_c_during_the_start_ends_everything(tmp_path: Path) -> None:

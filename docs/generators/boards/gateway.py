@@ -49,6 +49,14 @@ GATEWAY = Dashboard(
         Row(
             "Resources",
             [
+                Panel(
+                    "Event loop lag",
+                    [
+                        Query(quantile(share, "kourou_gateway_loop_lag"), name)
+                        for share, name in ((0.5, "median"), (0.99, "p99"))
+                    ],
+                    unit="ms",
+                ),
                 line("Streams", "kourou_gateway_streams", "streams"),
                 line("Leases", "kourou_gateway_leases", "messages"),
                 line("Long-polling receives", "kourou_gateway_receives_waiting", "receives"),

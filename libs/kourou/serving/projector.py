@@ -64,6 +64,7 @@ class Projector:
         self._offset = 0
         self._in_touch = False
         self._ending = asyncio.Event()
+        self._over = False
         self._wanted = asyncio.Event()
         self._stepped = asyncio.Event()
         self.trouble = ""
@@ -88,12 +89,19 @@ class Projector:
         self._ending.set()
         self._wanted.set()
         rest = asyncio.create_task(self._rest())
-        # Not cancelled: a thread may be writing, and nobody else must write meanwhile.
-        if not (await asyncio.wait({rest}, timeout=self._stop_s))[0]:
-            _log.warning("the event store does not respond; stopping without it")
-            self._events.abandon()
+        try:
+            # Not cancelled: a thread may be writing, and nobody else must write meanwhile.
+            if not (await asyncio.wait({rest}, timeout=self._stop_s))[0]:
+                _log.warning(
+                    "the event store does not respond; stopping without it: %d control events are"
+                    " in the log only",
+                    self.behind,
+                )
+                self._events.abandon()
+        finally:
+            self._over = True
         await rest
-        await self._in_thread(self._events.close)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._events.close)
         self._thread.shutdown(wait=False)
 
     @property
@@ -148,8 +156,15 @@ class Projector:
                 await self._wanted.wait()
 
     async def _in_thread(self, call: Callable[..., Result], *given: object) -> Result:
-        """A thread of our own: a database that hangs takes none from anybody else."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
+        """A thread of our own: a database that hangs takes none from anybody else.
+
+        When a stop waits no longer, the call under way is the last one: the log is about to close,
+        and what cannot be read from it would be projected as lost.
+        """
+        result = await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
+        if self._over:
+            raise MetadataUnavailable("the broker stops; the log keeps what is not projected")
+        return result
 
     async def _step(self) -> bool:
         """Project one batch; True if there may be more."""

@@ -26,6 +26,12 @@ CONSOLE_METRICS: tuple[MetricSpec, ...] = (
         unit="ms",
         services=_CONSOLE,
     ),
+    histogram(
+        "kourou_gateway_loop_lag",
+        "How late the event loop runs a timer that is due every 10 ms",
+        unit="ms",
+        services=_CONSOLE,
+    ),
     gauge(
         "kourou_gateway_requests_open",
         "Requests that have no answer yet, streams not counted",

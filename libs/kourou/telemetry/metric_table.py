@@ -32,6 +32,9 @@ ETL_BOUNDS_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 GATEWAY_BOUNDS_MS = (1, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
 """A send takes some milliseconds; a call that waits for messages takes what it was told to."""
 
+LOOP_LAG_BOUNDS_MS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 300, 1_000)
+"""A loop that has nothing to do is late by a tenth of a millisecond."""
+
 FILTER_BOUNDS_US = (1, 2, 3, 5, 7, 10, 20, 50, 100, 1_000)
 """A filter that looks at a property takes a microsecond, one that reads a large body a hundred."""
 

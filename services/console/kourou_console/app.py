@@ -149,6 +149,7 @@ class ConsoleService:
             start = getattr(self.gateway.part(make), "start", None)
             if start is not None:
                 await start()
+        self._figures.loop_lag.start()
         self._serving = True
         if self._watch.trouble:
             _log.warning("%s; retrying", self._watch.trouble)
@@ -173,6 +174,7 @@ class ConsoleService:
         """Close everything."""
         self._serving = False
         self._warning.stop()
+        self._figures.loop_lag.stop()
         if self._watch is not None:
             await self._watch.stop()
         if self._listener is not None:

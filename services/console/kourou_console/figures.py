@@ -1,4 +1,4 @@
-"""What the gateway counts: requests, their time, who was refused.
+"""What the gateway counts: requests, their time, who was refused, how late its event loop is.
 
 Lives here: the counts and where they stand on /metrics. May not live here: counting in an
 operation; chapters have figures of their own in their parts (kourou_console.gateway).
@@ -8,11 +8,42 @@ State: soft.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from kourou.telemetry.metric_table import GATEWAY_BOUNDS_MS
-from kourou.telemetry.metrics import Durations, Family, Labels
+from kourou.telemetry.metric_table import GATEWAY_BOUNDS_MS, LOOP_LAG_BOUNDS_MS
+from kourou.telemetry.metrics import Durations, Family, Histogram, Labels
+
+LAG_INTERVAL_S = 0.01
+
+
+class LoopLag:
+    """How late the running loop calls what is due: what a request waits before anything happens.
+
+    A timer measures it, and not the CPU time: a loop that waits for its thread is late, too.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.lags_ms = Histogram(LOOP_LAG_BOUNDS_MS)
+        self._now = now  # uvloop's own time stands still during a turn
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Measure on the running loop until `stop`."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(LAG_INTERVAL_S, self._due, self._now() + LAG_INTERVAL_S)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due(self, due: float) -> None:
+        self.lags_ms.observe(max(0.0, self._now() - due) * 1_000)
+        self.start()
 
 
 class Figures:
@@ -22,6 +53,7 @@ class Figures:
         self.requests: Counter[tuple[str, int]] = Counter()
         self.times: dict[str, Durations] = {}
         self.refused: Counter[str] = Counter()
+        self.loop_lag = LoopLag()
         self.under_way = 0
         self.streams = 0
         #: Of the listener, once it is there.
@@ -55,6 +87,7 @@ class Figures:
                 for operation, times in self.times.items()
             ],
         )
+        yield Family.histogram("kourou_gateway_loop_lag", "", [(base, self.loop_lag.lags_ms)])
         yield Family.gauge("kourou_gateway_requests_open", "", [(base, self.under_way)])
         yield Family.gauge("kourou_gateway_streams", "", [(base, self.streams)])
         yield Family.gauge("kourou_gateway_connections", "", [(base, self.connections())])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kourou.engine.control import ControlState, encode_state, evolve
 from kourou.engine.effects import Announce, Append, ConfigChanged, DropTopic
 from kourou.engine.events import (
     Cause,
@@ -15,10 +16,12 @@ from kourou.engine.events import (
     decode_record_body,
 )
 from kourou.engine.inputs import SpaceChanged
+from kourou.engine.recording import BATCH_BYTES
 from kourou.errors import DiskFull
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
+from kourou.testing.engine import Engine
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")
 CAUSE = Cause("me", "why", "ab" * 16)
@@ -67,13 +70,41 @@ def test_the_record_says_who_why_and_when_and_stands_where_it_is_told(engine) ->
 
 
 def test_replaying_the_log_gives_the_state(engine) -> None:
-    from kourou.engine.control import ControlState, encode_state, evolve
-
     engine._perform(record(engine, TopicPut(TOPIC), GroupPut(GROUP), TopicDeleted(TOPIC, {0: 3})))
     again = ControlState()
     for each in engine.events():
         evolve(again, decode_record_body(each.body, offset=each.offset, position=each.position))
     assert encode_state(again) == encode_state(engine.control)
+
+
+def test_many_events_are_few_appends(engine) -> None:
+    """A broker that stops records the progress of each group: an append each takes minutes."""
+    groups = [f"group-{number}" for number in range(10_000)]
+    before = len(engine.events())
+    done = record(engine, *(ProgressRecorded(group, {"orders": {0: 7}}) for group in groups))
+    appends = [effect for effect in done if isinstance(effect, Append)]
+    sizes = [sum(len(data) for _, data in one.pieces) for one in appends]
+    assert len(appends) == -(-sum(sizes) // BATCH_BYTES)
+    assert max(sizes) <= BATCH_BYTES
+    assert done.count(ConfigChanged("offsets")) == len(appends)
+    engine._perform(done)
+    stored = engine.events()[before:]
+    assert [one.keys for one in stored] == [(f"progress/{group}",) for group in groups]
+    last = stored[-1]
+    assert engine.control.next_offset == last.offset + 1
+    again = ControlState()
+    for each in engine.events():
+        evolve(again, decode_record_body(each.body, offset=each.offset, position=each.position))
+    assert encode_state(again) == encode_state(engine.control)
+
+
+def test_an_event_that_is_larger_than_a_batch_is_an_append_of_its_own() -> None:
+    engine = Engine(segment_size=4 * BATCH_BYTES)
+    large = ProgressRecorded("large", {"orders" * 20: dict.fromkeys(range(200_000), 1)})
+    small = ProgressRecorded("small", {"orders": {0: 1}})
+    done = [effect for effect in record(engine, small, large, small) if isinstance(effect, Append)]
+    sizes = [sum(len(data) for _, data in one.pieces) for one in done]
+    assert [size > BATCH_BYTES for size in sizes] == [False, True, False]
 
 
 def test_what_was_recorded_before_the_disk_was_full_has_happened(engine) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
 from kourou.telemetry.metrics import Family, expose
-from kourou_console.figures import Figures
+from kourou_console.figures import LAG_INTERVAL_S, Figures, LoopLag
 
 BASE = {"node_type": "console"}
 
@@ -42,3 +44,34 @@ def test_a_request_is_counted_by_operation_and_status():
     assert 'requests_total{node_type="console",operation="send_message",status="503"} 1.0' in page
     assert 'latency_bucket{le="5",node_type="console",operation="send_message"} 2.0' in page
     assert 'refused_total{node_type="console",reason="access"} 1.0' in page
+
+
+async def test_a_loop_that_is_held_up_is_late():
+    """By a clock of the test: the timer that is due at 10 ms is called at 60 ms."""
+    times = iter([0.0, LAG_INTERVAL_S + 0.05])
+    lag = LoopLag(lambda: next(times, 1.0))
+    lag.start()
+    while not dict(lag.lags_ms.buckets())["+Inf"]:  # noqa: ASYNC110 - a timer sets no event
+        await asyncio.sleep(0)
+    lag.stop()
+    counts = dict(lag.lags_ms.buckets())
+    assert (counts["30"], counts["70"], counts["+Inf"]) == (0, 1, 1)
+
+
+async def test_a_stopped_measurement_leaves_no_timer():
+    lag = LoopLag()
+    lag.start()
+    timer = lag._timer
+    lag.stop()
+    lag.stop()
+    assert timer is not None
+    assert timer.cancelled()
+
+
+def test_the_console_measures_while_it_serves(console):
+    def counted() -> int:
+        return dict(console.service._figures.loop_lag.lags_ms.buckets())["+Inf"]
+
+    before = counted()
+    while counted() == before:
+        console.run(asyncio.sleep(0))

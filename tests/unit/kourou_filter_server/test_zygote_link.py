@@ -5,7 +5,6 @@ import os
 import re
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -101,23 +100,32 @@ def gone(pidfd: int) -> bool:
     return bool(ended.poll(60_000))
 
 
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The empty folder in which Python looks for bytecode of any module, as in a fresh clone.
+
+    The zygote has neither environment nor site packages, so a script in place of Python sets it.
+    """
+    cache, python = tmp_path / "bytecode", tmp_path / "python"
+    cache.mkdir()
+    python.write_text(f"#!/bin/sh\nexec '{sys.executable}' -X pycache_prefix='{cache}' \"$@\"\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    return cache
+
+
 @shared
-async def test_packages_without_bytecode_are_loaded_and_nothing_is_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As `pip install --no-compile` leaves them: to write bytecode would end the zygote."""
-    without_bytecode = shutil.ignore_patterns("__pycache__")
-    for origin in zygote_link._codec_paths():
-        for name in ("lz4", "zstandard"):
-            if (Path(origin) / name).is_dir():
-                shutil.copytree(Path(origin) / name, tmp_path / name, ignore=without_bytecode)
-    before = below(tmp_path)
-    assert before
-    monkeypatch.setattr(zygote_link, "_codec_paths", lambda: [str(tmp_path)])
+async def test_without_any_bytecode_filters_run_and_none_is_written(cold: Path) -> None:
+    """A zygote that writes bytecode is killed by SIGXFSZ: its limit of file sizes is 0."""
     made = Zygote()
     await made.start()
-    await made.close()
-    assert below(tmp_path) == before
+    try:
+        worker = await made.start_worker(WHO, b"import datetime, json\n" + PASS)
+        reply = await worker.judge(b"orders", 0, records("yes", "no"), 2)
+    finally:
+        await made.close()
+    assert (reply.verdicts, reply.kind) == (b"\1\0", "")
+    assert below(cold) == []
 
 
 @pytest.mark.feature("F243")

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kourou.engine.control import CONTROL, encode_state
-from kourou.engine.events import GroupPut, Recorded, TopicPut
+from kourou.engine.control_log import BATCH_EVENTS
+from kourou.engine.events import Cause, GroupPut, Recorded, TopicPut
 from kourou.errors import MetadataUnavailable
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
@@ -158,6 +159,65 @@ async def test_a_database_that_hangs_holds_up_neither_loop_nor_stop(
     assert database.closed
     assert "stopping without it" in caplog.text
     assert event_store.info().next_offset == 0
+
+
+class Slow(Database):
+    """It takes what it gets, however long that takes: nothing ends a call under way."""
+
+    def __init__(self, inner) -> None:
+        super().__init__(inner)
+        self.appends = 0
+        self.go_on = threading.Event()
+
+    def append(self, batch):
+        self.appends += 1
+        self.entered.set()
+        assert self.go_on.wait(60)
+        return self._inner.append(batch)
+
+    def abandon(self) -> None:
+        self.go_on.set()
+
+
+def record_groups(site, count: int) -> None:
+    for first in range(0, count, 100):
+        desks = site.desks()
+        events = [GroupPut(GroupConfig(f"g{first + number}")) for number in range(100)]
+        desks.recorder.record(events, Cause("t", "test"), site.clock.now_ms())
+        site.perform(desks.appends.take_done())
+
+
+async def test_a_stop_that_waits_no_longer_leaves_the_rest_in_the_log(site, event_store) -> None:
+    """One more batch at most, not all that there are: 400 batches took minutes."""
+    record_groups(site, 3 * BATCH_EVENTS)
+    database = Slow(event_store)
+    one = projector(site, database, stop_s=0.01)
+    one.start()
+    await until(database.entered.is_set)
+    await one.stop()
+    assert database.appends == 1
+    assert database.closed
+    assert event_store.info().next_offset == BATCH_EVENTS
+    await projector(site, event_store).stop()
+    assert event_store.info().next_offset == 3 * BATCH_EVENTS
+
+
+async def test_a_stop_that_is_broken_off_projects_nothing_as_lost(site, event_store) -> None:
+    """The store closes behind it, and from a closed one no event can be read."""
+    record_groups(site, 2 * BATCH_EVENTS)
+    database = Slow(event_store)
+    one = projector(site, database)
+    stopping = asyncio.create_task(one.stop())
+    await until(database.entered.is_set)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    site.store.close()
+    database.go_on.set()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait(others, timeout=60)
+    assert database.appends == 1
+    assert {each.event.type for each in event_store.events()} == {"GroupPut"}
 
 
 async def test_no_thread_of_others_is_taken(site, event_store) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ def median(values: Sequence[float | None]) -> float | None:
 class Cell:
     """A system's values in a row, one a round (None: not measured), and why some are absent.
 
-    `server_us` and `client_us` are the CPU time of a message, one a round. `unsteady` says how a
+    `server_us` and `client_us` are the CPU time of a message, one a round. `lags` are those of all
+    rounds together (kourou.cli.bench.measure). `unsteady` says how a
     system did not become steady before the rounds.
 
     State: soft.
@@ -48,6 +50,7 @@ class Cell:
     failures: list[str] = field(default_factory=list)
     server_us: list[float | None] = field(default_factory=list)
     client_us: list[float | None] = field(default_factory=list)
+    lags: Counter[float] = field(default_factory=Counter)
     unsteady: str = ""
 
     @property
@@ -64,6 +67,7 @@ class Cell:
         self.values.append(None if outcome is None else outcome.values[row.value])
         self.server_us.append(sample.server_us)
         self.client_us.append(sample.client_us)
+        self.lags.update(sample.lags)
 
 
 @dataclass(frozen=True, slots=True)

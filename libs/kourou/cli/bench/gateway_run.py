@@ -12,6 +12,7 @@ State: soft.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -23,6 +24,7 @@ from kourou.cli.bench.rows import BACKLOG, Goal, Name, Row, Work
 from kourou.cli.bench.systems import Gateway, Kourou, Nats, Redis, System
 from kourou.cli.checkout import find_checkout
 from kourou.errors import ConfigError
+from kourou.telemetry.metric_table import LOOP_LAG_BOUNDS_MS
 
 WAYS = {
     Name.GATEWAY: "gateway",
@@ -134,16 +136,45 @@ def _show(bench: GatewayBench, results: Sequence[Result], *, as_json: bool) -> N
         # Kourou's own client is what the gateway is measured against: the other way round
         ratios = [1 / one for one in result.ratios(Name.GATEWAY)]
         ratio = median(ratios)
+        lag = lag_figures(cells[Name.GATEWAY].lags)
         if as_json:
             told = {"kind": "gateway", **asdict(bench), "row": row.name, "unit": row.unit}
             rounds = {way: cells[name].values for name, way in WAYS.items()}
-            print(json.dumps({**told, "rounds_of": rounds, **medians, "ratio": ratio}), flush=True)
+            print(
+                json.dumps(
+                    {**told, "rounds_of": rounds, **medians, "ratio": ratio, "loop_lag_ms": lag}
+                ),
+                flush=True,
+            )
             continue
         shown = "".join(
             f"{medians[way]:>14,.4g}" if way in medians else f"{'-':>14}" for way in WAYS.values()
         )
         last = "-" if ratio is None else f"{ratio:.3g} x"
         print(f"{row.about + ', ' + row.unit:54}{shown}{last:>14}", flush=True)
+        if lag:
+            print(f"  {lag_line(lag)}", flush=True)
+
+
+def lag_figures(lags: Mapping[float, int]) -> dict[str, float]:
+    """p50, p99 and max in ms, each the upper bound of its bucket; empty without measurements."""
+    count = max(lags.values(), default=0)
+    if not count:
+        return {}
+    shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    return {
+        name: min(bound for bound, below in lags.items() if below >= share * count)
+        for name, share in shares.items()
+    }
+
+
+def lag_line(lag: Mapping[str, float]) -> str:
+    """The line below a row."""
+    shown = (
+        f"{name} over {LOOP_LAG_BOUNDS_MS[-1]:,g}" if math.isinf(ms) else f"{name} {ms:,g}"
+        for name, ms in lag.items()
+    )
+    return f"gateway loop lag, ms: {', '.join(shown)}"
 
 
 def _tell(text: str) -> None:

@@ -11,9 +11,9 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from kourou.cli.bench.driving import DriverOptions, Outcome
 from kourou.cli.bench.families import CpuReading, resident_bytes
 from kourou.cli.bench.rows import BACKLOG, COLD, RECORD_OVERHEAD_BYTES, Work
 from kourou.cli.bench.session import Driver, ready_driver
-from kourou.cli.bench.systems import System
+from kourou.cli.bench.systems import Running, System
 from kourou.service.kept_ports import free_port
 from kourou.service.processes import Children
 
@@ -85,6 +85,8 @@ class Sample:
     outcome: Outcome | None
     server_us: float | None = None
     client_us: float | None = None
+    lags: Mapping[float, int] = field(default_factory=dict)
+    """Of the gateway's event loop meanwhile: upper bound in ms -> how many were at most so late."""
 
 
 class Measured(Protocol):
@@ -152,13 +154,14 @@ def prepared(system: System, work: Work, scale: Scale) -> Iterator[Measured]:
         ):
             options = scale.options(work, system.address(port))
             driver = ready_driver(children, f"driver-{work.kind}", system.driver(options))
-            yield _Warm(driver, running.pids, scale)
+            yield _Warm(driver, running, scale)
 
 
 class _Warm:
-    def __init__(self, driver: Driver, servers: Sequence[int], scale: Scale) -> None:
+    def __init__(self, driver: Driver, running: Running, scale: Scale) -> None:
         self._driver = driver
-        self._servers = servers
+        self._running = running
+        self._servers = running.pids
         self._scale = scale
 
     def warm_up(self) -> str:
@@ -171,12 +174,18 @@ class _Warm:
     def sample(self) -> Sample:
         """Measure once."""
         os.sync()  # what others left unwritten is not to be paid by this one
+        lags = self._running.loop_lags()
         servers = [CpuReading.of(pid) for pid in self._servers]
         client = CpuReading.of(self._driver.pid)
         outcome = self._driver.measure(self._scale.seconds)
         servers_ns, client_ns = sum(one.spent_ns() for one in servers), client.spent_ns()
         messages = max(1, outcome.messages)
-        return Sample(outcome, servers_ns / NS_IN_US / messages, client_ns / NS_IN_US / messages)
+        return Sample(
+            outcome,
+            servers_ns / NS_IN_US / messages,
+            client_ns / NS_IN_US / messages,
+            {bound: now - lags[bound] for bound, now in self._running.loop_lags().items()},
+        )
 
 
 # -- what is done anew each time ------------------------------------------------------------------

@@ -20,6 +20,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from kourou.errors import MissingPackages, TimedOut, Unavailable
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import READY_TIMEOUT_MS, Child, Children
 
+LAG_BUCKET = re.compile(r'^kourou_gateway_loop_lag_bucket\{le="([^"]+)".*\} (\S+)$', re.MULTILINE)
 POLL_S = 0.02
 LOG_LINES = 200
 COMPLAINT_LINES = 3
@@ -54,6 +56,12 @@ class Running(Protocol):
 
     def start_again_after_kill(self) -> None:
         """Kill what stores, without a word, and start it on the same files."""
+
+    def loop_lags(self) -> Mapping[float, int]:
+        """How late the gateway's event loop was since its start; empty where there is none.
+
+        Upper bound in ms -> how many timers were at most so late.
+        """
 
 
 class System(Protocol):
@@ -119,6 +127,10 @@ class Processes:
     def start_again_after_kill(self) -> None:
         """Nothing that is measured of a peer."""
         raise Unavailable("only Kourou's restart is measured")
+
+    def loop_lags(self) -> Mapping[float, int]:
+        """A peer has no gateway."""
+        return {}
 
 
 def go_program(name: str) -> str:
@@ -210,6 +222,14 @@ class RunningKourou:
         """Kill the broker and start it on its store."""
         self.cluster.brokers[0].kill()
         self.cluster.start_broker(0)
+
+    def loop_lags(self) -> Mapping[float, int]:
+        """From the page of metrics."""
+        if self.cluster.console is None:
+            return {}
+        with urllib.request.urlopen(f"{self.cluster.console.ready['admin']}/metrics") as page:
+            found = LAG_BUCKET.findall(page.read().decode())
+        return {float(bound): int(float(count)) for bound, count in found}
 
 
 class Gateway(Kourou):
