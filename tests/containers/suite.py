@@ -139,6 +139,13 @@ def states(up: Up) -> dict[str, tuple[str, int]]:
     return {row["Service"]: (row["State"], row["ExitCode"]) for row in rows}
 
 
+def all_healthy(up: Up) -> bool:
+    """Does no running service say that it is starting, or unhealthy?"""
+    told = up("--profile", "*", "ps", "--format", "json")
+    health = {json.loads(line)["Health"] for line in told.splitlines()}
+    return health <= {"", "healthy"}
+
+
 def free_ports() -> dict[str, str]:
     """Free ports of this machine, by the variables that the compose files read.
 

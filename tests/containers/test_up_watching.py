@@ -19,6 +19,7 @@ from tests.containers.suite import (
     RAFT,
     START_S,
     Up,
+    all_healthy,
     bodies,
     crash,
     inspected,
@@ -131,7 +132,8 @@ def test_a_copy_is_read_while_its_broker_is_stopped(started: Up, ports: dict[str
     started("stop", *BROKERS)
     assert seen_from_here(ports, "copied", sent)
     started("start", *BROKERS)
-    started("up", "--detach", "--no-build", "--wait", "--wait-timeout", START_S)
+    # `up --wait` fails at once where a filter server has not heard of its broker yet.
+    until("every service is healthy again", lambda: all_healthy(started))
 
 
 def test_a_group_elects_its_leader_and_another_one_when_that_is_killed(
