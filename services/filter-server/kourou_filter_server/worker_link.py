@@ -190,6 +190,8 @@ class Worker:
         """The zygote has seen it end, or has itself ended."""
         if not self._how.done():
             self._how.set_result(how)
+        if self._flight is not None:
+            self._readable()  # the zygote may be heard before the worker's last reply is read
         self._fail(how)
         if self._pidfd >= 0:
             os.close(self._pidfd)

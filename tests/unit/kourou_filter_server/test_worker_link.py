@@ -135,6 +135,17 @@ async def test_a_refused_source_says_why(play) -> None:
     assert played.killed()
 
 
+async def test_the_last_words_count_though_the_end_is_heard_first(play) -> None:
+    played = play()
+    begun = asyncio.ensure_future(played.worker.set_up(b"x"))
+    await played.heard()
+    played.says(struct.pack("<I512s", 2, b"too big"))
+    played.bury("died", "the worker ended with exit code 1")
+    with pytest.raises(FilterFailed, match="too big") as failed:
+        await begun
+    assert failed.value.kind == "memory"
+
+
 async def test_a_request_byte_for_byte_and_its_verdicts(play) -> None:
     played = play()
     asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"one", memoryview(b"two")]))
