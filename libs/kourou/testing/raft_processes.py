@@ -45,7 +45,7 @@ BROKER = "broker-a"
 ASK_MS = 300
 LOOK_S = 0.02
 END_S = 20.0
-_LEADS = re.compile(r"epoch (\d+): this member is leader")
+_LEADS = re.compile(r"epoch (\d+): this replica is now leader")
 
 SMALL = {
     "mappedFileSizeCommitLog": str(4 << 20),
