@@ -43,7 +43,7 @@ class Child:
     """A process we started, must wait for, and must not leave behind."""
 
     __slots__ = (
-        *("_clock", "_process", "command", "log_path", "name"),
+        *("_clock", "_process", "command", "log_begins", "log_path", "name"),
         *("ready", "ready_after_ms", "ready_file", "started_ms"),
     )
 
@@ -77,6 +77,7 @@ class Child:
         self.ready_file.unlink(missing_ok=True)
         extra = ("--ready-file", str(self.ready_file)) if says_ready else ()
         with self.log_path.open("ab") as log:
+            self.log_begins = log.tell()  # behind what an earlier child of that name has written
             self._process = subprocess.Popen(
                 [*command, *extra],
                 cwd=folder,

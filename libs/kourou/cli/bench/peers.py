@@ -58,10 +58,9 @@ class PeerOptions:
 
     @property
     def command(self) -> str:
-        """What to type to have the same; that it is written goes without saying."""
+        """What to type to measure the rows of a table again, without `--only` and `--write`."""
         scale, usual = self.scale, Scale()
         said = ["./kourou bench --peers"]
-        said += [f"--only {','.join(self.only)}"] if self.only else []
         said += [f"--among {','.join(self.peers)}"] if self.peers else []
         said += [f"--rounds {self.rounds}"] if self.rounds != PeerOptions().rounds else []
         for name in OPTIONS:

@@ -27,7 +27,7 @@ class Driver:
 
     def __init__(self, children: Children, name: str, command: Sequence[str]) -> None:
         self._child: Child = children.start(name, command, says_ready=False, listens=True)
-        self._read = 0
+        self._read = self._child.log_begins
 
     @property
     def pid(self) -> int:

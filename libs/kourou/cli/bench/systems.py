@@ -31,6 +31,7 @@ from kourou import __version__
 from kourou.cli.bench.driving import DriverOptions
 from kourou.cli.bench.rows import Name, Work
 from kourou.errors import MissingPackages, TimedOut, Unavailable
+from kourou.service.kept_ports import free_port
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import READY_TIMEOUT_MS, Child, Children
 
@@ -200,7 +201,7 @@ def kourou_for_java(folder: Path, port: int, flush: str) -> Iterator[Running]:
     """The same, with the name server at this port for RocketMQ's clients."""
     settings = ClusterSettings(
         broker={"flushDiskType": FLUSH_TYPES[flush]},
-        namesrv={"listenPort": str(port), "zmqPort": "0", "adminPort": "0"},
+        namesrv={"listenPort": str(port), "zmqPort": str(free_port()), "adminPort": "0"},
     )
     with LocalCluster(folder, settings) as cluster:
         yield RunningKourou(cluster)

@@ -27,6 +27,14 @@ def test_a_command_is_a_line_and_so_is_its_answer(tmp_path: Path) -> None:
         assert driver.end().sent == 1
 
 
+def test_a_second_driver_of_that_name_gives_its_own_answer(tmp_path: Path) -> None:
+    with Children(tmp_path) as children:
+        for sent in (1, 2):
+            line = LINE.replace("1", str(sent))
+            driver = ready_driver(children, "driver", python(f"{READY} input(); print('{line}')"))
+            assert driver.measure().sent == sent
+
+
 def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
     script = f"{READY} input(); sys.stdout.write('{LINE[:9]}'); sys.stdout.flush(); input()"
     with Children(tmp_path) as children:
