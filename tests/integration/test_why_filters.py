@@ -77,10 +77,11 @@ def why(operator):
 
 
 @pytest.fixture
-def blocked(operator, why):
+def blocked(cluster, operator, why):
     """Sends until a message is not consumed, for this reason; returns it and the cause.
 
-    A filter server hears of a change after the broker has acknowledged it, and may let one through.
+    A filter server hears of a change after the broker has acknowledged it, and may let one through;
+    one that has just started may hear of it with its next look at the list, which takes time.
     """
 
     def send(topic, body, group, code):
@@ -89,6 +90,7 @@ def blocked(operator, why):
             cause = why(sent, group, code, "consumed")
             if cause.code == code:
                 return sent, cause
+            cluster.clock.advance(1)
 
     return send
 

@@ -21,7 +21,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +37,7 @@ POLL_S = 0.01
 EXIT_BAD_USAGE = 2
 LOG_LINES_SHOWN = 10
 _PR_SET_PDEATHSIG = 1
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Child:
@@ -87,7 +88,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 # a group of its own: Ctrl-C goes to the parent, which stops its children in order
                 start_new_session=True,
-                preexec_fn=_die_with_parent(os.getpid()),
+                preexec_fn=_before_exec(os.getpid()),
             )
 
     @property
@@ -225,15 +226,16 @@ class Children:
         listens: bool = False,
     ) -> Child:
         """Start one more child."""
-        child = Child(
-            name,
-            command,
-            self.folder,
-            environment=environment,
-            says_ready=says_ready,
-            listens=listens,
-        )
-        self._children.append(child)
+        with _uninterrupted():
+            child = Child(
+                name,
+                command,
+                self.folder,
+                environment=environment,
+                says_ready=says_ready,
+                listens=listens,
+            )
+            self._children.append(child)
         return child
 
     def start_module(self, name: str, module: str, *arguments: str) -> Child:
@@ -242,8 +244,9 @@ class Children:
 
     def start_again(self, child: Child) -> Child:
         """Start a child that has ended once more; it keeps its place in the order of the stop."""
-        again = Child(child.name, child.command, self.folder)
-        self._children[self._children.index(child)] = again
+        with _uninterrupted():
+            again = Child(child.name, child.command, self.folder)
+            self._children[self._children.index(child)] = again
         return again
 
     def kill_all(self) -> None:
@@ -261,15 +264,31 @@ class Children:
         return codes
 
 
-def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    """What a child does between fork and exec: ask the kernel for SIGKILL when its parent ends."""
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl  # resolved now: after the fork nothing may load
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C and the like wait: between a child's start and its entry nobody would stop it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def ask() -> None:
+
+def _before_exec(parent: int) -> Callable[[], None]:
+    """What a child does between fork and exec.
+
+    It takes the signals that its parent holds back, and asks the kernel for SIGKILL when that ends.
+    """
+    prctl: Any = None
+    if sys.platform.startswith("linux"):
+        prctl = ctypes.CDLL(None, use_errno=True).prctl  # now: after the fork nothing may load
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
+        if prctl is None:
+            return
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before we asked
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return ask
+    return prepare

@@ -18,6 +18,7 @@ State: soft.
 from __future__ import annotations
 
 import gzip
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,14 @@ class SeenSpan:
     links: tuple[str, ...] = ()
 
 
+class _Server(ThreadingHTTPServer):
+    """One whose clients may be killed in the middle of a request."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class OtlpReceiver:
     """Listens on a free port of 127.0.0.1. `status` is what it answers with.
 
@@ -63,7 +72,7 @@ class OtlpReceiver:
         self.spans: list[SeenSpan] = []
         self.requests = 0
         self._changed = threading.Condition()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
+        self._server = _Server(("127.0.0.1", 0), _handler_of(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property
