@@ -7,7 +7,7 @@ A draft is the whole record with placeholders where the broker writes (queue off
 time, store host, record CRC), so the broker copies it once and never builds it again. Properties
 come in the order UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC.
 
-State: soft, encoded properties beside the places they are for.
+State: soft, encoded properties, kept with the places that they are for.
 """
 
 from __future__ import annotations

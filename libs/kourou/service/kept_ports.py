@@ -1,9 +1,9 @@
 """Free ports of this machine that are chosen before the processes that listen on them start.
 
-None is of the range from which the system serves connections and listeners that name no port: one
-of them could take a port before its service does, or while the service restarts.
+No port is from the ephemeral range, which Linux gives to connections and to listeners on port 0:
+one of them could take a port before its service does, or while the service restarts.
 
-A socket that is bound and does not listen keeps a port from all who name none and from all without
+A socket that is bound and does not listen reserves its port: nothing else binds it without
 SO_REUSEADDR. Every service sets that, so it can bind the port, and bind it again after a restart.
 
 Lives here: choosing and keeping ports. May not live here: what listens on them.
@@ -19,13 +19,13 @@ import socket
 LOOPBACK = "127.0.0.1"
 
 PORTS = range(12_000, 22_000)
-"""Below the system's own range, also where a broker adds 10,011 to its own."""
+"""Below the ephemeral range of Linux, also where a broker adds 10,011 to its port."""
 
 
 def free_port(*shifts: int) -> int:
-    """A port that nobody has at this moment, whose neighbours at `shifts` are free as well.
+    """A port that is free at this moment, as are the ports at distance `shifts` from it.
 
-    Nothing keeps it: who needs it for longer than a start takes a `KeptPorts`.
+    It is not reserved; `KeptPorts` reserves.
     """
     while True:
         port = random.choice(PORTS)
@@ -62,7 +62,7 @@ class KeptPorts:
 
 
 def _kept_socket() -> socket.socket:
-    """Bound where nobody else is; only afterwards a service may bind the same port."""
+    """A socket bound to a free port; SO_REUSEADDR is set afterwards, so that no two share one."""
     while True:
         kept = socket.socket()
         try:

@@ -266,7 +266,7 @@ class Children:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C and the like wait: between a child's start and its entry nobody would stop it."""
+    """Delay SIGINT, SIGTERM and SIGHUP, so that no child is started and then not listed."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
     try:
         yield
@@ -277,7 +277,7 @@ def _uninterrupted() -> Iterator[None]:
 def _before_exec(parent: int) -> Callable[[], None]:
     """What a child does between fork and exec.
 
-    It takes the signals that its parent holds back, and asks the kernel for SIGKILL when that ends.
+    It unblocks the signals that its parent delays, and asks the kernel for SIGKILL when that ends.
     """
     prctl: Any = None
     if sys.platform.startswith("linux"):
