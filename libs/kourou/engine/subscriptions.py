@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from kourou.errors import Code, NoPermission, Rejected
-from kourou.model.names import RETRY_PREFIX
+from kourou.model.names import RETRY_PREFIX, retry_topic
 from kourou.model.subscription import TAG, MessageModel, Subscription
 
 MemberKey = tuple[str, int]
@@ -162,8 +162,10 @@ def check_pull(
     """The subscription that a pull without one of its own uses (fact sheet §2.3).
 
     `known` is what heartbeats said of this topic. Raises NoPermission (16) for a group that may not
-    broadcast, Rejected with 24 for a topic nobody subscribed, 25 when the consumer has changed its
-    mind and its heartbeat is still on the way.
+    broadcast, Rejected with 24 for a topic nobody subscribed, 25 when the consumer's subscription
+    is newer than its last heartbeat. The group's own retry topic is exempt from 25: its
+    subscription is always `*`, and RocketMQ's client may send the newer one 30 s late (decision
+    0013).
     """
     if model == MessageModel.BROADCASTING and not broadcast_enabled:
         raise NoPermission(f"group {group} may not use broadcasting")
@@ -173,7 +175,7 @@ def check_pull(
             hint="send a heartbeat with the subscription first",
             code=Code.SUBSCRIPTION_NOT_EXIST,
         )
-    if known.version < wanted_version:
+    if known.version < wanted_version and topic != retry_topic(group):
         raise Rejected(
             f"this broker has an older subscription of group {group} to {topic} than the consumer",
             hint="send a heartbeat with the newer subscription first",

@@ -36,7 +36,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 final class Stand implements AutoCloseable {
     static final int PATIENCE_S = 30;
     private static final long LOOK_EVERY_NS = TimeUnit.MILLISECONDS.toNanos(20);
-    private static final int ROUTES_EVERY_MS = 1_000;
+    /** Routes and heartbeats: a heartbeat that a rebalance could not send would come after 30 s. */
+    private static final int REPEAT_EVERY_MS = 1_000;
     private static final String ANY_TOPIC = "TBW102";
 
     final String name;
@@ -73,7 +74,8 @@ final class Stand implements AutoCloseable {
     /** Settings that every client of ours has; each is a client by itself to the server. */
     <T extends ClientConfig> T told(T client) {
         client.setNamesrvAddr(address);
-        client.setPollNameServerInterval(ROUTES_EVERY_MS);
+        client.setPollNameServerInterval(REPEAT_EVERY_MS);
+        client.setHeartbeatBrokerInterval(REPEAT_EVERY_MS);
         client.setInstanceName(name + "-" + clients.incrementAndGet());
         return client;
     }

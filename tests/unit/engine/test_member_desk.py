@@ -186,6 +186,12 @@ def test_pulls_by_heartbeat_are_told_what_is_missing(engine, draft, records) -> 
     assert pull(engine, topic="orders") == Code.SUBSCRIPTION_NOT_EXIST, "taken back"
 
 
+def test_the_own_retry_topic_is_read_by_an_older_heartbeat(engine) -> None:
+    """A heartbeat that RocketMQ's client skipped in a rebalance would stop retries for 30 s."""
+    say(engine, beat("c1", "g", topic="%RETRY%g", version=5))
+    assert pull(engine, topic="%RETRY%g", version=6) == Code.PULL_NOT_FOUND
+
+
 @pytest.mark.feature("F014")
 def test_a_group_that_may_not_broadcast_is_told_so(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
