@@ -117,21 +117,16 @@ class BrokerCore:
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Decide on everything that has arrived, in order."""
         effects: list[Effect] = []
-        waiting: list[Received] = []
-        kind: type[Request] | None = None
+        waiting: dict[type[Request], list[Received]] = {}
         if self._elected is not None:
             self._elected.look()
         for item in inputs:
             if type(item) is Received and type(item.request) in self._joint:
-                if waiting and type(item.request) is not kind:
-                    effects += self._together(now_ms, waiting)
-                    waiting = []
-                kind = type(item.request)
-                waiting.append(item)
+                waiting.setdefault(type(item.request), []).append(item)
                 continue
             if waiting:
                 effects += self._together(now_ms, waiting)
-                waiting = []
+                waiting = {}
             match item:
                 case Received():
                     effects += self._received(now_ms, item)
@@ -185,11 +180,25 @@ class BrokerCore:
         effects += self.desks.confirmations.want_flush()
         return self.desks.announcing.gate(effects)
 
-    def _together(self, now_ms: int, waiting: Sequence[Received]) -> list[Effect]:
-        """Requests of one kind with nothing between: together where that can be, else in turn."""
+    def _together(
+        self, now_ms: int, waiting: Mapping[type[Request], Sequence[Received]]
+    ) -> list[Effect]:
+        """Sends and ends of transactions with nothing else between them, kind by kind.
+
+        The kinds need no order among themselves: an end names a half message whose send has been
+        answered, and a client uses one of the two kinds of sends.
+        """
+        effects: list[Effect] = []
+        for kind, requests in waiting.items():
+            effects += self._of_a_kind(now_ms, kind, requests)
+        return effects
+
+    def _of_a_kind(
+        self, now_ms: int, kind: type[Request], waiting: Sequence[Received]
+    ) -> list[Effect]:
+        """Requests of one kind: together where that can be, else in turn."""
         if len(waiting) == 1:
             return self._received(now_ms, waiting[0])
-        kind = type(waiting[0].request)
         if kind is SendMessage:
             return self.desks.joint_singles.store(now_ms, waiting, self._received)
         if kind is EndTransaction:

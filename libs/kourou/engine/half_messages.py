@@ -134,6 +134,15 @@ def read_half(raw: Buffer) -> HalfRecord:
     return HalfRecord(kept, parts, decode_properties(kept[parts.props_at : parts.size]))
 
 
+def read_draft(draft: bytes, offset: int, position: int) -> HalfRecord:
+    """The draft of a half message, as `read_half` reads it at that offset and position.
+
+    Its store time and host are those of a draft: 0.
+    """
+    parts = parts_of(draft, 0, len(draft))._replace(queue_offset=offset, position=position)
+    return HalfRecord(draft, parts, decode_properties(draft[parts.props_at : parts.size]))
+
+
 def mark_of(half: bytes) -> BatchMark | None:
     """The batch that a half message belongs to; as HalfRecord.mark, without reading all of it."""
     at = parts_of(half, 0, len(half)).props_at

@@ -26,6 +26,7 @@ from kourou.engine.batch_halves import BatchHalves
 from kourou.engine.events import UnreadSpan
 from kourou.engine.half_messages import HALF_LANE, HalfRecord, Identity
 from kourou.model.batch import BatchMark
+from kourou.model.limits import HALF_DRAFTS_BYTES_MAX
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 
@@ -35,10 +36,11 @@ class OpenHalf:
 
     `since_ms` is monotonic, before 0 for one that was stored before this process began. `proven`
     False: it was open when the broker started, and nobody has looked yet whether its committed
-    message was stored just before the end.
+    message was stored just before the end. `draft` is what was appended, while it is one of the
+    newest; else the log has it.
     """
 
-    __slots__ = ("checks", "immunity_ms", "offset", "position", "proven", "since_ms")
+    __slots__ = ("checks", "draft", "immunity_ms", "offset", "position", "proven", "since_ms")
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class OpenHalf:
         self.checks = checks
         self.immunity_ms = immunity_ms
         self.proven = proven
+        self.draft: bytes | None = None
 
 
 class OpenHalves:
@@ -64,7 +67,10 @@ class OpenHalves:
     `batches` are those of batch transactions, which are in no table here: a decision ends them all.
     """
 
-    __slots__ = ("_copies", "_op_base", "_ops", "_table", "batches", "half_end")
+    __slots__ = (
+        *("_copies", "_drafts", "_drafts_bytes", "_op_base", "_ops", "_table"),
+        *("batches", "half_end"),
+    )
 
     def __init__(self, half_end: int = 0, op_base: int = 0) -> None:
         # Not a dict: to find the first, it would pass over all that were closed before.
@@ -72,6 +78,8 @@ class OpenHalves:
         self._copies: dict[Identity, OpenHalf] = {}
         self._ops: deque[int] = deque()
         self._op_base = op_base
+        self._drafts: deque[tuple[OpenHalf, int]] = deque()
+        self._drafts_bytes = 0
         self.batches = BatchHalves()
         self.half_end = half_end
 
@@ -122,6 +130,16 @@ class OpenHalves:
         self._table[half.offset] = half
         self.half_end = half.offset + 1
 
+    def keep(self, half: OpenHalf, draft: bytes) -> None:
+        """What was appended of a half message, until newer ones need the room or it is closed."""
+        half.draft = draft
+        self._drafts.append((half, len(draft)))
+        self._drafts_bytes += len(draft)
+        while self._drafts_bytes > HALF_DRAFTS_BYTES_MAX:
+            oldest, size = self._drafts.popleft()
+            oldest.draft = None
+            self._drafts_bytes -= size
+
     def open_batch(
         self, mark: BatchMark, offset: int, position: int, since_ms: int, *, proven: bool = True
     ) -> None:
@@ -152,7 +170,7 @@ class OpenHalves:
     def move(self, half: OpenHalf, offset: int, position: int, identity: Identity | None) -> None:
         """An open half message was put back: it stands at another place now."""
         del self._table[half.offset]
-        half.offset, half.position = offset, position
+        half.offset, half.position, half.draft = offset, position, None
         if identity is not None:
             self._copies[identity] = half
         self.open(half)
@@ -160,6 +178,7 @@ class OpenHalves:
     def close(self, half: OpenHalf, identity: Identity | None) -> None:
         """It is resolved or given up."""
         del self._table[half.offset]
+        half.draft = None
         if identity is not None and self._copies.get(identity) is half:
             del self._copies[identity]
 

@@ -42,6 +42,7 @@ from kourou.engine.half_messages import (
     half_of,
     mark_of,
     operation,
+    read_draft,
     read_half,
 )
 from kourou.engine.half_recovery import open_halves
@@ -176,7 +177,9 @@ class Transactions:
         if mark is not None:
             self.halves.open_batch(mark, offset, position, since_ms)
         else:
-            self.halves.open(OpenHalf(offset, position, since_ms, immunity_ms=immunity_ms))
+            one = OpenHalf(offset, position, since_ms, immunity_ms=immunity_ms)
+            self.halves.open(one)
+            self.halves.keep(one, raw)
 
     @property
     def takes_halves(self) -> bool:
@@ -239,13 +242,16 @@ class Transactions:
         """The half message at the place a request names, with RocketMQ's three checks."""
         missing = "Find prepared transaction message failed"
         offset, position = request.tran_state_table_offset, request.commit_log_offset
-        try:
-            record = self.read(position)
-        except (Rejected, Corrupt) as error:
-            raise Rejected(f"{missing}: {error}") from error
-        parts = record.parts
-        if not self._is_half(record):
-            raise Rejected(f"{missing}: no half message at position {position}")
+        half = self.halves.at(offset)
+        if half is not None and half.position == position and half.draft is not None:
+            record = read_draft(half.draft, offset, position)
+        else:
+            try:
+                record = self.read(position)
+            except (Rejected, Corrupt) as error:
+                raise Rejected(f"{missing}: {error}") from error
+            if not self._is_half(record):
+                raise Rejected(f"{missing}: no half message at position {position}")
         if Property.BATCH in record.properties:
             raise Rejected(f"{missing}: it belongs to a batch, which is committed as a whole")
         if record.group != request.producer_group:
@@ -253,9 +259,10 @@ class Transactions:
                 f"The producer group wrong: the half message at position {position} is not of "
                 f"{request.producer_group}"
             )
-        if parts.queue_offset != offset:
+        if record.parts.queue_offset != offset:
             raise Rejected(
-                f"The transaction state table offset wrong: {parts.queue_offset}, not {offset}"
+                f"The transaction state table offset wrong: {record.parts.queue_offset}, not "
+                f"{offset}"
             )
         return record
 

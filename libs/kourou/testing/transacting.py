@@ -59,6 +59,24 @@ def half(
     born_ms: int | None = None,
 ) -> Place:
     """Send a half message."""
+    request = half_send(
+        engine, key=key, queue_id=queue_id, group=group, properties=properties, born_ms=born_ms
+    )
+    header = header_of(engine.ask(request, body))
+    assert header.queue_id == queue_id
+    return header.queue_offset, decode_offset_id(header.msg_id)[1]
+
+
+def half_send(
+    engine: Engine,
+    *,
+    key: str,
+    queue_id: int = 3,
+    group: str = GROUP,
+    properties: Mapping[str, str] | None = None,
+    born_ms: int | None = None,
+) -> SendMessage:
+    """The request that sends a half message."""
     named = {
         "TRAN_MSG": "true",
         "PGROUP": group,
@@ -66,21 +84,15 @@ def half(
         "WAIT": "true",
         **(properties or {}),
     }
-    reply = engine.ask(
-        SendMessage(
-            producer_group=group,
-            topic=TOPIC,
-            queue_id=queue_id,
-            born_timestamp=engine.wall_ms if born_ms is None else born_ms,
-            sys_flag=int(SysFlag.TRANSACTION_PREPARED),
-            flag=7,
-            properties=encode_properties(named).decode(),
-        ),
-        body,
+    return SendMessage(
+        producer_group=group,
+        topic=TOPIC,
+        queue_id=queue_id,
+        born_timestamp=engine.wall_ms if born_ms is None else born_ms,
+        sys_flag=int(SysFlag.TRANSACTION_PREPARED),
+        flag=7,
+        properties=encode_properties(named).decode(),
     )
-    header = header_of(reply)
-    assert header.queue_id == queue_id
-    return header.queue_offset, decode_offset_id(header.msg_id)[1]
 
 
 def end(place: Place, how: int, *, group: str = GROUP, from_check: bool = False) -> EndTransaction:

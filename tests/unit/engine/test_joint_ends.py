@@ -15,10 +15,11 @@ from kourou.engine.joint_ends import Alone
 from kourou.errors import Code
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.protocol.messages.transactions import EndTransaction
-from kourou.testing.engine import Engine
+from kourou.testing.engine import Engine, header_of
 from kourou.testing.transacting import (
     end,
     half,
+    half_send,
     ops,
     put_topic,
     record,
@@ -93,6 +94,34 @@ def test_ends_of_a_turn_become_one_append(count: int) -> None:
     assert state(joint) == state(alone)
     kinds = [message.topic for message in joint.stored("orders", 0)[:1] + joint.stored(OP_TOPIC)]
     assert kinds == ["orders", *[OP_TOPIC] * count]
+
+
+def test_ends_and_sends_that_alternate_become_one_append_each() -> None:
+    """So a producer fills a turn whose threads are in both halves of their transactions."""
+    engine = transacting()
+    places = halves(engine, 4)
+    before = len(appends_of(engine))
+    turn = []
+    for number, place in enumerate(places):
+        send = half_send(engine, key=f"V{number}", queue_id=number)
+        turn += [engine.received(send, b"next"), engine.received(end(place, COMMIT))]
+    engine.handle(*(received for _, received in turn))
+    assert len(appends_of(engine)) == before + 2
+    assert {engine.replies[name].code for name, _ in turn} == {Code.SUCCESS}
+    assert visible(engine) == [b"0", b"1", b"2", b"3"]
+    offsets = [header_of(engine.replies[name]).queue_offset for name, _ in turn[::2]]
+    assert offsets == [4, 5, 6, 7]
+
+
+def test_half_messages_beyond_the_kept_ones_are_read_from_the_log(monkeypatch) -> None:
+    kept, read = transacting(), transacting()
+    ends = [end(place, COMMIT) for place in halves(kept, 5)]
+    monkeypatch.setattr("kourou.engine.open_halves.HALF_DRAFTS_BYTES_MAX", 600)  # two of them
+    halves(read, 5)
+    assert [one.draft is None for one in read.core.desks.transactions.halves].count(True) == 3
+    assert together(read, ends) == together(kept, ends)
+    assert read.store.records == kept.store.records
+    assert state(read) == state(kept)
 
 
 @pytest.mark.parametrize("seed", range(40))
