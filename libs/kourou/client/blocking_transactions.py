@@ -25,6 +25,7 @@ from kourou.client.transactions import (
     Ending,
     HalfMessage,
     begin_checks,
+    ended_later,
     ending,
     require_check,
     require_promise,
@@ -83,7 +84,10 @@ class Transaction(Ending):
         self._end()
 
     def _end(self) -> None:
-        if self.state is not TransactionState.UNKNOWN and self.result is not None:
+        if self.state is TransactionState.UNKNOWN or self.result is None:
+            return
+        core = self._sends._core
+        if core is None or not ended_later(core, self):
             self.judge(self._sends._end_half(self.result, self.state, self.half.timeout_ms))
 
 

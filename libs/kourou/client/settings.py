@@ -282,6 +282,10 @@ class ProducerSettings(Settings):
         rocketmq="transactionCheckListener",
         form=FUNCTION,
     )
+    wait_for_transaction_end: bool = setting(
+        True,
+        "A transaction's block ends when its broker has confirmed the commit or rollback.",
+    )
     check_threads_min: int = setting(
         1,
         "Threads that answer such questions, at least.",

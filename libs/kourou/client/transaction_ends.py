@@ -102,6 +102,11 @@ class TransactionEnds:
         self._closed = False
         self.message_trace: SendTrace | None = None
 
+    @property
+    def open(self) -> int:
+        """How many are under way, without those that are still crossing threads."""
+        return self._open
+
     def put(self, end: End) -> None:
         """Tell it; called in any thread."""
         if not self._handover.put(end):

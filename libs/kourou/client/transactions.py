@@ -39,7 +39,7 @@ from kourou.client.sends import Sends
 from kourou.client.transaction_checks import Check, Checker
 from kourou.client.transaction_ends import End, end_request
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable
-from kourou.model.limits import CHECK_IMMUNITY_S_MAX
+from kourou.model.limits import CHECK_IMMUNITY_S_MAX, UNCONFIRMED_ENDS_MAX
 from kourou.model.message import Property, SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.model.transaction import TransactionState
@@ -131,17 +131,27 @@ class Ending:
 
     def judge(self, error: KourouError | None) -> None:
         """The broker has heard it, or not. Raises what a caller has to know."""
+        if isinstance(error, Rejected) and self.state is TransactionState.COMMIT:
+            raise error
+        self.hear(error)
+
+    def hear(self, error: KourouError | None) -> None:
+        """The same where nobody waits for it: logged."""
         if error is None:
             self.told = True
             return
-        if isinstance(error, Rejected) and self.state is TransactionState.COMMIT:
-            raise error
+        if isinstance(error, Rejected):
+            _log.error("the broker refused to end transaction %s (%s): %s", *self._named, error)
+            return
         _log.warning(
             "the outcome of transaction %s (%s) did not reach the broker, which will check it: %s",
-            self.id,
-            self.state.name,
+            *self._named,
             error,
         )
+
+    @property
+    def _named(self) -> tuple[str, str]:
+        return self.id, self.state.name
 
 
 def ending(
@@ -155,6 +165,15 @@ def ending(
     deadline_ms = core.clock.monotonic_ms() + (timeout_ms or core.settings.send_timeout_ms)
     request = end_request(core.settings.producer_group, half, state)
     return End(half.queue.topic, half.queue.broker_name, request, deadline_ms, settle)
+
+
+def ended_later(core: ProducerCore, one: Ending) -> bool:
+    """Let the broker be told in the background, if the settings want that and few are under way."""
+    if core.settings.wait_for_transaction_end or core.ends.open >= UNCONFIRMED_ENDS_MAX:
+        return False
+    assert one.result is not None
+    core.ends.put(ending(core, one.result, one.state, one.half.timeout_ms, one.hear))
+    return True
 
 
 class Transaction(Ending):
@@ -185,7 +204,9 @@ class Transaction(Ending):
         await self._end()
 
     async def _end(self) -> None:
-        if self.state is not TransactionState.UNKNOWN and self.result is not None:
+        if self.state is TransactionState.UNKNOWN or self.result is None:
+            return
+        if not ended_later(self._sends._port()[0], self):
             self.judge(await self._sends._end_half(self.result, self.state, self.half.timeout_ms))
 
 

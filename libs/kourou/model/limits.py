@@ -89,6 +89,7 @@ QUEUE_LOCK_WAITERS_MAX = 64  # clients that are told when a lock is free; others
 QUEUE_LOCKS_EVENT_ENTRIES_MAX = 8_192  # an event about more queue locks is cut into several
 RETRIED_KEYS_MAX = 1_000_000  # unique keys of retried sends that a broker remembers
 CHECK_IMMUNITY_S_MAX = 7 * 24 * 3_600  # a half message that lasts longer outlives its log
+UNCONFIRMED_ENDS_MAX = 1_000  # of a client's transactions that do not wait; beyond: they wait
 HALF_DRAFTS_BYTES_MAX = 16 * 1024 * 1024  # newest half messages kept in memory; older: log is read
 RESOLVED_REMEMBERED_MAX = 65_536  # transactions whose end is known without reading the log
 INBOX_INPUTS_MAX = 10_000  # [RMQ] sendThreadPoolQueueCapacity; who comes later is told it is busy

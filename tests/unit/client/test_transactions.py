@@ -74,6 +74,51 @@ def test_the_block_ends_and_the_message_is_there(broker, topic, sent):
     assert open_halves(broker) == 0
 
 
+@pytest.mark.feature("F252")
+def test_the_end_is_told_in_the_background(broker, topic, sent):
+    """The block is over before the broker has replied; closing the client waits for it."""
+
+    async def story():
+        producer = ProducerSettings(producer_group="shop", wait_for_transaction_end=False)
+        async with broker.async_client("shop", producer=producer) as mq:
+            mq.transaction_check(topic)(lambda message: None)
+            broker.chaos.drop_requests(EndTransaction, times=None, cut=True)
+            async with mq.transaction(topic, b"later") as tx:
+                pass
+            assert not tx.told
+            broker.chaos.heal()
+        assert tx.told, "repeated until the broker has heard it"
+
+    run(story)
+    assert sent.one(topic).raw_body == b"later"
+    assert open_halves(broker) == 0
+
+
+def test_a_thread_need_not_wait_for_the_end(broker, topic, sent):
+    producer = ProducerSettings(producer_group="shop", wait_for_transaction_end=False)
+    with broker.client("shop", producer=producer) as mq:
+        mq.transaction_check(topic)(lambda message: None)
+        with mq.transaction(topic, b"later"):
+            pass
+    assert sent.one(topic).raw_body == b"later"
+    assert open_halves(broker) == 0
+
+
+def test_a_refused_end_that_nobody_waits_for_is_logged(broker, topic, sent, caplog):
+    async def story():
+        producer = ProducerSettings(producer_group="shop", wait_for_transaction_end=False)
+        async with broker.async_client("shop", producer=producer) as mq:
+            mq.transaction_check(topic)(lambda message: None)
+            async with mq.transaction(topic, b"slow") as tx:
+                await mq.decide(tx.result, TransactionState.ROLLBACK)
+
+    with caplog.at_level(logging.ERROR, "kourou.client.transactions"):
+        run(story)
+    assert "the broker refused to end transaction" in caplog.text
+    assert "rolled back already" in caplog.text
+    sent.none(topic)
+
+
 def test_the_block_raises_and_there_is_no_message(broker, topic, sent):
     class Mistake(Exception):
         pass

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from kourou.cli.bench.driving import (
@@ -20,6 +21,7 @@ from kourou.cli.bench.driving import (
     Measure,
     Outcome,
     Prepare,
+    Send,
     flood,
     flooding,
     spread,
@@ -28,7 +30,7 @@ from kourou.cli.bench.loading import load, plain, promised, stored, stored_at_la
 from kourou.client.client import Client
 from kourou.client.filters import Sql
 from kourou.client.received import ReceivedMessage
-from kourou.client.settings import ClientSettings, ConsumerSettings
+from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
 from kourou.model.message import Message
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
@@ -76,30 +78,18 @@ async def oneway(options: DriverOptions) -> AsyncIterator[Measure]:
             else:
                 promised(await client.send(topic, bodies[number % BODIES]))
 
-        async def measure(seconds: float) -> Outcome:
-            before = await stored(client, topic)
-            began_ns = time.perf_counter_ns()
-            sent = await flood(send, in_flight=options.in_flight, batch=1, seconds=seconds)
-            there = await stored_at_last(client, topic, before + sent.messages)
-            took_s = (time.perf_counter_ns() - began_ns) / 1e9
-            return Outcome(
-                work="oneway",
-                values={"rate": sent.messages / took_s},
-                sent=sent.messages,
-                stored=there - before,
-                messages=sent.messages,
-                seconds=took_s,
-            )
-
-        yield measure
+        yield _until_stored(options, client, topic, send)
 
 
 @asynccontextmanager
-async def transactions(options: DriverOptions) -> AsyncIterator[Measure]:
+async def transactions(
+    options: DriverOptions, *, wait_for_end: bool = True
+) -> AsyncIterator[Measure]:
     """Half messages that are committed at once; what is counted is what consumers could see."""
     topic = "bench-transactions"
     bodies = options.bodies()
-    async with Client(options.address) as client:
+    producer = ProducerSettings(wait_for_transaction_end=wait_for_end)
+    async with Client(options.address, producer=producer) as client:
         await client.admin.topics.create(topic, queues=options.queues)
 
         @client.transaction_check(topic)
@@ -110,7 +100,31 @@ async def transactions(options: DriverOptions) -> AsyncIterator[Measure]:
             async with client.transaction(topic, bodies[number % BODIES]):
                 pass
 
-        yield flooding(options, send, lambda: stored(client, topic))
+        if wait_for_end:
+            yield flooding(options, send, lambda: stored(client, topic))
+        else:
+            yield _until_stored(options, client, topic, send)
+
+
+def _until_stored(options: DriverOptions, client: Client, topic: str, send: Send) -> Measure:
+    """Flood without an answer for each; the time ends when all are stored."""
+
+    async def measure(seconds: float) -> Outcome:
+        before = await stored(client, topic)
+        began_ns = time.perf_counter_ns()
+        sent = await flood(send, in_flight=options.in_flight, batch=1, seconds=seconds)
+        there = await stored_at_last(client, topic, before + sent.messages)
+        took_s = (time.perf_counter_ns() - began_ns) / 1e9
+        return Outcome(
+            work=options.work,
+            values={"rate": sent.messages / took_s},
+            sent=sent.messages,
+            stored=there - before,
+            messages=sent.messages,
+            seconds=took_s,
+        )
+
+    return measure
 
 
 # -- backlogs -------------------------------------------------------------------------------------
@@ -307,6 +321,7 @@ async def _send_paced(
 FEATURES: dict[str, Prepare] = {
     "oneway": oneway,
     "transactions": transactions,
+    "transactions-unwaited": partial(transactions, wait_for_end=False),
     "ordered": ordered,
     "broadcast": broadcast,
     "filtered": filtered,

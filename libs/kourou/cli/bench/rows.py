@@ -125,6 +125,8 @@ _DELAYED = Work("delayed", in_flight=64, messages=DELAYED, delay_level=3)
 _DELAYED_PACED = replace(_DELAYED, pace=10_000)
 _TX_64 = Work("transactions", in_flight=64)
 _TX_1 = Work("transactions")
+_TX_64_UNWAITED = replace(_TX_64, kind="transactions-unwaited")
+_TX_1_UNWAITED = replace(_TX_1, kind="transactions-unwaited")
 
 
 def _both(work: Work) -> dict[Name, Work]:
@@ -342,6 +344,22 @@ ROWS: tuple[Row, ...] = (
         "msg/s",
         _times(1),
         _both(_TX_1),
+    ),
+    Row(
+        "tx-64-unwaited",
+        "transactions without a wait for the end, 64 in flight",
+        "rate",
+        "msg/s",
+        _times(2),
+        _both(_TX_64) | {Name.KOUROU: _TX_64_UNWAITED},
+    ),
+    Row(
+        "tx-1-unwaited",
+        "transactions without a wait for the end, 1 in flight",
+        "rate",
+        "msg/s",
+        _times(1),
+        _both(_TX_1) | {Name.KOUROU: _TX_1_UNWAITED},
     ),
     *(first for first, _ in _JAVA_ROWS),
     *(second for _, second in _JAVA_ROWS),
