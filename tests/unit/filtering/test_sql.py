@@ -36,7 +36,7 @@ def test_a_refusal_is_remembered_and_new_every_time():
     """A client may bring the same wrong text with every pull."""
     errors = []
     for _ in range(2):
-        with pytest.raises(Rejected, match="at character 5") as refused:
+        with pytest.raises(Rejected, match="at position 5") as refused:
             sql_filter("a = @")
         errors.append(refused.value)
     assert errors[0] is not errors[1]
