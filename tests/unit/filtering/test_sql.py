@@ -82,7 +82,7 @@ def test_the_examples_of_the_page() -> None:
 
 
 def test_the_page_lists_what_rocketmq_takes_and_we_refuse() -> None:
-    for text, rest in rows("Where RocketMQ takes more"):
+    for text, rest in rows("Differences to RocketMQ"):
         with pytest.raises(Rejected):
             parse(text.strip("`"))
         parse(rest.strip("`"))
