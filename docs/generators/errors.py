@@ -26,14 +26,14 @@ NAMED_MAX = 3
 """A code that more requests may be answered with is a general one; naming them would not help."""
 
 ABOUT = """\
-What can go wrong, who must act, and what to do. A server answers with a number and a sentence;
-the client raises the class that belongs to the number. All classes stand in `kourou.errors`."""
+Error classes and response codes, with what to do. A server replies with a code and a message; the
+client raises the class of that code. All classes are in `kourou.errors`."""
 
 ANSWERS = """\
-RocketMQ's numbers come first; from 30000 up they are Kourou's own. *RMQ* marks numbers that only
-RocketMQ's servers give; Kourou's clients know them. *Sent again?* says whether a producer that
-gets the number uses its other attempts (`retry_times_when_send_failed`), at another broker if
-there is one."""
+Codes from 30000 on are Kourou's own, the others are RocketMQ's. *RMQ* marks codes that only
+RocketMQ's servers return; Kourou's clients understand them. *Sent again?* states whether a
+producer retries (`retry_times_when_send_failed`) after this code, at another broker if there is
+one."""
 
 
 def page(root: Path) -> str:
@@ -61,7 +61,7 @@ def page(root: Path) -> str:
     lines += ["## Numbers", "", paragraph(ANSWERS), ""]
     said = comments(root)
     lines += table(
-        ("number", "name", "when", "what a client makes of it", "sent again?", "answer to"),
+        ("number", "name", "when", "exception", "sent again?", "answer to"),
         [
             (
                 str(one.value),

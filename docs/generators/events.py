@@ -40,15 +40,14 @@ PLACES = (
 )
 
 ABOUT = """\
-What operators, clients and the cluster decided, as facts that are never refused and never
-changed. A broker keeps them as messages of the topic `rmq_sys_kourou_control`, a name server in
-its event store; state is computed from them. [control-event.md](../formats/control-event.md) has
-the bytes."""
+Decisions of operators, clients and the cluster, stored as immutable events. A broker stores them as
+messages of the topic `rmq_sys_kourou_control`, a name server in its event store; state is computed
+from them. [control-event.md](../formats/control-event.md) describes the encoding."""
 
 READING = """\
-*Aggregate* is what the event is about: its key in the log and in the event store. *Decided by*
-are the functions that make the event, *applied by* the modules whose state it changes when it
-happens, and at every replay. An event that nothing applies is a record for people."""
+*Aggregate* is the key of the event in the log and in the event store. *Decided by* lists the
+functions that create the event, *applied by* the modules whose state it changes, live and at every
+replay. An event that no module applies is an audit record."""
 
 VALUES = (TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan)
 """Structured values of fields, each with a section."""
@@ -74,7 +73,7 @@ def page(root: Path) -> str:
         if made[name]:
             lines += ["Decided by", "", *(f"- {maker}" for maker in made[name]), ""]
         lines += _fields(kinds[name])
-    lines += ["## Around every event", "", paragraph(prose(events.Recorded)), ""]
+    lines += ["## Envelope of every event", "", paragraph(prose(events.Recorded)), ""]
     lines += _fields(events.Recorded)
     for value in VALUES:
         lines += [f"## {value.__name__}", "", paragraph(prose(value)), "", *_fields(value)]

@@ -20,19 +20,19 @@ from kourou_console.reference import HTTP_STATUSES, by_chapter, kind_of, short
 SOURCE = "services/console/kourou_console/api"
 
 ABOUT = """\
-Every call of the HTTP API: what it takes and what it answers. A console serves the same at `/docs`,
-and as OpenAPI 3.1 at `/openapi.json`."""
+Every call of the HTTP API, with parameters and responses. A console serves the same at `/docs`, and
+as OpenAPI 3.1 at `/openapi.json`."""
 
 READING = """\
-A list has `items`, `total` (null: nobody knows), `truncated`, and often `missing`: what could not
-be asked, and why. Times end in `_ms` and count from the epoch, `as_of_ms` says when it was so; null
-is unknown. Where tokens are configured, *right* is what a call's token must have. How to use it:
-[http.md](../http.md)."""
+A list has `items`, `total` (null: unknown), `truncated`, and often `missing`: the servers that did
+not reply, and why. Times end in `_ms` and count from the epoch; `as_of_ms` is the time of the data;
+null means unknown. If tokens are configured, *right* is what the token of a call must have. For an
+introduction see [http.md](../http.md)."""
 
 ERRORS = """\
 Every error is `application/problem+json` (RFC 9457) with `code` and `code_name` from
-[errors.md](errors.md#numbers), and `retryable`. 429 and 503 mean that nothing was done, 504 that it
-may have been done."""
+[errors.md](errors.md#numbers), and `retryable`. 429 and 503 mean that nothing was done, 504 that
+the outcome is unknown."""
 
 
 def page(root: Path) -> str:

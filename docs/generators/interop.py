@@ -17,15 +17,15 @@ from generators.tables import document, head, paragraph, table
 SOURCES = ("tests/interop/features.toml", "tests/interop/results.json")
 
 ABOUT = """\
-What RocketMQ's own clients do with Kourou's servers, unchanged, and with RocketMQ's. The same
-programs run against both, with the same settings; the run on RocketMQ proves the programs."""
+Test results of unchanged RocketMQ clients with Kourou's servers and with RocketMQ's. The same
+programs run against both with the same settings; the run on RocketMQ validates the programs."""
 
 HOW = """\
-Each cell stands for one or more scenarios of tests/interop: ✓ when all of them came out as they
-should in the last complete slow run, ✗ when one did not, *not tried* where a client has no such
-thing or was not asked. The commit is that of the run. `./kourou test interop` runs every scenario
-on Kourou and fails where a cell is not so any more; `./kourou test interop --slow` runs them on
-RocketMQ, too, and writes down what came of them."""
+Each cell stands for one or more scenarios of tests/interop: ✓ all of them passed in the last
+complete slow run, ✗ one failed, *not tried* the client lacks the feature or was not tested. The
+commit is that of the run. `./kourou test interop` runs every scenario on Kourou and fails if a
+result differs from its cell; `./kourou test interop --slow` also runs them on RocketMQ and records
+the results."""
 
 NAMES = {"kourou": "Kourou", "rocketmq": "RocketMQ"}
 

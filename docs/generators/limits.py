@@ -15,8 +15,8 @@ from kourou.model import limits
 SOURCE = "libs/kourou/model/limits.py"
 
 ABOUT = """\
-How much anybody may ask of Kourou: sizes, counts and times beyond which a request is refused, a
-peer is cut off or a value is cut short. *RMQ* marks what RocketMQ's formats or clients fix."""
+Sizes, counts and times beyond which Kourou refuses a request, disconnects a peer or truncates a
+value. *RMQ* marks limits that RocketMQ's formats or clients require."""
 
 
 def page(root: Path) -> str:

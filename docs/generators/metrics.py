@@ -13,27 +13,25 @@ from kourou.telemetry.exporter_table import EXPORTER_METRICS, LEFT_OUT
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricSpec, Service
 
 ABOUT = """\
-What `/metrics` of a service's admin page answers, in the text format of Prometheus. A counter
-only grows while the process lives and begins at 0 with it; a gauge is read at the moment of the
-question."""
+Metrics of `/metrics` on a service's admin page, in the text format of Prometheus. A counter
+starts at 0 with the process and only grows; a gauge has the value at the time of the scrape."""
 
 EXPORTER = """\
-What `/metrics?names=exporter` of a broker answers, so that dashboards made for RocketMQ 4's
-exporter work: one scrape job with `params: {names: [exporter]}`. All of them are gauges, as there.
-It is computed only when it is asked for; the `rocketmq_client_…` ones are asked of the consumers
-at that moment. Every broker answers for what lies on it, and a consumer tells each of its brokers
-the same, so add up the former over brokers, and take the `max` of the latter.
+`/metrics?names=exporter` of a broker, for dashboards made for RocketMQ 4's exporter: use one scrape
+job with `params: {names: [exporter]}`. All of these metrics are gauges, as in the exporter. They
+are computed at each scrape; for `rocketmq_client_…` the broker requests values from the consumers.
+Each broker reports its own data, so sum over brokers. Each consumer reports the same values to all
+its brokers, so take the `max` of `rocketmq_client_…`.
 
-A name is on the page while there is something to tell by it. So the two of dead letters,
-`rocketmq_topic_dlq_offset` and `rocketmq_group_dlqdiff`, are absent until a group has its first
-one, as they are with the exporter: an alarm should ask whether they are above 0, not whether they
-are there."""
+A metric without data is absent. `rocketmq_topic_dlq_offset` and `rocketmq_group_dlqdiff` are absent
+until a group has its first dead letter, as in the exporter: an alert should compare them with 0,
+not check whether they exist."""
 
 
 def page(_root: Path) -> str:
     """RocketMQ's names first, then ours, by name."""
     lines = head("Metrics", ABOUT, "libs/kourou/telemetry/metric_table.py")
-    lines += ["Beside the labels listed, every sample says where it comes from:", ""]
+    lines += ["Every sample also has labels for its origin:", ""]
     lines += table(
         ("service", "labels of every sample"),
         [
@@ -46,7 +44,7 @@ def page(_root: Path) -> str:
     lines += [
         "## Under RocketMQ 5's names",
         "",
-        "With RocketMQ's labels, so that dashboards made for it work.",
+        "With RocketMQ's labels, so that dashboards made for RocketMQ 5 work.",
         "",
         *_table(theirs),
         "## Kourou's own",
@@ -57,16 +55,16 @@ def page(_root: Path) -> str:
         EXPORTER,
         "",
         *table(
-            ("name", "labels", "what it says"),
+            ("name", "labels", "description"),
             [
                 (code(spec.name), ", ".join(code(label) for label in spec.labels), spec.about)
                 for spec in sorted(EXPORTER_METRICS.values(), key=lambda spec: spec.name)
             ],
         ),
-        "What the exporter has besides, and why it is not here; no popular dashboard asks for it:",
+        "Metrics of the exporter that Kourou does not have; no popular dashboard uses them:",
         "",
         *table(
-            ("name", "because"),
+            ("name", "reason"),
             [(name, reason) for name, reason in LEFT_OUT.items()],
         ),
     ]
@@ -75,7 +73,7 @@ def page(_root: Path) -> str:
 
 def _table(specs: list[MetricSpec]) -> list[str]:
     return table(
-        ("name", "type", "unit", "labels", "shown by", "what it says"),
+        ("name", "type", "unit", "labels", "exposed by", "description"),
         [
             (
                 code(spec.name),

@@ -26,8 +26,7 @@ _MADE_BY = {
 }
 
 ABOUT = """\
-What the code has as tables, as pages: for looking things up. None of them is written by hand, and
-a test tells when one is not current."""
+Reference pages, generated from tables in the code. A test fails when a page is not current."""
 
 
 def _list(_root: Path) -> str:

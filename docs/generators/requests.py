@@ -26,22 +26,20 @@ from kourou.protocol.request import Body, Header, Int32, Int64, RequestSpec
 from kourou.protocol.table import REQUESTS
 
 MESSAGES = "libs/kourou/protocol/messages"
-LETTERS = "The letters"
+LETTERS = "Short field names"
 
 ABOUT = """\
-What clients, brokers and name servers ask each other: its number, the fields of its header, what
-lies beside it, and what it may be answered with. Codes and field names are RocketMQ 4.9's; from
-30000 up they are Kourou's own, and exist in ZeroMQ frames only
-([frame.md](../formats/frame.md))."""
+Requests between clients, brokers and name servers: code, header fields, body and possible replies.
+Codes and field names are RocketMQ 4.9's; codes from 30000 on are Kourou's own and exist only in
+ZeroMQ frames ([frame.md](../formats/frame.md))."""
 
 READING = """\
-A field is written under the name in the first column. One that is not required is left out when
-it has its default; unknown fields are passed over. Whole numbers have 32 or 64 bits, as in Java.
-*Other answers* are those beside success and the general ones, which any request may get:
-{general}. All are explained in [errors.md](errors.md#numbers). *Allowed to* is what access rules
-will ask for: this version has no accounts, so everybody is. *Answered by* is read from the dispatch
-tables of the services. What *nobody yet* answers is answered with 3
-(REQUEST_CODE_NOT_SUPPORTED)."""
+The first column has the name of the field in the header. Optional fields are left out if they have
+the default; unknown fields are ignored. Integers have 32 or 64 bits, as in Java. *Other answers*
+are response codes besides success and the general ones, which any request may get: {general}.
+[errors.md](errors.md#numbers) explains all of them. *Permission* is what access rules will require;
+this version has no accounts, so every client has it. *Answered by* is read from the dispatch tables
+of the services; a request that is *not implemented* gets 3 (REQUEST_CODE_NOT_SUPPORTED)."""
 
 GENERAL = (
     Code.SYSTEM_ERROR,
@@ -63,9 +61,9 @@ _TYPES: dict[object, str] = {
 _BODIES = {
     Body.NONE: "",
     Body.MESSAGE: "a message's body, or an encoded batch",
-    Body.DRAFTS: "records without their place, back to back",
-    Body.RECORDS: "stored records, back to back",
-    Body.LOG: "bytes of the commit log as they lie: whole records and blanks",
+    Body.DRAFTS: "drafts: records without offset and position, concatenated",
+    Body.RECORDS: "stored records, concatenated",
+    Body.LOG: "bytes of the commit log: whole records and fillers",
     Body.JSON: "JSON",
     Body.PROPERTIES: "properties text, `key=value` lines",
     Body.SOURCE: "the text of a filter program",
@@ -79,7 +77,7 @@ def page(_root: Path) -> str:
     lines += [paragraph(READING.format(general=", ".join(map(_answer, GENERAL)))), ""]
     lines += ["## All by number", ""]
     lines += table(
-        ("code", "name", "answered by", "whose", "allowed to"),
+        ("code", "name", "answered by", "origin", "permission"),
         [
             (
                 str(number),
@@ -138,8 +136,8 @@ def _told(kind: type[Header]) -> str:
 
 def _facts(spec: RequestSpec) -> Iterator[str]:
     yield f"code {spec.code}, {'RocketMQ' if spec.remoting else 'Kourou'}'s"
-    yield f"{'taken (and never answered)' if spec.oneway else 'answered'} by: {_answerers(spec)}"
-    yield f"allowed to: {spec.rule.action.value} {spec.rule.resource.value}"
+    yield f"{'received (without a reply)' if spec.oneway else 'answered'} by: {_answerers(spec)}"
+    yield f"permission: {spec.rule.action.value} {spec.rule.resource.value}"
     if _BODIES[spec.body]:
         yield f"body: {_BODIES[spec.body]}"
     if _BODIES[spec.reply_body]:
@@ -148,14 +146,14 @@ def _facts(spec: RequestSpec) -> Iterator[str]:
     if others:
         yield f"other answers: {', '.join(map(_answer, others))}"
     if spec.letters:
-        yield f"in RocketMQ's frames its fields are {link('single letters', LETTERS)}"
+        yield f"in RocketMQ's frames its field names are {link('single letters', LETTERS)}"
 
 
 def _answerers(spec: RequestSpec) -> str:
     now = sorted(who.value for who in answered_now(spec))
     if not now:
         who = " or ".join(sorted(who.value for who in spec.answered_by))
-        return f"*nobody yet* ({who} in RocketMQ)"
+        return f"*not implemented* ({who} in RocketMQ)"
     return ", ".join(now)
 
 
@@ -227,7 +225,7 @@ def _plural(hint: Any) -> str:
 def _letters() -> Iterable[str]:
     yield from (f"## {LETTERS}", "")
     names = ", ".join(spec.name for _, spec in sorted(REQUESTS.items()) if spec.letters)
-    yield f"How {names} spell their fields in RocketMQ's frames:"
+    yield f"Field names of {names} in RocketMQ's frames:"
     yield ""
     yield from table(
         ("letter", "field"), [(code(letter), code(name)) for letter, name in SEND_LETTERS.items()]

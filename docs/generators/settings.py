@@ -68,26 +68,26 @@ LONG = 32
 """A default beyond so many characters is not repeated in its row."""
 
 ABOUT = """\
-What can be set on a broker, a name server, a filter server, the Spark service, the console and a
-client. Three defaults stand side by side: ours, that of the design documents (*seeds*) and that of
-RocketMQ 4.9; a dash means that they have no such setting, or state no default."""
+Settings of broker, name server, filter server, Spark service, console and client. The tables
+compare three defaults: Kourou's, that of the documents behind [FEATURES.md](../FEATURES.md), and
+that of RocketMQ 4.9. A dash means that there is no such setting or no stated default."""
 
 READING = """\
-Keys keep RocketMQ's spelling, so that a `broker.conf` can be brought along. A value comes from the
-command line, else from the environment (`KOUROU_` and the key in capitals: {environment}), else
-from the file given with `-c`, else it is the default. *Live*: it may be changed while the service
-runs, with `kourou admin updateBrokerConfig`; others need a restart. A key that nobody knows is
-refused. What is *without effect* is accepted, and a warning says so."""
+Keys keep RocketMQ's spelling, so an existing `broker.conf` works. A value comes from the command
+line, else from the environment (`KOUROU_` and the key in capitals: {environment}), else from the
+file given with `-c`, else it is the default. *Live* settings can be changed with `kourou admin
+updateBrokerConfig` while the service runs; the others need a restart. Unknown keys are refused.
+Keys *without effect* are accepted and logged as a warning."""
 
 REFUSED_ABOUT = """\
-These keys of RocketMQ promise something that Kourou does not do. A service that finds one of them
-in its file, on its command line or in its environment does not start, `updateBrokerConfig` does not
-take it, and a client with it does not open. A value that promises nothing is accepted. Every other
-key that begins with `tls.` is refused, whatever its value."""
+These keys of RocketMQ enable features that Kourou does not have. A service does not start if one of
+them is in its file, on its command line or in its environment; `updateBrokerConfig` refuses it, and
+a client with it fails to open. A value that disables the feature is accepted. Every other key that
+begins with `tls.` is refused, whatever its value."""
 
 CLIENT_READING = """\
-Settings of a client are frozen dataclasses of Python, fixed once the client is open: none is live.
-`from_rocketmq(...)` and properties files take the key; code takes the field's name."""
+Client settings are frozen dataclasses; none is live. `from_rocketmq(...)` and properties files use
+the key, code uses the field name."""
 
 
 def page(root: Path) -> str:
@@ -96,7 +96,7 @@ def page(root: Path) -> str:
     example = settings_of(BrokerSettings)[0]
     environment = f"{code(example.environment_name)} for {code(example.key)}"
     lines += [paragraph(READING.format(environment=environment)), ""]
-    lines += ["Related keys stand together; all of them by name:", "", *_index(), ""]
+    lines += ["All keys by name:", "", *_index(), ""]
     for title, (kind, inert) in SERVICES.items():
         lines += [f"## {title}", "", *_service(kind, inert)]
     lines += ["## Refused", "", paragraph(REFUSED_ABOUT), ""]
@@ -135,15 +135,15 @@ def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
         if owner is not kind:
             yield from (f"**{_title(owner)}**", "")
         yield from table(
-            ("key", "default", "seeds", "RocketMQ 4.9", "values", "live", "what it does"),
+            ("key", "default", "documents", "RocketMQ 4.9", "values", "live", "what it does"),
             [_service_row(one, metadata[one.attribute]) for one in group],
         )
     if not inert:
         return
     known = {name for one in settings_of(kind) for name in (one.key, *one.aliases)}
     yield paragraph(
-        f"{len(inert - known)} more keys of RocketMQ are accepted, and said to do nothing; they "
-        "stand in [rocketmq_keys.py](../../libs/kourou/service/rocketmq_keys.py)."
+        f"{len(inert - known)} more keys of RocketMQ are accepted without effect: see "
+        "[rocketmq_keys.py](../../libs/kourou/service/rocketmq_keys.py)."
     )
     yield ""
 
@@ -191,7 +191,7 @@ def _values(one: Setting) -> str:
 def _client(kind: type[Settings], others: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     yield from table(
-        ("field", "key", "default", "seeds", "RocketMQ 4.9", "values", "what it does"),
+        ("field", "key", "default", "documents", "RocketMQ 4.9", "values", "what it does"),
         [
             _client_row(row, fields[row["name"]], others.get(row["name"], {}))
             for row in kind.describe()

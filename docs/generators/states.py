@@ -27,10 +27,9 @@ DISK = "libs/kourou/engine/disk_pressure.py"
 PULL = "libs/kourou/client/pull_plan.py"
 
 ABOUT = """\
-What goes through states, and what makes it go on: a service's life, a broker's disk, a consumer's
-pulls. Only what the code has as a table, or what can be found by running it, is drawn here; what
-becomes of a send is told by the columns *what a client makes of it* and *sent again?* of
-[errors.md](errors.md#numbers)."""
+State machines: the lifecycle of a service, the disk usage of a broker, the pull loop of a consumer.
+They are generated from tables in the code or by running it. For the outcome of a send see the
+columns *exception* and *sent again?* of [errors.md](errors.md#numbers)."""
 
 
 def page(_root: Path) -> str:
@@ -58,7 +57,7 @@ def diagram(steps: Iterable[tuple[str, str, str]]) -> list[str]:
 
 
 def _life() -> Iterator[str]:
-    yield from ("## The life of a service", "")
+    yield from ("## Lifecycle of a service", "")
     yield "Name server and broker alike. A second signal ends the process at once, in any phase."
     yield ""
     said = remarks(Phase)
@@ -85,11 +84,11 @@ def _life() -> Iterator[str]:
             for after, when in steps.items()
         ],
     )
-    yield from ("The exit code says how it ended:", "")
+    yield from ("Exit codes:", "")
     said = remarks(ExitCode)
     yield from table(
         ("exit code", "name", "means"),
-        [(str(one.value), code(one.name), said.get(one.name, "as asked")) for one in ExitCode],
+        [(str(one.value), code(one.name), said.get(one.name, "regular end")) for one in ExitCode],
     )
 
 
@@ -99,21 +98,21 @@ def _life() -> Iterator[str]:
 def _disk() -> Iterator[str]:
     yield from ("## A broker's disk", "")
     yield paragraph(
-        "Every look at the disk gives a level, whatever the last one was. This is what a disk gave "
-        "that was filled percent by percent, under the default settings:"
+        "Each check of the disk yields a level, independent of the last one. With the default "
+        "settings:"
     )
     yield ""
     said = remarks(Level)
     yield from table(
-        ("level", "name", "from", "what begins then"),
+        ("level", "name", "from", "effect"),
         [
             (str(level.value), level.name.lower(), f"{percent} % in use", said[level.name])
             for level, percent in _levels()
         ],
     )
     yield paragraph(
-        "Refusing and starving end later than they begin, so that a disk at the edge does not "
-        "make a broker flicker. Reads go on, always. The thresholds are settings of the "
+        "Refusing and starving end at a lower level than they start, so that a broker does not "
+        "alternate between two states. Reads always continue. The thresholds are settings of the "
         f"{link('broker', 'Broker', 'settings.md')}."
     )
     yield ""
@@ -168,10 +167,10 @@ def _name(disk: DiskPressure) -> str:
 
 def _pulls() -> Iterator[str]:
     settings = ConsumerSettings()
-    yield from ("## After each answer to a pull", "")
+    yield from ("## After each reply to a pull", "")
     yield paragraph(
-        "A push consumer pulls each of its queues in a loop. What it does before the next pull, "
-        "and how long it waits, with the default settings:"
+        "A push consumer pulls each of its queues in a loop. The table has its action and its "
+        "pause before the next pull, with the default settings:"
     )
     yield ""
     said = remarks(Action)
@@ -194,11 +193,11 @@ def _pulls() -> Iterator[str]:
 
     yield from table(
         (
-            "answer",
-            "what it does first",
+            "reply",
+            "action",
             "pause (ms)",
-            "… if the answer leads no further",
-            f"… and came within {SWIFT_MS} ms",
+            "… without a new offset",
+            f"… and within {SWIFT_MS} ms",
         ),
         [
             (
@@ -212,8 +211,8 @@ def _pulls() -> Iterator[str]:
         ],
     )
     yield paragraph(
-        "A pull without an answer is tried again after "
-        f"{settings.pull_pause_ms_when_exception} ms, with a heartbeat and a look for the route. "
+        "A pull without a reply is retried after "
+        f"{settings.pull_pause_ms_when_exception} ms, with a heartbeat and a refreshed route. "
         "While too many messages of a queue wait for their handlers (`pull_threshold_for_queue` "
-        "and its kin), it is not pulled at all."
+        "and the related settings), the queue is not pulled."
     )

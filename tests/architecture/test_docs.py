@@ -17,7 +17,7 @@ def features(root: Path) -> list[dict[str, str]]:
     return tomllib.loads((root / "docs/features.toml").read_text(encoding="utf-8"))["feature"]
 
 
-def test_all_items_of_the_seeds_are_listed(features: list[dict[str, str]]) -> None:
+def test_all_needs_are_listed(features: list[dict[str, str]]) -> None:
     assert [item["id"] for item in features] == [f"F{number:03}" for number in range(1, 385)]
 
 

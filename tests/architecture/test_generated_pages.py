@@ -147,7 +147,7 @@ def test_every_request_has_its_fields_its_answer_and_its_rule() -> None:
     for spec in REQUESTS.values():
         told = section(page, spec.name)
         assert f"- code {spec.code}, {'RocketMQ' if spec.remoting else 'Kourou'}'s\n" in told
-        assert f"- allowed to: {spec.rule.action.value} {spec.rule.resource.value}\n" in told
+        assert f"- permission: {spec.rule.action.value} {spec.rule.resource.value}\n" in told
         header, _, answer = told.partition("\nAnswer: ")
         assert bool(answer) is (spec.response is not None)
         for kind, rows in ((spec.header, header), (spec.response, answer)):
@@ -193,7 +193,7 @@ def test_a_clients_settings_are_compared_with_rocketmqs(root: Path) -> None:
 
 
 def test_every_step_of_a_life_is_drawn() -> None:
-    told = section(read("states"), "The life of a service")
+    told = section(read("states"), "Lifecycle of a service")
     for before, steps in STEPS.items():
         for after, when in steps.items():
             assert f"| {before.value} | {after.value} | {when} |" in told

@@ -101,7 +101,7 @@ def test_random_expressions_are_judged_alike() -> None:
             assert found == "refused", (text, properties, expected, found)
             with pytest.raises(Rejected) as refused:
                 parse(text)
-            place = re.search(r"at character (\d+): \S+ stands there", str(refused.value))
+            place = re.search(r"at position (\d+): unexpected ", str(refused.value))
             assert place, (text, str(refused.value))
             before = text[: int(place[1]) - 1]
             assert verdict(before, properties.encode()) == expected, text

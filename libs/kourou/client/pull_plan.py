@@ -30,11 +30,11 @@ class Action(Enum):
     """What else is to be done before the next pull."""
 
     NONE = auto()
-    CORRECT_OFFSET = auto()  # take the broker's offset: ours lies outside the queue
-    SKIP_CORRUPT = auto()  # look at on_corrupt: messages here are unreadable
+    CORRECT_OFFSET = auto()  # use the broker's offset: the consumer's is outside the queue
+    SKIP_CORRUPT = auto()  # apply on_corrupt: the messages are unreadable
     HEARTBEAT = auto()  # send a heartbeat: the broker does not know our subscription
-    FILTER_FAILED = auto()  # the group's filter cannot judge: wait for a better one, at this offset
-    FIND_ROUTE = auto()  # ask for the route: the queue may live elsewhere by now
+    FILTER_FAILED = auto()  # the group's filter failed: wait at this offset for a fixed version
+    FIND_ROUTE = auto()  # refresh the route: the queue may have moved
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What was decided about batch transactions, as facts that are kept for good.
+"""Decisions about batch transactions, stored as immutable events.
 
 Lives here: these events. May not live here: when one happens and what it changes
 (kourou.engine.batches), their encoding (kourou.engine.events).
@@ -12,7 +12,7 @@ from kourou.engine.event_base import Count, EventBase
 
 
 class BatchEventBase(EventBase, frozen=True):
-    """What they have in common: the query that they are about."""
+    """Base of all events about batch transactions of a query."""
 
     query: str
 
@@ -23,9 +23,10 @@ class BatchEventBase(EventBase, frozen=True):
 
 
 class BatchPrepared(BatchEventBase, frozen=True):
-    """This broker has `messages` of the batch and waits for what `coordinator` decides.
+    """This broker holds `messages` of the batch and waits for the decision of `coordinator`.
 
-    With none, it only knows now who decides about the query; `batch` is the one it was told with.
+    With 0 messages the event only records the coordinator of the query; `batch` is the batch of the
+    request that named it.
     """
 
     batch: Count
@@ -34,9 +35,9 @@ class BatchPrepared(BatchEventBase, frozen=True):
 
 
 class BatchDecided(BatchEventBase, frozen=True):
-    """These attempts won the partitions of the batch: from here on it is committed.
+    """The batch is committed: `winners` has the attempt that counts for each partition.
 
-    `counts` says how many messages of theirs each broker holds.
+    `counts` has the number of messages of these attempts that each broker holds.
     """
 
     batch: Count
@@ -45,13 +46,13 @@ class BatchDecided(BatchEventBase, frozen=True):
 
 
 class BatchResolved(BatchEventBase, frozen=True):
-    """All that this broker had of the batch, and of those before it, is stored or discarded."""
+    """This broker stored or discarded all its messages of this batch and of earlier ones."""
 
     batch: Count
 
 
 class BatchQueryForgotten(BatchEventBase, frozen=True):
-    """Nobody has used the query for long, or it has come to its end."""
+    """The query was removed, because it ended or was unused for long."""
 
 
 BatchEvent = BatchPrepared | BatchDecided | BatchResolved | BatchQueryForgotten

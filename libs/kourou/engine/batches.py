@@ -83,7 +83,7 @@ def evolve(batches: Batches, event: BatchEventBase, at_ms: int) -> None:
 def decide_prepare(
     batches: Batches, query: str, batch: int, coordinator: str, messages: int
 ) -> list[Event]:
-    """This broker holds so many messages of a batch and waits for the coordinator's decision.
+    """Record that this broker holds messages of a batch and waits for its coordinator.
 
     Raises Rejected while an earlier batch waits for another coordinator.
     """
@@ -148,7 +148,7 @@ def decide_winners(
 def decide_resolved(
     batches: Batches, broker: str, query: str, batch: int, *, last: bool
 ) -> list[Event]:
-    """All that was here of a batch is stored or discarded. `last`: the query has no other batch.
+    """Record that all messages of a batch are stored or discarded. `last`: the query ends with it.
 
     Raises Rejected where this broker decides about the query and has not decided this batch.
     """
@@ -173,7 +173,7 @@ def check_resolve(batches: Batches, broker: str, query: str, batch: int) -> None
 
 
 def decide_forget(batches: Batches, before_ms: int) -> list[Event]:
-    """Forget what nobody used since `before_ms` (wall time)."""
+    """Remove the queries that were not used since `before_ms` (wall time)."""
     events: list[Event] = []
     for query, known in batches.table.items():
         if known.at_ms >= before_ms:

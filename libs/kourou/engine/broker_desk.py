@@ -194,7 +194,7 @@ class BrokerDesk:
 
 
 def _told(record: memoryview) -> ToldEvent:
-    """One control event; a record that holds none stands as lost, and the others still follow."""
+    """Decode one control event; an unreadable record becomes EventLost."""
     stored = decode_record(record)
     try:
         recorded = decode_record_body(stored.body, offset=stored.offset, position=stored.position)

@@ -199,7 +199,7 @@ def decide_import(
     groups: Mapping[str, GroupConfig],
     offsets: Mapping[str, TopicTable],
 ) -> list[Event]:
-    """Another broker wrote the configuration files: what it changed becomes events.
+    """Import configuration files that another broker changed, as events.
 
     The tables are whole: what they lack was deleted, except topics and groups of the broker itself.
     `offsets` is group -> topic -> queue id -> offset. Nothing is refused: it has already happened.

@@ -24,7 +24,7 @@ BATCH_BYTES = 1 << 20
 def read_control_events(
     view: StoreView, offset: int, below: int, lost: Callable[[str], None]
 ) -> list[Recorded]:
-    """Up to `BATCH_EVENTS` events from `offset` on whose records lie below position `below`.
+    """Read up to `BATCH_EVENTS` events from `offset` on, with records below position `below`.
 
     One that cannot be read any more stands as EventLost, so that offsets have no gap; `lost` is
     told why.

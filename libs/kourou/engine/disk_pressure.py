@@ -33,9 +33,9 @@ class Level(IntEnum):
 
     NORMAL = 0  # expired segments are deleted at the hours of deleteWhen
     CLEANING = 1  # expired segments are deleted at any hour (diskMaxUsedSpaceRatio)
-    FORCING = 2  # the oldest that are not expired go, too (diskSpaceCleanForciblyRatio)
+    FORCING = 2  # the oldest unexpired segments are deleted, too (diskSpaceCleanForciblyRatio)
     REFUSING = 3  # clients' messages are refused (diskSpaceWarningLevelRatio)
-    STARVING = 4  # the key index rests, and the reserve is given back
+    STARVING = 4  # the key index is paused, and the disk reserve is released
 
 
 class DiskPressure:

@@ -1,4 +1,4 @@
-"""What operators, clients and the cluster decided, as facts that are kept for good.
+"""Decisions of operators, clients and the cluster, stored as immutable events.
 
 Lives here: every control event (those of filters, batches and replication have modules of their
 own), who/when/why of one (`Recorded`), and both encodings.
@@ -44,10 +44,10 @@ class TopicPut(EventBase, frozen=True):
 
 
 class TopicDeleted(EventBase, frozen=True):
-    """A topic is gone, with the progress of every group in it.
+    """A topic was deleted, with the progress of every group in it.
 
-    `next_offsets` is where each of its queues ended: should the topic come back, its offsets go on
-    from there, since the old records are still in the log and an offset is never given twice.
+    `next_offsets` has the next offset of each queue. A topic created again continues from there,
+    because the old records are still in the log and an offset is never used twice.
     """
 
     before: TopicConfig
@@ -72,7 +72,7 @@ class GroupPut(EventBase, frozen=True):
 
 
 class GroupDeleted(EventBase, frozen=True):
-    """A consumer group is gone; its progress too, if `remove_offset`."""
+    """A consumer group was deleted; its progress too, if `remove_offset`."""
 
     before: GroupConfig
     remove_offset: bool = False
@@ -84,7 +84,7 @@ class GroupDeleted(EventBase, frozen=True):
 
 
 class SettingChanged(EventBase, frozen=True):
-    """A dynamic setting has a new value; None follows the configuration file again."""
+    """A dynamic setting has a new value; None: the value of the configuration file."""
 
     name: str
     value: Scalar | None
@@ -97,7 +97,7 @@ class SettingChanged(EventBase, frozen=True):
 
 
 class ProgressRecorded(EventBase, frozen=True):
-    """How far one group has come: topic -> queue id -> next offset, of the queues that moved."""
+    """New progress of a group: topic -> queue id -> next offset, of the queues that advanced."""
 
     group: str
     offsets: dict[str, QueueOffsets]
@@ -109,7 +109,7 @@ class ProgressRecorded(EventBase, frozen=True):
 
 
 class OffsetsReset(EventBase, frozen=True):
-    """Somebody moved a group's progress in one topic; an empty offset (None) removes the entry."""
+    """A group's progress in one topic was reset; None as an offset removes the entry."""
 
     group: str
     topic: str
@@ -123,9 +123,9 @@ class OffsetsReset(EventBase, frozen=True):
 
 
 class QueueLocksChanged(EventBase, frozen=True):
-    """Who may consume which queues of a group in order: topic -> queue id -> client, or nobody.
+    """Queue locks for ordered consumption: topic -> queue id -> client, or None if unlocked.
 
-    Of the queues that changed hands only; that a lock was refreshed is not recorded.
+    Has only the queues whose owner changed; the renewal of a lock is not recorded.
     """
 
     group: str
@@ -138,7 +138,7 @@ class QueueLocksChanged(EventBase, frozen=True):
 
 
 class KeyValuePut(EventBase, frozen=True):
-    """A name server's key has a value (services without a commit log write it to their store)."""
+    """A key of a name server was set; services without a commit log write it to their store."""
 
     namespace: str
     key: str
@@ -152,7 +152,7 @@ class KeyValuePut(EventBase, frozen=True):
 
 
 class KeyValueDeleted(EventBase, frozen=True):
-    """A name server's key is gone."""
+    """A key of a name server was deleted."""
 
     namespace: str
     key: str
@@ -175,9 +175,10 @@ class UnreadSpan(msgspec.Struct, frozen=True):
 
 
 class LogDeleted(EventBase, frozen=True):
-    """The log from `start` to `end` (positions) is deleted now, and whom that costs what.
+    """The log from position `start` to `end` is deleted; `unread` has what groups did not consume.
 
-    `reason`: "expired", "disk" (expired, and the disk fills), "forced" (not expired), "asked".
+    `reason`: "expired", "disk" (expired, and the disk is filling), "forced" (not expired) or
+    "asked" (an operator requested it).
     """
 
     start: Count
@@ -192,7 +193,7 @@ class LogDeleted(EventBase, frozen=True):
 
 
 class UnreadExpiring(EventBase, frozen=True):
-    """What lies below position `end` expires within `within_ms`, and these have not read it."""
+    """The log below `end` expires within `within_ms`; `unread` has what groups did not consume."""
 
     end: Count
     within_ms: Count
@@ -205,13 +206,13 @@ class UnreadExpiring(EventBase, frozen=True):
 
 
 class EventLost(EventBase, frozen=True):
-    """Stands where an event's record can no longer be read, so that the stream has no gap."""
+    """Replaces an event whose record is unreadable, so that the stream has no gap."""
 
     reason: str
 
     @property
     def aggregate(self) -> str:
-        """What it changed: nobody knows."""
+        """What it changed is unknown."""
         return "lost"
 
 
@@ -251,7 +252,7 @@ EVENT_TYPES: frozenset[str] = frozenset(kind.__name__ for kind in get_args(Known
 class Cause:
     """Who did it, why, and under which trace (hexadecimal; empty when there is none).
 
-    `undoes` is the offset of the event that it takes back, None for every other decision.
+    `undoes` is the offset of the event that it undoes, or None.
     """
 
     actor: str
@@ -275,11 +276,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event where it stands in its stream.
+    """An event with its place in the stream.
 
-    `offset` counts events of the stream from 0; `position` is the record's place in the commit log,
-    -1 in a stream without one; `at_ms` is wall time and does not decrease within a stream.
-    `undoes` is the offset of the event that this one takes back, None if it takes back none.
+    `offset` is the event's number in the stream, from 0; `position` is the position of its record
+    in the commit log, -1 in a stream without one; `at_ms` is wall time and does not decrease within
+    a stream. `undoes` is the offset of the event that this one undoes, or None.
     """
 
     offset: int

@@ -181,7 +181,7 @@ class FilterDesk:
     # -- passing messages over ----------------------------------------------------------------
 
     def skip(self, now_ms: int, received: Received, request: RecordFilterSkip) -> list[Effect]:
-        """Messages are about to be passed over (30025); they may be once this is answered."""
+        """Record messages to skip (30025); the filter server skips them after the reply."""
         if self._control.topics.get(request.topic) is None:
             raise TopicNotFound(f"topic {request.topic} does not exist")
         if request.queue_id < 0:

@@ -1,4 +1,4 @@
-"""What was decided about the filters of consumer groups, as facts that are kept for good.
+"""Decisions about the filters of consumer groups, stored as immutable events.
 
 Lives here: these events. May not live here: when one happens and what it changes
 (kourou.engine.filters), their encoding (kourou.engine.events).
@@ -13,7 +13,7 @@ from kourou.model.filter import FilterPolicy, FilterState
 
 
 class FilterEventBase(EventBase, frozen=True):
-    """What they have in common: nothing but being about a filter."""
+    """Base of all events about filters."""
 
 
 class _FilterEvent(FilterEventBase, frozen=True):
@@ -27,7 +27,7 @@ class _FilterEvent(FilterEventBase, frozen=True):
 
 
 class FilterUploaded(_FilterEvent, frozen=True):
-    """A filter has another version, which does not run yet; `sha256` is that of `source`."""
+    """A version of a filter was uploaded; it does not run yet. `sha256` is that of `source`."""
 
     version: Count
     source: str
@@ -37,27 +37,27 @@ class FilterUploaded(_FilterEvent, frozen=True):
 
 
 class FilterEnabled(_FilterEvent, frozen=True):
-    """This version runs from now on; `before` did until then, None if none."""
+    """This version was activated; `before` was active until then, None: no version was."""
 
     version: Count
     before: Count | None = None
 
 
 class FilterDisabled(_FilterEvent, frozen=True):
-    """No version runs any more; `before` did."""
+    """The filter was disabled; `before` is the version that was active."""
 
     before: Count
 
 
 class FilterPolicySet(_FilterEvent, frozen=True):
-    """What becomes of messages that the filter cannot judge is decided anew."""
+    """The failure policy was changed: what happens to messages on which the filter fails."""
 
     policy: FilterPolicy
     before: FilterPolicy
 
 
 class FilterQuarantined(_FilterEvent, frozen=True):
-    """This version must not run; `server` is the filter server that says so, or who else does."""
+    """This version must not run. `server` is the filter server or the caller that reported it."""
 
     version: Count
     reason: str
@@ -65,14 +65,14 @@ class FilterQuarantined(_FilterEvent, frozen=True):
 
 
 class FilterReleased(_FilterEvent, frozen=True):
-    """This version may run again, although it was in quarantine for `reason`."""
+    """The quarantine of this version was lifted; `reason` is why it was in quarantine."""
 
     version: Count
     reason: str
 
 
 class FilterMessagesSkipped(_FilterEvent, frozen=True):
-    """These messages of a queue were passed over, since this version could not judge them."""
+    """Messages of a queue were skipped because this version failed on them."""
 
     version: Count
     topic: str
@@ -83,7 +83,7 @@ class FilterMessagesSkipped(_FilterEvent, frozen=True):
 
 
 class FilterDeleted(FilterEventBase, frozen=True):
-    """A filter is gone, with all its versions."""
+    """A filter was deleted, with all its versions."""
 
     before: FilterState
 
@@ -94,7 +94,7 @@ class FilterDeleted(FilterEventBase, frozen=True):
 
 
 class FilterRestored(FilterEventBase, frozen=True):
-    """A filter that was deleted is back, with all that it had."""
+    """A deleted filter was restored, with all its versions."""
 
     filter: FilterState
 

@@ -88,7 +88,7 @@ def _undo_change(
 
 
 def _undo_upload(now: FilterState, event: FilterUploaded, forced: bool) -> list[Event]:
-    """Only a filter whose first version this was can be as it was: not there."""
+    """Undo an upload: only that of a filter's first version can be undone, by deleting it."""
     if now.version(event.version) is None:
         return []
     if len(now.versions) > 1 or event.version != now.next_version - 1:

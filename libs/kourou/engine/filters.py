@@ -287,7 +287,7 @@ def decide_upload(
     note: str = "",
     enable: bool,
 ) -> list[Event]:
-    """Take a source, unless the filter has it, and perhaps let it run.
+    """Add a version, unless the filter has this source, and activate it if requested.
 
     `enable` makes a version run that never ran: what an operator has decided since is not undone by
     a consumer that starts with the old source, nor is a quarantine lifted. Raises Rejected.
@@ -326,7 +326,7 @@ def _check_room(filters: Filters, before: FilterState | None, group: str, source
 def decide_enable(
     filters: Filters, group: str, name: str, version: int | None = None
 ) -> list[Event]:
-    """Let a version run, the newest if None; a quarantine of it is lifted. Raises Rejected."""
+    """Activate a version, the newest if None, and lift its quarantine. Raises Rejected."""
     one = existing(filters, group, name)
     number = one.newest if version is None else version
     if number is None or one.version(number) is None:
@@ -344,7 +344,7 @@ def decide_enable(
 
 
 def decide_rollback(filters: Filters, group: str, name: str) -> list[Event]:
-    """Let the version run that ran before the active one. Raises Rejected."""
+    """Activate the version that was active before. Raises Rejected."""
     one = existing(filters, group, name)
     number = one.before_active
     if number is None or one.version(number) is None:
@@ -362,13 +362,13 @@ def decide_rollback(filters: Filters, group: str, name: str) -> list[Event]:
 
 
 def decide_disable(filters: Filters, group: str, name: str) -> list[Event]:
-    """Let no version run; what names the filter is held. Raises Rejected."""
+    """Deactivate the filter; pulls that use it wait. Raises Rejected."""
     one = existing(filters, group, name)
     return [] if one.active is None else [FilterDisabled(group, name, one.active)]
 
 
 def decide_policy(filters: Filters, group: str, name: str, policy: str | None) -> list[Event]:
-    """What becomes of messages that the filter cannot judge. Raises Rejected."""
+    """Set the failure policy. Raises Rejected."""
     one = existing(filters, group, name)
     if policy is None or policy not in FilterPolicy._value2member_map_:
         raise BadRequest(
@@ -381,7 +381,7 @@ def decide_policy(filters: Filters, group: str, name: str, policy: str | None) -
 def decide_quarantine(
     filters: Filters, group: str, name: str, version: int | None, reason: str, server: str = ""
 ) -> list[Event]:
-    """A version must not run, the active one if None; why is said.
+    """Quarantine a version, the active one if None, for a reason.
 
     It may be another one by now, in quarantine already, or gone: then this comes too late and
     changes nothing that runs. Raises Rejected.
@@ -397,12 +397,12 @@ def decide_quarantine(
 
 
 def decide_delete(filters: Filters, group: str, name: str) -> list[Event]:
-    """Forget a filter with all its versions; what names it is held. Raises Rejected."""
+    """Delete a filter with all its versions; pulls that use it wait. Raises Rejected."""
     return [FilterDeleted(existing(filters, group, name))]
 
 
 def decide_delete_of_group(filters: Filters, group: str) -> list[Event]:
-    """A group goes, and its filters with it."""
+    """Delete the filters of a deleted group."""
     return [FilterDeleted(one) for one in filters.of(group)]
 
 

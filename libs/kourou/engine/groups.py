@@ -105,7 +105,7 @@ def decide_put(groups: Groups, wanted: GroupConfig) -> list[Event]:
 
 
 def decide_auto_create(groups: Groups, name: str, *, enabled: bool) -> list[Event]:
-    """A consumer names a group that may not exist (F332).
+    """Create a group that a consumer uses, if it does not exist and may be created.
 
     `enabled` is autoCreateSubscriptionGroup; system groups are made in any case. Raises
     GroupNotFound (26) where nothing may be created.
@@ -123,7 +123,7 @@ def decide_auto_create(groups: Groups, name: str, *, enabled: bool) -> list[Even
 
 
 def decide_delete(groups: Groups, name: str, *, remove_offset: bool) -> list[Event]:
-    """Delete a group; one that does not exist is no error, as with RocketMQ. Raises Rejected."""
+    """Delete a group; a missing one is not an error, as in RocketMQ. Raises Rejected."""
     names.check_group(name)
     if names.is_system_group(name):
         raise Rejected(f"group {name} is internal and cannot be deleted")
@@ -132,7 +132,7 @@ def decide_delete(groups: Groups, name: str, *, remove_offset: bool) -> list[Eve
 
 
 def decide_start(groups: Groups) -> list[Event]:
-    """The groups that a broker makes for itself at start, unless it has them."""
+    """Create the broker's own groups at start, unless they exist."""
     return [GroupPut(GroupConfig(name)) for name in START_GROUPS if name not in groups]
 
 

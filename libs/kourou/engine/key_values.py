@@ -57,7 +57,7 @@ def evolve(state: KeyValues, recorded: Recorded) -> KeyValues:
 
 
 def decide_put(state: KeyValues, namespace: str, key: str, value: str) -> list[Event]:
-    """Give a key a value. Raises BadRequest."""
+    """Set a key. Raises BadRequest."""
     _check("namespace", namespace, SETTING_LENGTH_MAX)
     _check("key", key, SETTING_LENGTH_MAX)
     _check("value", value, KEY_VALUE_LENGTH_MAX)
@@ -66,13 +66,13 @@ def decide_put(state: KeyValues, namespace: str, key: str, value: str) -> list[E
 
 
 def decide_delete(state: KeyValues, namespace: str, key: str) -> list[Event]:
-    """Remove a key; one that does not exist is no error, as with RocketMQ."""
+    """Delete a key; a missing one is not an error, as in RocketMQ."""
     before = state.get(namespace, key)
     return [] if before is None else [KeyValueDeleted(namespace, key, before)]
 
 
 def decide_import(state: KeyValues, table: Mapping[str, Mapping[str, str]]) -> list[Event]:
-    """Make the state equal to a table that somebody else wrote."""
+    """Change the state to that of an imported table."""
     events: list[Event] = []
     for namespace in sorted(state.table.keys() | table.keys()):
         old, new = state.table.get(namespace, {}), table.get(namespace, {})

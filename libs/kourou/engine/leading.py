@@ -235,7 +235,7 @@ class Leading:
         return effects
 
     def _judge(self, now_ms: int, end: int) -> list[Effect]:
-        """Record who is in the set, if that is news; what cannot be written now is tried again."""
+        """Record the in-sync replicas if they changed; retry if the write fails."""
         change = self._in_sync.judge(now_ms, end)
         if change is not None:
             self._reason = change.reason

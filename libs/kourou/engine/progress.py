@@ -235,7 +235,7 @@ def _cut(group: str, topics: TopicTable) -> list[Event]:
 def decide_reset(
     commits: Commits, group: str, topic: str, offsets: Mapping[int, int | None]
 ) -> list[Event]:
-    """Put a group's progress in one topic elsewhere; None removes an entry. Raises BadRequest."""
+    """Set a group's offsets in one topic; None removes an entry. Raises BadRequest."""
     names.check_group(group)
     names.check_topic(topic)
     before: dict[int, int | None] = {}

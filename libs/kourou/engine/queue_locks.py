@@ -170,7 +170,7 @@ class QueueLocks:
     # -- recording --------------------------------------------------------------------------------
 
     def unrecorded(self) -> Iterator[QueueLocksChanged]:
-        """What changed and is not recorded yet; asking for the next says that one is recorded."""
+        """Yield unrecorded changes; taking the next one confirms that the last one is recorded."""
         for group, changed in list(self._unrecorded.items()):
             while changed:
                 places = list(islice(changed, QUEUE_LOCKS_EVENT_ENTRIES_MAX))

@@ -76,7 +76,7 @@ class QuorumLeading:
     # -- the epoch --------------------------------------------------------------------------------
 
     def start(self, wall_ms: int) -> None:
-        """Open the epoch, where the log ends; the first record of this core.
+        """Open the epoch at the end of the log; its event is the first record of this leader.
 
         Raises what recording raises; then this member must not lead on.
         """

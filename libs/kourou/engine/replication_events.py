@@ -1,4 +1,4 @@
-"""What was decided about who leads a log and who follows it, as facts that are kept for good.
+"""Decisions about the leader and the replicas of a log, stored as immutable events.
 
 Lives here: these events. May not live here: when one happens (kourou.replication), what it changes
 (kourou.engine.replicas), their encoding (kourou.engine.events).
@@ -12,14 +12,14 @@ from kourou.engine.event_base import Count, EventBase
 
 
 class ReplicationEventBase(EventBase, frozen=True):
-    """What they have in common: they are about the log as a whole."""
+    """Base of all events about replication."""
 
 
 class EpochOpened(ReplicationEventBase, frozen=True):
-    """From position `start` on the log is written by `leader`, and by nobody else.
+    """From position `start` on, only `leader` writes the log.
 
-    `start` is where the log ended before: this event's own record stands there, or behind the
-    filler that closes the segment. `role` is the leader's brokerRole. No number is used twice.
+    `start` is the end of the log before this event. The event's own record is at `start`, or after
+    the filler that closes the segment. `role` is the leader's brokerRole. An epoch is never reused.
     """
 
     epoch: Count
@@ -34,7 +34,7 @@ class EpochOpened(ReplicationEventBase, frozen=True):
 
 
 class InSyncChanged(ReplicationEventBase, frozen=True):
-    """Whose copies a sender waits for from now on: brokerIds; nobody's where there are none."""
+    """The in-sync replicas changed (brokerIds): senders wait for them; empty: for none."""
 
     members: tuple[Count, ...]
     before: tuple[Count, ...]

@@ -223,7 +223,7 @@ class RetentionDesk:
         return self._go(look, chosen, FORCED)
 
     def _go(self, look: DiskMeasured, chosen: Sequence[ClosedSegment], reason: str) -> list[Effect]:
-        """Record whom it costs what, then ask for it."""
+        """Record what is deleted unread, then request the deletion."""
         if not chosen:
             return []
         start, end = chosen[0].start, chosen[-1].end
@@ -249,7 +249,7 @@ class RetentionDesk:
     # -- warning ------------------------------------------------------------------------------
 
     def _warn(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
-        """Name the groups that have not read what expires soon or is expired, in good time."""
+        """Record early which groups have not read messages that expire soon or are expired."""
         reserved_ms = self._policy.reserved_hours * retention.HOUR_MS
         ahead_ms = retention.warning_ms(reserved_ms)
         count = retention.older_than(look.segments, reserved_ms - ahead_ms)

@@ -58,7 +58,7 @@ def effective(settings: Settings, spec: SettingSpec) -> Scalar:
 def decide_change(
     settings: Settings, registry: SettingsRegistry, changes: Mapping[str, str]
 ) -> list[Event]:
-    """Change several keys at once, or none: the first that is refused refuses all.
+    """Change several keys at once; if one is refused, none is changed.
 
     A key of RocketMQ that Kourou does not have is passed over where its value promises nothing.
     Raises ConfigError or NoPermission.
@@ -77,7 +77,7 @@ def decide_change(
 
 
 def decide_clear(settings: Settings, registry: SettingsRegistry, name: str) -> list[Event]:
-    """Follow the configuration file again. Raises ConfigError or NoPermission."""
+    """Use the value of the configuration file again. Raises ConfigError or NoPermission."""
     registry.dynamic(name)
     before = settings.values.get(name)
     return [] if before is None else [SettingChanged(name, None, before)]

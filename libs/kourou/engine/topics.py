@@ -173,7 +173,7 @@ def decide_put(
 def decide_delete(
     topics: Topics, rules: TopicRules, name: str, next_offsets: Mapping[int, int] | None = None
 ) -> list[Event]:
-    """Delete a topic; one that does not exist is no error, as with RocketMQ. Raises Rejected.
+    """Delete a topic; a missing one is not an error, as in RocketMQ. Raises Rejected.
 
     `next_offsets`: where its queues end.
     """
@@ -185,7 +185,7 @@ def decide_delete(
 
 
 def decide_order(topics: Topics, ordered: Collection[str]) -> list[Event]:
-    """Follow the name server's list of order topics (fact sheet §3.6): `order` true for these."""
+    """Set `order` for the topics of the name server's list of order topics (fact sheet §3.6)."""
     return [
         TopicPut(replace(config, order=config.name in ordered), config)
         for config in topics
@@ -260,7 +260,7 @@ def decide_auto_create(
     default_queue_nums: int,
     topic_sys_flag: int = 0,
 ) -> list[Event]:
-    """A producer sends to a topic that may not exist: fact sheet §2.2 rule 3 (F053).
+    """Create a missing topic that a producer sends to, if allowed (fact sheet §2.2, rule 3).
 
     Queues = min(the producer's default, the default topic's write queues), perm = the default
     topic's without INHERIT. Raises TopicNotFound (17) where nothing may be created.
@@ -322,7 +322,7 @@ def _decide_own(topics: Topics, name: str, queues: int) -> list[Event]:
 
 
 def decide_start(topics: Topics, rules: TopicRules) -> list[Event]:
-    """The topics that a broker makes for itself at start, unless it has them (fact sheet §3.8)."""
+    """Create the broker's own topics at start, unless they exist (fact sheet §3.8)."""
     return [TopicPut(config) for config in start_topics(rules) if config.name not in topics]
 
 

@@ -105,7 +105,7 @@ _STARTS = frozenset(
 
 _COMPARES = frozenset({"_EQUAL", "_UNEQUAL", "_LESS", "_LESS_OR_EQUAL", "_GREATER"})
 _WORDS = {
-    "TEXT": "a text in single quotes",
+    "TEXT": "a string in single quotes",
     "NULL": "NULL",
     "_AND": "AND",
     "_OR": "OR",
@@ -235,7 +235,7 @@ def parse(text: str) -> terms.Truth:
 
 
 def check(text: str) -> None:
-    """Raise Rejected (23) for an expression that is taken and means nothing."""
+    """Raise Rejected (23) for an expression that is valid and never true."""
     try:
         terms.check_meant(parse(text))
     except Misfit as misfit:
@@ -243,9 +243,9 @@ def check(text: str) -> None:
 
 
 def refusal(text: str, at: int, problem: str, expected: str, hint: str = "") -> Rejected:
-    """The error for what is wrong at character `at`, counted from 0."""
+    """The error for position `at`, counted from 0; the message counts from 1."""
     return Rejected(
-        f"filter {shown(text)!r} is invalid at character {at + 1}: {problem}; expected {expected}",
+        f"filter {shown(text)!r} is invalid at position {at + 1}: {problem}; expected {expected}",
         hint=hint,
         code=Code.SUBSCRIPTION_PARSE_FAILED,
     )
@@ -256,18 +256,18 @@ def _unreadable(text: str, error: UnexpectedInput) -> Rejected:
         # What follows in truth; `expected` holds what would be found wrong only later, too.
         wanted = _expected(error.accepts or error.expected)
         if error.token.type == "$END":
-            return refusal(text, len(text), "the text ends", wanted)
+            return refusal(text, len(text), "unexpected end", wanted)
         at = error.token.start_pos or 0
         found = shown(str(error.token))
-        return refusal(text, at, f"{found} stands there", wanted, _hint(text, at))
+        return refusal(text, at, f"unexpected {found}", wanted, _hint(text, at))
     at = error.pos_in_stream or 0
     if text[at] == "'":
-        return refusal(text, at, "a text begins and does not end", "a second quote")
-    return refusal(text, at, f"{text[at]!r} means nothing here", "SQL92", _hint(text, at))
+        return refusal(text, at, "unterminated string", "a closing quote")
+    return refusal(text, at, f"invalid character {text[at]!r}", "SQL92", _hint(text, at))
 
 
 def _expected(names: set[str]) -> str:
-    """The words for what may stand where something else does."""
+    """What the grammar allows at this position, in words."""
     if names >= _STARTS:
         return "a property or a value"
     words = ["an operator"] if names >= _COMPARES else []
@@ -282,9 +282,9 @@ def _hint(text: str, at: int) -> str:
     if word and word[0].upper() in _ABSENT:
         return f"{word[0].upper()} is not supported; use =, <>, <, >, BETWEEN, IN or IS NULL"
     if rest.startswith('"'):
-        return "text stands in single quotes"
+        return "write strings in single quotes"
     if rest.startswith(("!=", "=")) and (rest[0] == "!" or text[at - 1 : at] == "="):
-        return "equality is =, inequality is <>"
+        return "use = for equality and <> for inequality"
     if rest[:1] in ("+", "-", "*", "/"):
-        return "a filter does not calculate"
+        return "arithmetic is not supported"
     return ""

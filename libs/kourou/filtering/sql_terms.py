@@ -163,7 +163,7 @@ def _deeper(*parts: Term) -> int:
     if depth > FILTER_DEPTH_MAX:
         raise Misfit(
             parts[0].at,
-            f"it is nested deeper than {FILTER_DEPTH_MAX} levels",
+            f"nested deeper than {FILTER_DEPTH_MAX} levels",
             "less nesting",
         )
     return depth
@@ -187,9 +187,7 @@ def double(text: str, at: int) -> Number:
     value = float(text)
     if value == 0 or value == float("inf"):
         what = "zero" if value == 0 else "too large"
-        raise Misfit(
-            at, f"{shown(text)} is {what} as a double", "a whole number, or another double"
-        )
+        raise Misfit(at, f"{shown(text)} is {what} as a double", "an integer or another double")
     return Number(value, 0, at=at)
 
 
@@ -234,7 +232,7 @@ def compared(sign: str, left: Term, right: Term) -> Comparison:
     """`left < right` and the like: numbers, and properties that hold some."""
     for side in (left, right):
         if isinstance(side, (Text, *_TRUTHS)):
-            raise Misfit(side.at, f"{_named(side)} has no size", _SIZED)
+            raise Misfit(side.at, f"{_named(side)} cannot be compared by size", _SIZED)
     return Comparison(sign, left, right, left.at, _deeper(left, right))
 
 
@@ -242,7 +240,7 @@ def equal(left: Term, right: Term) -> Equality:
     """`left = right`."""
     for side in (left, right):
         if isinstance(side, Constant) and side.value is None:
-            raise Misfit(side.at, "nothing equals NULL", "IS NULL or IS NOT NULL")
+            raise Misfit(side.at, "a comparison with NULL is never true", "IS NULL or IS NOT NULL")
     boolean = isinstance(left, Constant)
     if boolean and (isinstance(right, Text) or (isinstance(right, Number) and not right.signed)):
         raise Misfit(right.at, f"{_named(right)} is neither TRUE nor FALSE", _A_TRUTH)
@@ -289,7 +287,7 @@ def conditions(term: Term) -> int:
     if count > FILTER_CONDITIONS_MAX:
         raise Misfit(
             term.at,
-            f"it has {count} conditions",
+            f"{count} conditions",
             f"at most {FILTER_CONDITIONS_MAX} conditions; IN takes any number of values",
         )
     return count
@@ -321,7 +319,7 @@ def check_meant(term: Term) -> None:
                 "a comparison, such as a = TRUE or NOT (a = 1)",
             )
         case Negative():
-            raise Misfit(term.at, f"{_named(term)} is unknown", "a number")
+            raise Misfit(term.at, f"{_named(term)} is never true", "a number")
         case Every(parts) | Either(parts):
             for part in parts:
                 check_meant(part)
@@ -335,11 +333,13 @@ def check_meant(term: Term) -> None:
             check_meant(right)
             for side in (left, right):
                 if isinstance(side, Text) and not side.value:
-                    raise Misfit(side.at, "no property is empty", "IS NULL or IS NOT NULL")
+                    raise Misfit(side.at, "a property is never empty", "IS NULL or IS NOT NULL")
             truths = [isinstance(side, _TRUTHS) for side in (left, right)]
             if truths == [True, False] or (truths == [False, True] and not _is_text(left)):
                 raise Misfit(
-                    right.at, f"{_named(left)} never equals {_named(right)}", "things of one kind"
+                    right.at,
+                    f"{_named(left)} never equals {_named(right)}",
+                    "two values of the same type",
                 )
         case _:
             return
@@ -359,12 +359,12 @@ def _named(term: Term) -> str:
         case Property(name):
             return f"the property {shown(name)}"
         case Text(value):
-            return f"the text '{shown(value)}'"
+            return f"the string '{shown(value)}'"
         case Number(value):
             return f"the number {value}"
         case Constant(value):
             return "NULL" if value is None else str(value).upper()
         case Negative():
-            return "a minus before no number"
+            return "a minus sign without a number"
         case _:
             return "a condition"

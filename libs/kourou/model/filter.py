@@ -1,4 +1,4 @@
-"""A filter: Python that a consumer group uploaded, to choose its messages beside the broker.
+"""A filter: Python code that a consumer group uploaded to select its messages.
 
 Lives here: the nouns, and what may name a filter. May not live here: what is decided about filters
 (kourou.engine.filters), what their source may say (kourou.filtering.python_rules), running them
@@ -25,9 +25,9 @@ FilterKey = tuple[str, str]
 class FilterPolicy(StrEnum):
     """What happens to a message on which its group's filter fails."""
 
-    HOLD = "hold"  # the group waits before it until somebody has mended the filter
-    SKIP = "skip"  # it is passed over, and that is recorded
-    PASS = "pass"  # the group gets it unfiltered, and that is counted and said
+    HOLD = "hold"  # the group waits before it until the filter is fixed
+    SKIP = "skip"  # it is skipped, and that is recorded
+    PASS = "pass"  # the group gets it unfiltered, and that is counted and logged
 
 
 class FilterAction(StrEnum):
@@ -42,7 +42,7 @@ class FilterAction(StrEnum):
 
 
 class FilterFailure(StrEnum):
-    """Why a filter did not judge, in one word, as FILTER_FAILED says it."""
+    """Why a filter failed, in one word, as in FILTER_FAILED."""
 
     MISSING = "missing"
     DISABLED = "disabled"
@@ -59,8 +59,8 @@ class FilterFailure(StrEnum):
 class FilterVersion:
     """One uploaded source. `sha256` is that of its UTF-8, in hexadecimal.
 
-    Times are wall time; `enabled_ms` is when it last began to run, None if it never did. `source`
-    is None where only the rest is told.
+    Times are wall time; `enabled_ms` is when it was last activated, None if never. `source`
+    is None where the source was left out.
     """
 
     version: int
@@ -75,11 +75,12 @@ class FilterVersion:
 
 @dataclass(frozen=True, slots=True)
 class FilterState:
-    """All that holds of one filter.
+    """The state of one filter.
 
-    `versions` are those kept, the oldest first. `active` is the one that runs, None if none does;
-    `before_active` is the one that ran before it. `quarantined` says why which versions must not
-    run, active or not. `skipped` counts messages passed over. The next upload is `next_version`.
+    `versions` are the stored versions, oldest first. `active` is the version that runs, or None;
+    `before_active` is the one that ran before it. `quarantined` has the versions that must not run,
+    active or not, with the reason. `skipped` counts skipped messages. The next upload becomes
+    `next_version`.
     """
 
     group: str

@@ -39,17 +39,17 @@ class ExitCode(IntEnum):
 
     OK = 0
     USAGE = 2  # bad arguments or settings, a taken port, a store that may not be opened
-    CRASHED = 70  # a broken invariant: start it again, it recovers
-    FAULTED = 75  # the disk failed or is full: start it again once that is mended
+    CRASHED = 70  # a broken invariant: restart it, it recovers
+    FAULTED = 75  # the disk failed or is full: repair the disk, then restart
 
 
 class Phase(StrEnum):
     """Where in its life a service is."""
 
-    LOAD = "load"  # settings are read and the parts are made; nothing is touched
-    RECOVER = "recover"  # ports are bound, then what the last run left on disk becomes state
-    SERVE = "serve"  # it answers
-    DRAIN = "drain"  # no new work is taken, what is under way is finished
+    LOAD = "load"  # settings are read; nothing is opened or changed
+    RECOVER = "recover"  # ports are bound, then the state is restored from disk
+    SERVE = "serve"  # requests are answered
+    DRAIN = "drain"  # new requests are refused, pending ones are finished
     STOP = "stop"  # everything is flushed and closed
     END = "end"  # the process ends, with an exit code
 
@@ -60,21 +60,21 @@ STEPS: Mapping[Phase, Mapping[Phase, str]] = {
         Phase.END: "a setting is refused",
     },
     Phase.RECOVER: {
-        Phase.SERVE: "what is on disk has become state",
-        Phase.STOP: "a port is taken, a store is refused, a disk fails",
+        Phase.SERVE: "the state is restored from disk",
+        Phase.STOP: "a port is in use, a store is refused, a disk fails",
         Phase.END: "a bug",
     },
     Phase.SERVE: {
         Phase.DRAIN: "SIGTERM or SIGINT",
-        Phase.STOP: "it cannot begin to answer",
-        Phase.END: "it fails: what is in memory is suspect",
+        Phase.STOP: "it cannot start to serve",
+        Phase.END: "it fails: the state in memory may be wrong",
     },
     Phase.DRAIN: {
-        Phase.STOP: f"what was under way is finished, or takes over {DRAIN_S_MAX:.0f} s",
+        Phase.STOP: f"pending requests are finished, or take over {DRAIN_S_MAX:.0f} s",
         Phase.END: "the disk fails",
     },
     Phase.STOP: {
-        Phase.END: f"everything is closed, or takes over {STOP_S_MAX:.0f} s",
+        Phase.END: f"everything is closed, or that takes over {STOP_S_MAX:.0f} s",
     },
     Phase.END: {},
 }

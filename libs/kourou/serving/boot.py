@@ -127,7 +127,7 @@ def _differences(control: ControlState, tables: Tables, rules: TopicRules) -> li
 
 
 def _with_ends(view: StoreView, event: Event) -> Event:
-    """A topic that another broker deleted goes on counting, too: its records are in our log."""
+    """Keep the next offsets of a topic that another broker deleted; its records are in our log."""
     if not isinstance(event, TopicDeleted):
         return event
     name = event.before.name

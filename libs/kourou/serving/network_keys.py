@@ -1,4 +1,4 @@
-"""Who a broker is, who finds it, and where it listens.
+"""Identity, addresses and name servers of a broker.
 
 Lives here: those keys, and the addresses that follow from them.
 May not live here: other keys (kourou.serving.traffic_keys, kourou.serving.store_keys).

@@ -1,4 +1,4 @@
-"""What may be sent to a broker and pulled from it, and who may create topics and groups.
+"""Sending, pulling, and automatic creation of topics and groups.
 
 Lives here: those keys. May not live here: addresses (kourou.serving.network_keys), files
 (kourou.serving.store_keys).

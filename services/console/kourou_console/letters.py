@@ -31,7 +31,7 @@ FOR_EVER_MS = 2**62
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which letters; all that is said must be so. Nothing said: all of them."""
+    """Which dead letters; they match all given fields. Without fields: all of them."""
 
     #: As `causes` has it.
     cause: str | None = None

@@ -39,7 +39,7 @@ Reason = Annotated[str, msgspec.Meta(max_length=REASON_LENGTH_MAX)]
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """What could not be asked (`broker-b`), and why."""
+    """A server that did not reply (`broker-b`), and why."""
 
     what: str
     why: str
@@ -56,7 +56,7 @@ class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change did, or with `preview` what it would do; `says` in whole sentences."""
+    """The effects of a change, or with `preview` its expected effects; `says` describes them."""
 
     preview: bool
     says: list[str]

@@ -18,7 +18,7 @@ from kourou.testing.cluster import unique_name
 def test_an_sql_is_checked_when_it_is_made():
     assert Sql("a > 1").expression == "a > 1"
     assert Sql("a > 1") == Sql("a > 1")
-    with pytest.raises(BadRequest, match="at character 4: the text ends; expected a property"):
+    with pytest.raises(BadRequest, match="at position 4: unexpected end; expected a property"):
         Sql("a >")
     with pytest.raises(BadRequest, match="the filter expression is"):
         Sql(None)  # type: ignore[arg-type]  # what somebody may pass
@@ -27,14 +27,14 @@ def test_an_sql_is_checked_when_it_is_made():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("NOT a = 1", "at character 5: the property a alone is not a condition; NOT binds tighter"),
-        ("a", "at character 1: the property a alone is not a condition"),
-        ("b = 1 AND a", "at character 11: the property a alone is not a condition"),
-        ("a = 1 = 1", "at character 9: a condition never equals the number 1"),
-        ("TRUE = a", "at character 8: TRUE never equals the property a"),
-        ("-a = 1", "at character 2: a minus before no number is unknown"),
-        ("a BETWEEN 1 AND -b", "a minus before no number is unknown"),
-        ("a = ''", "at character 5: no property is empty; expected IS NULL or IS NOT NULL"),
+        ("NOT a = 1", "at position 5: the property a alone is not a condition; NOT binds tighter"),
+        ("a", "at position 1: the property a alone is not a condition"),
+        ("b = 1 AND a", "at position 11: the property a alone is not a condition"),
+        ("a = 1 = 1", "at position 9: a condition never equals the number 1"),
+        ("TRUE = a", "at position 8: TRUE never equals the property a"),
+        ("-a = 1", "at position 2: a minus sign without a number is never true"),
+        ("a BETWEEN 1 AND -b", "a minus sign without a number is never true"),
+        ("a = ''", "at position 5: a property is never empty; expected IS NULL or IS NOT NULL"),
     ],
 )
 def test_what_nobody_means_is_refused(text: str, problem: str):

@@ -304,7 +304,7 @@ def test_a_wrong_filter_is_refused_with_its_place(engine, send, group) -> None:
     told = engine.ask(pull("", flags=0))
     assert told.code == Code.FILTER_DATA_NOT_EXIST
     for reply in (brought, told):
-        assert "at character 4: the text ends; expected a property or a value" in reply.remark
+        assert "at position 4: unexpected end; expected a property or a value" in reply.remark
 
 
 def test_an_unknown_type_of_filter_is_refused(engine, send, group) -> None:
@@ -340,7 +340,7 @@ def test_a_consumer_asks_before_it_starts(engine) -> None:
     assert check(engine, "A || B", kind=TAG).code == Code.SUCCESS
     wrong = check(engine, "a = 1 garbage")
     assert wrong.code == Code.SUBSCRIPTION_PARSE_FAILED
-    assert "at character 7: garbage stands there" in wrong.remark
+    assert "at position 7: unexpected garbage" in wrong.remark
     assert check(engine, "a", kind="JEXL").code == Code.SUBSCRIPTION_PARSE_FAILED
 
 

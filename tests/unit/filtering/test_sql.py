@@ -36,7 +36,7 @@ def test_a_refusal_is_remembered_and_new_every_time():
     """A client may bring the same wrong text with every pull."""
     errors = []
     for _ in range(2):
-        with pytest.raises(Rejected, match="at character 5") as refused:
+        with pytest.raises(Rejected, match="at position 5") as refused:
             sql_filter("a = @")
         errors.append(refused.value)
     assert errors[0] is not errors[1]
@@ -82,7 +82,7 @@ def test_the_examples_of_the_page() -> None:
 
 
 def test_the_page_lists_what_rocketmq_takes_and_we_refuse() -> None:
-    for text, rest in rows("Where RocketMQ takes more"):
+    for text, rest in rows("Differences to RocketMQ"):
         with pytest.raises(Rejected):
             parse(text.strip("`"))
         parse(rest.strip("`"))

@@ -21,7 +21,7 @@ PAGE = "why.md"
 
 
 class CauseTold(msgspec.Struct, frozen=True):
-    """One reason. `severity`: ok, waiting, blocked or gone; `docs` is its place in the manual."""
+    """One reason. `severity`: ok, waiting, blocked or gone; `docs` links its documentation."""
 
     code: str
     title: str
@@ -51,7 +51,7 @@ class MessageTold(msgspec.Struct, frozen=True):
 
 
 class CopyTold(msgspec.Struct, frozen=True):
-    """One member of the log; null is unknown, and `why` says why."""
+    """One replica of the log; null is unknown, for the reason in `why`."""
 
     broker_id: int
     address: str
@@ -102,7 +102,7 @@ class DeliveryTold(msgspec.Struct, frozen=True):
 
 
 class MemberTold(msgspec.Struct, frozen=True):
-    """One member of a group; `why` says why it is silent, and then nothing else is known."""
+    """One consumer of a group; if it did not reply, only `why` is known."""
 
     client_id: str
     subscription: str | None
@@ -128,18 +128,18 @@ class GroupTold(msgspec.Struct, frozen=True):
 
 
 class MissingTold(msgspec.Struct, frozen=True):
-    """What could not be had, and why."""
+    """Missing information, and why it is missing."""
 
     what: str
     why: str
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a message is where it is.
+    """The status of a message, with reasons.
 
     `causes` are those of the message itself, the main reason first; each group has its own.
-    `message` is null where none was found. `others` are further messages with the key asked for, of
-    which the newest is explained. `truncated`: there are more groups. Times are ms since the epoch.
+    `message` is null if none was found. `others` are further messages with the given key; the
+    newest is explained. `truncated`: there are more groups. Times are ms since the epoch.
     """
 
     asked: str

@@ -22,20 +22,20 @@ class UpdateAndCreateAclConfig(Request, kw_only=True, frozen=True):
 
 
 class DeleteAclConfig(Request, kw_only=True, frozen=True):
-    """DELETE_ACL_CONFIG (51): remove an account."""
+    """DELETE_ACL_CONFIG (51): delete an account."""
 
     code: ClassVar[int] = 51
     access_key: str
 
 
 class GetBrokerClusterAclInfo(Request, kw_only=True, frozen=True):
-    """GET_BROKER_CLUSTER_ACL_INFO (52): which version of the accounts does this broker have?"""
+    """GET_BROKER_CLUSTER_ACL_INFO (52): get the version of a broker's accounts."""
 
     code: ClassVar[int] = 52
 
 
 class GetBrokerClusterAclInfoResponse(Response, kw_only=True, frozen=True):
-    """Which version of the accounts this broker has."""
+    """The version of this broker's accounts."""
 
     version: str
     all_acl_file_version: str | None = None
@@ -45,7 +45,7 @@ class GetBrokerClusterAclInfoResponse(Response, kw_only=True, frozen=True):
 
 
 class UpdateGlobalWhiteAddrsConfig(Request, kw_only=True, frozen=True):
-    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53): the addresses that need no account."""
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53): set the addresses that need no account."""
 
     code: ClassVar[int] = 53
     global_white_addrs: str

@@ -1,4 +1,4 @@
-"""Headers of batch transactions, which are ours: many half messages, decided at once.
+"""Headers of batch transactions, which are Kourou's own: many half messages, resolved together.
 
 Half messages of a batch are sent like all others and carry their mark (kourou.model.batch). Their
 bodies are JSON (kourou.protocol.batch_bodies).
@@ -12,14 +12,14 @@ from kourou.protocol.request import Int64, Request, Response
 
 
 class GetBatchState(Request, kw_only=True, frozen=True):
-    """GET_BATCH_STATE (30030): what a broker remembers of a query."""
+    """GET_BATCH_STATE (30030): get the state of a query's batches at a broker."""
 
     code: ClassVar[int] = 30030
     query: str
 
 
 class BatchStateResponse(Response, kw_only=True, frozen=True):
-    """See kourou.model.batch.BatchQuery; `coordinator` is empty where the query is not known.
+    """See kourou.model.batch.BatchQuery; `coordinator` is empty if the query is unknown.
 
     While `decided` is above `resolved`, the body has the winners of `decided`.
     """
@@ -32,9 +32,10 @@ class BatchStateResponse(Response, kw_only=True, frozen=True):
 
 
 class PrepareBatch(Request, kw_only=True, frozen=True):
-    """PREPARE_BATCH (30031): the broker holds what the body lists, and waits for the decision.
+    """PREPARE_BATCH (30031): record the messages of a batch that this broker holds.
 
-    The body says for each partition which attempt is to win and how many messages of it lie here.
+    The broker then waits for the decision. The body has the winning attempt of each partition and
+    the number of its messages on this broker.
     """
 
     code: ClassVar[int] = 30031
@@ -46,7 +47,7 @@ class PrepareBatch(Request, kw_only=True, frozen=True):
 class DecideBatch(Request, kw_only=True, frozen=True):
     """DECIDE_BATCH (30032): commit a batch, at the coordinator; the body has winners and counts.
 
-    Answered with BatchStateResponse: the winners are those that were decided first.
+    The reply is a BatchStateResponse with the winners that were decided first.
     """
 
     code: ClassVar[int] = 30032
@@ -55,10 +56,10 @@ class DecideBatch(Request, kw_only=True, frozen=True):
 
 
 class ResolveBatch(Request, kw_only=True, frozen=True):
-    """RESOLVE_BATCH (30033): store the winners' messages, which the body names, discard the rest.
+    """RESOLVE_BATCH (30033): store the messages of the winners in the body, discard all others.
 
-    The rest is all else of the query up to this batch. A request does a part of it: it is sent
-    again until nothing is left. `last`: the query has no other batch.
+    This covers all messages of the query up to this batch. A request does part of the work: send it
+    again until nothing is left. `last`: the query ends with this batch.
     """
 
     code: ClassVar[int] = 30033
@@ -68,9 +69,9 @@ class ResolveBatch(Request, kw_only=True, frozen=True):
 
 
 class AbortBatch(Request, kw_only=True, frozen=True):
-    """ABORT_BATCH (30034): discard what the attempts whose names begin with `attempts` wrote.
+    """ABORT_BATCH (30034): discard the messages of attempts whose names begin with `attempts`.
 
-    What is prepared stays: it waits for its decision.
+    Prepared messages stay until their batch is decided.
     """
 
     code: ClassVar[int] = 30034
@@ -79,7 +80,7 @@ class AbortBatch(Request, kw_only=True, frozen=True):
 
 
 class BatchStepResponse(Response, kw_only=True, frozen=True):
-    """What one request did, and how many half messages are left to resolve or discard."""
+    """The messages resolved by this request, and the half messages that are left."""
 
     committed: Int64
     discarded: Int64

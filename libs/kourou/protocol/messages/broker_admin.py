@@ -1,4 +1,4 @@
-"""Headers of running a broker: settings, figures, cleaning (fact sheet §2.5)."""
+"""Headers of broker administration: settings, statistics, cleaning (fact sheet §2.5)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from kourou.protocol.request import Request, Response
 
 
 class UpdateBrokerConfig(Request, kw_only=True, frozen=True):
-    """UPDATE_BROKER_CONFIG (25): give dynamic settings other values, while the broker runs."""
+    """UPDATE_BROKER_CONFIG (25): change dynamic settings while the broker runs."""
 
     code: ClassVar[int] = 25
     reason: str = ""  # ours: why, for the history
 
 
 class GetBrokerConfig(Request, kw_only=True, frozen=True):
-    """GET_BROKER_CONFIG (26): every setting, as it is now.
+    """GET_BROKER_CONFIG (26): get the current value of every setting.
 
-    Ours: `described` asks for JSON (kourou.protocol.settings_body) in place of properties text.
+    Kourou's own: `described` requests JSON (kourou.protocol.settings_body) instead of properties
+    text.
     """
 
     code: ClassVar[int] = 26
@@ -25,38 +26,38 @@ class GetBrokerConfig(Request, kw_only=True, frozen=True):
 
 
 class GetBrokerConfigResponse(Response, kw_only=True, frozen=True):
-    """The settings' data version, as JSON. `described`: the body is what was asked for so."""
+    """The settings' data version, as JSON. `described`: the body is JSON as requested."""
 
     version: str | None = None
     described: bool = False
 
 
 class GetBrokerRuntimeInfo(Request, kw_only=True, frozen=True):
-    """GET_BROKER_RUNTIME_INFO (28): rates, bounds and sizes as a table of texts."""
+    """GET_BROKER_RUNTIME_INFO (28): get rates, bounds and sizes, as a table of texts."""
 
     code: ClassVar[int] = 28
 
 
 class CleanExpiredConsumeQueue(Request, kw_only=True, frozen=True):
-    """CLEAN_EXPIRED_CONSUMEQUEUE (306): delete queue files that name only deleted messages."""
+    """CLEAN_EXPIRED_CONSUMEQUEUE (306): delete queue files that only point to deleted messages."""
 
     code: ClassVar[int] = 306
 
 
 class CleanUnusedTopic(Request, kw_only=True, frozen=True):
-    """CLEAN_UNUSED_TOPIC (316): delete the queues of topics that are no more."""
+    """CLEAN_UNUSED_TOPIC (316): delete the queues of deleted topics."""
 
     code: ClassVar[int] = 316
 
 
 class DeleteExpiredCommitLog(Request, kw_only=True, frozen=True):
-    """DELETE_EXPIRED_COMMITLOG (329): delete expired log segments now, at whatever hour."""
+    """DELETE_EXPIRED_COMMITLOG (329): delete expired log segments now, at any hour."""
 
     code: ClassVar[int] = 329
 
 
 class ViewBrokerStatsData(Request, kw_only=True, frozen=True):
-    """VIEW_BROKER_STATS_DATA (315): sums and rates of one counter."""
+    """VIEW_BROKER_STATS_DATA (315): get sums and rates of one counter."""
 
     code: ClassVar[int] = 315
     stats_name: str

@@ -8,7 +8,7 @@ from kourou.protocol.request import Int32, Int64, Request, Response
 
 
 class GetControlEvents(Request, kw_only=True, frozen=True):
-    """GET_CONTROL_EVENTS (30010): control events from an offset of the control topic on."""
+    """GET_CONTROL_EVENTS (30010): get control events from an offset of the control topic on."""
 
     code: ClassVar[int] = 30010
     from_offset: Int64
@@ -16,9 +16,9 @@ class GetControlEvents(Request, kw_only=True, frozen=True):
 
 
 class GetControlEventsResponse(Response, kw_only=True, frozen=True):
-    """Where to go on, and the bounds of the control topic; the body is a JSON array of the events.
+    """The next offset and the bounds of the control topic; the body is a JSON array of the events.
 
-    The log has no events below `min_offset` any more: GET_HISTORY has. Where that is above
+    Events below `min_offset` are no longer in the log; GET_HISTORY has them. If it is above
     `from_offset`, the body begins at `min_offset`.
     """
 

@@ -1,4 +1,4 @@
-"""Headers of filter servers (fact sheet §2.8), and ours of the filters themselves.
+"""Headers of filter servers (fact sheet §2.8) and of Kourou's own filter requests.
 
 A filter is a piece of Python that a consumer group uploads under a name; the broker keeps its
 versions as control events, its filter servers run them. 301 and 302 are RocketMQ's.
@@ -14,9 +14,10 @@ from kourou.protocol.request import Int32, Int64, Request, Response
 
 
 class RegisterFilterServer(Request, kw_only=True, frozen=True):
-    """REGISTER_FILTER_SERVER (301): a filter server tells its broker that it is there.
+    """REGISTER_FILTER_SERVER (301): register a filter server at its broker.
 
-    Ours: `listeners` has one `host:port` for each `carrier:listener`, as brokers tell name servers.
+    Kourou's own: `listeners` has one `host:port` for each `carrier:listener`, as in registrations
+    of brokers.
     """
 
     code: ClassVar[int] = 301
@@ -25,7 +26,7 @@ class RegisterFilterServer(Request, kw_only=True, frozen=True):
 
 
 class RegisterFilterServerResponse(Response, kw_only=True, frozen=True):
-    """Which broker that is. Ours: `filters_version` grows with every change of a filter there."""
+    """The broker's name. Kourou's own: `filters_version` grows with every change of a filter."""
 
     broker_name: str
     broker_id: Int64
@@ -33,7 +34,7 @@ class RegisterFilterServerResponse(Response, kw_only=True, frozen=True):
 
 
 class RegisterMessageFilterClass(Request, kw_only=True, frozen=True):
-    """REGISTER_MESSAGE_FILTER_CLASS (302): a filter, whose source text is the body.
+    """REGISTER_MESSAGE_FILTER_CLASS (302): upload a filter; the body is its source text.
 
     `class_crc` is the body's CRC-32 without its top bit.
     """
@@ -46,17 +47,17 @@ class RegisterMessageFilterClass(Request, kw_only=True, frozen=True):
 
 
 class UnregisterFilterServer(Request, kw_only=True, frozen=True):
-    """UNREGISTER_FILTER_SERVER (30020): a filter server leaves its broker."""
+    """UNREGISTER_FILTER_SERVER (30020): unregister a filter server from its broker."""
 
     code: ClassVar[int] = 30020
     filter_server_addr: str
 
 
 class PutFilter(Request, kw_only=True, frozen=True):
-    """PUT_FILTER (30021): a version of a group's filter, whose source text (UTF-8) is the body.
+    """PUT_FILTER (30021): upload a version of a group's filter; the body is its source (UTF-8).
 
-    `sha256` is that of the body, in hexadecimal. A source that the filter has already keeps its
-    version. `enable` asks for it to be the version that runs from now on.
+    `sha256` is that of the body, in hexadecimal. A source that the filter already has keeps its
+    version. `enable` activates the version.
     """
 
     code: ClassVar[int] = 30021
@@ -69,11 +70,11 @@ class PutFilter(Request, kw_only=True, frozen=True):
 
 
 class ChangeFilter(Request, kw_only=True, frozen=True):
-    """CHANGE_FILTER (30022): decide about a group's filter.
+    """CHANGE_FILTER (30022): change a group's filter.
 
     `action`: enable (`version`, None for the newest), rollback (to the version enabled before),
-    disable, policy (`policy`: hold, skip or pass), quarantine (`version`; filter servers ask for
-    it), delete.
+    disable, policy (`policy`: hold, skip or pass), quarantine (`version`; requested by filter
+    servers), delete.
     """
 
     code: ClassVar[int] = 30022
@@ -86,9 +87,9 @@ class ChangeFilter(Request, kw_only=True, frozen=True):
 
 
 class FilterResponse(Response, kw_only=True, frozen=True):
-    """`version` is the one that the request was about, `active` the one that runs (None: none).
+    """`version` is the version of the request, `active` the active one (None: none).
 
-    `quarantined` says why `version` is in quarantine, None if it is not.
+    `quarantined` is the reason of the quarantine of `version`, None if it is not in quarantine.
     """
 
     version: Int32
@@ -99,9 +100,9 @@ class FilterResponse(Response, kw_only=True, frozen=True):
 
 
 class GetFilters(Request, kw_only=True, frozen=True):
-    """GET_FILTERS (30023): the filters of all groups, of one group, or one filter.
+    """GET_FILTERS (30023): get the filters of all groups, of one group, or one filter.
 
-    `with_source` brings the source of `version`; of the active one, if that is None.
+    `with_source` requests the source of `version`, or of the active one if that is None.
     """
 
     code: ClassVar[int] = 30023
@@ -118,14 +119,14 @@ class GetFiltersResponse(Response, kw_only=True, frozen=True):
 
 
 class NotifyFiltersChanged(Request, kw_only=True, frozen=True):
-    """NOTIFY_FILTERS_CHANGED (30024): a broker tells its filter servers to ask for the filters."""
+    """NOTIFY_FILTERS_CHANGED (30024): notify filter servers to get the filters again."""
 
     code: ClassVar[int] = 30024
     filters_version: Int64
 
 
 class RecordFilterSkip(Request, kw_only=True, frozen=True):
-    """RECORD_FILTER_SKIP (30025): these messages are passed over, as the filter's policy says."""
+    """RECORD_FILTER_SKIP (30025): record messages that are skipped by the filter's policy."""
 
     code: ClassVar[int] = 30025
     consumer_group: str
@@ -138,9 +139,10 @@ class RecordFilterSkip(Request, kw_only=True, frozen=True):
 
 
 class TryFilter(Request, kw_only=True, frozen=True):
-    """TRY_FILTER (30026): what a filter says of the last `count` messages of a topic, and its cost.
+    """TRY_FILTER (30026): run a filter on the last `count` messages of a topic, as a dry run.
 
-    The body is the source to try; if it is empty, the stored `version` is (None: the newest).
+    The reply has its results and its cost. The body is the source; if it is empty, the stored
+    `version` runs (None: the newest).
     """
 
     code: ClassVar[int] = 30026
@@ -152,7 +154,7 @@ class TryFilter(Request, kw_only=True, frozen=True):
 
 
 class GetFilterStatistics(Request, kw_only=True, frozen=True):
-    """GET_FILTER_STATISTICS (30027): what the filters of one filter server have done."""
+    """GET_FILTER_STATISTICS (30027): get the statistics of the filters of one filter server."""
 
     code: ClassVar[int] = 30027
     consumer_group: str = ""

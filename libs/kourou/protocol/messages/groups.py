@@ -15,13 +15,13 @@ class UpdateAndCreateSubscriptionGroup(Request, kw_only=True, frozen=True):
 
 
 class GetAllSubscriptionGroupConfig(Request, kw_only=True, frozen=True):
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): every group's configuration."""
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): get the configuration of every group."""
 
     code: ClassVar[int] = 201
 
 
 class DeleteSubscriptionGroup(Request, kw_only=True, frozen=True):
-    """DELETE_SUBSCRIPTIONGROUP (207): forget a group, and its progress if `remove_offset`."""
+    """DELETE_SUBSCRIPTIONGROUP (207): delete a group, and its progress if `remove_offset`."""
 
     code: ClassVar[int] = 207
     group_name: str
@@ -30,7 +30,7 @@ class DeleteSubscriptionGroup(Request, kw_only=True, frozen=True):
 
 
 class GetConsumeStats(Request, kw_only=True, frozen=True):
-    """GET_CONSUME_STATS (208): a group's progress beside the queues' ends."""
+    """GET_CONSUME_STATS (208): get a group's offsets and the ends of its queues."""
 
     code: ClassVar[int] = 208
     consumer_group: str
@@ -38,7 +38,7 @@ class GetConsumeStats(Request, kw_only=True, frozen=True):
 
 
 class QueryConsumeTimeSpan(Request, kw_only=True, frozen=True):
-    """QUERY_CONSUME_TIME_SPAN (303): first, last and consumed store times by queue."""
+    """QUERY_CONSUME_TIME_SPAN (303): get first, last and consumed store times by queue."""
 
     code: ClassVar[int] = 303
     topic: str
@@ -46,7 +46,7 @@ class QueryConsumeTimeSpan(Request, kw_only=True, frozen=True):
 
 
 class GetBrokerConsumeStats(Request, kw_only=True, frozen=True):
-    """GET_BROKER_CONSUME_STATS (317): GET_CONSUME_STATS of all groups at once."""
+    """GET_BROKER_CONSUME_STATS (317): get GET_CONSUME_STATS of all groups at once."""
 
     code: ClassVar[int] = 317
     is_order: bool = False

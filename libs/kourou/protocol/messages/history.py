@@ -1,4 +1,4 @@
-"""Headers of looking back and taking back: what was decided here, what held then, and undo.
+"""Headers of history and undo: control events, earlier states, and undoing a change.
 
 Their verbs are history, stateAt and undo; RocketMQ has none of them.
 """
@@ -11,11 +11,11 @@ from kourou.protocol.request import Int32, Int64, Request, Response
 
 
 class GetHistory(Request, kw_only=True, frozen=True):
-    """GET_HISTORY (30011): control events, the newest first.
+    """GET_HISTORY (30011): get control events, the newest first.
 
-    `aggregate` is kind/name, like topic/orders; empty for whatever was decided, which leaves out
-    ProgressRecorded unless it is among the types. `before_offset` and `until_ms` leave out later
-    ones, `types` those that are of none of these types.
+    `aggregate` is kind/name, like topic/orders; empty means all, without ProgressRecorded unless it
+    is among the types. `before_offset` and `until_ms` exclude later events, `types` events of other
+    types.
     """
 
     code: ClassVar[int] = 30011
@@ -29,8 +29,8 @@ class GetHistory(Request, kw_only=True, frozen=True):
 class GetHistoryResponse(Response, kw_only=True, frozen=True):
     """The body is a JSON array of events (kourou.protocol.history_body).
 
-    `before_offset` asks for the next page, None after the last; events below `begin_offset` are
-    lost; `end_offset` is how many events were looked through.
+    `before_offset` requests the next page, None after the last; events below `begin_offset` are
+    lost; `end_offset` is the number of events searched.
     """
 
     before_offset: Int64 | None = None
@@ -39,7 +39,7 @@ class GetHistoryResponse(Response, kw_only=True, frozen=True):
 
 
 class GetStateAt(Request, kw_only=True, frozen=True):
-    """GET_STATE_AT (30012): what held at an instant or after an event; now, if neither is given.
+    """GET_STATE_AT (30012): get the state at a time or after an event; now, if neither is given.
 
     `aggregate` is topic/…, group/…, setting/… or progress/…; empty for everything.
     """
@@ -53,7 +53,7 @@ class GetStateAt(Request, kw_only=True, frozen=True):
 class GetStateAtResponse(Response, kw_only=True, frozen=True):
     """The body is the state as JSON; null for what did not exist.
 
-    It is that after the events below `next_offset`, the latest of which was at `at_ms`.
+    It is the state after the events below `next_offset`, the last of which was at `at_ms`.
     """
 
     next_offset: Int64
@@ -62,9 +62,9 @@ class GetStateAtResponse(Response, kw_only=True, frozen=True):
 
 
 class Undo(Request, kw_only=True, frozen=True):
-    """UNDO (30013): decide the opposite of the event at `offset`.
+    """UNDO (30013): undo the event at `offset` by a new event.
 
-    `force` does it although the value has changed since, or messages would be lost.
+    `force` undoes it although the value has changed since, or messages would be lost.
     """
 
     code: ClassVar[int] = 30013

@@ -1,4 +1,4 @@
-"""Headers of queue locks for orderly consumption (fact sheet §2.4); all is said in the bodies."""
+"""Headers of queue locks for orderly consumption (fact sheet §2.4); the bodies have the data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kourou.protocol.request import Request
 
 
 class LockBatchMq(Request, kw_only=True, frozen=True):
-    """LOCK_BATCH_MQ (41): lock queues for one client; answered with those it got."""
+    """LOCK_BATCH_MQ (41): lock queues for one client; the reply has the queues that it got."""
 
     code: ClassVar[int] = 41
 
 
 class UnlockBatchMq(Request, kw_only=True, frozen=True):
-    """UNLOCK_BATCH_MQ (42): give locked queues back."""
+    """UNLOCK_BATCH_MQ (42): release locked queues."""
 
     code: ClassVar[int] = 42

@@ -1,4 +1,4 @@
-"""Headers of clients and their groups: heartbeats, who is there, what members tell of themselves.
+"""Headers of clients and their groups: heartbeats, connections, running information.
 
 Fact sheet §2.4 and §2.5.
 """
@@ -13,7 +13,7 @@ from kourou.protocol.request import Int32, Request
 
 
 class HeartBeat(Request, kw_only=True, frozen=True):
-    """HEART_BEAT (34): a client is alive; the body names its groups and subscriptions."""
+    """HEART_BEAT (34): a client's heartbeat; the body has its groups and subscriptions."""
 
     code: ClassVar[int] = 34
 
@@ -29,7 +29,7 @@ class UnregisterClient(Request, kw_only=True, frozen=True):
 
 
 class GetConsumerListByGroup(Request, kw_only=True, frozen=True):
-    """GET_CONSUMER_LIST_BY_GROUP (38): the client ids of a group, for rebalancing."""
+    """GET_CONSUMER_LIST_BY_GROUP (38): get the client ids of a group, for rebalancing."""
 
     code: ClassVar[int] = 38
     consumer_group: str
@@ -37,40 +37,40 @@ class GetConsumerListByGroup(Request, kw_only=True, frozen=True):
 
 
 class NotifyConsumerIdsChanged(Request, kw_only=True, frozen=True):
-    """NOTIFY_CONSUMER_IDS_CHANGED (40, broker to client, oneway): rebalance now."""
+    """NOTIFY_CONSUMER_IDS_CHANGED (40, broker to client, oneway): request a rebalance."""
 
     code: ClassVar[int] = 40
     consumer_group: str
 
 
 class CheckClientConfig(Request, kw_only=True, frozen=True):
-    """CHECK_CLIENT_CONFIG (46): does this broker take the subscription in the body?"""
+    """CHECK_CLIENT_CONFIG (46): check the subscription in the body."""
 
     code: ClassVar[int] = 46
 
 
 class GetConsumerConnectionList(Request, kw_only=True, frozen=True):
-    """GET_CONSUMER_CONNECTION_LIST (203): a consumer group's connections and subscriptions."""
+    """GET_CONSUMER_CONNECTION_LIST (203): get a consumer group's connections and subscriptions."""
 
     code: ClassVar[int] = 203
     consumer_group: str
 
 
 class GetProducerConnectionList(Request, kw_only=True, frozen=True):
-    """GET_PRODUCER_CONNECTION_LIST (204): a producer group's connections."""
+    """GET_PRODUCER_CONNECTION_LIST (204): get a producer group's connections."""
 
     code: ClassVar[int] = 204
     producer_group: str
 
 
 class GetAllProducerInfo(Request, kw_only=True, frozen=True):
-    """GET_ALL_PRODUCER_INFO (328): every producer group's connections."""
+    """GET_ALL_PRODUCER_INFO (328): get the connections of every producer group."""
 
     code: ClassVar[int] = 328
 
 
 class GetConsumerStatusFromClient(Request, kw_only=True, frozen=True):
-    """GET_CONSUMER_STATUS_FROM_CLIENT (221, broker to client): where do you stand?"""
+    """GET_CONSUMER_STATUS_FROM_CLIENT (221, broker to client): get a consumer's offsets."""
 
     code: ClassVar[int] = 221
     topic: str
@@ -79,7 +79,7 @@ class GetConsumerStatusFromClient(Request, kw_only=True, frozen=True):
 
 
 class InvokeBrokerToGetConsumerStatus(Request, kw_only=True, frozen=True):
-    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): ask a group's members where they stand."""
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): get the offsets of a group's consumers."""
 
     code: ClassVar[int] = 223
     topic: str
@@ -88,7 +88,7 @@ class InvokeBrokerToGetConsumerStatus(Request, kw_only=True, frozen=True):
 
 
 class GetConsumerRunningInfo(Request, kw_only=True, frozen=True):
-    """GET_CONSUMER_RUNNING_INFO (307): a member's queues, rates and settings; forwarded to it."""
+    """GET_CONSUMER_RUNNING_INFO (307): get a consumer's queues, rates and settings from it."""
 
     code: ClassVar[int] = 307
     consumer_group: str
@@ -97,9 +97,10 @@ class GetConsumerRunningInfo(Request, kw_only=True, frozen=True):
 
 
 class ConsumeMessageDirectly(Request, kw_only=True, frozen=True):
-    """CONSUME_MESSAGE_DIRECTLY (309): let one member consume one message now; forwarded to it.
+    """CONSUME_MESSAGE_DIRECTLY (309): deliver one message to one consumer now.
 
-    Towards the broker `msg_id` names the message; towards the client the body is its record.
+    In the request to the broker `msg_id` names the message; in the request to the client the body
+    is its record.
     """
 
     code: ClassVar[int] = 309

@@ -12,7 +12,7 @@ Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class PutKvConfig(Request, kw_only=True, frozen=True):
-    """PUT_KV_CONFIG (100): give a key a value, for all clients to read."""
+    """PUT_KV_CONFIG (100): set a key, readable by all clients."""
 
     code: ClassVar[int] = 100
     namespace: str
@@ -21,7 +21,7 @@ class PutKvConfig(Request, kw_only=True, frozen=True):
 
 
 class GetKvConfig(Request, kw_only=True, frozen=True):
-    """GET_KV_CONFIG (101): the value of a key."""
+    """GET_KV_CONFIG (101): get the value of a key."""
 
     code: ClassVar[int] = 101
     namespace: str
@@ -35,7 +35,7 @@ class GetKvConfigResponse(Response, kw_only=True, frozen=True):
 
 
 class DeleteKvConfig(Request, kw_only=True, frozen=True):
-    """DELETE_KV_CONFIG (102): remove a key."""
+    """DELETE_KV_CONFIG (102): delete a key."""
 
     code: ClassVar[int] = 102
     namespace: str
@@ -43,13 +43,13 @@ class DeleteKvConfig(Request, kw_only=True, frozen=True):
 
 
 class RegisterBroker(Request, kw_only=True, frozen=True):
-    """REGISTER_BROKER (103): a broker is there; the body has its topics.
+    """REGISTER_BROKER (103): register a broker; the body has its topics.
 
-    `body_crc32` is the body's CRC-32 without its top bit, 0 to skip the check. Ours: `listeners`
-    has one `host:port` for each named listener, among them those a RocketMQ client must dial;
-    `filter_listeners` has the same of each filter server, None if the body's list is all there is;
-    `epoch` is the newest of its log, None for a broker that knows none (RocketMQ's); `promotion` is
-    the epoch with which the newest promotion of its log began, 0 if it never had one.
+    `body_crc32` is the body's CRC-32 without its top bit, 0 to skip the check. Kourou's own:
+    `listeners` has one `host:port` for each named listener, including those for RocketMQ's clients;
+    `filter_listeners` has the same of each filter server, None if the body lists them all; `epoch`
+    is the newest of its log, None for a broker without epochs (RocketMQ's); `promotion` is the
+    first epoch after the newest promotion of its log, 0 if there was none.
     """
 
     code: ClassVar[int] = 103
@@ -69,8 +69,8 @@ class RegisterBroker(Request, kw_only=True, frozen=True):
 class RegisterBrokerResponse(Response, kw_only=True, frozen=True):
     """For a follower: its leader's addresses.
 
-    Ours: with `epoch` a leader is refused (14), since another one leads its log in that epoch, and
-    a follower is told the newest promotion of its log, which it must outdo if it is promoted.
+    Kourou's own: a leader is refused (14) with the `epoch` of another broker that leads its log; a
+    follower gets the epoch of the newest promotion of its log, which its own promotion must exceed.
     """
 
     ha_server_addr: str | None = None
@@ -79,7 +79,7 @@ class RegisterBrokerResponse(Response, kw_only=True, frozen=True):
 
 
 class UnregisterBroker(Request, kw_only=True, frozen=True):
-    """UNREGISTER_BROKER (104): a broker leaves."""
+    """UNREGISTER_BROKER (104): unregister a broker."""
 
     code: ClassVar[int] = 104
     broker_name: str
@@ -89,7 +89,7 @@ class UnregisterBroker(Request, kw_only=True, frozen=True):
 
 
 class GetRouteInfoByTopic(Request, kw_only=True, frozen=True):
-    """GET_ROUTEINFO_BY_TOPIC (105): which brokers have which queues of a topic?"""
+    """GET_ROUTEINFO_BY_TOPIC (105): get the brokers and queues of a topic."""
 
     code: ClassVar[int] = 105
     topic: str
@@ -97,20 +97,20 @@ class GetRouteInfoByTopic(Request, kw_only=True, frozen=True):
 
 
 class GetBrokerClusterInfo(Request, kw_only=True, frozen=True):
-    """GET_BROKER_CLUSTER_INFO (106): all clusters, broker names and addresses."""
+    """GET_BROKER_CLUSTER_INFO (106): get all clusters, broker names and addresses."""
 
     code: ClassVar[int] = 106
 
 
 class WipeWritePermOfBroker(Request, kw_only=True, frozen=True):
-    """WIPE_WRITE_PERM_OF_BROKER (205): routes stop offering a broker's topics for writing."""
+    """WIPE_WRITE_PERM_OF_BROKER (205): remove a broker from the writable routes of its topics."""
 
     code: ClassVar[int] = 205
     broker_name: str
 
 
 class WipeWritePermOfBrokerResponse(Response, kw_only=True, frozen=True):
-    """How many topics changed."""
+    """The number of changed topics."""
 
     wipe_topic_count: Int32
 
@@ -123,19 +123,19 @@ class AddWritePermOfBroker(Request, kw_only=True, frozen=True):
 
 
 class AddWritePermOfBrokerResponse(Response, kw_only=True, frozen=True):
-    """How many topics changed."""
+    """The number of changed topics."""
 
     add_topic_count: Int32
 
 
 class GetAllTopicListFromNamesrv(Request, kw_only=True, frozen=True):
-    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206): the names of all topics with a route."""
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206): get the names of all topics with a route."""
 
     code: ClassVar[int] = 206
 
 
 class DeleteTopicInNamesrv(Request, kw_only=True, frozen=True):
-    """DELETE_TOPIC_IN_NAMESRV (216): forget a route; with `cluster_name` only in that cluster."""
+    """DELETE_TOPIC_IN_NAMESRV (216): delete a route; with `cluster_name` only in that cluster."""
 
     code: ClassVar[int] = 216
     topic: str
@@ -143,57 +143,60 @@ class DeleteTopicInNamesrv(Request, kw_only=True, frozen=True):
 
 
 class GetKvListByNamespace(Request, kw_only=True, frozen=True):
-    """GET_KVLIST_BY_NAMESPACE (219): all keys and values of a namespace."""
+    """GET_KVLIST_BY_NAMESPACE (219): get all keys and values of a namespace."""
 
     code: ClassVar[int] = 219
     namespace: str
 
 
 class GetTopicsByCluster(Request, kw_only=True, frozen=True):
-    """GET_TOPICS_BY_CLUSTER (224): the names of the topics of one cluster's brokers."""
+    """GET_TOPICS_BY_CLUSTER (224): get the names of the topics of one cluster's brokers."""
 
     code: ClassVar[int] = 224
     cluster: str
 
 
 class GetSystemTopicListFromNamesrv(Request, kw_only=True, frozen=True):
-    """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): cluster and broker names, which are topics too."""
+    """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): get cluster and broker names, which are also topics."""
 
     code: ClassVar[int] = 304
 
 
 class GetUnitTopicList(Request, kw_only=True, frozen=True):
-    """GET_UNIT_TOPIC_LIST (311): topics of RocketMQ's units."""
+    """GET_UNIT_TOPIC_LIST (311): get the topics of RocketMQ's units."""
 
     code: ClassVar[int] = 311
 
 
 class GetHasUnitSubTopicList(Request, kw_only=True, frozen=True):
-    """GET_HAS_UNIT_SUB_TOPIC_LIST (312): topics that units subscribe."""
+    """GET_HAS_UNIT_SUB_TOPIC_LIST (312): get the topics to which units subscribe."""
 
     code: ClassVar[int] = 312
 
 
 class GetHasUnitSubUnunitTopicList(Request, kw_only=True, frozen=True):
-    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313): those of them that are no unit's own."""
+    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313): get those of them that belong to no unit."""
 
     code: ClassVar[int] = 313
 
 
 class UpdateNamesrvConfig(Request, kw_only=True, frozen=True):
-    """UPDATE_NAMESRV_CONFIG (318): change settings; no key of a name server may be changed so."""
+    """UPDATE_NAMESRV_CONFIG (318): change settings; Kourou's name server refuses all keys."""
 
     code: ClassVar[int] = 318
 
 
 class GetNamesrvConfig(Request, kw_only=True, frozen=True):
-    """GET_NAMESRV_CONFIG (319): every setting of the name server."""
+    """GET_NAMESRV_CONFIG (319): get every setting of the name server."""
 
     code: ClassVar[int] = 319
 
 
 class QueryDataVersion(Request, kw_only=True, frozen=True):
-    """QUERY_DATA_VERSION (322): did my topics change since I registered? Body: my version."""
+    """QUERY_DATA_VERSION (322): check whether a broker's topics changed since its registration.
+
+    The body is the broker's version.
+    """
 
     code: ClassVar[int] = 322
     broker_name: str

@@ -11,7 +11,7 @@ from kourou.protocol.request import Int32, Int64, Request, Response
 
 
 class QueryConsumerOffset(Request, kw_only=True, frozen=True):
-    """QUERY_CONSUMER_OFFSET (14): how far has a group come in a queue?"""
+    """QUERY_CONSUMER_OFFSET (14): get a group's offset in a queue."""
 
     code: ClassVar[int] = 14
     consumer_group: str
@@ -21,13 +21,13 @@ class QueryConsumerOffset(Request, kw_only=True, frozen=True):
 
 
 class QueryConsumerOffsetResponse(Response, kw_only=True, frozen=True):
-    """The next offset the group will read."""
+    """The next offset that the group will read."""
 
     offset: Int64
 
 
 class UpdateConsumerOffset(Request, kw_only=True, frozen=True):
-    """UPDATE_CONSUMER_OFFSET (15): a group commits its progress; stored even if lower."""
+    """UPDATE_CONSUMER_OFFSET (15): commit a group's offset; stored even if lower."""
 
     code: ClassVar[int] = 15
     consumer_group: str
@@ -38,7 +38,7 @@ class UpdateConsumerOffset(Request, kw_only=True, frozen=True):
 
 
 class SearchOffsetByTimestamp(Request, kw_only=True, frozen=True):
-    """SEARCH_OFFSET_BY_TIMESTAMP (29): the offset nearest to a store time in ms."""
+    """SEARCH_OFFSET_BY_TIMESTAMP (29): get the offset nearest to a store time in ms."""
 
     code: ClassVar[int] = 29
     topic: str
@@ -54,7 +54,7 @@ class SearchOffsetByTimestampResponse(Response, kw_only=True, frozen=True):
 
 
 class GetMaxOffset(Request, kw_only=True, frozen=True):
-    """GET_MAX_OFFSET (30): the offset that the queue's next message will get."""
+    """GET_MAX_OFFSET (30): get the offset that the queue's next message will get."""
 
     code: ClassVar[int] = 30
     topic: str
@@ -69,7 +69,7 @@ class GetMaxOffsetResponse(Response, kw_only=True, frozen=True):
 
 
 class GetMinOffset(Request, kw_only=True, frozen=True):
-    """GET_MIN_OFFSET (31): the first offset still kept."""
+    """GET_MIN_OFFSET (31): get the first stored offset."""
 
     code: ClassVar[int] = 31
     topic: str
@@ -84,7 +84,7 @@ class GetMinOffsetResponse(Response, kw_only=True, frozen=True):
 
 
 class GetEarliestMsgStoreTime(Request, kw_only=True, frozen=True):
-    """GET_EARLIEST_MSG_STORETIME (32): when was the queue's first kept message stored?"""
+    """GET_EARLIEST_MSG_STORETIME (32): get the store time of the queue's first message."""
 
     code: ClassVar[int] = 32
     topic: str
@@ -99,19 +99,19 @@ class GetEarliestMsgStoreTimeResponse(Response, kw_only=True, frozen=True):
 
 
 class GetAllConsumerOffset(Request, kw_only=True, frozen=True):
-    """GET_ALL_CONSUMER_OFFSET (43): every group's progress, as `consumerOffset.json` has it."""
+    """GET_ALL_CONSUMER_OFFSET (43): get all groups' progress, as in `consumerOffset.json`."""
 
     code: ClassVar[int] = 43
 
 
 class GetAllDelayOffset(Request, kw_only=True, frozen=True):
-    """GET_ALL_DELAY_OFFSET (45): the delay levels' progress, as `delayOffset.json` has it."""
+    """GET_ALL_DELAY_OFFSET (45): get the progress of delay levels, as in `delayOffset.json`."""
 
     code: ClassVar[int] = 45
 
 
 class CloneGroupOffset(Request, kw_only=True, frozen=True):
-    """CLONE_GROUP_OFFSET (314): one group begins where another stands."""
+    """CLONE_GROUP_OFFSET (314): copy the offsets of one group to another."""
 
     code: ClassVar[int] = 314
     src_group: str
@@ -122,9 +122,9 @@ class CloneGroupOffset(Request, kw_only=True, frozen=True):
 
 
 class InvokeBrokerToResetOffset(Request, kw_only=True, frozen=True):
-    """INVOKE_BROKER_TO_RESET_OFFSET (222): move a group to a store time (-1: to the end).
+    """INVOKE_BROKER_TO_RESET_OFFSET (222): reset a group to a store time (-1: to the end).
 
-    Without `is_force` the group is only ever moved back.
+    Without `is_force` a reset never increases an offset.
     """
 
     code: ClassVar[int] = 222
@@ -136,7 +136,7 @@ class InvokeBrokerToResetOffset(Request, kw_only=True, frozen=True):
 
 
 class ResetConsumerClientOffset(Request, kw_only=True, frozen=True):
-    """RESET_CONSUMER_CLIENT_OFFSET (220, broker to client, oneway): take these offsets."""
+    """RESET_CONSUMER_CLIENT_OFFSET (220, broker to client, oneway): set these offsets."""
 
     code: ClassVar[int] = 220
     topic: str
@@ -146,7 +146,7 @@ class ResetConsumerClientOffset(Request, kw_only=True, frozen=True):
 
 
 class QueryCorrectionOffset(Request, kw_only=True, frozen=True):
-    """QUERY_CORRECTION_OFFSET (308): the lowest progress of a topic over groups, by queue."""
+    """QUERY_CORRECTION_OFFSET (308): get the lowest offsets of a topic over all groups."""
 
     code: ClassVar[int] = 308
     filter_groups: str | None = None

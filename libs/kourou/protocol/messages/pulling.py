@@ -19,10 +19,10 @@ class PullFlag(IntFlag):
 
 
 class PullMessage(Request, kw_only=True, frozen=True):
-    """PULL_MESSAGE (11): messages of one queue from an offset on.
+    """PULL_MESSAGE (11): get messages of one queue from an offset on.
 
-    `max_msg_bytes` is ours: a client that sets it states its own budget, and then the broker's
-    per-pull limits of RocketMQ do not apply, only those of the protocol.
+    `max_msg_bytes` is Kourou's own: if a client sets this limit, RocketMQ's per-pull limits of the
+    broker do not apply, only those of the protocol.
     """
 
     code: ClassVar[int] = 11
@@ -42,9 +42,9 @@ class PullMessage(Request, kw_only=True, frozen=True):
 
 
 class PullResponse(Response, kw_only=True, frozen=True):
-    """Where to go on, and what the queue holds; goes with codes 0, 19, 20 and 21.
+    """The next offset and the bounds of the queue; for codes 0, 19, 20 and 21.
 
-    Ours, from filter servers: `filter_version` judged these messages; with FILTER_FAILED,
+    Kourou's own, from filter servers: `filter_version` is the version that ran; with FILTER_FAILED,
     `filter_failure` is the kind of failure in one word (docs/filters.md).
     """
 

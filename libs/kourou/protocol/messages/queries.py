@@ -1,4 +1,4 @@
-"""Headers of looking messages up (fact sheet §2.3)."""
+"""Headers of message queries (fact sheet §2.3)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from kourou.protocol.request import Int32, Int64, Request, Response
 
 
 class QueryMessage(Request, kw_only=True, frozen=True):
-    """QUERY_MESSAGE (12): messages of a topic by key, within store times in ms.
+    """QUERY_MESSAGE (12): get messages of a topic by key, within store times in ms.
 
-    `unique_key_query` marks a search for a client's message id; then `max_num` is the broker's own.
+    `unique_key_query` marks a search for a client's message id; then the broker uses its own
+    `max_num`.
     """
 
     code: ClassVar[int] = 12
@@ -25,21 +26,21 @@ class QueryMessage(Request, kw_only=True, frozen=True):
 
 
 class QueryMessageResponse(Response, kw_only=True, frozen=True):
-    """How far the key index has come."""
+    """The progress of the key index."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
 
 
 class ViewMessageById(Request, kw_only=True, frozen=True):
-    """VIEW_MESSAGE_BY_ID (33): the record at byte position `offset` of the commit log."""
+    """VIEW_MESSAGE_BY_ID (33): get the record at byte position `offset` of the commit log."""
 
     code: ClassVar[int] = 33
     offset: Int64
 
 
 class QueryConsumeQueue(Request, kw_only=True, frozen=True):
-    """QUERY_CONSUME_QUEUE (321): units of one queue from `index` on, and which match a group."""
+    """QUERY_CONSUME_QUEUE (321): get units of one queue from `index` on, and which match."""
 
     code: ClassVar[int] = 321
     topic: str

@@ -1,4 +1,4 @@
-"""Headers of asking a broker about its copies, and of having another one of them lead.
+"""Headers of replica administration: status of replicas, promotion, leadership transfer.
 
 They come in on the listeners for clients; what members of a log say to one another is
 kourou.protocol.messages.replication.
@@ -13,9 +13,9 @@ from kourou.protocol.request import Request, Response
 
 
 class GetReplicas(Request, kw_only=True, frozen=True):
-    """GET_REPLICAS (30050): who leads, who follows how far, in which epoch; the body of the answer.
+    """GET_REPLICAS (30050): get leader, epoch and replication progress; the body has them.
 
-    Every broker answers, of what it knows itself: a leader of all that follow it, a follower of
+    Every broker replies with what it knows: a leader about all its followers, a follower about
     itself and its leader.
     """
 
@@ -23,9 +23,9 @@ class GetReplicas(Request, kw_only=True, frozen=True):
 
 
 class PromoteReplica(Request, kw_only=True, frozen=True):
-    """PROMOTE_REPLICA (30051): the follower that is asked is to lead from now on.
+    """PROMOTE_REPLICA (30051): make the follower that receives the request the leader.
 
-    `force`: although the old leader is alive, or another follower may have more.
+    `force`: even if the old leader is alive, or another follower may have more of the log.
     """
 
     code: ClassVar[int] = 30051
@@ -34,7 +34,7 @@ class PromoteReplica(Request, kw_only=True, frozen=True):
 
 
 class PromoteReplicaResponse(Response, kw_only=True, frozen=True):
-    """It will open `epoch` at `position`, where its log ends; the old leader had `behind` more."""
+    """It opens `epoch` at `position`, the end of its log; the old leader had `behind` more."""
 
     epoch: Epoch
     position: Position
@@ -42,9 +42,9 @@ class PromoteReplicaResponse(Response, kw_only=True, frozen=True):
 
 
 class TransferLeader(Request, kw_only=True, frozen=True):
-    """TRANSFER_LEADER (30052): the leader of a Raft group is to let another member lead.
+    """TRANSFER_LEADER (30052): transfer leadership of a Raft group to another replica.
 
-    `target`: that member's name or brokerId, "" for whoever has most of the log.
+    `target`: name or brokerId of that replica, "" for the most up-to-date one.
     """
 
     code: ClassVar[int] = 30052
@@ -53,7 +53,7 @@ class TransferLeader(Request, kw_only=True, frozen=True):
 
 
 class TransferLeaderResponse(Response, kw_only=True, frozen=True):
-    """It has begun: `target` ("" for whoever has most) is to follow `leader`, that led `epoch`."""
+    """The transfer from `leader` of `epoch` to `target` ("": the most up-to-date) has begun."""
 
     leader: MemberName
     epoch: Epoch

@@ -1,4 +1,4 @@
-"""Headers of replication: how a log is shipped, and how a group agrees who leads.
+"""Headers of replication: log shipping and leader election.
 
 They travel on the replication listener only, never on those for clients. All are sent one way, and
 what answers them is a message of its own; `FetchLog` and `GetLogBeginning` are ordinary requests,
@@ -33,17 +33,17 @@ Pairs = Annotated[tuple[tuple[Epoch, Position], ...], msgspec.Meta(max_length=EP
 class LogChunk(Request, kw_only=True, frozen=True):
     """LOG_CHUNK (30040): log bytes of one epoch from the leader, or a heartbeat (empty body).
 
-    The body covers the log from `position` up to `end`, which lies beyond its last byte where a
-    segment's end is filled up. `previous_epoch` is the epoch at `position`; a follower whose log
-    ends below `position`, or has another epoch there, refuses. `data_epoch` is that of the body: if
-    it differs from the previous one it begins at `position`. Positions below `confirmed` are safe
-    and may be read. `leader_end` and `first_position` bound the leader's log. `round` never
-    decreases within an epoch and comes back in the answer, which tells the leader when it was
-    heard. `flush`: senders wait for these bytes to be on the follower's disk. `catch_up`: the
-    follower is far behind and is to fetch what is confirmed, from any member; below
-    `first_position` there is nothing left to fetch. `address`: where clients find the leader; "" if
-    others tell that. `joining`: the start of a follower without a vote that gets one when all below
-    `joining_at` is confirmed there; 0 for none.
+    The body covers the log from `position` up to `end`, which is after its last byte if a filler
+    closes the segment. `previous_epoch` is the epoch at `position`; a follower refuses the chunk if
+    its log ends below `position` or has another epoch there. `data_epoch` is the epoch of the body;
+    if it differs from the previous one, it begins at `position`. Positions below `confirmed` are
+    committed and may be read. `leader_end` and `first_position` are the bounds of the leader's log.
+    `round` never decreases within an epoch; the acknowledgement returns it, so that the leader
+    knows when it was heard. `flush`: senders wait until these bytes are on the follower's disk.
+    `catch_up`: the follower has a large lag and fetches the committed log from any replica; the log
+    below `first_position` is deleted. `address`: the leader's address for clients; "" if they get
+    it elsewhere. `joining`: the start of a follower without a vote, which gets one when it has all
+    below `joining_at`; 0 for none.
     """
 
     code: ClassVar[int] = 30040
@@ -67,13 +67,13 @@ class LogChunk(Request, kw_only=True, frozen=True):
 
 
 class ChunkAck(Request, kw_only=True, frozen=True):
-    """CHUNK_ACK (30041): what a follower has of its leader's log.
+    """CHUNK_ACK (30041): a follower's acknowledgement of its leader's log.
 
     Accepted: its log equals the leader's up to `written` and is on disk up to `flushed`; neither
-    ever lies beyond what the leader sent in this epoch. Refused: `epochs` are the newest of those
-    that it has below the position refused, `end` is where they end; nothing else counts then, but
-    `epoch`, if it is above the leader's. `joining`: the start of a member that has no vote, and
-    counts for no majority; 0 for one that does.
+    exceeds what the leader sent in this epoch. Refused: `epochs` are its newest ones below the
+    refused position, `end` is where they end; all other fields are ignored, except `epoch` if it is
+    above the leader's. `joining`: the start of a replica without a vote, which counts for no
+    majority; 0 for a voter.
     """
 
     code: ClassVar[int] = 30041
@@ -90,12 +90,12 @@ class ChunkAck(Request, kw_only=True, frozen=True):
 
 
 class AskVote(Request, kw_only=True, frozen=True):
-    """ASK_VOTE (30042): a member wants to lead `epoch`; its log ends at `end`, in `last_epoch`.
+    """ASK_VOTE (30042): a vote request for `epoch`; the log ends at `end`, in `last_epoch`.
 
-    `pre`: it only asks whether it would get the vote, and nobody's epoch changes. `transfer` is the
-    round of the StandNow that made it stand, 0 for none: who has heard the old leader in no later
-    round votes although that leader lives. `joining`, if not 0, is the start of a member that has
-    no vote: it does not stand, and asks only whether anybody counts on the receiver.
+    `pre`: a pre-vote, which changes no epoch. `transfer` is the round of the StandNow that started
+    this candidacy, 0 for none: a replica that did not hear the old leader in a later round votes
+    even if that leader is alive. `joining`, if not 0, is the start of a replica without a vote: it
+    is not a candidate, and only asks whether the receiver counts for a majority.
     """
 
     code: ClassVar[int] = 30042
@@ -110,10 +110,10 @@ class AskVote(Request, kw_only=True, frozen=True):
 
 
 class Vote(Request, kw_only=True, frozen=True):
-    """VOTE (30043): the answer to AskVote, of the same kind (`pre`).
+    """VOTE (30043): the reply to AskVote, of the same kind (`pre`).
 
-    Granted: `epoch` is the one that was asked for. Refused: it is the member's own. `joining` comes
-    back from the question; if it is not 0, `lived` says whether others may count on what is here.
+    Granted: `epoch` is the requested one. Refused: it is the replica's own. `joining` is that of
+    the request; if it is not 0, `lived` says whether other replicas may count on this one's log.
     """
 
     code: ClassVar[int] = 30043
@@ -127,9 +127,9 @@ class Vote(Request, kw_only=True, frozen=True):
 
 
 class StandNow(Request, kw_only=True, frozen=True):
-    """STAND_NOW (30044): the leader of `epoch` gives up leading; the receiver is to stand at once.
+    """STAND_NOW (30044): the leader of `epoch` steps down; the receiver starts an election at once.
 
-    From `round` on the leader acknowledges nothing, until it has been heard in a later one.
+    From `round` on the leader acknowledges nothing until it was heard in a later one.
     """
 
     code: ClassVar[int] = 30044
@@ -140,9 +140,9 @@ class StandNow(Request, kw_only=True, frozen=True):
 
 
 class Attach(Request, kw_only=True, frozen=True):
-    """ATTACH (30045): a static follower asks its leader for the log.
+    """ATTACH (30045): a static follower requests the log from its leader.
 
-    `epochs` (the newest), `end` and `first_position` describe what it has.
+    `epochs` (the newest), `end` and `first_position` describe the follower's log.
     """
 
     code: ClassVar[int] = 30045
@@ -155,11 +155,12 @@ class Attach(Request, kw_only=True, frozen=True):
 
 
 class Attached(Request, kw_only=True, frozen=True):
-    """ATTACHED (30046): the answer to Attach.
+    """ATTACHED (30046): the reply to Attach.
 
-    The follower's log equals the leader's up to `common`; it cuts what lies beyond. `refusal` says
-    why it may not follow, "" where it may. `begin_at`, if not 0: the leader's log begins there,
-    above `common`; the follower may follow when it has begun anew there (GetLogBeginning).
+    The follower's log equals the leader's up to `common`; the follower truncates the rest.
+    `refusal` is the reason of a refusal, "" if there is none. `begin_at`, if not 0: the leader's
+    log begins there, above `common`; the follower must first start a new log there
+    (GetLogBeginning).
     """
 
     code: ClassVar[int] = 30046
@@ -172,10 +173,10 @@ class Attached(Request, kw_only=True, frozen=True):
 
 
 class FetchLog(Request, kw_only=True, frozen=True):
-    """FETCH_LOG (30047): confirmed log bytes from `position` on, of any member.
+    """FETCH_LOG (30047): get committed log bytes from `position` on, from any replica.
 
-    At most `max_bytes`, whole records and blanks, all of one epoch and one segment. `damaged`:
-    bytes of a damaged region, too, as what they are; else they are answered MESSAGE_CORRUPT.
+    At most `max_bytes`, whole records and fillers of one epoch and one segment. `damaged` also
+    returns the bytes of a damaged region, marked as such; otherwise they get MESSAGE_CORRUPT.
     """
 
     code: ClassVar[int] = 30047
@@ -186,10 +187,11 @@ class FetchLog(Request, kw_only=True, frozen=True):
 
 
 class FetchLogResponse(Response, kw_only=True, frozen=True):
-    """The body is the bytes; see LogChunk for the fields. All of them lie below `confirmed`.
+    """The body has the bytes; see LogChunk for the fields. All of them are below `confirmed`.
 
-    `position` is above the one asked for where the member's log begins later; then there is no
-    body, and none where it ends at or below that one. `damage`: why these are no readable records.
+    `position` is above the requested one if the replica's log begins later; then there is no body,
+    and none if its log ends at or below the requested one. `damage`: why the bytes are not readable
+    records.
     """
 
     position: Position
@@ -202,10 +204,10 @@ class FetchLogResponse(Response, kw_only=True, frozen=True):
 
 
 class GetLogBeginning(Request, kw_only=True, frozen=True):
-    """GET_LOG_BEGINNING (30048): what must be known to begin a log where this broker's begins.
+    """GET_LOG_BEGINNING (30048): get the state needed to start a log where this broker's begins.
 
-    What was decided before that position is not in the log any more, nor are the messages that the
-    queues counted. The answer comes in pieces: `from_byte` says where the next one begins.
+    Events and messages before that position are no longer in the log. The state is sent in pieces:
+    `from_byte` is where the next one begins.
     """
 
     code: ClassVar[int] = 30048
@@ -216,8 +218,8 @@ class GetLogBeginning(Request, kw_only=True, frozen=True):
 class GetLogBeginningResponse(Response, kw_only=True, frozen=True):
     """The body is a piece of `size` bytes whose CRC-32 is `crc` (kourou.engine.log_beginning).
 
-    They are those for a log that begins at `position`; a piece with another `crc` than the one
-    before belongs to another beginning, and the first one is asked for again.
+    It belongs to a log that begins at `position`. A piece with another `crc` than the one before
+    belongs to another state; start again with the first piece.
     """
 
     position: Position

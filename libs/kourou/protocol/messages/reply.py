@@ -9,13 +9,13 @@ from kourou.protocol.request import Int32, Int64, Request
 
 
 class SendReplyMessage(SendFields, kw_only=True, frozen=True):
-    """SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325): store a reply, and hand it on."""
+    """SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325): store a reply and forward it."""
 
     code: ClassVar[int] = 324
 
 
 class PushReplyMessageToClient(Request, kw_only=True, frozen=True):
-    """PUSH_REPLY_MESSAGE_TO_CLIENT (326, broker to client): the reply that you wait for."""
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326, broker to client): deliver a reply."""
 
     code: ClassVar[int] = 326
     producer_group: str

@@ -59,9 +59,9 @@ class SendMessage(SendFields, kw_only=True, frozen=True):
 
 
 class SendResponse(Response, kw_only=True, frozen=True):
-    """Where the message went. A batch has its ids joined by commas and its first queue offset.
+    """Queue and offset of the message. A batch has its ids joined by commas and its first offset.
 
-    Java clients break on an answer without region and trace switch, so both are always there.
+    Java clients fail on a reply without region and trace switch, so both are always set.
     """
 
     msg_id: str
@@ -73,18 +73,18 @@ class SendResponse(Response, kw_only=True, frozen=True):
 
 
 class SendRefusal(Response, kw_only=True, frozen=True):
-    """The fields that even a refused send answers with, for the same Java clients."""
+    """The fields of a refused send, required by the same Java clients."""
 
     region_id: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
     trace_on: str = msgspec.field(default="true", name="TRACE_ON")
 
 
 class ConsumerSendMsgBack(Request, kw_only=True, frozen=True):
-    """CONSUMER_SEND_MSG_BACK (36): a consumer could not process the message at `offset`.
+    """CONSUMER_SEND_MSG_BACK (36): send back a message that a consumer failed to process.
 
-    `offset` is the byte position in the commit log. `delay_level` 0 lets the broker choose, below 0
-    sends the message to the dead-letter queue at once. `reason` is Kourou's own: why, in a line for
-    people, kept with a dead letter.
+    `offset` is the message's byte position in the commit log. `delay_level` 0 lets the broker
+    choose, below 0 moves the message to the dead-letter queue at once. `reason` is Kourou's own: a
+    line of text, stored with a dead letter.
     """
 
     code: ClassVar[int] = 36
@@ -107,14 +107,15 @@ class Lane(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SendRecords(Request, kw_only=True, frozen=True):
-    """SEND_RECORDS (30001, Kourou's own): many messages of many queues in one frame.
+    """SEND_RECORDS (30001, Kourou's own): store many messages of many queues from one frame.
 
-    The body is one part: draft records back to back. `sizes` holds each draft's size in bytes as
-    u32, `lane_of` each draft's lane as u16, both little-endian; an empty `lane_of` puts all into
-    lane 0. `attempt` counts from 1; from 2 on the broker looks for an earlier copy, and at 0, which
-    is a first attempt of who cannot know whether somebody sent it before. `wait` False asks for the
-    answer before flush and copies. `contexts` are trace contexts of messages beside the one in the
-    frame's prefix, 25 bytes each; more than SEND_CONTEXTS_MAX are not looked at.
+    The body is one part: the drafts, concatenated. A lane is a queue of `lanes`. `sizes` has each
+    draft's size in bytes as u32, `lane_of` the index of its lane as u16, both little-endian; with
+    an empty `lane_of` all are in lane 0. `attempt` counts from 1; from 2 on the broker looks for an
+    earlier copy, and at 0: a first attempt of a client that cannot know whether the message was
+    sent before. With `wait` False the broker replies before flush and replication. `contexts` are
+    trace contexts of messages in addition to the one in the frame's prefix, 25 bytes each; more
+    than SEND_CONTEXTS_MAX are ignored.
     """
 
     code: ClassVar[int] = 30001
@@ -130,13 +131,12 @@ class SendRecords(Request, kw_only=True, frozen=True):
 
 
 class SendRecordsResponse(Response, kw_only=True, frozen=True):
-    """What became of each lane of a coalesced send.
+    """The result of each lane of a coalesced send.
 
     `lane_offsets` are the first queue offsets (-1 for a refused lane); a lane's records follow each
     other. `runs` are (index of the first accepted record in a run, its log position), a run being
-    contiguous in the log. Where the broker looked for repeats, records are placed one by one:
-    then `runs` is empty and `offsets`, `positions` and `queue_ids` have one entry a record, -1
-    where its lane was refused.
+    contiguous in the log. If the broker looked for duplicates, `runs` is empty, and `offsets`,
+    `positions` and `queue_ids` have one entry a record, -1 where its lane was refused.
     """
 
     lane_codes: list[Int32]

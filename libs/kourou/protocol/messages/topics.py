@@ -23,7 +23,7 @@ class UpdateAndCreateTopic(Request, kw_only=True, frozen=True):
 
 
 class DeleteTopicInBroker(Request, kw_only=True, frozen=True):
-    """DELETE_TOPIC_IN_BROKER (215): forget the topic and its queues; its route stays."""
+    """DELETE_TOPIC_IN_BROKER (215): delete a topic and its queues; its route stays."""
 
     code: ClassVar[int] = 215
     topic: str
@@ -31,26 +31,26 @@ class DeleteTopicInBroker(Request, kw_only=True, frozen=True):
 
 
 class GetAllTopicConfig(Request, kw_only=True, frozen=True):
-    """GET_ALL_TOPIC_CONFIG (21): every topic's configuration."""
+    """GET_ALL_TOPIC_CONFIG (21): get the configuration of every topic."""
 
     code: ClassVar[int] = 21
 
 
 class GetTopicStatsInfo(Request, kw_only=True, frozen=True):
-    """GET_TOPIC_STATS_INFO (202): bounds and last store time of a topic's queues."""
+    """GET_TOPIC_STATS_INFO (202): get bounds and last store time of a topic's queues."""
 
     code: ClassVar[int] = 202
     topic: str
 
 
 class QueryTopicConsumeByWho(Request, kw_only=True, frozen=True):
-    """QUERY_TOPIC_CONSUME_BY_WHO (300): the groups that consume a topic."""
+    """QUERY_TOPIC_CONSUME_BY_WHO (300): get the groups that consume a topic."""
 
     code: ClassVar[int] = 300
     topic: str
 
 
 class GetSystemTopicListFromBroker(Request, kw_only=True, frozen=True):
-    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): the topics that the broker itself owns."""
+    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): get the broker's own topics."""
 
     code: ClassVar[int] = 305

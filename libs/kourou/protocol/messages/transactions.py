@@ -26,7 +26,7 @@ class EndTransaction(Request, kw_only=True, frozen=True):
 
 
 class CheckTransactionState(Request, kw_only=True, frozen=True):
-    """CHECK_TRANSACTION_STATE (39, broker to client, oneway): what became of this half message?"""
+    """CHECK_TRANSACTION_STATE (39, broker to client, oneway): check a half message's state."""
 
     code: ClassVar[int] = 39
     tran_state_table_offset: Int64
@@ -38,7 +38,7 @@ class CheckTransactionState(Request, kw_only=True, frozen=True):
 
 
 class ResumeCheckHalfMessage(Request, kw_only=True, frozen=True):
-    """RESUME_CHECK_HALF_MESSAGE (323): begin anew to ask about a half message given up."""
+    """RESUME_CHECK_HALF_MESSAGE (323): check a half message again after its checks ended."""
 
     code: ClassVar[int] = 323
     msg_id: str

@@ -23,9 +23,9 @@ from kourou_console.operation import BodyKind, Operation
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting in force; `configured` is that of the broker's file, or the default.
+    """One current setting; `configured` is the value of the broker's file, or the default.
 
-    What a broker of another make does not tell is null.
+    Fields that a RocketMQ broker does not report are null.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingChange(msgspec.Struct, frozen=True):
-    """One setting that is to change; `refused` says why it cannot."""
+    """One setting to change; `refused` is the reason of a refusal."""
 
     name: str
     before: str | None

@@ -43,10 +43,11 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One copy of a broker's log. Positions in bytes; `why`: it did not answer, or what is amiss.
+    """One replica of a broker's log, with positions in bytes.
 
-    `role` is leader, follower, candidate, fenced, or missing: its group counts that member and no
-    name server knows it, so `address` is empty. `member` is its name in a Raft group.
+    `why`: it did not reply, or has a problem. `role` is leader, follower, candidate, fenced, or
+    missing: the replica belongs to the Raft group but is not registered at any name server, so
+    `address` is empty. `member` is its name in a Raft group.
     """
 
     broker: str
@@ -102,7 +103,7 @@ class OneCluster(msgspec.Struct, frozen=True):
 
 
 class ClusterAnswer(msgspec.Struct, frozen=True):
-    """All clusters that name servers know."""
+    """All clusters registered at the name servers."""
 
     clusters: list[OneCluster]
     as_of_ms: int

@@ -55,7 +55,7 @@ class ExportOf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter. `id` names it; `attempts` is how often the group had it, as far as known."""
+    """One dead letter. `attempts` is the number of deliveries to the group, if known."""
 
     id: str
     cause: str
@@ -80,9 +80,9 @@ class CauseView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters(msgspec.Struct, frozen=True, kw_only=True):
-    """Letters that wait, the oldest first. `causes_truncated`: there are more than were read.
+    """Unhandled dead letters, oldest first.
 
-    `total` is without the letters of queues that `missing` names.
+    `causes_truncated`: there are more than were read. `total` excludes the queues in `missing`.
     """
 
     items: list[LetterView]
@@ -106,7 +106,7 @@ class GroupLetters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedriveWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which letters, and how. `ids` and `filter` together: both must be so."""
+    """Which dead letters to redeliver, and how; they match both `ids` and `filter`."""
 
     group: Name
     ids: Annotated[list[str], msgspec.Meta(min_length=1, max_length=REDRIVE_LETTERS_MAX)] | None = (
@@ -137,7 +137,7 @@ class JobName(msgspec.Struct, frozen=True):
 
 
 class OutcomeView(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a letter: waiting, sent, would_send, failed, not_sent, not_found."""
+    """Outcome of a dead letter: waiting, sent, would_send, failed, not_sent, not_found."""
 
     id: str
     state: str

@@ -48,7 +48,7 @@ class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A dead-letter queue and from where on its letters are listed."""
+    """A dead-letter queue and the offset from which on its dead letters are unhandled."""
 
     broker: str
     queue: int
@@ -56,7 +56,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Discarded(Done, frozen=True, kw_only=True):
-    """How many letters are listed no more, and the marks."""
+    """The number of discarded dead letters, and the marks."""
 
     group: str
     letters: int

@@ -77,7 +77,7 @@ class PolicyBody(ChangeBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class FilterChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the filter at a broker: `version` was asked about, `active` runs."""
+    """The filter at a broker after the change: the requested `version`, the `active` one."""
 
     broker: str
     version: int
@@ -103,7 +103,7 @@ class TrialBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """One message and what the filter says of it; `passed` null: it could not judge it."""
+    """One message and the filter's result; `passed` null: the filter failed."""
 
     server: str
     queue: int

@@ -57,7 +57,7 @@ _BROKERS_NAMES = {
 
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How one broker has a group. `attempts`: a message that fails so often is a dead letter."""
+    """A group's configuration at one broker; `attempts`: failures until dead-lettering."""
 
     broker: str
     consume_enabled: bool
@@ -71,11 +71,12 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """A group over all brokers. `configured`: a broker has it; else it was deleted (or is a
-    system group), and is listed for what is left of it: its progress, or members.
+    """A group over all brokers.
 
-    `dead_letters` are as of the last sample, and so is `lag_messages` in a list, null if a broker
-    did not tell its part; `consume_enabled` and `attempts` are null where brokers differ.
+    `configured`: a broker has its configuration. Otherwise it was deleted (or is a system group)
+    and is listed because it still has progress or consumers. `dead_letters` are as of the last
+    sample, and so is `lag_messages` in a list, null if a broker did not reply; `consume_enabled`
+    and `attempts` are null if brokers differ.
     """
 
     group: str

@@ -54,14 +54,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """What was decided at a broker below this number is not known there; 0: it knows all."""
+    """The number of the first event that the broker still has; 0: it has all."""
 
     broker: str
     offset: int
 
 
 class HistoryList(Listing[Decision], frozen=True, kw_only=True):
-    """Decisions, the newest first; `cursor` asks for the next page."""
+    """Control events, newest first; `cursor` requests the next page."""
 
     cursor: str | None
     begins_at: list[Beginning]

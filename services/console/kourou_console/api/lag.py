@@ -20,8 +20,8 @@ from kourou.protocol.bodies import OffsetWrapper
 class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
     """A group's progress in one queue.
 
-    `lag_ms` is the age of the oldest message that waits, 0 if none waits, null if not asked for;
-    `member` is who has the queue now.
+    `lag_ms` is the age of the oldest unconsumed message, 0 without one, null if not requested;
+    `member` is the consumer that has the queue now.
     """
 
     topic: str

@@ -119,7 +119,7 @@ class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeadLettered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why it will never be consumed; kept with the dead letter."""
+    """Why the message will never be consumed; stored with the dead letter."""
 
     reason: ReasonText = ""
 

@@ -16,7 +16,7 @@ from kourou_console.operation import NoParameters, Operation
 
 
 class Me(msgspec.Struct, frozen=True):
-    """The caller as the gateway knows it, and the gateway."""
+    """The caller's identity and rights, and the gateway."""
 
     #: The token's name; "anybody" where there are no tokens.
     name: str

@@ -59,7 +59,7 @@ class MemberPath(msgspec.Struct, frozen=True):
 
 
 class HeldQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue that the member has; `dropped`: it is giving it up."""
+    """A queue that the consumer has; `dropped`: it is releasing it."""
 
     topic: str
     broker: str
@@ -74,7 +74,7 @@ class HeldQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicRates(msgspec.Struct, frozen=True, kw_only=True):
-    """How the member gets on with a topic; `failed_messages` in the last hour."""
+    """A consumer's rates for a topic; `failed_messages` in the last hour."""
 
     topic: str
     pulled_per_s: float
@@ -86,7 +86,7 @@ class TopicRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member says of itself."""
+    """Running information of a consumer, as reported by it."""
 
     client: str
     properties: dict[str, str]
@@ -98,7 +98,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberSubscriptions(msgspec.Struct, frozen=True):
-    """What a member wants; null with the reason where it did not say."""
+    """The subscriptions of a consumer; null with the reason if it did not reply."""
 
     client: str
     subscriptions: list[Subscription] | None
@@ -106,7 +106,7 @@ class MemberSubscriptions(msgspec.Struct, frozen=True):
 
 
 class ClashSide(msgspec.Struct, frozen=True):
-    """Members that want the same of a topic; `expression` null: nothing of it."""
+    """Consumers with the same subscription to a topic; `expression` null: none."""
 
     expression: str | None
     kind: str | None
@@ -114,7 +114,7 @@ class ClashSide(msgspec.Struct, frozen=True):
 
 
 class Clash(msgspec.Struct, frozen=True):
-    """A topic that members of one group want differently."""
+    """A topic to which consumers of one group subscribe differently."""
 
     topic: str
     sides: list[ClashSide]
@@ -123,7 +123,7 @@ class Clash(msgspec.Struct, frozen=True):
 
 
 class SubscriptionList(Listing[MemberSubscriptions], frozen=True, kw_only=True):
-    """What each member wants, and where they disagree."""
+    """The subscriptions of each consumer, and their differences."""
 
     clashes: list[Clash]
 
@@ -147,7 +147,7 @@ class ProducersWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DirectBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A stored message, by either kind of id; without `client` the member that was heard last."""
+    """A stored message, by either kind of id; without `client`: the consumer heard last."""
 
     topic: Name
     message_id: Name
@@ -155,7 +155,7 @@ class DirectBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DirectAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the member's handler made of it (`CR_SUCCESS`, `CR_LATER` and others)."""
+    """The result of the consumer's handler (`CR_SUCCESS`, `CR_LATER` and others)."""
 
     result: str | None
     ordered: bool

@@ -61,9 +61,9 @@ class TopicLag(msgspec.Struct, frozen=True):
 
 
 class LagList(Listing[QueueLag], frozen=True, kw_only=True):
-    """Queue by queue, the largest lag first; `lag_messages` in all, null if a broker is missing.
+    """Consumer lag by queue, the largest first.
 
-    What lies behind an operator's mark among dead letters is not counted in all.
+    `lag_messages` is the total, null if a broker is missing; it excludes handled dead letters.
     """
 
     lag_messages: int | None

@@ -25,10 +25,10 @@ LAGGING = 10
 
 
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker at the last sample; `why` says why it is not `up`.
+    """One broker at the last sample; `why` is the reason if it is not `up`.
 
-    Latencies are of the time since the sample before; they are estimated from the broker's
-    histogram, evenly within a bucket, as Prometheus does.
+    Latencies are those since the previous sample. They are estimated from the broker's histogram by
+    linear interpolation within a bucket, as in Prometheus.
     """
 
     broker: str
@@ -52,7 +52,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFigures(msgspec.Struct, frozen=True):
-    """A group that has messages before it; null: or may have, for a broker did not tell."""
+    """A group with consumer lag; null: unknown, because a broker did not reply."""
 
     group: str
     lag_messages: int | None

@@ -40,7 +40,7 @@ class ProbeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """One send; `error` says why it failed, `status` how it is stored."""
+    """One send; `error` is the reason of a failure, `status` the send status."""
 
     broker: str
     queue: int

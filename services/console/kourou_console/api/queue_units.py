@@ -21,7 +21,7 @@ UNITS = 32
 
 
 class QueueUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """One unit; `passes`: the group asked for would get its message."""
+    """One unit; `passes`: the given group would get its message."""
 
     offset: int
     position: int

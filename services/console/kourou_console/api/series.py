@@ -59,7 +59,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class KnownSeries(msgspec.Struct, frozen=True):
-    """A figure that is kept, and whose: "" for the whole suite."""
+    """A stored metric and its owner: "" for the whole suite."""
 
     name: str
     unit: str

@@ -30,7 +30,7 @@ _RESERVED = ("limit", "offset", "order")
 
 
 class SparkQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query of the job file; `phase` as spark-etl calls it, `figures` what it counted."""
+    """A query of the job file; `phase` is that of spark-etl, `figures` are its counters."""
 
     query: str
     job: str

@@ -25,7 +25,7 @@ from kourou_console.operation import Operation
 
 
 class TopicGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of a topic; `members` null: unknown, 0: none connected."""
+    """A consumer group of a topic; `members` null: unknown, 0: none connected."""
 
     group: str
     members: int | None
@@ -36,7 +36,7 @@ class TopicGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A queue and who would get it."""
+    """A queue and the consumer that would get it."""
 
     member: str
     broker: str

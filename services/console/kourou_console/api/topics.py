@@ -50,8 +50,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic over all its brokers; numbers of queues are sums.
 
-    `purpose` is what a system topic is for, `group` whose a retry or dead-letter topic is,
-    `permission` null where brokers differ, and `clashes` says in what else they do.
+    `purpose` is that of a system topic, `group` that of a retry or dead-letter topic; `permission`
+    is null if brokers differ, and `clashes` lists other differences.
     """
 
     topic: str
@@ -73,7 +73,7 @@ class TopicList(Listing[Topic], frozen=True, kw_only=True):
 
 
 class TopicDetail(Topic, frozen=True, kw_only=True):
-    """A topic, what is in it, what comes in, and who consumes it."""
+    """A topic with its queues, rates and consumer groups."""
 
     configs: list[TopicConfig]
     clusters: list[str]
@@ -130,7 +130,7 @@ class RouteQueues(msgspec.Struct, frozen=True):
 
 
 class RouteMember(msgspec.Struct, frozen=True):
-    """A broker's member; 0 leads."""
+    """A replica of a broker; 0 is the leader."""
 
     registered_id: int
     address: str

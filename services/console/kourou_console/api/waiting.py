@@ -35,7 +35,7 @@ class DelayedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DelayedView(msgspec.Struct, frozen=True, kw_only=True):
-    """One that waits; `topic` is where it will go. `due_ms` null: its broker does not tell."""
+    """A delayed message; `topic` is its destination. `due_ms` null: unknown."""
 
     topic: str
     level: int
