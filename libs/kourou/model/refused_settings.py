@@ -33,12 +33,12 @@ class RefusedSetting:
 _NO_ACL = "Kourou does not check RocketMQ's access control yet, and every client may do everything"
 _CLOSED = "bind listeners to addresses that only trusted clients reach"
 _NO_TLS = "Kourou does not speak TLS yet, and bytes of RocketMQ's protocol travel in clear text"
-_CURVE = "use curveKeyDir between Kourou's own services and clients, or a TLS proxy"
+_CURVE = "use curveKeyFile between Kourou's own services and clients, or a TLS proxy"
 _NO_COUNT = "Kourou does not wait for a number of replicas"
 _ACKS = "brokerRole=SYNC_MASTER waits for one follower, a Raft group (dLegerPeers) for a majority"
 _NO_CONTROLLER = "Kourou has no controller, and no other broker would take over"
 _RAFT = "a Raft group (enableDLegerCommitLog, dLegerPeers) elects another leader by itself"
-_BLACK_LIST = "Kourou has its own list of keys that are cannot be changed remotely"
+_BLACK_LIST = "Kourou has its own list of keys that cannot be changed remotely"
 
 REFUSED: Mapping[str, RefusedSetting] = {
     "aclEnable": RefusedSetting(("false",), _NO_ACL, _CLOSED),
