@@ -23,7 +23,7 @@ SOURCE_LINK = re.compile(r"\s*\[\d+\]\[[\w-]+\]|\[([^]]+)\]\([^)]*\)")
 
 ROWS = {
     "send-64": "sends per second, 64 in flight",
-    "send-1000": "sends per second, 1,000 in flight",
+    "send-1000": "sends per second, 1,000 in flight (RocketMQ: 64 threads)",
     "batch-32": "sends per second, batches of 32",
     "send-1": "time of one send, median",
     "consume-message": "messages consumed per second",

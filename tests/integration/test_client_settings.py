@@ -232,10 +232,13 @@ def test_so_many_callbacks_run_at_once(cluster, topic, group) -> None:
 
 @pytest.mark.feature("F304", "F203")
 @pytest.mark.parametrize(
-    ("strategy", "share"),
-    [("AllocateMessageQueueAveragely", [0, 1]), ("AllocateMessageQueueAveragelyByCircle", [0, 2])],
+    ("strategy", "shares"),
+    [
+        ("AllocateMessageQueueAveragely", [[0, 1], [2, 3]]),
+        ("AllocateMessageQueueAveragelyByCircle", [[0, 2], [1, 3]]),
+    ],
 )
-def test_queues_are_shared_out_this_way(cluster, group, strategy, share) -> None:
+def test_queues_are_shared_out_this_way(cluster, group, strategy, shares) -> None:
     topic = unique_name("shared")
     with cluster.client("operator") as operator:
         operator.admin.topics.create(topic, queues=QUEUES, broker="broker-a")
@@ -248,11 +251,14 @@ def test_queues_are_shared_out_this_way(cluster, group, strategy, share) -> None
         one.listen(topic, lambda message: None) as a,
         other.listen(topic, lambda message: None) as b,
     ):
-        first = a if one.client_id < other.client_id else b
+        members = [a, b] if one.client_id < other.client_id else [b, a]
 
         def shared() -> bool:
-            found = [queue.queue_id for queue in first.assigned if queue.topic == topic]
-            return found == share
+            found = [
+                [queue.queue_id for queue in member.assigned if queue.topic == topic]
+                for member in members
+            ]
+            return found == shares
 
         until(cluster, shared)
 

@@ -187,3 +187,21 @@ def test_a_slave_copies_from_the_master_that_its_file_names(
             assert any(status is SendStatus.SEND_OK or pause.wait(0.1) for status in statuses)
         assert slave.stop() == 0
     assert b"copied" in (tmp_path / "s" / "commitlog" / f"{0:020d}").read_bytes()
+
+
+@pytest.mark.feature("F133", "F348")
+def test_a_slave_names_the_master_of_its_file_before_it_has_met_it(
+    cluster: LocalCluster, start: Start
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    start(
+        "kourou_ha_replica",
+        brokerIP1="127.0.0.1",
+        brokerName="broker-a",
+        brokerRole="SLAVE",
+        brokerId=1,
+        haMasterAddress=address,
+    )
+    with Client(cluster.address, settings=QUICK) as mq:
+        [slave] = mq.admin.replicas.of("broker-a")
+        assert (slave.told.leads, slave.told.leader_address) == (False, address)

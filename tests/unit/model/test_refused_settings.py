@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kourou.errors import ConfigError
@@ -24,6 +27,14 @@ def test_the_sentence_says_what_is_not_done_and_what_to_do() -> None:
         "client may do everything (remove the key, or write aclEnable=false; bind listeners to "
         "addresses that only trusted clients reach)"
     )
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_the_settings_that_it_recommends_exist(key: str) -> None:
+    page = Path(__file__).resolve().parents[3] / "docs/reference/settings.md"
+    known = re.findall(r"^\| `(\w+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(r"\b[a-z]+[A-Z]\w*", REFUSED[key].instead)
+    assert [name for name in named if name not in known] == []
 
 
 @pytest.mark.parametrize(
