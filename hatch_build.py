@@ -66,7 +66,7 @@ def compile_kernel(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         c_file, made = Path(scratch) / "_kernel.c", Path(scratch) / EXTENSION
         _run([sys.executable, "-m", "cython", "-3", str(folder / "_kernel.pyx"), "-o", str(c_file)])
-        flags = ["-O3", "-shared", "-fPIC", f"-I{headers}", f"-I{folder}"]
+        flags = ["-O2", "-shared", "-fPIC", f"-I{headers}", f"-I{folder}"]
         flags += [f"-DPy_LIMITED_API={LIMITED_API}", "-DCYTHON_LIMITED_API=1"]
         _run([*compiler, *flags, str(c_file), "-o", str(made)])
         # Replaced as a whole: a process that has the old one mapped keeps it.

@@ -1,9 +1,10 @@
-"""Write every page that is made from something else, or check that it is current.
+"""Write every page that is made from something else.
 
     python docs/generate.py                 write the pages
     python docs/generate.py docs/reference  write those below a folder only
-    python docs/generate.py --check         exit 1 and name the pages that are not current
     python docs/generate.py --proved FILE   did every test named as a proof pass in this run?
+
+A test says which are not current (tests/architecture/test_generated_pages.py).
 
 Lives here: which pages there are. May not live here: how a page is made (docs/generators/).
 """
@@ -35,7 +36,6 @@ def main() -> int:
     """Do what the command line asks for; exit code 1 when something is not as it should be."""
     parser = argparse.ArgumentParser(description="Generated pages of Kourou")
     parser.add_argument("below", nargs="?", default="", help="only pages whose path begins so")
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
     parser.add_argument("--proved", type=Path, metavar="FILE", help="what passed in a run")
     chosen = parser.parse_args()
     if chosen.proved is not None:
@@ -44,12 +44,7 @@ def main() -> int:
     if not asked:
         parser.error(f"no page is made below {chosen.below}")
     made = {name: PAGES[name](ROOT) for name in asked}
-    stale = [name for name, text in made.items() if _differs(ROOT / name, text)]
-    if chosen.check:
-        for name in stale:
-            print(f"{name} is not current: run python docs/generate.py")
-        return int(bool(stale))
-    for name in stale:
+    for name in (name for name, text in made.items() if _differs(ROOT / name, text)):
         target = ROOT / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(made[name], encoding="utf-8")

@@ -19,11 +19,16 @@ import pytest
 PRETENDER = """\
 #!/bin/sh
 # Plays a Python: notes its arguments, "makes" environments, has ensurepip unless told otherwise.
+own_pip() {
+    mkdir -p "$1/lib/python3.11/site-packages/pip-26.0.dist-info"
+    : > "$1/lib/python3.11/site-packages/pip-26.0.dist-info/RECORD"
+}
 echo "$*" >> "$CALLS"
 case $1 in
 -c)
     case $2 in
     *version_info*) exit "${OLD:-0}" ;;
+    *"import pip"*"(25,0)"*) exit "${OLD_PIP:-${SLOW_PIP:-0}}" ;;
     *"import pip"*) exit "${OLD_PIP:-0}" ;;
     *ensurepip*) exit "${NO_ENSUREPIP:-0}" ;;
     esac ;;
@@ -31,8 +36,10 @@ case $1 in
     case $2 in
     venv)
         rm -rf "$4"; mkdir -p "$4/bin"; cp "$PRETENDER" "$4/bin/python"; : > "$4/pyvenv.cfg"
-        [ -n "${5:-}" ] || mkdir -p "$4/lib/python3.11/site-packages/pip" ;;
+        [ -n "${5:-}" ] || own_pip "$4" ;;
+    ensurepip) own_pip "${0%/bin/python}" ;;
     pip)
+        case $* in *"pip>=25") [ -n "${NO_NETWORK:-}" ] || own_pip "${4%/bin/python}"; exit ;; esac
         echo "a line of pip"
         if [ -n "${PIP_WAITS:-}" ]; then : > "$PIP_WAITS.begun"; read -r _ < "$PIP_WAITS"; fi
         exit "${PIP_FAILS:-0}" ;;
@@ -173,6 +180,26 @@ def test_a_pip_that_the_machine_no_longer_has_is_put_into_the_environment(
     assert checkout.run("version").returncode == 0
     assert checkout.run("demo", KOUROU_GROUPS="demo", OLD_PIP="1").returncode == 0
     assert (checkout.asked("-m ensurepip"), checkout.asked("-m pip install ")) == (1, 1)
+
+
+def test_a_slow_pip_of_the_machine_fetches_a_newer_one_first(checkout: Checkout) -> None:
+    assert checkout.run("version", SLOW_PIP="1").returncode == 0
+    calls = [line for line in checkout.calls.read_text().splitlines() if "-m pip" in line]
+    assert [line.startswith("-m pip --python ") for line in calls] == [True, False]
+    assert "pip>=25" in calls[0]
+    assert calls[1].endswith(f" -e {checkout.root}")
+
+
+def test_where_no_newer_pip_can_be_had_the_slow_one_installs(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    assert checkout.run("version", SLOW_PIP="1", NO_NETWORK="1").returncode == 0
+    assert checkout.asked("-m pip --python ") == 2
+    offline = checkout.run(
+        "version", SLOW_PIP="1", KOUROU_WHEELHOUSE=str(tmp_path), KOUROU_GROUPS="demo"
+    )
+    assert offline.returncode == 0
+    assert checkout.asked("-m pip --python ") == 1, "a wheelhouse is the only source"
 
 
 def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:

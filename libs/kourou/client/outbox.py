@@ -133,14 +133,6 @@ class Port(Protocol):
         ...
 
 
-class Settler(Protocol):
-    """A waiter other than a future."""
-
-    def settle(self, outcome: Outcome) -> None:
-        """The outcome is known."""
-        ...
-
-
 class LoopPort:
     """Crossing for one event loop of the application.
 

@@ -386,16 +386,6 @@ class LocalCluster:
         }
         return self._begin("spark-etl", "kourou_spark_etl", settings, words=("run",))
 
-    def start_spark_etl(self, told: Mapping[str, str]) -> Child:
-        """Start (or start again, from its checkpoints) the Spark pipeline of all brokers.
-
-        Raises ConfigError where Java or a package is missing, or the job file is wrong.
-        """
-        child = self._begin_spark_etl(told)
-        child.wait_for_ready(SPARK_READY_TIMEOUT_MS)
-        self.spark_etl = child
-        return child
-
     def _begin_console(self, told: Mapping[str, str]) -> Child:
         pages = {name: address for name, address in self._pages.items() if name != "console"}
         spark = pages.pop("spark-etl", "")

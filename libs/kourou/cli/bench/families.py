@@ -1,16 +1,19 @@
-"""What a server and the processes that it started use of the machine (Linux).
+"""A process and those that it started: what they use, where they run, who they are (Linux).
 
-Lives here: reading /proc. May not live here: whose servers those are.
+Lives here: reading /proc, and what is set there. May not live here: whose processes those are.
 
-State: none.
+State: none; the kernel keeps which cores a process runs on.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from kourou.service.process_names import Running
 
 NS_IN_S = 1_000_000_000
 _PARENT, _OWN, _WAITED = 1, slice(11, 13), slice(13, 15)
@@ -83,6 +86,34 @@ class CpuReading:
 def family(pid: int) -> Iterator[int]:
     """A process and those that it started, and those that they did."""
     return _family(pid, _stats())
+
+
+def hold_descendants(pid: int) -> list[Running]:
+    """Those that a process started, and those that they did; the caller closes them.
+
+    Held is what was of the family before and after: no number has come to mean another process.
+    Nothing where a system has no way to hold processes.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return []
+    found = []
+    for one in family(pid):
+        with suppress(OSError):  # it ended just now
+            found.append(Running(one, os.pidfd_open(one)))
+    still = set(family(pid)) - {pid}
+    for gone in found:
+        if gone.pid not in still:
+            gone.close()
+    return [running for running in found if running.pid in still]
+
+
+def keep_to(pid: int, cores: Set[int]) -> None:
+    """Let all threads of a process run on these cores only, and those that they start. OSError."""
+    for task in (PROC / str(pid) / "task").iterdir():
+        try:
+            os.sched_setaffinity(int(task.name), cores)
+        except ProcessLookupError:
+            continue  # this thread has ended
 
 
 def _family(pid: int, stats: dict[int, list[str]]) -> Iterator[int]:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kourou.cli.bench.cores import keep_to
 from kourou.cli.bench.driving import DriverOptions, Outcome
+from kourou.cli.bench.families import keep_to
 from kourou.cli.bench.features import FILTER, PASSES
 from kourou.cli.bench.figures import Figure, quantiles
 from kourou.cli.bench.filter_costs import (

@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from kourou.cli.demo.descendants import hold_descendants
+from kourou.cli.bench.families import hold_descendants
 from kourou.cli.demo.patience import Patience
 from kourou.cli.demo.terms import TOPIC
 from kourou.errors import Unavailable

@@ -1,4 +1,4 @@
-"""What a process and its children use is added up."""
+"""What a process and its children use is added up; they are found, held and kept to cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.bench import families
-from kourou.cli.bench.families import CpuReading, family, peak_bytes, resident_bytes
+from kourou.cli.bench.families import (
+    CpuReading,
+    family,
+    hold_descendants,
+    keep_to,
+    peak_bytes,
+    resident_bytes,
+)
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -74,3 +81,55 @@ def test_the_fields_are_those_of_this_kernel() -> None:
     while time.process_time_ns() - own_ns < 100_000_000:
         sum(range(10_000))
     assert before.spent_ns() > 50_000_000
+
+
+SLEEPING = "import signal; print('up', flush=True); signal.pause()"
+PARENT = f"""
+import subprocess, sys
+with subprocess.Popen([sys.executable, '-c', {SLEEPING!r}]) as child:
+    child.wait()
+"""
+
+
+def test_those_that_a_process_started_are_held_and_no_others() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        (held,) = hold_descendants(parent.pid)
+        parent.kill()
+        parent.wait()
+        assert held.pid not in (parent.pid, os.getpid())
+        assert not held.wait_for_end(0)
+        held.kill()
+        assert held.wait_for_end(60)
+        held.kill()  # which is too late, and no trouble
+        held.close()
+
+
+def test_a_process_without_children_has_none() -> None:
+    with subprocess.Popen([sys.executable, "-c", SLEEPING], stdout=subprocess.PIPE) as alone:
+        assert alone.stdout is not None
+        alone.stdout.readline()
+        assert hold_descendants(alone.pid) == []
+        alone.kill()
+
+
+THREADS = """
+import signal, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("up", flush=True)
+signal.pause()
+"""
+
+
+def test_every_thread_is_kept() -> None:
+    core = min(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", THREADS], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        keep_to(child.pid, {core})
+        tasks = Path(f"/proc/{child.pid}/task").iterdir()
+        kept = [os.sched_getaffinity(int(task.name)) for task in tasks]
+        child.kill()
+    assert len(kept) == 2
+    assert kept == [{core}, {core}]

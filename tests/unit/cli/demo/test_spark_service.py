@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kourou.cli.bench.families import hold_descendants
 from kourou.cli.demo import patience as patience_module
 from kourou.cli.demo import spark_service
-from kourou.cli.demo.descendants import hold_descendants
 from kourou.cli.demo.patience import Patience
 from kourou.cli.demo.spark_service import (
     JOBS,
