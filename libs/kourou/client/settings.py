@@ -68,14 +68,14 @@ class ClientSettings(Settings):
     )
     namesrv_list_interval_ms: int = setting(
         LIST_REFRESH_MS,
-        "How often the HTTP list is asked.",
+        "How often the HTTP list is read.",
         unit="ms",
         minimum=1_000,
         maximum=DAY_MS,
     )
     client_ip: str = setting(
         "",
-        "This machine's address in client ids and messages; empty: found out.",
+        "This machine's address in client ids and messages; empty: detected.",
         rocketmq="clientIP",
         form=forms.ADDRESS,
     )
@@ -107,7 +107,7 @@ class ClientSettings(Settings):
     )
     heartbeat_broker_interval_ms: int = setting(
         30_000,
-        "How often brokers hear from us; they forget who is silent for channelExpiredTimeout.",
+        "Interval of heartbeats; brokers remove a client that is silent for channelExpiredTimeout.",
         rocketmq="heartbeatBrokerInterval",
         unit="ms",
         minimum=10,
@@ -195,7 +195,7 @@ class ProducerSettings(Settings):
     )
     default_topic_queue_nums: int = setting(
         4,
-        "Queues of a topic that the first send creates; brokers have a bound of their own.",
+        "Queues of a topic that the first send creates; brokers have their own maximum.",
         rocketmq="defaultTopicQueueNums",
         minimum=1,
         maximum=limits.TOPIC_QUEUES_MAX,
@@ -257,7 +257,7 @@ class ProducerSettings(Settings):
     )
     message_size_bytes_max: int = setting(
         limits.BODY_SIZE_BYTES_MAX,
-        "Bodies above this are refused before they travel.",
+        "Larger bodies are refused before they are sent.",
         rocketmq="maxMessageSize",
         unit="bytes",
         minimum=1,
@@ -278,7 +278,7 @@ class ProducerSettings(Settings):
     )
     transaction_check_listener: Callable[..., Any] | None = setting(
         None,
-        "Answers brokers' questions about half messages; transactions need it.",
+        "Answers check-backs of half messages; required for transactions.",
         rocketmq="transactionCheckListener",
         form=FUNCTION,
     )
@@ -288,21 +288,21 @@ class ProducerSettings(Settings):
     )
     check_threads_min: int = setting(
         1,
-        "Threads that answer such questions, at least.",
+        "Minimum number of threads for check-backs.",
         rocketmq="checkThreadPoolMinSize",
         minimum=1,
         maximum=1_000,
     )
     check_threads_max: int = setting(
         1,
-        "Threads that answer such questions, at most.",
+        "Maximum number of threads for check-backs.",
         rocketmq="checkThreadPoolMaxSize",
         minimum=1,
         maximum=1_000,
     )
     check_requests_max: int = setting(
         2_000,
-        "Questions that may wait for a thread.",
+        "Check-backs that may wait for a thread.",
         rocketmq="checkRequestHoldMax",
         minimum=1,
         maximum=NEVER,

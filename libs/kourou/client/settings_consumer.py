@@ -69,11 +69,13 @@ class ConsumerSettings(Settings):
         TRACE_TOPIC, "Where message traces are written.", rocketmq="customizedTraceTopic"
     )
     message_model: MessageModel = setting(
-        MessageModel.CLUSTERING, "Share the messages, or all to all.", rocketmq="messageModel"
+        MessageModel.CLUSTERING,
+        "Consumers share the messages, or each gets all of them.",
+        rocketmq="messageModel",
     )
     consume_from_where: ConsumeFromWhere = setting(
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        "Where a group without progress begins.",
+        "First offset of a group without progress.",
         rocketmq="consumeFromWhere",
         form=forms.FROM_WHERE,
     )
@@ -85,7 +87,7 @@ class ConsumerSettings(Settings):
     )
     allocation: Allocation = setting(
         Averagely(),
-        "How queues are shared out.",
+        "Strategy that distributes queues among consumers.",
         rocketmq="allocateMessageQueueStrategy",
         form=forms.ALLOCATION,
     )
@@ -175,14 +177,14 @@ class ConsumerSettings(Settings):
     )
     pull_batch_size: int = setting(
         0,
-        "Messages a pull asks for; 0: as many as fit into pull_size_bytes, at most 1,000.",
+        "Messages requested by a pull; 0: as many as fit into pull_size_bytes, at most 1,000.",
         rocketmq="pullBatchSize",
         minimum=0,
         maximum=1_024,
     )
     pull_size_bytes: int = setting(
         1024 * 1024,
-        "Bytes a pull asks for; 0: the broker's limits for RocketMQ's pulls.",
+        "Bytes requested by a pull; 0: the broker's limits for RocketMQ's pulls.",
         unit="bytes",
         minimum=0,
         maximum=limits.PULL_SIZE_BYTES_MAX,
@@ -233,7 +235,7 @@ class ConsumerSettings(Settings):
     )
     consumer_timeout_ms_when_suspend: int = setting(
         30_000,
-        "How long we wait for a held pull; at least 1000 ms more than the former.",
+        "Timeout of a long poll; at least 1000 ms more than broker_suspend_max_time_ms.",
         rocketmq="consumerTimeoutMillisWhenSuspend",
         unit="ms",
         minimum=ANSWER_SLACK_MS,
@@ -245,7 +247,7 @@ class ConsumerSettings(Settings):
     )
     filter_failover: FilterFailover = setting(
         FilterFailover.ANOTHER,
-        "A filter server does not answer: ask another one of its broker, or fail until it does.",
+        "If a filter server does not respond: use another one of its broker, or wait for it.",
     )
     pull_pause_ms_when_exception: int = setting(
         1_000,
@@ -297,7 +299,7 @@ class PullConsumerSettings(Settings):
     )
     message_model: MessageModel = setting(
         MessageModel.BROADCASTING,
-        "Share the messages, or all to all.",
+        "Consumers share the messages, or each gets all of them.",
         rocketmq="messageModel",
     )
     broker_suspend_max_time_ms: int = setting(
@@ -310,7 +312,7 @@ class PullConsumerSettings(Settings):
     )
     consumer_timeout_ms_when_suspend: int = setting(
         30_000,
-        "How long we wait for a held pull; at least 1000 ms more than the former.",
+        "Timeout of a long poll; at least 1000 ms more than broker_suspend_max_time_ms.",
         rocketmq="consumerTimeoutMillisWhenSuspend",
         unit="ms",
         minimum=ANSWER_SLACK_MS,
@@ -318,7 +320,7 @@ class PullConsumerSettings(Settings):
     )
     consumer_pull_timeout_ms: int = setting(
         10_000,
-        "How long we wait for a pull that is not held.",
+        "Timeout of a pull without long polling.",
         rocketmq="consumerPullTimeoutMillis",
         unit="ms",
         minimum=1,
@@ -347,7 +349,7 @@ class PullConsumerSettings(Settings):
     )
     filter_failover: FilterFailover = setting(
         FilterFailover.ANOTHER,
-        "A filter server does not answer: ask another one of its broker, or fail until it does.",
+        "If a filter server does not respond: use another one of its broker, or wait for it.",
     )
 
     def __post_init__(self) -> None:
