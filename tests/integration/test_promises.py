@@ -17,6 +17,7 @@ from kourou.errors import GroupNotFound, KourouError, NoPermission, Rejected, To
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.protocol.message_id import decode_offset_id
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 
@@ -147,12 +148,15 @@ def test_one_machine_keeps_what_its_disk_has(tmp_path: Path, flush: str, fault: 
 def test_a_destroyed_disk_takes_nothing_that_a_synchronous_copy_confirmed(tmp_path: Path) -> None:
     with Cluster(tmp_path, replicas=1, settings=SYNC_MASTER) as cluster:
         cluster.create_topic(TOPIC, queues=1)
+        [copy] = (one for one in cluster.everyone if one.name == "broker-a-s1")
         with cluster.client() as mq:
             until_in_sync(mq, "broker-a")
             for number in range(50):
                 result = mq.send(TOPIC, b"%d" % number, queue=at("broker-a"))
                 assert result.status is SendStatus.SEND_OK
-            cluster.chaos.kill("broker-a")
+                _, position = decode_offset_id(result.offset_message_id)
+                assert copy.service.store.end > position, "replied before it was copied"
+            cluster.chaos.power_loss("broker-a")
             found = bodies(mq, at("broker-a"))
     assert [body for body in found if body != b"who copies?"] == [b"%d" % n for n in range(50)]
 
