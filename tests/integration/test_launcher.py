@@ -333,6 +333,13 @@ def test_a_wheelhouse_is_the_only_source(checkout: Checkout, tmp_path: Path) -> 
     assert f"--no-index --find-links {wheels}" in checkout.calls.read_text()
 
 
+def test_a_wheelhouse_that_lacks_a_package_is_named(checkout: Checkout, tmp_path: Path) -> None:
+    done = checkout.run("test", KOUROU_WHEELHOUSE=str(tmp_path), PIP_FAILS="1")
+    assert done.returncode == 2
+    assert f"Check that KOUROU_WHEELHOUSE={tmp_path} holds all packages" in done.stderr
+    assert "network" not in done.stderr
+
+
 def test_a_wheelhouse_that_is_missing_is_told_and_the_environment_stays(
     checkout: Checkout, tmp_path: Path
 ) -> None:

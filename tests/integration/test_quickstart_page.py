@@ -33,7 +33,11 @@ def test_its_lines_for_curl_send_and_consume(
     [lease] = leased["items"]
     message = lease["message"]
     assert message["id"] == sent["message_id"]
-    assert (message["body"], message["tag"], message["keys"]) == ("two coffees", "paid", ["A-3"])
+    assert (message["body"], message["tag"], message["keys"]) == (
+        '{"id": "A-3", "amount": 2}',
+        "paid",
+        ["A-3"],
+    )
 
 
 @pytest.mark.feature("F238", "F240", "F242")

@@ -100,7 +100,6 @@ class Outcome:
 def run_checks(options: Options) -> int:
     """Run the chosen stages and print one line for each; the exit code is 0 only if all is well."""
     root = find_checkout()
-    require_group("dev", "the test suite")
     stages = _chosen(options.stages)
     if options.compose and CONTAINERS not in {stage.name for stage in stages}:
         raise ConfigError(
@@ -108,6 +107,7 @@ def run_checks(options: Options) -> int:
             "of this run",
             hint=f"add {CONTAINERS}, or leave out --compose",
         )
+    require_group("dev", "the test suite")
     folder = _prepare_folder(root, options)
     total = Outcome()
     began = time.monotonic()

@@ -15,6 +15,7 @@ import typer.core
 
 from kourou.cli.admin.commands import admin
 from kourou.cli.bench.commands import bench
+from kourou.cli.check_stages import STAGES
 from kourou.cli.history import history, state_at, undo
 from kourou.cli.keys import keys
 from kourou.cli.services import run_service
@@ -316,7 +317,7 @@ def send(
     return run_send(namesrv, topic, bodies, options)
 
 
-@app.command(short_help="Print messages as they arrive, without a consumer group.")
+@app.command(short_help="Print messages as they arrive; no group's offsets change.")
 def tail(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     namesrv: NameServer = None,
@@ -327,7 +328,7 @@ def tail(
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many messages.")] = None,
     json: JsonFlag = False,
 ) -> int:
-    """Print messages as they arrive, without a consumer group or offsets."""
+    """Print messages as they arrive, without changing the offsets of any group."""
     from kourou.cli.tail import TailOptions, run_tail
 
     return run_tail(namesrv, topic, TailOptions(tag=tag, first=first, count=count, as_json=json))
@@ -347,7 +348,10 @@ app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
 # -- the project itself ---------------------------------------------------------------------------
 @app.command("test")
 def check(
-    stages: Annotated[list[str] | None, typer.Argument(help="Only these stages.")] = None,
+    stages: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"Only these stages: {', '.join(stage.name for stage in STAGES)}."),
+    ] = None,
     slow: Annotated[
         bool, typer.Option("--slow", help="All rounds of fault tests; resumes an interrupted run.")
     ] = False,

@@ -84,6 +84,17 @@ def test_stages_keep_their_order_whatever_was_typed() -> None:
         checks._chosen(["units"])
 
 
+@pytest.mark.parametrize("wrong", [{"stages": ["units"]}, {"stages": ["unit"], "compose": True}])
+def test_wrong_usage_is_refused_before_packages_are_fetched(
+    wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[tuple[str, ...]] = []
+    monkeypatch.setattr(checks, "require_group", lambda *words: fetched.append(words))
+    with pytest.raises(ConfigError):
+        checks.run_checks(checks.Options(**wrong))
+    assert fetched == []
+
+
 def test_a_failing_command_shows_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from kourou.cli import main as command_line
+from kourou.cli.check_stages import STAGES
 from kourou.cli.commands import ORDER, app_for, command_names
 from kourou.cli.demo import tour
 
@@ -34,6 +36,11 @@ def test_the_help_begins_with_what_a_newcomer_types(capsys: pytest.CaptureFixtur
     names = [line.split()[0] for line in out.partition("Commands:")[2].splitlines()[1:]]
     assert names == list(ORDER)
     assert set(names) == command_names()
+
+
+def test_the_help_of_the_checks_names_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = said(["test", "--help"], capsys)
+    assert set(re.findall(r"\w+", out)) >= {stage.name for stage in STAGES}
 
 
 @pytest.mark.parametrize(

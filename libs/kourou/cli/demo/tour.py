@@ -43,7 +43,6 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 MEMBERS = ("member-1", "member-2")
 FILTER_SERVERS = 2
 
-GO_ON = "to watch flights in the web console: kourou up --flights"
 TRACED_SHARE = 0.01
 """Of its messages, if there is a collector."""
 
@@ -88,7 +87,7 @@ def run_demo(
     else:
         if no_spark and spark is None:
             view.note(f"act 5 (Spark) was skipped: {no_spark}")
-        view.note(GO_ON)
+        view.note(f"to watch flights in the web console: {called_as} up --flights")
     return int(bool(numbers.disagreements()))
 
 
