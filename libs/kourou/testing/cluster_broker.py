@@ -90,9 +90,9 @@ class ClusterBroker:
         if self._service is not None:
             raise BadRequest(f"{self.name} is up already")
         settings = replace(self._settings(name_server), zmq_port=self._port)
-        await _until_free(self._port)
+        await until_free(self._port)
         if settings.raft_port is not None:
-            await _until_free(settings.raft_port)
+            await until_free(settings.raft_port)
         # The event store is a file of the machine, whatever disk the messages lie on.
         (self._folder / "kourou").mkdir(parents=True, exist_ok=True)
         self.failure = None
@@ -169,8 +169,11 @@ def _kind_of(settings: BrokerSettings) -> type[MortalBroker]:
     return MortalMember
 
 
-async def _until_free(port: int) -> None:
-    """Closing a listener takes the library a moment."""
+async def until_free(port: int) -> None:
+    """Wait until a closed listener's port can be bound: ZeroMQ closes it on a thread of its own.
+
+    ConfigError if it does not become free in time.
+    """
     late = time.monotonic() + PORT_WAIT_S
     while True:
         with socket.socket() as probe:

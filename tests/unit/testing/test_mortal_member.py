@@ -10,7 +10,7 @@ import pytest
 from kourou.service.local_group import GroupPorts
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
-from kourou.testing.cluster_broker import SMALL
+from kourou.testing.cluster_broker import SMALL, until_free
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.mortal_member import MortalMember
 from kourou.testing.travel import TravelClock
@@ -35,6 +35,8 @@ class Home:
 
     async def born(self) -> MortalMember:
         """A member that leads."""
+        assert self.settings.raft_port is not None
+        await until_free(self.settings.raft_port)
         member = MortalMember(self.settings, TravelClock(), self.disk, [], self._moved.set)
         await member.recover(no_failure)
         await member.serve()
