@@ -176,16 +176,20 @@ def shutdown(
         ),
     ],
     pid: Annotated[list[int] | None, typer.Option(help="Only this process (repeatable).")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All your processes of the service, of any folder.")
+    ] = False,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the end.")] = 45.0,
     json: JsonFlag = False,
 ) -> int:
-    """Stop all your local processes of a service gracefully and wait until they end.
+    """Stop your local process of a service gracefully and wait until it ends.
 
+    If several run, nothing is stopped: choose with --pid, or stop them all with --all.
     To avoid failed sends, run `kourou admin wipeWritePerm -b NAME` 40 s before.
     """
     from kourou.cli.shutdown import run_shutdown
 
-    return run_shutdown(service, pids=pid or (), wait_s=wait, as_json=json)
+    return run_shutdown(service, pids=pid or (), every=every, wait_s=wait, as_json=json)
 
 
 @app.command(short_help="Name server, brokers and filter servers here, until Ctrl-C.")
