@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -214,6 +215,18 @@ def test_without_a_name_server_a_shell_user_is_told_what_to_type(
         "kourou: no name server address is set (-n 127.0.0.1:9876, or export "
         "NAMESRV_ADDR=127.0.0.1:9876; is `./kourou up` running?)\n"
     )
+
+
+def test_where_no_name_server_listens_a_shell_user_is_asked_whether_one_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        assert command_line.main(["tail", "t", "-n", address], called_as="./kourou") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"kourou: no name server responds at {address} (cannot reach ")
+    assert error.endswith("; is `./kourou up` running?)\n")
 
 
 def shell(arguments: str, streams: str, **environment: str) -> subprocess.CompletedProcess[str]:
