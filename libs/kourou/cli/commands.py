@@ -29,6 +29,15 @@ ORDER = (
 """Of the help: what a newcomer types first, then what operators do, then the project itself."""
 
 
+class ShownAsCalled(typer.core.TyperCommand):
+    """A command whose help has examples; they begin with what the user typed for `kourou`."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """The help, with `./kourou` in a checkout."""
+        self.help = (self.help or "").replace("kourou ", f"{ctx.find_root().info_name} ")
+        super().format_help_text(ctx, formatter)
+
+
 class InOrder(typer.core.TyperGroup):
     """The commands as ORDER has them."""
 
@@ -167,7 +176,7 @@ def restore(
     return run_restore(source, to, as_json=json)
 
 
-@app.command(short_help="Stop local services gracefully.")
+@app.command(cls=ShownAsCalled, short_help="Stop local services gracefully.")
 def shutdown(
     service: Annotated[
         str,
@@ -185,6 +194,7 @@ def shutdown(
     """Stop your local process of a service gracefully and wait until it ends.
 
     If several run, nothing is stopped: choose with --pid, or stop them all with --all.
+
     To avoid failed sends, run `kourou admin wipeWritePerm -b NAME` 40 s before.
     """
     from kourou.cli.shutdown import run_shutdown
@@ -405,8 +415,9 @@ def doctor() -> int:
     return run_doctor()
 
 
-@app.command(short_help="Print the shell completion script.")
+@app.command(cls=ShownAsCalled, short_help="Print the shell completion script.")
 def completion(
+    context: typer.Context,
     shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell.")],
 ) -> int:
     """Print the completion script for your shell; its first line names the file to save it to.
@@ -415,7 +426,7 @@ def completion(
     """
     from kourou.cli.completion import print_script
 
-    return print_script(shell)
+    return print_script(shell, context.find_root().info_name or "kourou")
 
 
 @app.command()

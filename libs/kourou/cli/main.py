@@ -77,12 +77,13 @@ def main(
     def told(work: Callable[[], int]) -> int:
         return _told(work, called_as, fetch)
 
-    if arguments and arguments[0] in SERVICES:
-        return told(lambda: run_service(arguments[0], arguments[1:]))
-    if arguments and arguments[0] == "health":  # runs every few seconds: nothing else is loaded
-        return told(lambda: run_health(arguments[1:]))
+    arguments = _as_understood(arguments)
+    if arguments[0] in SERVICES:
+        return told(lambda: run_service(arguments[0], arguments[1:], called_as))
+    if arguments[0] == "health":  # runs every few seconds: nothing else is loaded
+        return told(lambda: run_health(arguments[1:], called_as))
     with EndingSignals() as ending:
-        code = told(lambda: _run_command(_as_understood(arguments), called_as))
+        code = told(lambda: _run_command(arguments, called_as))
     return ending.exit_code(otherwise=code)
 
 

@@ -164,10 +164,12 @@ class NamesrvService:
         )
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     """Run a name server until it is told to stop; the exit code (0, 2, 70 or 75)."""
     about = "A Kourou name server: brokers register with it, clients get routes from it."
-    return run_from_arguments("namesrv", about, argv, NamesrvSettings, NAMESRV_KEYS, NamesrvService)
+    return run_from_arguments(
+        "namesrv", about, argv, NamesrvSettings, NAMESRV_KEYS, NamesrvService, called_as=called_as
+    )
 
 
 def main(argv: Sequence[str]) -> None:
