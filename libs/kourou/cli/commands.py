@@ -202,48 +202,53 @@ def shutdown(
     return run_shutdown(service, pids=pid or (), every=every, wait_s=wait, as_json=json)
 
 
-@app.command(short_help="Name server, brokers and filter servers here, until Ctrl-C.")
+@app.command(short_help="Run name server, brokers and console here, until Ctrl-C.")
 def up(
     context: typer.Context,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the brokers store; else a folder in ~/kourou.")
+        Path | None, typer.Option(help="The folder of all data and logs (default: ~/kourou).")
     ] = None,
-    brokers: Annotated[int, typer.Option(min=1, max=16, help="How many brokers.")] = 1,
-    replicas: Annotated[int, typer.Option(min=0, max=4, help="So many followers a broker.")] = 0,
-    raft: Annotated[
-        int, typer.Option(help="Each broker a group of 3 or 5 that elects its leader.")
-    ] = 0,
+    brokers: Annotated[int, typer.Option(min=1, max=16, help="Number of brokers.")] = 1,
+    replicas: Annotated[int, typer.Option(min=0, max=4, help="Replicas of each broker.")] = 0,
+    raft: Annotated[int, typer.Option(help="Members of a Raft group for each broker: 3 or 5.")] = 0,
     filter_servers: Annotated[
         int | None,
         typer.Option(
-            "--filter-servers", min=0, max=16, help="Per broker; 1 where the sandbox is supported."
+            "--filter-servers",
+            min=0,
+            max=16,
+            help="Filter servers of each broker (default: 1 if the sandbox works here).",
         ),
     ] = None,
     free_ports: Annotated[
-        bool, typer.Option("--free-ports", help="Any free ports instead of 9876, 10911, …")
+        bool, typer.Option("--free-ports", help="Use any free ports instead of 9876, 10911, …")
     ] = False,
     spark: Annotated[
-        bool, typer.Option("--spark", help="The Spark pipeline, too: every topic to Parquet …")
+        bool, typer.Option("--spark", help="Start the Spark pipeline: every topic to Parquet.")
     ] = False,
     jobs: Annotated[
-        Path | None, typer.Option(help="Its job file; else spark-etl.toml in the folder.")
+        Path | None,
+        typer.Option(
+            help="Job file of the Spark pipeline (default: spark-etl.toml in the folder)."
+        ),
     ] = None,
     console: Annotated[
-        bool, typer.Option("--console/--no-console", help="The web console, too.")
+        bool, typer.Option("--console/--no-console", help="Start the web console.")
     ] = True,
     flights: Annotated[
-        bool, typer.Option("--flights", help="Send and consume flights all the time, to look at.")
+        bool, typer.Option("--flights", help="Send and consume example flights all the time.")
     ] = False,
     suite: Annotated[
-        bool, typer.Option("--suite", help="As compose: two brokers, a copy each, and --spark.")
+        bool,
+        typer.Option("--suite", help="Like compose: two brokers, a replica of each, and --spark."),
     ] = False,
     trace: TraceFlag = False,
 ) -> int:
     """Start a name server, brokers, their filter servers and a web console; Ctrl-C stops them.
 
-    Where this machine lacks a layer of the filter sandbox, all but the filter servers start. With
-    --suite all of Kourou's services run that `docker compose up` starts, as processes; what it has
-    of others (PostgreSQL, collector, Prometheus, Grafana, Jaeger) does not.
+    If this machine lacks a layer of the filter sandbox, filter servers are not started. --suite
+    starts all of Kourou's services of `docker compose up` as processes, but no PostgreSQL,
+    collector, Prometheus, Grafana or Jaeger.
     """
     from kourou.cli.up import run_until_stopped
 
