@@ -150,8 +150,7 @@ class NamesrvService:
         }
 
     def _metrics(self) -> bytes:
-        base = {"node_type": "nameserver"}
-        routes = self._core.routes
+        base, routes = {"node_type": "nameserver"}, self._core.routes
         brokers = [({**base, "cluster": name}, count) for name, count in routes.counts().items()]
         expired = [(base, self._core.expired)]
         return expose(
