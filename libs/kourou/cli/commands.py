@@ -29,6 +29,15 @@ ORDER = (
 """Of the help: what a newcomer types first, then what operators do, then the project itself."""
 
 
+class ShownAsCalled(typer.core.TyperCommand):
+    """A command whose help has examples; they begin with what the user typed for `kourou`."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """The help, with `./kourou` in a checkout."""
+        self.help = (self.help or "").replace("kourou ", f"{ctx.find_root().info_name} ")
+        super().format_help_text(ctx, formatter)
+
+
 class InOrder(typer.core.TyperGroup):
     """The commands as ORDER has them."""
 
@@ -167,7 +176,7 @@ def restore(
     return run_restore(source, to, as_json=json)
 
 
-@app.command(short_help="Stop local services gracefully.")
+@app.command(cls=ShownAsCalled, short_help="Stop local services gracefully.")
 def shutdown(
     service: Annotated[
         str,
@@ -176,60 +185,70 @@ def shutdown(
         ),
     ],
     pid: Annotated[list[int] | None, typer.Option(help="Only this process (repeatable).")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All your processes of the service, of any folder.")
+    ] = False,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the end.")] = 45.0,
     json: JsonFlag = False,
 ) -> int:
-    """Stop all your local processes of a service gracefully and wait until they end.
+    """Stop your local process of a service gracefully and wait until it ends.
+
+    If several run, nothing is stopped: choose with --pid, or stop them all with --all.
 
     To avoid failed sends, run `kourou admin wipeWritePerm -b NAME` 40 s before.
     """
     from kourou.cli.shutdown import run_shutdown
 
-    return run_shutdown(service, pids=pid or (), wait_s=wait, as_json=json)
+    return run_shutdown(service, pids=pid or (), every=every, wait_s=wait, as_json=json)
 
 
-@app.command(short_help="Name server, brokers and filter servers here, until Ctrl-C.")
+@app.command(short_help="Run name server, brokers and console here, until Ctrl-C.")
 def up(
     context: typer.Context,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the brokers store; else a folder in ~/kourou.")
+        Path | None, typer.Option(help="The folder of all data and logs (default: ~/kourou).")
     ] = None,
-    brokers: Annotated[int, typer.Option(min=1, max=16, help="How many brokers.")] = 1,
-    replicas: Annotated[int, typer.Option(min=0, max=4, help="So many followers a broker.")] = 0,
-    raft: Annotated[
-        int, typer.Option(help="Each broker a group of 3 or 5 that elects its leader.")
-    ] = 0,
+    brokers: Annotated[int, typer.Option(min=1, max=16, help="Number of brokers.")] = 1,
+    replicas: Annotated[int, typer.Option(min=0, max=4, help="Replicas of each broker.")] = 0,
+    raft: Annotated[int, typer.Option(help="Members of a Raft group for each broker: 3 or 5.")] = 0,
     filter_servers: Annotated[
         int | None,
         typer.Option(
-            "--filter-servers", min=0, max=16, help="Per broker; 1 where the sandbox is supported."
+            "--filter-servers",
+            min=0,
+            max=16,
+            help="Filter servers of each broker (default: 1 if the sandbox works here).",
         ),
     ] = None,
     free_ports: Annotated[
-        bool, typer.Option("--free-ports", help="Any free ports instead of 9876, 10911, …")
+        bool, typer.Option("--free-ports", help="Use any free ports instead of 9876, 10911, …")
     ] = False,
     spark: Annotated[
-        bool, typer.Option("--spark", help="The Spark pipeline, too: every topic to Parquet …")
+        bool, typer.Option("--spark", help="Start the Spark pipeline: every topic to Parquet.")
     ] = False,
     jobs: Annotated[
-        Path | None, typer.Option(help="Its job file; else spark-etl.toml in the folder.")
+        Path | None,
+        typer.Option(
+            help="Job file of the Spark pipeline (default: spark-etl.toml in the folder)."
+        ),
     ] = None,
     console: Annotated[
-        bool, typer.Option("--console/--no-console", help="The web console, too.")
+        bool, typer.Option("--console/--no-console", help="Start the web console.")
     ] = True,
     flights: Annotated[
-        bool, typer.Option("--flights", help="Send and consume flights all the time, to look at.")
+        bool, typer.Option("--flights", help="Send and consume example flights all the time.")
     ] = False,
     suite: Annotated[
-        bool, typer.Option("--suite", help="As compose: two brokers, a copy each, and --spark.")
+        bool,
+        typer.Option("--suite", help="Like compose: two brokers, a replica of each, and --spark."),
     ] = False,
     trace: TraceFlag = False,
 ) -> int:
     """Start a name server, brokers, their filter servers and a web console; Ctrl-C stops them.
 
-    Where this machine lacks a layer of the filter sandbox, all but the filter servers start. With
-    --suite all of Kourou's services run that `docker compose up` starts, as processes; what it has
-    of others (PostgreSQL, collector, Prometheus, Grafana, Jaeger) does not.
+    If this machine lacks a layer of the filter sandbox, filter servers are not started. --suite
+    starts all of Kourou's services of `docker compose up` as processes, but no PostgreSQL,
+    collector, Prometheus, Grafana or Jaeger.
     """
     from kourou.cli.up import run_until_stopped
 
@@ -401,8 +420,9 @@ def doctor() -> int:
     return run_doctor()
 
 
-@app.command(short_help="Print the shell completion script.")
+@app.command(cls=ShownAsCalled, short_help="Print the shell completion script.")
 def completion(
+    context: typer.Context,
     shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell.")],
 ) -> int:
     """Print the completion script for your shell; its first line names the file to save it to.
@@ -411,7 +431,7 @@ def completion(
     """
     from kourou.cli.completion import print_script
 
-    return print_script(shell)
+    return print_script(shell, context.find_root().info_name or "kourou")
 
 
 @app.command()

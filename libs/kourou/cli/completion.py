@@ -17,14 +17,14 @@ VARIABLE = "_KOUROU_COMPLETE"
 """By which a shell's script asks; its value names the shell."""
 
 PLACES = {
-    "bash": "kourou completion bash > ~/.local/share/bash-completion/completions/kourou",
-    "zsh": "kourou completion zsh > ~/.zfunc/_kourou, with fpath+=~/.zfunc before compinit",
-    "fish": "kourou completion fish > ~/.config/fish/completions/kourou.fish",
+    "bash": "~/.local/share/bash-completion/completions/kourou",
+    "zsh": "~/.zfunc/_kourou, with fpath+=~/.zfunc before compinit",
+    "fish": "~/.config/fish/completions/kourou.fish",
 }
 """By shell: where its users keep such scripts."""
 
 
-def print_script(shell: str) -> int:
+def print_script(shell: str, called_as: str = "kourou") -> int:
     """Print the script of a shell. Raises BadRequest for one that there is none for."""
     from typer import completion
 
@@ -33,7 +33,7 @@ def print_script(shell: str) -> int:
     # Imported there, and not listed as its own.
     make = completion.get_completion_script  # type: ignore[attr-defined]  # see above
     script = make(prog_name="kourou", complete_var=VARIABLE, shell=shell)
-    print(f"# To have it always: {PLACES[shell]}\n{script}")
+    print(f"# To have it always: {called_as} completion {shell} > {PLACES[shell]}\n{script}")
     return 0
 
 

@@ -17,38 +17,38 @@ from kourou.model.limits import HEALTH_ANSWER_BYTES_MAX
 
 TIMEOUT_S = 3.0
 HTTP_PORT = 80
-USAGE = "kourou health http://HOST:PORT/readyz"
-HELP = f"""{USAGE}
-
+USAGE = "health http://HOST:PORT/readyz"
+HELP = f"""
 Check a service's health page: /healthz means running, /readyz means serving.
 Exit code 0 if the page answers so within {TIMEOUT_S:.0f} s, else 1 with the reason on stderr.
 """
 
 
-def run_health(arguments: Sequence[str]) -> int:
+def run_health(arguments: Sequence[str], called_as: str = "kourou") -> int:
     """Ask; 0 if the answer's status is 200. Unavailable says why not, ConfigError what is wrong."""
+    usage = f"{called_as} {USAGE}"
     if list(arguments) in (["-h"], ["--help"]):
-        sys.stdout.write(HELP)
+        sys.stdout.write(f"{usage}\n{HELP}")
         return 0
     if len(arguments) != 1:
-        raise ConfigError("one URL is required", hint=USAGE)
-    url = _parsed(arguments[0])
+        raise ConfigError("one URL is required", hint=usage)
+    url = _parsed(arguments[0], usage)
     status, reason = _ask(url, arguments[0])
     if status != 200:
         raise Unavailable(f"{arguments[0]} answers {status}: {reason}")
     return 0
 
 
-def _parsed(text: str) -> SplitResult:
+def _parsed(text: str, usage: str) -> SplitResult:
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise ConfigError(f"{text!r} is not a URL", hint=USAGE)
+        raise ConfigError(f"{text!r} is not a URL", hint=usage)
     try:
         url = urlsplit(text)
         url.port  # noqa: B018 - raises for what is no port
     except ValueError as error:
-        raise ConfigError(f"{text!r} is not a URL: {error}", hint=USAGE) from None
+        raise ConfigError(f"{text!r} is not a URL: {error}", hint=usage) from None
     if url.scheme != "http" or not url.hostname:
-        raise ConfigError(f"{text!r} is not an http URL", hint=USAGE)
+        raise ConfigError(f"{text!r} is not an http URL", hint=usage)
     return url
 
 

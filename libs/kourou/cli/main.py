@@ -77,12 +77,13 @@ def main(
     def told(work: Callable[[], int]) -> int:
         return _told(work, called_as, fetch)
 
-    if arguments and arguments[0] in SERVICES:
-        return told(lambda: run_service(arguments[0], arguments[1:]))
-    if arguments and arguments[0] == "health":  # runs every few seconds: nothing else is loaded
-        return told(lambda: run_health(arguments[1:]))
+    arguments = _as_understood(arguments)
+    if arguments[0] in SERVICES:
+        return told(lambda: run_service(arguments[0], arguments[1:], called_as))
+    if arguments[0] == "health":  # runs every few seconds: nothing else is loaded
+        return told(lambda: run_health(arguments[1:], called_as))
     with EndingSignals() as ending:
-        code = told(lambda: _run_command(_as_understood(arguments), called_as))
+        code = told(lambda: _run_command(arguments, called_as))
     return ending.exit_code(otherwise=code)
 
 
@@ -98,7 +99,7 @@ def _told(work: Callable[[], int], called_as: str, fetch: Callable[[str], None])
     except StoreFaulted as fault:
         return _complain(str(fault), EXIT_FAULTED)
     except KourouError as error:
-        return _complain(str(error), EXIT_FAILED)
+        return _complain(_for_a_shell(error, called_as), EXIT_FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_INTERRUPTED)
     except OSError as trouble:
@@ -154,14 +155,15 @@ def _set_up_logs() -> None:
 
 def _for_a_shell(wrong: KourouError, called_as: str) -> str:
     """The library's advice is for those who write programs."""
-    from kourou.client.discovery import ENVIRONMENT_NAME, NoNameServer
+    from kourou.client.discovery import ENVIRONMENT_NAME, NameServersDown, NoNameServer
 
-    if not isinstance(wrong, NoNameServer):
-        return str(wrong)
-    return (
-        f"{wrong.message} (-n 127.0.0.1:9876, or export {ENVIRONMENT_NAME}=127.0.0.1:9876; "
-        f"is `{called_as} up` running?)"
-    )
+    question = f"is `{called_as} up` running?"
+    if isinstance(wrong, NameServersDown):
+        return f"{wrong.message} ({wrong.hint}; {question})"
+    if isinstance(wrong, NoNameServer):
+        example = f"-n 127.0.0.1:9876, or export {ENVIRONMENT_NAME}=127.0.0.1:9876"
+        return f"{wrong.message} ({example}; {question})"
+    return str(wrong)
 
 
 def _complain_of_the_system(trouble: OSError) -> int:

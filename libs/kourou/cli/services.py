@@ -16,32 +16,32 @@ PRINTS = {"-h", "--help", "-m", "-p"}
 """Options with which a service prints something and ends."""
 
 
-def run_service(name: str, arguments: Sequence[str]) -> int:
-    """Run a service until it is told to stop; its exit code."""
+def run_service(name: str, arguments: Sequence[str], called_as: str = "kourou") -> int:
+    """Run a service until it is told to stop; its exit code. Its help shows `called_as`."""
     relax()
     if name == "namesrv":
         from kourou_namesrv.app import run as run_namesrv
 
-        return run_namesrv(arguments)
+        return run_namesrv(arguments, called_as)
     if name == "ha-replica":
         from kourou_ha_replica.app import run as run_ha_replica
 
-        return run_ha_replica(arguments)
+        return run_ha_replica(arguments, called_as)
     if name == "filter-server":
         from kourou_filter_server.app import run as run_filter_server
 
-        return run_filter_server(arguments)
+        return run_filter_server(arguments, called_as)
     if name == "spark-etl":
         from kourou_spark_etl.commands import run_command
         from kourou_spark_etl.machine import check_machine
 
         if arguments[:1] == ["run"] and not PRINTS & set(arguments):
             check_machine()  # here and not only there: the launcher can still fetch the packages
-        return run_command(arguments)
+        return run_command(arguments, called_as)
     if name == "console":
         from kourou_console.app import run as run_console
 
-        return run_console(arguments)
+        return run_console(arguments, called_as)
     from kourou_broker.app import run as run_broker
 
-    return run_broker(arguments)
+    return run_broker(arguments, called_as)

@@ -1,4 +1,6 @@
-"""`kourou shutdown SERVICE`: end what this user runs of it on this machine.
+"""`kourou shutdown SERVICE`: stop this user's process of a service on this machine.
+
+Of several processes, which may belong to several clusters, none is stopped unless they are chosen.
 
 Lives here: which are asked, how long they are waited for, what is printed. May not live here:
 finding processes (kourou.service.process_names), what a service does when it is told to end
@@ -27,14 +29,15 @@ def run_shutdown(
     service: str,
     *,
     pids: Collection[int] = (),
+    every: bool = False,
     wait_s: float = WAIT_S,
     as_json: bool = False,
     clock: Clock | None = None,
 ) -> int:
-    """Ask them all, then wait for each; with `pids` only these.
+    """Ask it to end and wait for it; with `pids` these processes, with `every` all.
 
-    Raises BadRequest for a service or a pid that is none, Unavailable when none runs, TimedOut when
-    one has not ended in time (it goes on ending).
+    Raises BadRequest for a service or a pid that is none and when several run of which none is
+    chosen, Unavailable when none runs, TimedOut when one has not ended in time (it goes on ending).
     """
     if service not in SERVICES:
         raise BadRequest(
@@ -47,7 +50,7 @@ def run_shutdown(
     time = SystemClock() if clock is None else clock
     with ExitStack() as held:
         found = [held.enter_context(one) for one in find_running(service)]
-        asked = _chosen(service, found, pids)
+        asked = _chosen(service, found, pids, every=every)
         for one in asked:
             one.ask_to_end()
             if not as_json:
@@ -70,7 +73,11 @@ def run_shutdown(
     return 0
 
 
-def _chosen(service: str, found: list[Running], pids: Collection[int]) -> list[Running]:
+def _chosen(
+    service: str, found: list[Running], pids: Collection[int], *, every: bool
+) -> list[Running]:
+    if pids and every:
+        raise BadRequest("--pid and --all cannot be combined")
     strangers = sorted(set(pids) - {one.pid for one in found})
     if strangers:
         raise BadRequest(
@@ -79,4 +86,10 @@ def _chosen(service: str, found: list[Running], pids: Collection[int]) -> list[R
         )
     if not found:
         raise Unavailable(f"no {service} process of yours runs on this machine")
+    if len(found) > 1 and not pids and not every:
+        listed = "".join(f"\n  pid {one.pid} {one.describe()}" for one in found)
+        raise BadRequest(
+            f"{len(found)} {service} processes of yours run on this machine; nothing was stopped. "
+            f"Choose with --pid PID (repeatable), or stop them all with --all:{listed}"
+        )
     return [one for one in found if not pids or one.pid in pids]

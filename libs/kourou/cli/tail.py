@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import stat
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
+from io import TextIOWrapper
 from typing import Any
 
 from kourou.client.client import Client
@@ -36,11 +39,15 @@ class TailOptions:
 
 
 def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
-    """Print messages until the count is reached or Ctrl-C is pressed."""
+    """Print messages until the count is reached, Ctrl-C is pressed, or nobody reads the output.
+
+    The last one is 1, as for every command whose output ends in a closed pipe.
+    """
     show = as_json_line if options.as_json else as_text_line
 
     async def follow() -> None:
         left = options.count
+        _end_with_reader()
         _say_that_it_waits(topic, options)
         async for message in _messages(namesrv, topic, options):
             print(show(message), flush=True)
@@ -49,8 +56,29 @@ def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
                 if left == 0:
                     return
 
-    asyncio.run(follow())
+    try:
+        asyncio.run(follow())
+    except asyncio.CancelledError:
+        return 1
     return 0
+
+
+def _end_with_reader() -> None:
+    """Cancel this task when the reader of a pipe, such as `head`, ends; a write may be far off."""
+    if not isinstance(sys.stdout, TextIOWrapper) or not _is_pipe(sys.stdout.fileno()):
+        return
+    output, loop, task = sys.stdout.fileno(), asyncio.get_running_loop(), asyncio.current_task()
+
+    def end() -> None:
+        loop.remove_reader(output)
+        if task is not None:
+            task.cancel()
+
+    loop.add_reader(output, end)  # a pipe's writing end reports nothing but that
+
+
+def _is_pipe(number: int) -> bool:
+    return stat.S_ISFIFO(os.fstat(number).st_mode)
 
 
 def _say_that_it_waits(topic: str, options: TailOptions) -> None:

@@ -83,6 +83,7 @@ def run_until_stopped(
         signal.signal(number, interruption)
     collector = trace_from_here(os.environ, asked=trace)
     place = (folder or Path.home() / "kourou").absolute()
+    check_folder(place)
     check_group(raft)
     _require_flights(flights)
     wanted = (0 if raft else FILTER_SERVERS) if filter_servers is None else filter_servers
@@ -258,6 +259,16 @@ def take_off(address: str, called_as: str) -> LiveFlights:
     live = LiveFlights(address, on_failure=report)
     live.start()
     return live
+
+
+def check_folder(place: Path) -> None:
+    """Refuse a path on which a file is in the way of the folder."""
+    for part in (place, *place.parents):
+        if part.exists() and not part.is_dir():
+            raise ConfigError(
+                f"{part} is not a folder",
+                hint="choose another --folder; one that does not exist is created",
+            )
 
 
 def check_group(members: int) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, Unavailable
 from kourou.model.limits import NAME_SERVERS_MAX, PORT_MAX
 
 NAMESRV_PORT = 9876
@@ -37,6 +37,10 @@ LIST_REFRESH_MS = 120_000
 
 class NoNameServer(ConfigError):
     """Nobody says where a name server is."""
+
+
+class NameServersDown(Unavailable):
+    """Nothing listens at the addresses of the name servers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 
 from kourou.client.background import background
 from kourou.client.connections import Connections, asked
-from kourou.client.discovery import NameServers
+from kourou.client.discovery import NameServers, NameServersDown
 from kourou.client.name_server_list import NameServerList
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
 from kourou.protocol.request import Request
@@ -82,7 +82,7 @@ class NameServerChoice:
         if type(failure) is Unavailable:  # said by the address as the user wrote it
             where = ";".join(sorted(self._addresses))
             why = ": ".join(filter(None, (failure.message, failure.hint)))
-            raise Unavailable(f"no name server responds at {where}", hint=why) from failure
+            raise NameServersDown(f"no name server responds at {where}", hint=why) from failure
         raise failure or Unavailable(
             "no name server address is known", hint=self._list.url if self._list else ""
         )

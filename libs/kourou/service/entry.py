@@ -43,12 +43,16 @@ def run_from_arguments(
     settings_class: type[SettingsT],
     inert: Collection[str],
     make: Callable[[SettingsT], Service],
+    called_as: str = "kourou",
 ) -> int:
-    """Read arguments and settings, print them if asked, else run the service; the exit code."""
+    """Read arguments and settings, print them if asked, else run the service; the exit code.
+
+    `called_as` is how the user starts Kourou; the help shows it.
+    """
     hold_standard_streams()
     try:
         keys = {*inert, *(one.key for one in settings_of(settings_class))}
-        arguments = parse_arguments(f"kourou {name}", about, argv, keys=keys)
+        arguments = parse_arguments(f"{called_as} {name}", about, argv, keys=keys)
         loaded = load_settings(
             settings_class,
             arguments=arguments.settings,

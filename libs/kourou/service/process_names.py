@@ -1,6 +1,7 @@
 """By which the services that run on this machine are found: the name of their process.
 
-Lives here: taking a name, listing processes that have one, asking one of them to end.
+Lives here: taking a name, listing processes that have one, asking one of them to end, the folder
+and command line of each.
 May not live here: what a service does when it is asked (kourou.service.lifecycle), what is printed
 (kourou.cli.shutdown).
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import shlex
 import signal
 import sys
 from contextlib import suppress
@@ -63,6 +65,16 @@ class Running:
     def close(self) -> None:
         """Let it go."""
         os.close(self._descriptor)
+
+    def describe(self, proc: Path = PROC) -> str:
+        """Its working folder and its arguments, such as the settings file."""
+        entry = proc / str(self.pid)
+        try:
+            folder = (entry / "cwd").readlink()
+            words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+        except OSError:
+            return "has just ended"
+        return f"in {folder}: {shlex.join(words[1:-1])}"
 
     def ask_to_end(self) -> None:
         """SIGTERM. One that has just ended by itself is no trouble."""

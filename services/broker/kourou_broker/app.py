@@ -15,11 +15,17 @@ from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     """Run a broker until it is told to stop; the exit code (0, 2, 70 or 75)."""
     logging.getLogger("alembic").setLevel(logging.WARNING)  # its every step is of no use here
     return run_from_arguments(
-        "broker", "A Kourou message broker.", argv, BrokerSettings, BROKER_KEYS, BrokerService
+        "broker",
+        "A Kourou message broker.",
+        argv,
+        BrokerSettings,
+        BROKER_KEYS,
+        BrokerService,
+        called_as=called_as,
     )
 
 

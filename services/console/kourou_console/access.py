@@ -44,6 +44,7 @@ LOOK_MS = 1_000
 """So often at most the file's time of change is looked at."""
 
 TOKEN_LENGTH_MIN = 16
+OWN_PAGES = "use the gateway's own pages, or a program that is not a web page"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _log = logging.getLogger("kourou.console.access")
 
@@ -206,10 +207,12 @@ class Access:
             )
         origin = headers.get("Origin")
         if origin is not None and not _same(origin, host):
-            raise NoPermission(f"a page of {origin[:100]!r} may not use this gateway")
+            raise NoPermission(
+                f"a page of {origin[:100]!r} may not use this gateway", hint=OWN_PAGES
+            )
         site = headers.get("Sec-Fetch-Site", "none")
         if method not in _SAFE_METHODS and site not in ("same-origin", "none"):
-            raise NoPermission("a page of another site may not change anything")
+            raise NoPermission("a page of another site may not change anything", hint=OWN_PAGES)
 
     def _is_ours(self, host: str) -> bool:
         try:

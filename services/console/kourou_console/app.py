@@ -273,7 +273,7 @@ class ConsoleService:
         }
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     """Run a console until it is told to stop; the exit code (0, 2, 70 or 75)."""
     return run_from_arguments(
         "console",
@@ -282,6 +282,7 @@ def run(argv: Sequence[str]) -> int:
         ConsoleSettings,
         (),
         ConsoleService,
+        called_as=called_as,
     )
 
 

@@ -132,4 +132,5 @@ def _too_large(bytes_max: int, how: str = "") -> Refused:
     return Refused(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"the {how}body is larger than the {bytes_max} bytes that are allowed",
+        hint="send a smaller body; messages can be split over several requests",
     )

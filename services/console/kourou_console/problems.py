@@ -95,6 +95,13 @@ _BY_CODE: dict[Code, HTTPStatus] = {
     Code.CONSUMER_NOT_ONLINE: HTTPStatus.CONFLICT,
     Code.CONSUME_MSG_TIMEOUT: HTTPStatus.GATEWAY_TIMEOUT,
 }
+_HINTS: dict[Code, str] = {
+    Code.TOPIC_NOT_EXIST: "check the name, or create the topic: PUT /v1/topics/NAME",
+    Code.SUBSCRIPTION_GROUP_NOT_EXIST: (
+        "check the name; a group is created by its first consumer, or by PUT /v1/groups/NAME"
+    ),
+}
+"""What to do about an error that does not say it itself."""
 
 
 def status_of(error: BaseException) -> HTTPStatus:
@@ -123,6 +130,7 @@ def problem_of(error: BaseException) -> Problem:
     else:
         detail, hint = error.message, error.hint
         code, retryable = error.wire_code, error.retryable
+        hint = hint or _HINTS.get(code, "")
     if isinstance(error, Refused):
         kind, title = f"http-{int(status)}", status.phrase
     else:

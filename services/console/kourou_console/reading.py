@@ -24,6 +24,7 @@ from kourou_console.operation import Operation
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([^`]+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+SEE_DOCS = "/docs shows the fields of every request"
 _LISTS = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
 
 
@@ -126,9 +127,9 @@ def is_list(kind: Any) -> bool:
 def _named(text: str, what: str, values: Mapping[str, Any]) -> BadRequest:
     """msgspec's sentence, with the name first."""
     if missing := _MISSING.search(text):
-        return BadRequest(f"{what} {_within(text)}{missing[1]} is missing")
+        return BadRequest(f"{what} {_within(text)}{missing[1]} is missing", hint=SEE_DOCS)
     if unknown := _UNKNOWN.search(text):
-        return BadRequest(f"unknown field {_within(text)}{unknown[1][:64]}")
+        return BadRequest(f"unknown field {_within(text)}{unknown[1][:64]}", hint=SEE_DOCS)
     found = _AT.search(text)
     if found is None or not found[1]:
         return BadRequest(f"the body is refused: {text}")

@@ -305,7 +305,7 @@ class FilterServerService:
         }
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     """Run a filter server until it is told to stop; the exit code (0, 2, 70 or 75)."""
     return run_from_arguments(
         "filter-server",
@@ -314,6 +314,7 @@ def run(argv: Sequence[str]) -> int:
         FilterServerSettings,
         (),
         FilterServerService,
+        called_as=called_as,
     )
 
 

@@ -27,7 +27,7 @@ def service_of(settings: ReplicaSettings) -> BrokerService:
     return RaftService(settings) if settings.raft_enabled else ReplicaService(settings)
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     """Run a replica until it is told to stop; the exit code (0, 2, 70 or 75)."""
     logging.getLogger("alembic").setLevel(logging.WARNING)  # its every step is of no use here
     return run_from_arguments(
@@ -37,6 +37,7 @@ def run(argv: Sequence[str]) -> int:
         ReplicaSettings,
         BROKER_KEYS,
         service_of,
+        called_as=called_as,
     )
 
 

@@ -150,8 +150,7 @@ class NamesrvService:
         }
 
     def _metrics(self) -> bytes:
-        base = {"node_type": "nameserver"}
-        routes = self._core.routes
+        base, routes = {"node_type": "nameserver"}, self._core.routes
         brokers = [({**base, "cluster": name}, count) for name, count in routes.counts().items()]
         expired = [(base, self._core.expired)]
         return expose(
@@ -164,10 +163,12 @@ class NamesrvService:
         )
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     """Run a name server until it is told to stop; the exit code (0, 2, 70 or 75)."""
     about = "A Kourou name server: brokers register with it, clients get routes from it."
-    return run_from_arguments("namesrv", about, argv, NamesrvSettings, NAMESRV_KEYS, NamesrvService)
+    return run_from_arguments(
+        "namesrv", about, argv, NamesrvSettings, NAMESRV_KEYS, NamesrvService, called_as=called_as
+    )
 
 
 def main(argv: Sequence[str]) -> None:

@@ -366,7 +366,7 @@ class SparkEtlService:
         return await asyncio.to_thread(ask, database, name, question)
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     """Run the service until it is told to stop; the exit code (0, 2, 70 or 75)."""
     return run_from_arguments(
         SparkEtlService.name,
@@ -375,6 +375,7 @@ def run(argv: Sequence[str]) -> int:
         EtlSettings,
         (),
         SparkEtlService,
+        called_as=called_as,
     )
 
 

@@ -32,7 +32,7 @@ WAIT_S = 45.0
 """A service drains for at most 20 s and stops within 10 s more."""
 
 ANSWER_S = 5.0
-HELP = f"""usage: kourou {SERVICE} run|list|status|stop ...
+HELP = f"""usage: {{called_as}} {SERVICE} run|list|status|stop ...
 
 Kourou's Spark pipeline: topics as tables.
 
@@ -42,7 +42,7 @@ Kourou's Spark pipeline: topics as tables.
   stop    stop local Spark services gracefully
 """
 
-RUN_HELP = f"""usage: kourou {SERVICE} run --jobs FILE [--master URL] [-n ADDR] ...
+RUN_HELP = f"""usage: {{called_as}} {SERVICE} run --jobs FILE [--master URL] [-n ADDR] ...
 
   --jobs FILE         the job file, as deploy/spark-etl.toml
   --master URL        local[N], or spark://host:7077 of a standalone cluster
@@ -59,7 +59,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message, hint=f"see {self.prog} --help")
 
 
-def run_command(arguments: Sequence[str]) -> int:
+def run_command(arguments: Sequence[str], called_as: str = "kourou") -> int:
     """Do what the first word says; the exit code. KourouError says what is wrong."""
     verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", ())
     match verb:
@@ -67,16 +67,16 @@ def run_command(arguments: Sequence[str]) -> int:
             from kourou_spark_etl.app import run
 
             if not {"-h", "--help"}.isdisjoint(rest):
-                _say(RUN_HELP)
-            return run(with_jobs(rest))
+                _say(RUN_HELP.format(called_as=called_as))
+            return run(with_jobs(rest), called_as)
         case "list":
-            return _list(_parsed("list", rest))
+            return _list(_parsed("list", rest, called_as))
         case "status":
-            return _status(_parsed("status", rest))
+            return _status(_parsed("status", rest, called_as))
         case "stop":
-            return _stop(_parsed("stop", rest))
+            return _stop(_parsed("stop", rest, called_as))
         case "-h" | "--help":
-            _say(HELP)
+            _say(HELP.format(called_as=called_as))
             return 0
     raise ConfigError(
         f"{verb!r} is not a command of spark-etl", hint="use run, list, status or stop"
@@ -101,8 +101,8 @@ def with_jobs(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def _parsed(verb: str, arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog=f"kourou {SERVICE} {verb}", allow_abbrev=False)
+def _parsed(verb: str, arguments: Sequence[str], called_as: str) -> argparse.Namespace:
+    parser = _Parser(prog=f"{called_as} {SERVICE} {verb}", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="machine-readable")
     if verb == "list":
         parser.add_argument("--jobs", metavar="FILE", type=Path, required=True, help="the job file")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import kourou
 from kourou.cli import doctor
 from kourou.cli import main as command_line
+from kourou.cli.services import SERVICES
 from kourou.errors import ConfigError, StoreFaulted, Unavailable
 
 
@@ -65,7 +68,7 @@ def test_errors_have_exit_codes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(name: str, arguments: list[str]) -> int:
+    def fail(name: str, arguments: list[str], called_as: str) -> int:
         raise error
 
     monkeypatch.setattr(command_line, "run_service", fail)
@@ -80,13 +83,13 @@ def test_errors_have_exit_codes(
 def test_a_service_gets_its_arguments_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
-    def note(name: str, arguments: list[str]) -> int:
-        seen.append((name, arguments))
+    def note(name: str, arguments: list[str], called_as: str) -> int:
+        seen.append((name, arguments, called_as))
         return 7
 
     monkeypatch.setattr(command_line, "run_service", note)
-    assert command_line.main(["broker", "-c", "x.conf", "--help"]) == 7
-    assert seen == [("broker", ["-c", "x.conf", "--help"])]
+    assert command_line.main(["broker", "-c", "x.conf", "--help"], "./kourou") == 7
+    assert seen == [("broker", ["-c", "x.conf", "--help"], "./kourou")]
 
 
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +110,7 @@ def test_help_loads_nothing_heavy() -> None:
 def test_a_service_starts_without_the_command_lines_machinery() -> None:
     source = (
         "import sys, types\n"
-        "app = types.ModuleType('kourou_broker.app'); app.run = lambda arguments: 0\n"
+        "app = types.ModuleType('kourou_broker.app'); app.run = lambda arguments, called_as: 0\n"
         "sys.modules['kourou_broker.app'] = app\n"
         "from kourou.cli.main import main; main(['broker'])\n"
         "sys.exit('typer' in sys.modules)"
@@ -122,6 +125,21 @@ def test_help_may_be_asked_for_in_any_way(
 ) -> None:
     assert command_line.main(asking) == 0
     assert capsys.readouterr().out.startswith("Usage: kourou ")
+
+
+@pytest.mark.parametrize(
+    "command", [*SERVICES, "spark-etl list", "health", "completion", "shutdown", "send"]
+)
+@pytest.mark.parametrize("asking", ["{} --help", "help {}"])
+def test_every_help_begins_with_what_the_user_typed(
+    command: str, asking: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`./kourou` in a checkout; `kourou` alone would not be found there."""
+    with suppress(SystemExit):  # argparse prints the help and ends
+        command_line.main(asking.format(command).split(), called_as="./kourou")
+    told = capsys.readouterr().out
+    assert f"./kourou {command} " in told.splitlines()[0]
+    assert not re.search(r"(?<!/)kourou [a-z]", told)
 
 
 @pytest.mark.parametrize("asking", [["send", "-h"], ["help", "send"]])
@@ -177,7 +195,7 @@ def test_a_command_that_lacks_packages_runs_the_launcher_again_and_only_once(
         "import sys\n"
         "from kourou.cli import main, services\n"
         "from kourou.errors import MissingPackages\n"
-        "def broker(name, arguments): raise MissingPackages('a broker needs more', 'postgres')\n"
+        "def broker(*_): raise MissingPackages('a broker needs more', 'postgres')\n"
         "main.run_service = broker\n"
         "main.run()"
     )
@@ -214,6 +232,18 @@ def test_without_a_name_server_a_shell_user_is_told_what_to_type(
         "kourou: no name server address is set (-n 127.0.0.1:9876, or export "
         "NAMESRV_ADDR=127.0.0.1:9876; is `./kourou up` running?)\n"
     )
+
+
+def test_where_no_name_server_listens_a_shell_user_is_asked_whether_one_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        assert command_line.main(["tail", "t", "-n", address], called_as="./kourou") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"kourou: no name server responds at {address} (cannot reach ")
+    assert error.endswith("; is `./kourou up` running?)\n")
 
 
 def shell(arguments: str, streams: str, **environment: str) -> subprocess.CompletedProcess[str]:

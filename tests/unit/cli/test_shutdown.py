@@ -28,6 +28,9 @@ class Pretender:
     def __exit__(self, *_: object) -> None:
         self.closed = True
 
+    def describe(self) -> str:
+        return f"in /kourou/{self.pid}: -m kourou_broker"
+
     def ask_to_end(self) -> None:
         self.asked = True
 
@@ -57,7 +60,7 @@ def there(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> dict[str, list
 
 @pytest.mark.feature("F360")
 def test_all_of_one_kind_are_told_first_and_then_waited_for(there, clock, capsys) -> None:
-    assert run_shutdown("broker", clock=clock) == 0
+    assert run_shutdown("broker", every=True, clock=clock) == 0
     assert capsys.readouterr().out.splitlines() == [
         "broker (pid 7) is stopping",
         "broker (pid 9) is stopping",
@@ -65,6 +68,21 @@ def test_all_of_one_kind_are_told_first_and_then_waited_for(there, clock, capsys
         "broker (pid 9) has ended",
     ]
     assert all(one.asked and one.closed for one in there["broker"])
+
+
+@pytest.mark.feature("F360")
+def test_of_several_none_is_stopped_unless_chosen(there, clock, capsys) -> None:
+    assert main(["shutdown", "broker"]) == EXIT_BAD_USAGE
+    assert main(["shutdown", "broker", "--all", "--pid", "7"]) == EXIT_BAD_USAGE
+    assert not any(one.asked for one in there["broker"])
+    assert all(one.closed for one in there["broker"])
+    assert capsys.readouterr().err.splitlines() == [
+        "kourou: 2 broker processes of yours run on this machine; nothing was stopped. "
+        "Choose with --pid PID (repeatable), or stop them all with --all:",
+        "  pid 7 in /kourou/7: -m kourou_broker",
+        "  pid 9 in /kourou/9: -m kourou_broker",
+        "kourou: --pid and --all cannot be combined",
+    ]
 
 
 def test_only_those_that_are_named(there, clock, capsys) -> None:
@@ -82,7 +100,7 @@ def test_a_stranger_among_them_and_nobody_is_told(there, clock) -> None:
 
 def test_one_that_takes_too_long_is_named(there, clock, capsys) -> None:
     with pytest.raises(TimedOut, match=r"pid 9\) did not end within 10 s"):
-        run_shutdown("broker", wait_s=10, clock=clock)
+        run_shutdown("broker", every=True, wait_s=10, clock=clock)
     assert clock.monotonic_ms() == 1_000 + 10_000
     assert "broker (pid 7) has ended" in capsys.readouterr().out
 

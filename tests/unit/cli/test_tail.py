@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import os
 import sys
+from collections.abc import AsyncIterator
 
 import pytest
 
+from kourou.cli import tail
 from kourou.cli.tail import (
     BODY_CHARACTERS_SHOWN,
     TailOptions,
@@ -70,6 +74,22 @@ def test_a_json_line_keeps_the_applications_properties() -> None:
     binary = json.loads(as_json_line(received(b"\xff")))
     assert binary["body_base64"] == "/w=="
     assert "body" not in binary
+
+
+def test_it_ends_with_the_reader_of_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only when the next message comes."""
+    reading, writing = os.pipe()
+
+    async def messages(*_: object) -> AsyncIterator[ReceivedMessage]:
+        yield received(b"hello")
+        assert os.read(reading, 1_000).endswith(b"hello\n")
+        os.close(reading)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(tail, "_messages", messages)
+    with os.fdopen(writing, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert tail.run_tail(None, "orders", TailOptions()) == 1
 
 
 class Terminal(io.StringIO):

@@ -256,6 +256,18 @@ def test_a_group_says_how_to_see_its_leader(
     assert "leaders    kourou admin replicas" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("below", ["", "store"])
+def test_a_file_is_no_folder(
+    below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes"
+    file.write_text("mine")
+    with pytest.raises(ConfigError, match=f"^{file} is not a folder") as refused:
+        run_until_stopped(file / below, brokers=1, free_ports=True, spark=True)
+    assert refused.value.hint == "choose another --folder; one that does not exist is created"
+    assert not capsys.readouterr().out
+
+
 def test_what_is_lacking_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     found = (Layer("Landlock", False, "ABI 0"), Layer("pidfd", True, ""))

@@ -181,15 +181,17 @@ def test_a_page_of_ours_may_and_another_may_not(origin, let_in):
     if let_in:
         assert Access(None).caller("POST", headers) is ANYBODY
     else:
-        with pytest.raises(NoPermission):
+        with pytest.raises(NoPermission) as refused:
             Access(None).caller("GET", headers)
+        assert refused.value.hint.startswith("use the gateway's own pages")
 
 
 def test_another_site_may_look_and_change_nothing():
     headers = {"Host": "localhost", "Sec-Fetch-Site": "cross-site"}
     assert Access(None).caller("GET", headers) is ANYBODY
-    with pytest.raises(NoPermission):
+    with pytest.raises(NoPermission) as refused:
         Access(None).caller("POST", headers)
+    assert refused.value.hint.startswith("use the gateway's own pages")
 
 
 # -- over HTTP ------------------------------------------------------------------------------------

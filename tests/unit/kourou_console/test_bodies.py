@@ -106,6 +106,7 @@ def test_a_bomb_does_not_go_off(console, monkeypatch):
     bomb = gzip.compress(b"\0" * (256 << 20), 9)
     answer = console.post(BATCHES, body=bomb, headers=JSON_GZIP)
     assert answer.status == 413
+    assert answer.json["hint"].startswith("send a smaller body")
     assert sum(inflated) <= BODY_SIZE_BYTES_MAX + step
     assert max(inflated) <= step
 

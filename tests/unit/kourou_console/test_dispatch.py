@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from kourou.errors import Corrupt, Throttled, TimedOut, TopicNotFound, Unavailable
+from kourou.errors import Corrupt, GroupNotFound, Throttled, TimedOut, TopicNotFound, Unavailable
 from kourou.testing.console import ConsoleHere
 from kourou_console import dispatch
 from kourou_console.call import Answered, Call, Content
@@ -55,6 +55,8 @@ async def nothing(gateway: object, parameters: NoParameters) -> None:
 
 ERRORS = {
     "topic": (TopicNotFound("no such topic"), 404, "TOPIC_NOT_EXIST"),
+    "hinted": (TopicNotFound("no such topic", hint="its own"), 404, "TOPIC_NOT_EXIST"),
+    "group": (GroupNotFound("no such group"), 404, "SUBSCRIPTION_GROUP_NOT_EXIST"),
     "throttled": (Throttled("too much", retry_after_ms=2_500), 429, "SYSTEM_BUSY"),
     "later": (Unavailable("nobody leads"), 503, "SERVICE_NOT_AVAILABLE"),
     "perhaps": (TimedOut("no answer"), 504, "OUTCOME_UNKNOWN"),
@@ -163,6 +165,25 @@ def test_what_is_wrong_in_json_is_named(api, body, named):
     answer = api.post("/v1/take", body=body, headers={"Content-Type": "application/json"})
     assert answer.status == 400
     assert named in answer.json["detail"]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"count":2,"cnt":3}'])
+def test_of_a_wrong_field_it_says_where_the_fields_are(api, body):
+    answer = api.post("/v1/take", body=body, headers={"Content-Type": "application/json"})
+    assert answer.json["hint"] == "/docs shows the fields of every request"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("topic", "check the name, or create the topic: PUT /v1/topics/NAME"),
+        ("group", "check the name; a group is created by its first consumer, or by PUT "
+         "/v1/groups/NAME"),
+        ("hinted", "its own"),
+    ],
+)  # fmt: skip
+def test_of_an_unknown_name_it_says_what_to_do(api, kind, hint):
+    assert api.get(f"/v1/fail/{kind}").json["hint"] == hint
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])

@@ -46,9 +46,12 @@ def test_a_process_is_found_by_its_name_asked_and_waited_for(named) -> None:
     (found,) = find_running("zoo")
     with found:
         assert found.pid == named.pid
+        assert found.describe().startswith(f"in {Path.cwd()}: -c ")
+        assert found.describe().endswith(" zoo")
         assert not found.wait_for_end(0)
         found.ask_to_end()
         assert found.wait_for_end(30)
+        assert found.describe(Path("/proc/none")) == "has just ended"
         found.ask_to_end()  # it is no more: nothing happens
     assert find_running("zoo") == [], "nobody has waited for it yet, but it has ended"
     assert named.wait() == -15

@@ -27,6 +27,8 @@ SIGNATURE_BYTES = 12
 TOKEN_BYTES = GATEWAY_BYTES + NUMBER_BYTES + SIGNATURE_BYTES
 TOKEN_LENGTH = -(-TOKEN_BYTES * 4 // 3)
 
+AS_RECEIVED = "use the `lease` of a received message, unchanged"
+
 
 class Tokens:
     """Makes and reads the tokens of one gateway."""
@@ -44,7 +46,9 @@ class Tokens:
         """The number of a lease of ours. Raises Refused (404) for every other text."""
         raw = _decoded(token)
         if raw is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"{token[:TOKEN_LENGTH]!r} is not a lease")
+            raise Refused(
+                HTTPStatus.NOT_FOUND, f"{token[:TOKEN_LENGTH]!r} is not a lease", hint=AS_RECEIVED
+            )
         named, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
         if named[:GATEWAY_BYTES] != self._gateway:
             raise Refused(
@@ -56,7 +60,9 @@ class Tokens:
                 ),
             )
         if not hmac.compare_digest(signature, self._sign(named)):
-            raise Refused(HTTPStatus.NOT_FOUND, "this gateway never issued this lease")
+            raise Refused(
+                HTTPStatus.NOT_FOUND, "this gateway never issued this lease", hint=AS_RECEIVED
+            )
         return int.from_bytes(named[GATEWAY_BYTES:], "big")
 
     def _sign(self, named: bytes) -> bytes:

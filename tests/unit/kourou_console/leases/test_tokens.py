@@ -26,6 +26,7 @@ def test_what_is_no_token_is_refused(text: str):
     with pytest.raises(Refused) as refused:
         Tokens().read(text)
     assert refused.value.status == 404
+    assert refused.value.hint
 
 
 def test_a_changed_token_is_refused():
@@ -33,5 +34,6 @@ def test_a_changed_token_is_refused():
     token = tokens.make(7)
     for at in range(8, 32):
         changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
-        with pytest.raises(Refused, match="never issued"):
+        with pytest.raises(Refused, match="never issued") as refused:
             tokens.read(changed)
+        assert refused.value.hint
