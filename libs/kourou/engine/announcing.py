@@ -19,7 +19,8 @@ from kourou.engine.effects import Announce, Effect, Reply
 from kourou.engine.inputs import ReplyTo
 from kourou.engine.peer import Peer
 
-ANNOUNCE_WAIT_MS = 2_000
+ANNOUNCE_WAIT_MS = 6_000
+"""[RMQ] registerBrokerTimeoutMills"""
 
 _Name = tuple[int, int]
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kourou.errors import BadRequest, ConfigError, Unavailable
-from kourou.testing.cluster_broker import ClusterBroker, _until_free
+from kourou.testing.cluster_broker import ClusterBroker, until_free
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.travel import TravelClock
 
@@ -54,10 +54,10 @@ async def test_a_port_that_somebody_took_is_said(monkeypatch):
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     with pytest.raises(ConfigError, match=f"port {port} is in use"):
-        await _until_free(port)
+        await until_free(port)
     taken.close()
     await taken.wait_closed()
-    await _until_free(port)
+    await until_free(port)
 
 
 async def test_one_that_is_up_is_not_started_and_one_that_is_down_has_no_service(make):
