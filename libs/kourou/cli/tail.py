@@ -17,7 +17,6 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
-from io import TextIOWrapper
 from typing import Any
 
 from kourou.client.client import Client
@@ -65,9 +64,10 @@ def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
 
 def _end_with_reader() -> None:
     """Cancel this task when the reader of a pipe, such as `head`, ends; a write may be far off."""
-    if not isinstance(sys.stdout, TextIOWrapper) or not _is_pipe(sys.stdout.fileno()):
+    output = _output_pipe()
+    if output is None:
         return
-    output, loop, task = sys.stdout.fileno(), asyncio.get_running_loop(), asyncio.current_task()
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
     def end() -> None:
         loop.remove_reader(output)
@@ -77,8 +77,13 @@ def _end_with_reader() -> None:
     loop.add_reader(output, end)  # a pipe's writing end reports nothing but that
 
 
-def _is_pipe(number: int) -> bool:
-    return stat.S_ISFIFO(os.fstat(number).st_mode)
+def _output_pipe() -> int | None:
+    """The descriptor of standard output if that is a pipe."""
+    try:
+        number = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # closed, or an object of a test or a notebook
+        return None
+    return number if stat.S_ISFIFO(os.fstat(number).st_mode) else None
 
 
 def _say_that_it_waits(topic: str, options: TailOptions) -> None:

@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 
+from kourou.engine.announcing import ANNOUNCE_WAIT_MS
 from kourou.engine.effects import Announce, LogWarning
 from kourou.engine.inputs import Disconnected
 from kourou.errors import Code
@@ -66,7 +67,7 @@ def test_a_new_one_is_answered_when_name_servers_know_it() -> None:
     engine = Engine(name_servers=False)
     name = engine.send(RegisterFilterServer(filter_server_addr="f:1", listeners={}), peer=7)
     assert name not in engine.replies
-    engine.advance(2_000)
+    engine.advance(ANNOUNCE_WAIT_MS)
     assert engine.replies[name].code == Code.SUCCESS
 
 
