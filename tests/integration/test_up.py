@@ -233,7 +233,8 @@ def test_a_folder_that_cannot_be_used_is_one_sentence_and_exit_code_2(tmp_path: 
     with started(tmp_path / "file" / "up") as running:
         _, err = running.process.communicate(timeout=60)
     assert running.process.returncode == 2
-    assert err == f"kourou: cannot use {tmp_path}/file/up: Not a directory\n"
+    why = "is not a folder (choose another --folder; one that does not exist is created)"
+    assert err == f"kourou: {tmp_path}/file {why}\n"
 
 
 def test_an_existing_store_keeps_its_segment_size(tmp_path: Path) -> None:
